@@ -1,0 +1,1 @@
+"""Large kernel machines that choose their own basis vectors."""

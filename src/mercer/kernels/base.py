@@ -1,0 +1,103 @@
+"""What a kernel is: a function k(x, z), its diagonal, its positive parameters, its gradients.
+
+A kernel says what k(x, z) is. How products with it are blocked, fused or spread over devices
+is the engine's business (`mercer.engine`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from mercer.component import Component
+
+#: A bound kernel: maps a block of rows X to the tile K(X, Z) for basis vectors Z fixed beforehand.
+Columns = Callable[[Tensor], Tensor]
+
+
+class Kernel(Component):
+    """A Mercer kernel on rows of tensors; `Gaussian`, `Matern52`, … are its concrete forms."""
+
+    #: Fields that are positive numbers (or vectors of them) and may be tuned on a log scale.
+    positive: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def columns(self, Z: Tensor) -> Columns:
+        """Bind the basis vectors `Z` (m × D): everything that depends on them alone is done once."""
+
+    @abstractmethod
+    def diag(self, X: Tensor) -> Tensor:
+        """k(x, x) for every row of `X`."""
+
+    def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
+        """The tile K(X, Z)."""
+        return self.columns(Z)(X)
+
+    def parts(self) -> dict[str, Kernel]:
+        """The kernels this one is made of, by field name."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, Kernel)}
+
+    def tunable(self) -> dict[str, Any]:
+        """Positive parameters of this kernel and of its parts, named as scikit-learn names them."""
+        own = {name: getattr(self, name) for name in self.positive}
+        nested = {
+            f"{name}__{inner}": value
+            for name, kernel in self.parts().items()
+            for inner, value in kernel.tunable().items()
+        }
+        return own | nested
+
+    def replaced(self, values: Mapping[str, Any]) -> Self:
+        """A copy with some parameters replaced; tensors that require gradients are kept as they are."""
+        own = {name: value for name, value in values.items() if "__" not in name}
+        for name, kernel in self.parts().items():
+            prefix = f"{name}__"
+            inner = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+            if inner:
+                own[name] = kernel.replaced(inner)
+        return replace(self, **own)  # type: ignore[type-var]
+
+    def gradient(self, X: Tensor, Z: Tensor, weight: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Gradient of Σ_ij weight_ij k(x_i, z_j) in the tunable parameters, in `X` and in `Z`."""
+        with torch.enable_grad():
+            values = {
+                name: torch.as_tensor(value, dtype=X.dtype, device=X.device).detach().clone().requires_grad_()
+                for name, value in self.tunable().items()
+            }
+            X, Z = X.detach().requires_grad_(), Z.detach().clone().requires_grad_()
+            tile = self.replaced(values)(X, Z)
+            *by_parameter, by_X, by_Z = torch.autograd.grad(
+                tile, [*values.values(), X, Z], weight, allow_unused=True, materialize_grads=True
+            )
+        return dict(zip(values, by_parameter, strict=True)), by_X, by_Z
+
+    def __add__(self, other: Kernel | float) -> Kernel:
+        from mercer.kernels.compose import Bias, Sum
+
+        return Sum(self, other if isinstance(other, Kernel) else Bias(other))
+
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        from mercer.kernels.compose import Product, Scaled
+
+        return Product(self, other) if isinstance(other, Kernel) else Scaled(self, other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+def positive_parameter(value: Any, name: str, X: Tensor) -> Tensor:
+    """A positive number, or one per column of `X`, as a tensor on the device of `X`."""
+    tensor = torch.as_tensor(value, dtype=X.dtype, device=X.device)
+    if tensor.ndim > 1 or (tensor.ndim == 1 and tensor.shape[0] not in (1, X.shape[1])):
+        raise ValueError(
+            f"{name} must be one number or one per input ({X.shape[1]}), got shape {tuple(tensor.shape)}"
+        )
+    if not bool((tensor > 0).all()):
+        raise ValueError(f"{name} must be positive, got {tensor.tolist()}")
+    return tensor

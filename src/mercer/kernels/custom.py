@@ -1,0 +1,68 @@
+"""Kernels that users bring: any Python callable on two blocks of rows, or a matrix computed beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer.component import part
+from mercer.kernels.base import Columns, Kernel
+
+
+@part
+class Function(Kernel):
+    """Any function of two blocks of rows (torch tensors) that returns the tile between them.
+
+    On the CPU the function may treat its arguments as NumPy arrays, as scikit-learn's pairwise kernels do.
+
+    >>> import torch
+    >>> from sklearn.metrics.pairwise import chi2_kernel
+    >>> from mercer.kernels import Function
+    >>> Function(chi2_kernel)(torch.ones(1, 2), torch.ones(3, 2)).tolist()
+    [[1.0, 1.0, 1.0]]
+    """
+
+    function: Callable[[Any, Any], Any]
+
+    def columns(self, Z: Tensor) -> Columns:
+        def tile(X: Tensor) -> Tensor:
+            values = torch.as_tensor(self.function(X, Z), dtype=X.dtype, device=X.device)
+            if values.shape != (X.shape[0], Z.shape[0]):
+                raise ValueError(
+                    f"the kernel function must return shape {(X.shape[0], Z.shape[0])}, "
+                    f"got {tuple(values.shape)}"
+                )
+            return values
+
+        return tile
+
+    def diag(self, X: Tensor) -> Tensor:
+        blocks = X.split(64)  # 64 × 64 tiles: the waste stays small and so do the temporaries
+        return torch.cat([self(block, block).diagonal() for block in blocks])
+
+
+@part
+class Precomputed(Kernel):
+    """A kernel matrix computed beforehand, as scikit-learn's ``kernel="precomputed"``.
+
+    Rows carry k(x, every training row) and, in one last column, their own index among the training
+    rows, so that a basis vector knows which column it is. Estimators append that column themselves.
+
+    >>> import torch
+    >>> from mercer.kernels import Precomputed
+    >>> rows = torch.tensor([[1.0, 0.5, 0.0], [0.5, 1.0, 1.0]])
+    >>> Precomputed()(rows, rows[1:]).tolist()
+    [[0.5], [1.0]]
+    """
+
+    short_name = "precomputed"
+
+    def columns(self, Z: Tensor) -> Columns:
+        index = Z[:, -1].round().long()
+        return lambda X: X[:, index]
+
+    def diag(self, X: Tensor) -> Tensor:
+        return X.gather(1, X[:, -1:].round().long())[:, 0]

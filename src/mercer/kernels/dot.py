@@ -1,0 +1,50 @@
+"""Dot-product kernels: functions of xᵀz."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mercer.component import part
+from mercer.kernels.base import Columns, Kernel
+
+
+@part
+class Linear(Kernel):
+    r"""Linear kernel :math:`x^\top z`; add `Bias` for an intercept.
+
+    >>> import torch
+    >>> from mercer.kernels import Linear
+    >>> Linear()(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])).item()
+    11.0
+    """
+
+    short_name = "linear"
+
+    def columns(self, Z: Tensor) -> Columns:
+        return lambda X: X @ Z.T
+
+    def diag(self, X: Tensor) -> Tensor:
+        return X.square().sum(1)
+
+
+@part
+class Polynomial(Kernel):
+    r"""Polynomial kernel :math:`(\gamma x^\top z + c)^d`.
+
+    >>> import torch
+    >>> from mercer.kernels import Polynomial
+    >>> Polynomial(degree=2, gamma=1.0, offset=1.0)(torch.tensor([[1.0]]), torch.tensor([[2.0]])).item()
+    9.0
+    """
+
+    short_name = "polynomial"
+    positive = ("gamma", "offset")
+    degree: int = 3
+    gamma: float = 1.0
+    offset: float = 1.0
+
+    def columns(self, Z: Tensor) -> Columns:
+        return lambda X: (self.gamma * (X @ Z.T) + self.offset) ** self.degree
+
+    def diag(self, X: Tensor) -> Tensor:
+        return (self.gamma * X.square().sum(1) + self.offset) ** self.degree

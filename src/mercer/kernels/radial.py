@@ -1,0 +1,195 @@
+"""Radial kernels: functions of the scaled distance between two points.
+
+Each kernel is its profile and one constant. The profile receives the *negative* scaled
+squared distance, because one matrix product gives it with no further pass over the tile.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer.component import part
+from mercer.kernels.base import Kernel, positive_parameter
+
+
+@dataclass(frozen=True)
+class RadialColumns:
+    """A radial kernel bound to basis vectors: ``[x, |x|², 1] @ [2z, −1, −|z|²]ᵀ = −|x − z|²``."""
+
+    kernel: Radial
+    shift: Tensor
+    scale: Tensor
+    right: Tensor
+
+    def left(self, X: Tensor) -> Tensor:
+        """Rows of `X`, centred on the basis, scaled, and augmented by their squared norm and a one."""
+        x = (X - self.shift) * self.scale
+        norms = x.square().sum(1, keepdim=True)
+        return torch.cat([x, norms, torch.ones_like(norms)], 1)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return self.kernel.profile(self.left(X) @ self.right)
+
+
+class Radial(Kernel):
+    r"""A kernel :math:`k(x, z) = p(-c \|(x - z)/\ell\|^2)` with profile p and sharpness c."""
+
+    positive = ("length_scale",)
+    length_scale: Any
+
+    @property
+    def sharpness(self) -> Any:
+        """The constant c that multiplies the squared scaled distance."""
+        return 1.0
+
+    @abstractmethod
+    def profile(self, t: Tensor) -> Tensor:
+        """The kernel's value where t = −c‖(x − z)/ℓ‖²; may overwrite `t`."""
+
+    def columns(self, Z: Tensor) -> RadialColumns:
+        length = positive_parameter(self.length_scale, "length_scale", Z)
+        root = torch.as_tensor(self.sharpness, dtype=Z.dtype, device=Z.device).sqrt()
+        shift, scale = Z.detach().mean(0), root / length  # centring keeps |x|² small, hence −|x − z|² exact
+        z = (Z - shift) * scale
+        norms = z.square().sum(1, keepdim=True)
+        right = torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous()
+        return RadialColumns(self, shift, scale, right)
+
+    def diag(self, X: Tensor) -> Tensor:
+        return X.new_ones(X.shape[0])
+
+
+class _Root(torch.autograd.Function):
+    """√(−t), with gradient zero instead of NaN where two points coincide."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:  # type: ignore[override]
+        root = t.neg().clamp_(min=0).sqrt_()
+        ctx.save_for_backward(root)
+        return root
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        (root,) = ctx.saved_tensors
+        return torch.where(root > 0, -0.5 * grad / root, 0.0)
+
+
+def distance(t: Tensor) -> Tensor:
+    """The distance √(−t), overwriting `t` where no gradient is wanted."""
+    return _Root.apply(t) if t.requires_grad else t.neg_().clamp_(min=0).sqrt_()
+
+
+@part
+class Gaussian(Radial):
+    r"""Gaussian kernel :math:`\exp(-\|x - z\|^2 / 2\ell^2)`; one :math:`\ell` or one per input (ARD).
+
+    >>> import torch
+    >>> from mercer.kernels import Gaussian
+    >>> Gaussian(length_scale=2.0)(torch.tensor([[0.0]]), torch.tensor([[2.0]])).item()
+    0.606...
+    """
+
+    short_name = "gaussian"
+    length_scale: float | Sequence[float] = 1.0
+
+    @property
+    def sharpness(self) -> float:
+        return 0.5
+
+    def profile(self, t: Tensor) -> Tensor:
+        return t.exp_()
+
+
+@part
+class Laplacian(Radial):
+    r"""Laplacian kernel :math:`\exp(-\|x - z\| / \ell)` in the Euclidean distance (Matérn 1/2).
+
+    scikit-learn's `laplacian_kernel` takes the sum of absolute differences instead.
+
+    >>> import torch
+    >>> from mercer.kernels import Laplacian
+    >>> Laplacian()(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]])).item()
+    0.0067...
+    """
+
+    short_name = "laplacian"
+    length_scale: float | Sequence[float] = 1.0
+
+    def profile(self, t: Tensor) -> Tensor:
+        return torch.exp(-distance(t))
+
+
+@part
+class Matern32(Radial):
+    r"""Matérn kernel of smoothness 3/2, :math:`(1 + a)\exp(-a)` with :math:`a = \sqrt3\|x - z\|/\ell`.
+
+    >>> import torch
+    >>> from mercer.kernels import Matern32
+    >>> Matern32()(torch.zeros(1, 2), torch.zeros(1, 2)).item()
+    1.0
+    """
+
+    short_name = "matern32"
+    length_scale: float | Sequence[float] = 1.0
+
+    @property
+    def sharpness(self) -> float:
+        return 3.0
+
+    def profile(self, t: Tensor) -> Tensor:
+        a = distance(t)
+        e = torch.exp(-a)
+        return torch.addcmul(e, e, a)
+
+
+@part
+class Matern52(Radial):
+    r"""Matérn kernel of smoothness 5/2, :math:`(1 + a + a^2/3)\exp(-a)`, :math:`a = \sqrt5\|x - z\|/\ell`.
+
+    >>> import torch
+    >>> from mercer.kernels import Matern52
+    >>> Matern52(length_scale=[1.0, 9.0])(torch.zeros(3, 2), torch.ones(4, 2)).shape
+    torch.Size([3, 4])
+    """
+
+    short_name = "matern52"
+    length_scale: float | Sequence[float] = 1.0
+
+    @property
+    def sharpness(self) -> float:
+        return 5.0
+
+    def profile(self, t: Tensor) -> Tensor:
+        a = distance(t)
+        e = torch.exp(-a)
+        return torch.addcmul(e, e, torch.addcmul(a, a, a, value=1 / 3))
+
+
+@part
+class RationalQuadratic(Radial):
+    r"""Rational quadratic kernel :math:`(1 + \|x - z\|^2 / 2\alpha\ell^2)^{-\alpha}`.
+
+    >>> import torch
+    >>> from mercer.kernels import RationalQuadratic
+    >>> RationalQuadratic(alpha=1.0)(torch.tensor([[0.0]]), torch.tensor([[2.0]])).item()
+    0.333...
+    """
+
+    short_name = "rational-quadratic"
+    positive = ("length_scale", "alpha")
+    length_scale: float | Sequence[float] = 1.0
+    alpha: float = 1.0
+
+    @property
+    def sharpness(self) -> Any:
+        return 0.5 / self.alpha
+
+    def profile(self, t: Tensor) -> Tensor:
+        alpha = torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)
+        return (1 - t).clamp(min=1.0) ** -alpha

@@ -1,0 +1,79 @@
+"""Rows held in memory: NumPy arrays, torch tensors, memory maps, pandas and polars frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.sources.base import RowSource
+
+
+class TensorRows(RowSource):
+    """Rows of a two-dimensional tensor on any device."""
+
+    def __init__(self, X: Tensor) -> None:
+        self.X = X
+        self.n_rows, self.n_columns = X.shape
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, self.X[start : start + size]
+
+    def take(self, index: Any) -> Tensor:
+        return self.X[torch.as_tensor(index, device=self.X.device)]
+
+
+class ArrayRows(RowSource):
+    """Rows of a two-dimensional NumPy array; a memory map is read block by block, never whole."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.X = X
+        self.n_rows, self.n_columns = X.shape
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, as_tensor(self.X[start : start + size])
+
+    def take(self, index: Any) -> Tensor:
+        return as_tensor(self.X[np.asarray(index)])
+
+
+class PreparedRows(RowSource):
+    """Rows of another source, on one device in one precision, shifted and scaled column by column."""
+
+    def __init__(
+        self, rows: RowSource, device: torch.device, dtype: torch.dtype, shift: Tensor, scale: Tensor
+    ) -> None:
+        self.rows, self.device, self.dtype = rows, device, dtype
+        self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
+        # Shift in float64: a column of large offset and small spread keeps its digits.
+        self.shift, self.scale = shift.double().to(device), scale.double().to(device)
+        self.total, self.best = rows.total, rows.best  # type: ignore[method-assign]
+
+    def _prepare(self, block: Tensor) -> Tensor:
+        return ((block.to(self.device, torch.float64) - self.shift) / self.scale).to(self.dtype)
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start, block in self.rows.blocks(size):
+            yield start, self._prepare(block)
+
+    def take(self, index: Any) -> Tensor:
+        return self._prepare(self.rows.take(index))
+
+    def in_memory(self, block_size: int = 65_536) -> TensorRows:
+        """All rows, prepared once and held on the device."""
+        X = torch.empty(self.n_rows, self.n_columns, device=self.device, dtype=self.dtype)
+        for start, block in self.blocks(block_size):
+            X[start : start + block.shape[0]] = block
+        return TensorRows(X)
+
+
+def as_tensor(block: np.ndarray) -> Tensor:
+    """A tensor that shares memory with `block` where that is possible (a read-only map is copied)."""
+    if not block.flags.writeable or any(stride < 0 for stride in block.strides):
+        block = block.copy()
+    return torch.from_numpy(block)
