@@ -18,6 +18,8 @@ from mercer.component import Component
 
 #: A bound kernel: maps a block of rows X to the tile K(X, Z) for basis vectors Z fixed beforehand.
 Columns = Callable[[Tensor], Tensor]
+#: Weights on the entries of a tile to gradients in the parameters, in X and in Z.
+Pullback = Callable[[Tensor], tuple[dict[str, Tensor], Tensor, Tensor]]
 
 
 class Kernel(Component):
@@ -63,19 +65,30 @@ class Kernel(Component):
                 own[name] = kernel.replaced(inner)
         return replace(self, **own)  # type: ignore[type-var]
 
-    def gradient(self, X: Tensor, Z: Tensor, weight: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """Gradient of Σ_ij weight_ij k(x_i, z_j) in the tunable parameters, in `X` and in `Z`."""
+    def traced(self, X: Tensor, Z: Tensor, inputs: bool = True) -> tuple[Tensor, Pullback]:
+        """The tile K(X, Z) and a function that pulls weights on its entries back to gradients.
+
+        The pullback maps a weight (the shape of the tile) to the gradient of Σ_ij weight_ij k(x_i, z_j) in
+        the tunable parameters, in `X` and in `Z` (the last two are zero if `inputs` is False).
+        """
         with torch.enable_grad():
             values = {
                 name: torch.as_tensor(value, dtype=X.dtype, device=X.device).detach().clone().requires_grad_()
                 for name, value in self.tunable().items()
             }
-            X, Z = X.detach().requires_grad_(), Z.detach().clone().requires_grad_()
+            X, Z = X.detach().clone().requires_grad_(inputs), Z.detach().clone().requires_grad_(inputs)
             tile = self.replaced(values)(X, Z)
-            *by_parameter, by_X, by_Z = torch.autograd.grad(
-                tile, [*values.values(), X, Z], weight, allow_unused=True, materialize_grads=True
-            )
-        return dict(zip(values, by_parameter, strict=True)), by_X, by_Z
+
+        def pull(weight: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+            leaves = [*values.values(), X, Z] if inputs else list(values.values())
+            if not leaves or not tile.requires_grad:
+                return {}, torch.zeros_like(X), torch.zeros_like(Z)
+            grads = torch.autograd.grad(tile, leaves, weight, allow_unused=True, materialize_grads=True)
+            by_parameter = dict(zip(values, grads, strict=False))
+            by_inputs = grads[len(values) :] if inputs else (torch.zeros_like(X), torch.zeros_like(Z))
+            return by_parameter, by_inputs[0], by_inputs[1]
+
+        return tile.detach(), pull
 
     def __add__(self, other: Kernel | float) -> Kernel:
         from mercer.kernels.compose import Bias, Sum

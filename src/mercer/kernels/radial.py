@@ -6,6 +6,7 @@ squared distance, because one matrix product gives it with no further pass over 
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,24 +66,41 @@ class Radial(Kernel):
         return X.new_ones(X.shape[0])
 
 
-class _Root(torch.autograd.Function):
-    """√(−t), with gradient zero instead of NaN where two points coincide."""
+class _NegativeRoot(torch.autograd.Function):
+    """−√|t|, with gradient zero instead of NaN where two points coincide."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor) -> Tensor:  # type: ignore[override]
-        root = t.neg().clamp_(min=0).sqrt_()
+        root = t.abs().sqrt_().neg_()
         ctx.save_for_backward(root)
         return root
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
         (root,) = ctx.saved_tensors
-        return torch.where(root > 0, -0.5 * grad / root, 0.0)
+        return torch.where(root < 0, -0.5 * grad / root, 0.0)
 
 
-def distance(t: Tensor) -> Tensor:
-    """The distance √(−t), overwriting `t` where no gradient is wanted."""
-    return _Root.apply(t) if t.requires_grad else t.neg_().clamp_(min=0).sqrt_()
+def negative_distance(t: Tensor) -> Tensor:
+    """−√(−t), overwriting `t` where no gradient is wanted (rounding may leave t barely positive)."""
+    return _NegativeRoot.apply(t) if t.requires_grad else t.abs_().sqrt_().neg_()
+
+
+_local = threading.local()
+
+
+def scratch(t: Tensor, slot: int = 0) -> Tensor | None:
+    """A reused buffer like `t`, or None where autograd must keep its own.
+
+    Fresh tile-sized temporaries cost more in page faults than the arithmetic they hold.
+    """
+    if t.requires_grad or t.device.type != "cpu":
+        return None
+    key = (slot, t.dtype)
+    buffers: dict[tuple[int, torch.dtype], Tensor] = _local.__dict__.setdefault("buffers", {})
+    if key not in buffers or not t.numel() <= buffers[key].numel() <= 4 * t.numel() + 4096:
+        buffers[key] = t.new_empty(t.numel())
+    return buffers[key][: t.numel()].view(t.shape)
 
 
 @part
@@ -122,7 +140,8 @@ class Laplacian(Radial):
     length_scale: float | Sequence[float] = 1.0
 
     def profile(self, t: Tensor) -> Tensor:
-        return torch.exp(-distance(t))
+        b = negative_distance(t)
+        return b.exp() if b.requires_grad else b.exp_()
 
 
 @part
@@ -143,9 +162,9 @@ class Matern32(Radial):
         return 3.0
 
     def profile(self, t: Tensor) -> Tensor:
-        a = distance(t)
-        e = torch.exp(-a)
-        return torch.addcmul(e, e, a)
+        b = negative_distance(t)  # b = −a
+        e = torch.exp(b, out=scratch(b))
+        return torch.addcmul(e, e, b, value=-1, out=None if b.requires_grad else b)
 
 
 @part
@@ -166,9 +185,10 @@ class Matern52(Radial):
         return 5.0
 
     def profile(self, t: Tensor) -> Tensor:
-        a = distance(t)
-        e = torch.exp(-a)
-        return torch.addcmul(e, e, torch.addcmul(a, a, a, value=1 / 3))
+        b = negative_distance(t)  # b = −a, so 1 + a + a²/3 = 1 − (b − b²/3)
+        e = torch.exp(b, out=scratch(b))
+        inner = torch.addcmul(b, b, b, value=-1 / 3, out=scratch(b, slot=1))
+        return torch.addcmul(e, e, inner, value=-1, out=None if b.requires_grad else b)
 
 
 @part

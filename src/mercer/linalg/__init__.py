@@ -1,0 +1,24 @@
+"""The small dense algebra: factors that grow and shrink, whitening, conjugate gradients, Newton steps.
+
+Everything here is about m×m matrices (in float64) and m or N-sized vectors already formed. It knows
+nothing of kernels, rows or losses: the engine forms the products, the algorithms choose what to solve.
+"""
+
+from mercer.linalg.cg import CGResult, conjugate_gradients
+from mercer.linalg.cholesky import GrowingCholesky, cholesky, refined_solve
+from mercer.linalg.newton import NewtonResult, minimize_newton
+from mercer.linalg.qr import GrowingQR
+from mercer.linalg.whiten import Whitening, whitening
+
+__all__ = [
+    "CGResult",
+    "GrowingCholesky",
+    "GrowingQR",
+    "NewtonResult",
+    "Whitening",
+    "cholesky",
+    "conjugate_gradients",
+    "minimize_newton",
+    "refined_solve",
+    "whitening",
+]

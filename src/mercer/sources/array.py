@@ -42,6 +42,34 @@ class ArrayRows(RowSource):
         return as_tensor(self.X[np.asarray(index)])
 
 
+class FrameRows(ArrayRows):
+    """Rows of a pandas or polars frame whose columns are all numbers; missing values become NaN.
+
+    Neither library is imported: a frame is anything with `columns`, `dtypes` and `to_numpy`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mercer.sources import FrameRows
+    >>> rows = FrameRows(pd.DataFrame({"depth": [1.5, 2.5], "width": [4, 5]}))
+    >>> rows.names(), rows.take([1])
+    (['depth', 'width'], tensor([[2.5000, 5.0000]], dtype=torch.float64))
+    """
+
+    def __init__(self, frame: Any) -> None:
+        for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+            if not _holds_numbers(dtype):
+                raise ValueError(f"column {name!r} must hold numbers, got {dtype}")
+        X = frame.to_numpy()
+        if X.dtype.kind != "f" and hasattr(frame, "iloc"):  # pandas' own missing value needs a word
+            X = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+        super().__init__(X if X.dtype.kind == "f" else X.astype(np.float64))
+        self._names = [str(name) for name in frame.columns]
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+
 class PreparedRows(RowSource):
     """Rows of another source, on one device in one precision, shifted and scaled column by column."""
 
@@ -77,3 +105,16 @@ def as_tensor(block: np.ndarray) -> Tensor:
     if not block.flags.writeable or any(stride < 0 for stride in block.strides):
         block = block.copy()
     return torch.from_numpy(block)
+
+
+def require_numbers(dtype: np.dtype, what: str) -> None:
+    """Refuse an array of text, objects, or numbers that torch cannot hold."""
+    if dtype.kind not in "biuf" or dtype.itemsize > 8 or not dtype.isnative:
+        raise ValueError(f"{what} must hold real numbers of at most 64 bits, got {dtype}")
+
+
+def _holds_numbers(dtype: Any) -> bool:
+    """Whether a column of this pandas (they have a `kind`) or polars type holds numbers or booleans."""
+    if hasattr(dtype, "kind"):
+        return dtype.kind in "biuf"
+    return dtype.is_numeric() or str(dtype) == "Boolean"

@@ -1,0 +1,7 @@
+"""Choosing kernels and their parameters from data."""
+
+from mercer.tuning.evidence import log_evidence
+from mercer.tuning.noise import tune_noise
+from mercer.tuning.tune import Tuned, tune_kernel
+
+__all__ = ["Tuned", "log_evidence", "tune_kernel", "tune_noise"]

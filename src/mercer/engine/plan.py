@@ -1,0 +1,129 @@
+"""Decisions about hardware, made here and nowhere else: device, precision, block sizes, what is kept.
+
+A `Plan` is made once per fit from the size of the data and the user's wishes; algorithms and
+products ask it and never look at devices or memory themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mercer.component import require
+
+#: Elements of a CPU tile: measured best near 2 MiB in float32, what the second-level caches of a few cores hold.
+CACHE_ELEMENTS = 1 << 19
+#: Rows of a panel for matrix products whose result is m × m: enough to hide the pass over that result.
+PANEL_ROWS = 2048
+#: Rows read from a source at a time.
+CHUNK_ROWS = 1 << 16
+#: Below this many rows float64 costs little on a CPU and spares every question about rounding.
+FLOAT64_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Device, precision and memory of one fit or prediction."""
+
+    device: torch.device
+    dtype: torch.dtype
+    memory_limit: int
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    def tile_rows(self, m: int) -> int:
+        """Rows of a tile with `m` columns that is reduced at once: it stays in cache, or fills the GPU."""
+        elements = CACHE_ELEMENTS if self.device.type == "cpu" else 1 << 27
+        return self._within_memory(max(elements // max(m, 1), 32), m)
+
+    def panel_rows(self, m: int) -> int:
+        """Rows of a tile with `m` columns that enters an m × m product."""
+        rows = PANEL_ROWS if self.device.type == "cpu" else max((1 << 28) // max(m, 1), PANEL_ROWS)
+        return self._within_memory(rows, m)
+
+    def chunk_rows(self, n_columns: int) -> int:
+        """Rows read from a source at a time, an eighth of the memory at most."""
+        affordable = self.memory_limit // (8 * 8 * max(n_columns, 1))
+        return max(min(CHUNK_ROWS, affordable), 1)
+
+    def holds_rows(self, n_rows: int, n_columns: int) -> bool:
+        """Whether all rows stay on the device: where they take at most a quarter of the memory."""
+        return n_rows * n_columns * self.itemsize * 4 <= self.memory_limit
+
+    def keeps_tiles(self, n_rows: int, m: int, uses: int) -> bool:
+        """Whether K (n_rows × m) is kept: it will be used more than once and takes half the memory at most."""
+        return uses > 1 and 2 * n_rows * m * self.itemsize <= self.memory_limit
+
+    def require_square(self, m: int, copies: int = 6) -> None:
+        """Refuse m basis vectors whose m × m algebra alone would break the memory limit."""
+        needed = copies * m * m * 8
+        if needed > self.memory_limit:
+            raise MemoryError(
+                f"{m} basis vectors need about {needed / 2**20:.0f} MiB for their {m} × {m} algebra, "
+                f"more than memory_limit={self.memory_limit / 2**20:.0f} MiB; "
+                "use fewer basis vectors or raise memory_limit"
+            )
+
+    def _within_memory(self, rows: int, m: int) -> int:
+        affordable = self.memory_limit // (8 * self.itemsize * max(m, 1))  # a tile and its temporaries
+        return max(min(rows, affordable), 1)
+
+
+def make_plan(
+    n_rows: int,
+    device: Any = "auto",
+    dtype: Any = "auto",
+    memory_limit: int | float | None = None,
+) -> Plan:
+    """Decide device, precision and memory for `n_rows` rows.
+
+    `device="auto"` takes CUDA where torch finds it. `dtype="auto"` takes float32 tiles on CUDA and for
+    more than 10 000 rows, float64 otherwise; m × m algebra is float64 in any case. `memory_limit` is in
+    bytes; by default 60 % of what is free.
+
+    >>> from mercer.engine import make_plan
+    >>> make_plan(1000, device="cpu").dtype
+    torch.float64
+    """
+    where = _device(device)
+    if dtype == "auto":
+        precision = torch.float32 if where.type != "cpu" or n_rows > FLOAT64_ROWS else torch.float64
+    else:
+        precision = getattr(torch, str(dtype).removeprefix("torch."), None)  # type: ignore[assignment]
+        require(
+            precision in (torch.float32, torch.float64), "dtype", "'auto', 'float32' or 'float64'", dtype
+        )
+    limit = memory_limit if memory_limit is not None else 0.6 * _free_memory(where)
+    require(
+        isinstance(limit, int | float) and limit >= 2**20,
+        "memory_limit",
+        "None or a number of bytes of at least 1048576",
+        memory_limit,
+    )
+    return Plan(where, precision, int(limit))
+
+
+def _device(choice: Any) -> torch.device:
+    if choice == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(choice)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or a torch device, got {choice!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={choice!r} was asked for, but torch finds no CUDA device here")
+    return device
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # systems that do not tell
+        return 4 << 30

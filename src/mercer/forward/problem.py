@@ -1,0 +1,54 @@
+"""What is minimised: rows, targets, weights, loss, kernel and penalty in one immutable record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mercer.engine import KernelMatrix, Plan
+from mercer.kernels import Kernel
+from mercer.losses import Loss, Squared
+from mercer.sources import RowSource
+
+
+@dataclass(frozen=True)
+class Problem:
+    r"""Minimise :math:`\sum_n w_n V(y_n, f(x_n)) + \tfrac\lambda2 \|f\|^2_{\mathcal H}` over f.
+
+    Rows of weight zero take part in nothing but are carried along: validation rows are such rows, so
+    that their predictions come with the pass that is made anyway.
+    """
+
+    rows: RowSource
+    y: Tensor  # n × p, on the plan's device, in its precision
+    kernel: Kernel
+    lam: float
+    plan: Plan
+    weight: Tensor  # n
+    loss: Loss = field(default_factory=Squared)
+
+    @property
+    def n_outputs(self) -> int:
+        return self.y.shape[1]
+
+    def candidates(self) -> Tensor:
+        """Rows that may become basis vectors: those of positive weight."""
+        return self.weight.nonzero()[:, 0]
+
+    def matrix(self, basis: Tensor, uses: int = 1) -> KernelMatrix:
+        """The kernel matrix between all rows and these basis vectors."""
+        return KernelMatrix(self.rows, self.kernel, basis, self.plan, uses)
+
+    def basis(self, index: Tensor) -> Tensor:
+        """Training rows as basis vectors, on the plan's device."""
+        return self.rows.take(index).to(self.plan.device, self.plan.dtype)
+
+    def gram(self, basis: Tensor) -> Tensor:
+        """Q, the kernel matrix between basis vectors, in float64."""
+        return self.kernel(basis.double(), basis.double())
+
+    def objective(self, f: Tensor, norm2: float | Tensor) -> Tensor:
+        """Σ w V(y, f) + λ/2 ‖f‖² for model values `f` at all rows and squared RKHS norm `norm2`."""
+        return (self.weight[:, None] * self.loss.value(self.y, f)).sum(dtype=torch.float64) + 0.5 * self.lam * norm2

@@ -1,0 +1,101 @@
+"""Losses: value, gradient and curvature in the model's output, and what turns outputs into probabilities.
+
+Targets are numbers for regression and ±1 for classification; every function works element by
+element on tensors of one shape (n × p: outputs, or classes against the rest).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from mercer.component import Component, part
+
+
+class Loss(Component):
+    """V(y, f), convex and once differentiable in f, with a curvature for Newton steps."""
+
+    #: Whether V is a quadratic in f, so that one Newton step from anywhere is exact.
+    quadratic = False
+
+    @abstractmethod
+    def value(self, y: Tensor, f: Tensor) -> Tensor:
+        """V(y, f)."""
+
+    @abstractmethod
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        """−∂V/∂f: what the next learner is fitted to."""
+
+    @abstractmethod
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        """∂²V/∂f² (a generalised one where V has a kink in its slope), never negative."""
+
+
+@part
+class Squared(Loss):
+    """½ (y − f)².
+
+    >>> import torch
+    >>> from mercer.losses import Squared
+    >>> Squared().residual(torch.tensor([1.0]), torch.tensor([0.25])).item()
+    0.75
+    """
+
+    short_name = "squared"
+    quadratic = True
+
+    def value(self, y: Tensor, f: Tensor) -> Tensor:
+        return 0.5 * (y - f).square()
+
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        return y - f
+
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        return torch.ones_like(f)
+
+
+@part
+class Logistic(Loss):
+    """log(1 + exp(−y f)): kernel logistic regression.
+
+    >>> import torch
+    >>> from mercer.losses import Logistic
+    >>> Logistic().value(torch.tensor([1.0]), torch.tensor([0.0])).item()
+    0.693...
+    """
+
+    short_name = "logistic"
+
+    def value(self, y: Tensor, f: Tensor) -> Tensor:
+        return torch.nn.functional.softplus(-y * f)
+
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        return y * torch.sigmoid(-y * f)
+
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        p = torch.sigmoid(f)
+        return p * (1 - p)
+
+
+@part
+class SquaredHinge(Loss):
+    """max(0, 1 − y f)²: the support vector machine in its primal, smooth form.
+
+    >>> import torch
+    >>> from mercer.losses import SquaredHinge
+    >>> SquaredHinge().residual(torch.tensor([1.0, 1.0]), torch.tensor([0.5, 2.0])).tolist()
+    [1.0, 0.0]
+    """
+
+    short_name = "squared-hinge"
+
+    def value(self, y: Tensor, f: Tensor) -> Tensor:
+        return (1 - y * f).clamp(min=0).square()
+
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        return 2 * y * (1 - y * f).clamp(min=0)
+
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        return 2 * (y * f < 1).to(f.dtype)

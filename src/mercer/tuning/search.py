@@ -1,0 +1,107 @@
+"""Climbing the evidence: L-BFGS over the logarithms of kernel parameters and noise, from good starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from torch import Tensor
+
+from mercer.kernels import Bias, Kernel, Radial, Scaled, Sum
+from mercer.tuning.evidence import log_evidence
+
+#: Noise variance as a share of the targets' variance: never below what float64 can factor.
+NOISE_BOUNDS = (1e-8, 10.0)
+#: Any other positive parameter stays within this factor of the value it starts from.
+PARAMETER_RANGE = 1e5
+#: Where the length-scale stands in the form ``variance · radial + bias`` that this file builds.
+LENGTH = "left__kernel__length_scale"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel with plain parameters, a noise level and their log evidence."""
+
+    kernel: Kernel
+    noise: float
+    value: float
+
+
+class Search:
+    """Maximise the evidence of centred targets `Y` of unit variance on rows `X`."""
+
+    def __init__(self, X: Tensor, Y: Tensor, weight: Tensor, ard: bool | str, max_iter: int) -> None:
+        self.X, self.Y, self.weight, self.ard, self.max_iter = X, Y, weight, ard, max_iter
+        self.n_evaluations = 0
+        spread = X.std(0, correction=0).cpu().numpy()
+        self.spread = np.where(spread > 0, spread, 1.0)
+
+    def climb(self, kernel: Kernel, noise: float, max_iter: int | None = None) -> Point:
+        """From this kernel and noise to a local maximum of the evidence."""
+        shapes = {name: np.shape(value) for name, value in kernel.tunable().items()}
+        values = [np.atleast_1d(value) for value in kernel.tunable().values()]
+        theta = np.log(np.concatenate([*values, [noise]]).astype(float))
+        reach = math.log(PARAMETER_RANGE)
+        bounds = [(t - reach, t + reach) for t in theta[:-1]] + [tuple(np.log(NOISE_BOUNDS))]
+        edges = np.cumsum([v.size for v in values])[:-1]
+
+        def at(theta: np.ndarray) -> tuple[Kernel, float]:
+            pieces = np.split(np.exp(theta[:-1]), edges) if values else []
+            new = {name: p.reshape(shape) for (name, shape), p in zip(shapes.items(), pieces, strict=True)}
+            return kernel.replaced({k: v.item() if v.ndim == 0 else v for k, v in new.items()}), math.exp(theta[-1])
+
+        def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            here, sigma2 = at(theta)
+            self.n_evaluations += 1
+            value, by_parameter, by_noise = log_evidence(here, sigma2, self.X, self.Y, self.weight)
+            gradient = [by_parameter[name].reshape(-1).cpu().numpy() for name in shapes]
+            return -value, -np.concatenate([*gradient, [by_noise]]) * np.exp(theta)  # d/dlogθ = θ d/dθ
+
+        options = {"maxiter": max_iter or self.max_iter, "ftol": 1e-7}
+        found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return Point(*at(found.x), value=-float(found.fun))
+
+    def radial(self, families: Sequence[type[Radial]]) -> dict[str, Point]:
+        """The best point of each family, smoothest first; each family starts where the one before it ended.
+
+        Once a rougher family has less evidence than a smoother one, still rougher ones are not tried.
+        """
+        at = self.isotropic(families[0])
+        if self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1):
+            finer = self.climb(*self.per_input(at))
+            n, D = self.X.shape
+            pays = finer.value - at.value > 0.5 * (D - 1) * math.log(n)
+            at = finer if pays or self.ard is True else at
+        found = {families[0].__name__: at}
+        for family in families[1:]:
+            moved = at.kernel.replaced({"left__kernel": family(length_scale=at.kernel.tunable()[LENGTH])})
+            best, at = at.value, self.climb(moved, at.noise)
+            found[family.__name__] = at
+            if at.value < best:
+                break
+        return found
+
+    def isotropic(self, family: type[Radial]) -> Point:
+        """One length-scale for all inputs, from the best of a few starting values."""
+        typical = float(np.sqrt(np.mean(self.spread**2)) * math.sqrt(self.X.shape[1]))
+        starts = [Sum(Scaled(family(length_scale=typical * f)), Bias()) for f in (0.1, 0.3, 1.0, 3.0)]
+        values = [log_evidence(kernel, 0.1, self.X, self.Y, self.weight)[0] for kernel in starts]
+        self.n_evaluations += len(starts)
+        return self.climb(starts[int(np.argmax(values))], 0.1)
+
+    def per_input(self, at: Point) -> tuple[Kernel, float]:
+        """The same kernel with one length-scale per input, in proportion to the inputs' spread."""
+        typical = math.sqrt(float(np.mean(self.spread**2)))
+        lengths = at.kernel.tunable()[LENGTH] * self.spread / typical
+        return at.kernel.replaced({LENGTH: lengths}), at.noise
+
+    def perturbed(self, best: Point, rng: Any) -> Point:
+        """Climb from a random point around the best one: each parameter within a factor of ten."""
+        tunable = best.kernel.tunable()
+        values = {name: value * 10 ** rng.uniform(-1, 1, np.shape(value)) for name, value in tunable.items()}
+        noise = float(np.clip(best.noise * 10 ** rng.uniform(-1, 1), *NOISE_BOUNDS))
+        return self.climb(best.kernel.replaced(values), noise)
