@@ -7,6 +7,7 @@ element on tensors of one shape (n × p: outputs, or classes against the rest).
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,9 @@ class Loss(Component):
     """V(y, f), convex and once differentiable in f, with a curvature for Newton steps."""
 
     #: Whether V is a quadratic in f, so that one Newton step from anywhere is exact.
-    quadratic = False
+    quadratic: ClassVar[bool] = False
+    #: The largest curvature: V lies below its tangent parabola of this curvature.
+    bound: ClassVar[float] = 1.0
 
     @abstractmethod
     def value(self, y: Tensor, f: Tensor) -> Tensor:
@@ -67,6 +70,7 @@ class Logistic(Loss):
     """
 
     short_name = "logistic"
+    bound = 0.25
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
         return torch.nn.functional.softplus(-y * f)
@@ -90,6 +94,7 @@ class SquaredHinge(Loss):
     """
 
     short_name = "squared-hinge"
+    bound = 2.0
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
         return (1 - y * f).clamp(min=0).square()

@@ -38,6 +38,10 @@ class RowSource(ABC):
         """Column names, if there are any."""
         return None
 
+    def pick(self, values: Tensor, index: Tensor) -> Tensor:
+        """Entries of a per-row tensor (rows along its last axis) at these rows, wherever they live."""
+        return values[..., index]
+
     def total(self, value: Tensor) -> Tensor:
         """The sum of `value` over all processes."""
         return value

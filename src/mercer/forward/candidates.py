@@ -1,0 +1,160 @@
+"""What criteria may ask about candidates, computed when asked and not before.
+
+Two views offer the same names: `RowCandidates` for rows of a large problem, where only the columns
+asked for are formed, and `DenseCandidates` for a small Gram matrix held whole.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.forward.problem import Problem
+from mercer.forward.span import FunctionSpan
+from mercer.linalg import cholesky
+
+
+class Candidates(Protocol):
+    """Statistics of c candidates; r is the residual, f the model, φ the functions of its span."""
+
+    lam: float
+
+    @property
+    def residual(self) -> Tensor: ...  # r at the candidates, c × p
+    @property
+    def data_slope(self) -> Tensor: ...  # k_jᵀ(w r), c × p
+    @property
+    def slope(self) -> Tensor: ...  # k_jᵀ(w r) − λ f(x_j), c × p
+    @property
+    def curvature(self) -> Tensor: ...  # k_jᵀ D k_j
+    @property
+    def diagonal(self) -> Tensor: ...  # k(x_j, x_j)
+    @property
+    def novelty(self) -> Tensor: ...  # δ_j = k_jj − q_jᵀQ_I⁻¹q_j
+    @property
+    def captured(self) -> Tensor: ...  # Σ_i ⟨φ_i, k_j⟩²
+    def random(self) -> Tensor: ...
+
+
+class RowCandidates:
+    """Some rows of a problem as candidates, at one step of a fit."""
+
+    def __init__(
+        self, problem: Problem, index: Tensor, gradient: Tensor, f: Tensor, span: FunctionSpan, chosen: Tensor, rng: np.random.Generator
+    ) -> None:
+        self.problem, self.index, self.rng, self.lam = problem, index, rng, problem.lam
+        self.gradient, self.f, self.span, self.chosen = gradient, f, span, chosen
+
+    @cached_property
+    def rows(self) -> Tensor:
+        return self.problem.basis(self.index)
+
+    @cached_property
+    def residual(self) -> Tensor:
+        return self.problem.loss.residual(self.problem.y, self.f)[self.index]
+
+    @cached_property
+    def _scores(self) -> tuple[Tensor, Tensor]:
+        return self.problem.matrix(self.rows).column_scores(self.gradient, self.problem.weight)
+
+    @property
+    def data_slope(self) -> Tensor:
+        return self._scores[0]
+
+    @property
+    def slope(self) -> Tensor:
+        return self._scores[0] - self.lam * self.f[self.index].double()
+
+    @property
+    def curvature(self) -> Tensor:
+        return self._scores[1]
+
+    @cached_property
+    def diagonal(self) -> Tensor:
+        return self.problem.kernel.diag(self.rows.double())
+
+    @cached_property
+    def novelty(self) -> Tensor:
+        if not len(self.chosen):
+            return self.diagonal
+        basis = self.problem.basis(self.chosen).double()
+        L, _ = cholesky(self.problem.gram(basis))
+        V = torch.linalg.solve_triangular(L, self.problem.kernel(basis, self.rows.double()), upper=False)
+        return (self.diagonal - V.square().sum(0)).clamp(min=0)
+
+    @cached_property
+    def captured(self) -> Tensor:
+        m = self.span.size
+        values = self.span.values[:m]
+        data = self.problem.matrix(self.rows).transposed((values * self.span.metric).T)
+        return (data.T + self.lam * values[:, self.index].double()).square().sum(0)
+
+    def random(self) -> Tensor:
+        return torch.from_numpy(self.rng.random(len(self.index))).to(self.index.device)
+
+
+class DenseCandidates:
+    """All T rows of a small Gram matrix as candidates, followed through a whole selection.
+
+    The matrix is K + λI, Greedy02's regularisation: the slope needs no further penalty.
+    """
+
+    def __init__(self, K: Tensor, y: Tensor, lam: float, n_steps: int, rng: np.random.Generator) -> None:
+        self.K, self.lam, self.rng = K, lam, rng
+        self.residual = y.clone()
+        self.functions = K.new_zeros(n_steps, len(K))
+        self.size = 0
+        self.diagonal = K.diagonal()
+        self._pivots: list[Tensor] = []
+        self._factor_rows: list[Tensor] = []
+        self._left = K.diagonal().clone()
+        self._captured = torch.zeros_like(self._left)
+        self._seen = 0
+
+    @property
+    def data_slope(self) -> Tensor:
+        return self.K @ self.residual
+
+    slope = data_slope
+
+    @cached_property
+    def curvature(self) -> Tensor:
+        return self.K.square().sum(0)
+
+    @property
+    def novelty(self) -> Tensor:
+        """Pivoted Cholesky, advanced by the basis vectors chosen since it was last asked for."""
+        for j in self._pivots[len(self._factor_rows) :]:
+            row = self.K[j].clone()
+            if self._factor_rows:
+                V = torch.stack(self._factor_rows)
+                row -= V[:, j] @ V
+            row *= self._left[j].clamp(min=1e-12).rsqrt()
+            self._factor_rows.append(row)
+            self._left = (self._left - row.square()).clamp(min=0)
+        return self._left
+
+    @property
+    def captured(self) -> Tensor:
+        new = self.functions[self._seen : self.size]
+        self._captured = self._captured + (new @ self.K).square().sum(0)
+        self._seen = self.size
+        return self._captured
+
+    def random(self) -> Tensor:
+        return torch.from_numpy(self.rng.random(len(self.K))).to(self.K.device)
+
+    def take_in(self, j: Tensor) -> None:
+        """Append column j to the span by Gram-Schmidt and take its part out of the residual."""
+        Q, k = self.functions[: self.size], self.K[j]
+        for _ in range(2 if self.size else 0):
+            k = k - (Q @ k) @ Q
+        q = k / torch.linalg.vector_norm(k).clamp(min=torch.finfo(k.dtype).tiny)
+        self.functions[self.size] = q
+        self.residual = torch.addmm(self.residual, q[:, None], (q @ self.residual)[None], alpha=-1)
+        self._pivots.append(j)
+        self.size += 1

@@ -1,0 +1,93 @@
+"""Combination: how the basis vectors of one learner become one function (Boost10 section III-B; Boost06).
+
+All three start from u = K_NSᵀ(w r) − λ f(x̃_S), the slope of the objective along each basis vector. The
+length of the result does not matter: absorption finds the best one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from mercer.component import Component, part
+from mercer.engine import KernelMatrix
+from mercer.forward.problem import Problem
+from mercer.linalg import cholesky, conjugate_gradients
+
+
+class Combination(Component):
+    """Turns the basis vectors of a learner into weights, one column per function."""
+
+    #: Passes over the learner's tile that the combination and the values after it take.
+    passes = 2
+
+    @abstractmethod
+    def weights(
+        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+    ) -> Tensor:
+        """S × b weights from the slope data: `gradient` = w·r (n × p), `at_basis` = f(x̃_S) (S × p)."""
+
+
+@part
+class Rayleigh(Combination):
+    """a = Q⁻¹u, the maximiser of a Rayleigh quotient (Boost10 eq. 25): one S × S solve."""
+
+    short_name = "rayleigh"
+
+    def weights(
+        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+    ) -> Tensor:
+        u = K.transposed(gradient) - problem.lam * at_basis
+        return torch.cholesky_solve(u, cholesky(Q)[0])
+
+
+@part
+class JointPursuit(Combination):
+    """MP: a = (λQ + K_NSᵀDK_NS)⁻¹u, the best function on these basis vectors (Boost10 eq. 29).
+
+    The paper set it aside for its O(NS²); that is one matrix product, and the stronger learner.
+    """
+
+    short_name = "mp"
+
+    def weights(
+        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+    ) -> Tensor:
+        gram, _ = K.moments(gradient[:, :0], weight=metric)
+        u = K.transposed(gradient) - problem.lam * at_basis
+        return torch.cholesky_solve(u, cholesky(gram + problem.lam * Q)[0])
+
+
+@part
+class ConjugateGradients(Combination):
+    """The system of `mp` by at most `max_iter` conjugate gradient steps of O(NS) each (Boost06 step 2b)."""
+
+    short_name = "cg"
+    passes = 10
+    max_iter: int = 10
+    tol: float = 1e-10
+
+    def weights(
+        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+    ) -> Tensor:
+        u = K.transposed(gradient) - problem.lam * at_basis
+
+        def system(a: Tensor) -> Tensor:
+            return K.transposed(K.product(a) * metric[:, None]) + problem.lam * (Q @ a)
+
+        return conjugate_gradients(system, u, tol=self.tol, max_iter=self.max_iter).x
+
+
+@part
+class Separate(Combination):
+    """No combination: every basis vector is a function of its own, as in forward selection."""
+
+    short_name = "separate"
+    passes = 1
+
+    def weights(
+        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+    ) -> Tensor:
+        return torch.eye(Q.shape[0], dtype=torch.float64, device=Q.device)

@@ -1,0 +1,186 @@
+"""Criteria: which candidate becomes the next basis vector (Boost10 sections II and IV; Greedy02 section 3.1).
+
+A criterion scores candidates from a few statistics that `mercer.forward.candidates` computes on
+demand; the best-scoring candidate enters. Scores have one entry per candidate.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.component import Component, part
+from mercer.forward.candidates import Candidates, DenseCandidates
+from mercer.kernels import Kernel
+
+
+class Criterion(Component):
+    """Scores candidates; `n_candidates` of them are drawn at random, or all rows are (None)."""
+
+    n_candidates: int | None = None
+    #: Candidates scoring at or below this are not worth a basis vector.
+    threshold: float = 0.0
+
+    @abstractmethod
+    def score(self, seen: Candidates) -> Tensor:
+        """One number per candidate; larger is better."""
+
+    def select(
+        self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator
+    ) -> Tensor:
+        """The `size` rows of `X` that serve residuals `r` (T × p) best, chosen one after the other.
+
+        One tile of the kernel, then a few vector operations a step on the device: no number comes back
+        to the host.
+
+        >>> import numpy as np, torch
+        >>> from mercer.forward.criteria import MaxResidual
+        >>> from mercer.kernels import Gaussian
+        >>> X, r = torch.tensor([[0.0], [0.1], [5.0]]), torch.tensor([[2.0], [1.9], [1.0]])
+        >>> MaxResidual().select(Gaussian(), X, r, 1e-6, 2, np.random.default_rng(0)).tolist()
+        [0, 2]
+        """
+        K = kernel(X, X)
+        K.diagonal().add_(lam)
+        seen = DenseCandidates(K, r, lam, size, rng)
+        open_to = torch.zeros(len(X), dtype=K.dtype, device=X.device)  # −∞ for rows already taken
+        chosen = torch.empty(size, dtype=torch.long, device=X.device)
+        for s in range(size):
+            j = (self.score(seen) + open_to).argmax()
+            chosen[s] = j
+            open_to[j] = -torch.inf
+            if s + 1 < size:
+                seen.take_in(j)
+        return chosen
+
+
+@part
+class Random(Criterion):
+    """A row at random: the baseline that must not be ignored."""
+
+    short_name = "random"
+
+    def score(self, seen: Candidates) -> Tensor:
+        return seen.random()
+
+    def select(
+        self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator
+    ) -> Tensor:
+        return torch.from_numpy(rng.permutation(len(X))[:size]).to(X.device)
+
+
+@part
+class MaxResidual(Criterion):
+    """MAX-RES: the row of largest residual (Greedy02 eq. 5); several outputs count by their norm."""
+
+    short_name = "max-res"
+
+    def score(self, seen: Candidates) -> Tensor:
+        return seen.residual.square().sum(1)
+
+
+@part
+class LargestResiduals(MaxResidual):
+    """The S rows of largest residual at once: MAX-RES without its loop and its Gram matrix."""
+
+    short_name = "largest-residuals"
+
+    def select(
+        self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator
+    ) -> Tensor:
+        return r.square().sum(1).topk(size).indices
+
+
+@part
+class MatchingPursuit(Criterion):
+    """MP: decrease of the objective along one column (Boost10 eq. 28)."""
+
+    short_name = "mp"
+    n_candidates: int | None = 59
+
+    def score(self, seen: Candidates) -> Tensor:
+        return 0.5 * seen.slope.square().sum(1) / (seen.lam * seen.diagonal + seen.curvature)
+
+
+@part
+class Boost(Criterion):
+    """BOOST: squared slope over the function's RKHS norm (Boost10 eq. 27)."""
+
+    short_name = "boost"
+    n_candidates: int | None = 59
+
+    def score(self, seen: Candidates) -> Tensor:
+        return 0.5 * seen.slope.square().sum(1) / seen.diagonal
+
+
+@part
+class OneDimensional(Criterion):
+    """The best single column for the residual, without penalty (Greedy02 section 3.1)."""
+
+    short_name = "one-dimensional"
+    n_candidates: int | None = 60
+
+    def score(self, seen: Candidates) -> Tensor:
+        return seen.data_slope.square().sum(1) / seen.curvature
+
+
+@part
+class ApproximateLinearDependence(Criterion):
+    """ALD: δ_j, what the chosen basis vectors leave of k(x_j, ·); accepted above `threshold` (τ₁). Ignores y."""
+
+    short_name = "ald"
+    n_candidates: int | None = 59
+    threshold: float = 1e-2
+
+    def score(self, seen: Candidates) -> Tensor:
+        return seen.novelty
+
+
+@part
+class ResourceAllocating(Criterion):
+    """RAN: δ_j times the decrease of the objective; accepted above `threshold` (τ₂)."""
+
+    short_name = "ran"
+    n_candidates: int | None = 59
+    threshold: float = 1e-4
+
+    def score(self, seen: Candidates) -> Tensor:
+        return seen.novelty * MatchingPursuit().score(seen)
+
+
+@part
+class InformationGain(Criterion):
+    r"""Information gained by including x_j in the sparse posterior (Seeger, Williams and Lawrence 2003).
+
+    With the latent variance :math:`\delta_j` left by the chosen vectors, noise σ² = λ and residual r_j, the
+    Kullback-Leibler divergence between the posterior at x_j after and before inclusion is
+    :math:`\tfrac12[\log(1 + \rho) - \rho/(1 + \rho) + r_j^2\rho / (\sigma^2 (1 + \rho)^2)]`,
+    :math:`\rho = \delta_j/\sigma^2`.
+    """
+
+    short_name = "info-gain"
+
+    def score(self, seen: Candidates) -> Tensor:
+        rho = seen.novelty / max(seen.lam, 1e-12)
+        fit = seen.residual.double().square().mean(1) * rho / (max(seen.lam, 1e-12) * (1 + rho).square())
+        return 0.5 * (torch.log1p(rho) - rho / (1 + rho) + fit)
+
+
+@part
+class OrderRecursive(Criterion):
+    """ORMP: largest product of the residual with a column re-orthogonalised to the chosen ones (Greedy02 eq. 1–4).
+
+    The re-orthogonalised columns are never formed: their norms follow from their products with the
+    functions already in the span. Needs the Gram matrix, hence few rows.
+    """
+
+    short_name = "ormp"
+
+    def score(self, seen: Candidates) -> Tensor:
+        full = seen.curvature + seen.lam * seen.diagonal
+        rest = full - seen.captured
+        # below rounding of what was subtracted, a column has nothing left to offer
+        return torch.where(rest > 1e-10 * full, seen.slope.square().sum(1) / rest.clamp(min=1e-300), 0.0)

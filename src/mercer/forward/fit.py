@@ -1,0 +1,170 @@
+"""The loop: grow a kernel model learner by learner (Boost10 section III-D, Greedy02 Algorithm 2).
+
+One loop serves greedy selection and boosting; what differs is the learner, the length of a block and
+the rules that stop it. A `ForwardFit` can go on where it stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from mercer.forward.block import Block
+from mercer.forward.focus import Focus
+from mercer.forward.learners import Learner
+from mercer.forward.problem import Problem
+from mercer.forward.stopping import History, Stopping
+from mercer.sources import TensorRows
+
+Callback = Callable[["ForwardFit"], Any]
+
+
+class ForwardFit:
+    """A model under construction: its blocks, its values `f` at all rows, and its history."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        learner: Learner,
+        rng: np.random.Generator,
+        *,
+        block_length: int | None = None,
+        shrinkage: float = 1.0,
+        focus: Focus | None = None,
+        validation: Tensor | None = None,
+        capacity: int = 64,
+    ) -> None:
+        self.problem, self.learner, self.rng = problem, learner, rng
+        self.block_length, self.shrinkage, self.focus, self.capacity = block_length, shrinkage, focus, capacity
+        self.validation = validation
+        self.f = torch.zeros_like(problem.y)
+        self.blocks: list[Block] = []
+        self.current: Block | None = None
+        self.norm2 = torch.zeros((), dtype=torch.float64, device=problem.plan.device)
+        self.history = History(n_rows=float(problem.weight.sum()))
+        self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self._began = time.perf_counter()
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.history.seconds)
+
+    def run(
+        self, stopping: Sequence[Stopping], callbacks: Sequence[Callback] = (), verbose: bool = False, total: int | None = None
+    ) -> str:
+        """Add learners until a rule says why to stop; returns that sentence."""
+        watching = any(rule.watches for rule in stopping) or bool(callbacks) or verbose
+        self._began = time.perf_counter() - (self.history.seconds[-1] if self.n_steps else 0.0)
+        with tqdm(total=total, initial=self.n_steps, disable=not verbose, desc="learners", unit="") as bar:
+            while (why := next(filter(None, (rule.reason(self.history) for rule in stopping)), None)) is None:
+                if not self.step():
+                    why = "no further row is worth adding as a basis vector"
+                    break
+                if watching:
+                    self.flush()
+                    bar.update()
+                    bar.set_postfix(objective=f"{self.history.objective[-1]:.4g}", refresh=False)
+                if any([callback(self) for callback in callbacks]):
+                    why = "a callback asked to stop"
+                    break
+        self.flush()
+        return why
+
+    def step(self) -> bool:
+        """One learner: propose, absorb, record. False if the learner had nothing to propose."""
+        block = self.current if self.current is not None else self._open()
+        new = self.learner.next(block, self.n_steps, self.rng)
+        if new is None:
+            return False
+        n_new = len(new.index)
+        block.absorb(new, self.shrinkage)
+        penalty = self.norm2 + block.penalty()
+        if block.pool is None:
+            self.f = block.f
+        novelty = block.span.novelty
+        if self.block_length is not None and len(block.terms) >= self.block_length:
+            self._close(block, penalty)
+        self._record(penalty, novelty, n_new)
+        return True
+
+    def _open(self) -> Block:
+        problem, pool, f = self.problem, None, self.f
+        if self.focus is not None and self.blocks:
+            pool = self.focus.rows(problem, self.f)
+            problem, f = _restricted(problem, pool), self.f[pool]
+        b = self.problem.n_outputs
+        capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
+        self.current = Block(problem, f, capacity, pool)
+        return self.current
+
+    def _close(self, block: Block, penalty: Tensor) -> None:
+        """End the block: carry its change to all rows, free its memory."""
+        if block.pool is not None:
+            weights = block.expansion()
+            index, W = torch.cat([i for i, _ in weights]), torch.cat([w for _, w in weights])
+            self.f = self.f + self.problem.matrix(self.problem.basis(index)).product(W)
+            self.f[block.pool] = block.f
+        self.norm2 = penalty
+        block.close()
+        self.blocks.append(block)
+        self.current = None
+
+    def _record(self, penalty: Tensor, novelty: Tensor, n_new: int) -> None:
+        problem, history = self.problem, self.history
+        error = problem.loss.residual(problem.y, self.f)
+        residual = (problem.weight[:, None] * error.square()).sum(dtype=torch.float64).sqrt()
+        objective = (problem.weight[:, None] * problem.loss.value(problem.y, self.f)).sum(dtype=torch.float64)
+        held_out = residual.new_zeros(())
+        if self.validation is not None:
+            rows = self.validation
+            held_out = problem.loss.value(problem.y[rows], self.f[rows]).mean(dtype=torch.float64)
+        self._raw.append((objective + 0.5 * penalty, residual, held_out, novelty))
+        history.n_basis.append((history.n_basis[-1] if history.n_basis else 0) + n_new)
+        history.seconds.append(time.perf_counter() - self._began)
+
+    def flush(self) -> None:
+        """Bring the numbers recorded on the device to the host."""
+        for objective, residual, held_out, novelty in self._raw:
+            self.history.objective.append(float(objective))
+            self.history.residual_norm.append(float(residual))
+            self.history.novelty.append(float(novelty))
+            if self.validation is not None:
+                self.history.validation.append(float(held_out))
+        self._raw.clear()
+
+    def expansion(self, n_steps: int | None = None) -> tuple[Tensor, Tensor]:
+        """Rows and weights (m × p) of the model after `n_steps` learners; a row chosen twice stands once."""
+        left = self.n_steps if n_steps is None else n_steps
+        pieces: list[tuple[Tensor, Tensor]] = []
+        for block in [*self.blocks, *([self.current] if self.current is not None else [])]:
+            pieces += block.expansion(min(left, len(block.terms)))
+            left -= min(left, len(block.terms))
+        device = self.problem.plan.device
+        index = torch.cat([torch.empty(0, dtype=torch.long, device=device), *(i for i, _ in pieces)])
+        empty = torch.empty(0, self.problem.n_outputs, dtype=torch.float64, device=device)
+        return merge_rows(index, torch.cat([empty, *(w for _, w in pieces)]))
+
+
+def merge_rows(index: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum the weights of rows that occur more than once; rows stay in the order of their first occurrence."""
+    unique, position = torch.unique(index, return_inverse=True)
+    first = torch.full_like(unique, len(index)).scatter_reduce(
+        0, position, torch.arange(len(index), device=index.device), "amin"
+    )
+    order = first.argsort()
+    summed = W.new_zeros(len(unique), W.shape[1]).index_add_(0, position, W)
+    return unique[order], summed[order]
+
+
+def _restricted(problem: Problem, pool: Tensor) -> Problem:
+    """The same problem on some of its rows."""
+    return replace(
+        problem, rows=TensorRows(problem.rows.take(pool)), y=problem.y[pool], weight=problem.weight[pool]
+    )

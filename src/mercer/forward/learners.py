@@ -1,0 +1,130 @@
+"""Learners: where the next function comes from (Boost10 steps 3a to 3c).
+
+A function is a set of rows, weights on their kernel columns, and its values at all rows. S = 1 gives
+the selection-based methods, S > 1 the ensemble-based ones.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.component import Component, part
+from mercer.forward.candidates import RowCandidates
+from mercer.forward.combine import Combination, JointPursuit
+from mercer.forward.criteria import Criterion, MaxResidual
+from mercer.forward.problem import Problem
+
+if TYPE_CHECKING:
+    from mercer.forward.block import Block
+
+#: The size of a learner: a number, one number per step (the last one goes on), or a function of the step.
+Size = int | Sequence[int] | Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Functions:
+    """b functions Σ_s A[s] k(x_index[s], ·) and their values at all rows (b × n)."""
+
+    index: Tensor
+    A: Tensor
+    values: Tensor
+
+
+class Learner(Component):
+    """Proposes the next functions for a block of a fit, or None when no row is worth adding."""
+
+    @abstractmethod
+    def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None: ...
+
+
+@part
+class SingleVector(Learner):
+    """One basis vector, the best of the candidates by a criterion; `gram_noise` is Greedy02's σ² in K + σ²I."""
+
+    criterion: Criterion
+    gram_noise: float = 0.0
+
+    def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
+        problem, wanted = block.problem, self.criterion.n_candidates
+        open_rows = block.open_rows()
+        if len(open_rows) == 0:
+            return None
+        if wanted is not None and wanted < len(open_rows):
+            draw = torch.from_numpy(rng.choice(len(open_rows), wanted, replace=False))
+            open_rows = open_rows[draw.to(open_rows.device)]
+        seen = RowCandidates(problem, open_rows, block.gradient(), block.f, block.span, block.chosen(), rng)
+        value, best = self.criterion.score(seen).max(0)
+        if self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
+            return None
+        index = open_rows[best][None]
+        values = problem.matrix(problem.basis(index)).product(torch.ones(1, 1)).T.contiguous()
+        if self.gram_noise:
+            values[0, index] += self.gram_noise
+        return Functions(index, torch.ones(1, 1, dtype=torch.float64, device=index.device), values)
+
+
+@part
+class Ensemble(Learner):
+    """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
+
+    The T rows are drawn at random, or are those of largest residual (`draw="largest"`).
+    """
+
+    criterion: Criterion
+    combination: Combination
+    size: Size = 50
+    subset_size: int = 500
+    draw: str = "random"
+
+    def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
+        problem = block.problem
+        subset = self._subset(block, rng)
+        if len(subset) == 0:
+            return None
+        S = min(size_at(self.size, step), len(subset))
+        residual = problem.loss.residual(problem.y[subset], block.f[subset])
+        local = self.criterion.select(problem.kernel, problem.basis(subset), residual, problem.lam, S, rng)
+        index = subset[local]
+        Z = problem.basis(index)
+        K = problem.matrix(Z, uses=1 + self.combination.passes)
+        Q = problem.gram(Z)
+        A = self.combination.weights(problem, K, Q, block.gradient(), block.f[index].double(), block.metric)
+        return Functions(index, A, K.product(A).T.contiguous())
+
+    def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
+        rows = block.open_rows()
+        if len(rows) <= self.subset_size:
+            return rows
+        if self.draw == "largest":
+            size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
+            return rows[size.topk(self.subset_size).indices]
+        if len(rows) > 10 * self.subset_size:  # duplicates are few, and a permutation of all rows is not
+            draw = np.unique(rng.integers(len(rows), size=self.subset_size))
+        else:
+            draw = rng.choice(len(rows), self.subset_size, replace=False)
+        return rows[torch.from_numpy(draw).to(rows.device)]
+
+
+def size_at(size: Size, step: int) -> int:
+    """The learner's size at a step, whichever way it was given.
+
+    >>> size_at([10, 20], 5), size_at(lambda step: 2 * step, 5)
+    (20, 10)
+    """
+    if callable(size):
+        return int(size(step))
+    if isinstance(size, Sequence):
+        return int(size[min(step, len(size) - 1)])
+    return int(size)
+
+
+def default_learner() -> Ensemble:
+    """The paper's learner with the stronger combination."""
+    return Ensemble(MaxResidual(), JointPursuit())

@@ -1,0 +1,169 @@
+"""When to stop: each rule looks at the history of a fit and, if it is enough, says why in words."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+
+from mercer.component import Component, part, require
+
+
+@dataclass
+class History:
+    """What each step left behind; one entry per step."""
+
+    n_rows: float
+    n_basis: list[int] = field(default_factory=list)
+    objective: list[float] = field(default_factory=list)
+    residual_norm: list[float] = field(default_factory=list)
+    validation: list[float] = field(default_factory=list)
+    novelty: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def description_length(self) -> list[float]:
+        """MDL, (N/2) log(rᵀr) + (l/2) log N (Greedy02 eq. 10)."""
+        n = self.n_rows
+        return [
+            n * math.log(max(r, 1e-300)) + 0.5 * l * math.log(n)
+            for r, l in zip(self.residual_norm, self.n_basis, strict=True)
+        ]
+
+    def information_criterion(self) -> list[float]:
+        """AIC for small samples, (N/2) log(rᵀr) + (l/2)(1 + l/N)/(1 − (l+2)/N) (Greedy02 eq. 11)."""
+        n = self.n_rows
+        return [
+            n * math.log(max(r, 1e-300)) + 0.5 * l * (1 + l / n) / (1 - (l + 2) / n) if l + 2 < n else math.inf
+            for r, l in zip(self.residual_norm, self.n_basis, strict=True)
+        ]
+
+
+class Stopping(Component):
+    """A rule that ends a fit; `best` says which step the model should be cut back to."""
+
+    #: Whether the rule needs numbers of every step on the host (on CUDA that is a round trip).
+    watches = True
+
+    @abstractmethod
+    def reason(self, history: History) -> str | None:
+        """Why the fit is over, or None."""
+
+    def best(self, history: History) -> int | None:
+        """The number of steps to keep, or None to keep all."""
+        return None
+
+
+@part
+class MaxSteps(Stopping):
+    """Stop after a number of steps."""
+
+    n_steps: int = 100
+    what: str = "learners"
+    watches = False
+
+    def reason(self, history: History) -> str | None:
+        if len(history.seconds) >= self.n_steps:
+            return f"all {self.n_steps} {self.what} asked for were added"
+        return None
+
+
+@part
+class Tolerance(Stopping):
+    """Stop when the residual norm falls to `tol` times the norm of the targets."""
+
+    tol: float = 1e-6
+    start: float = 1.0
+
+    def reason(self, history: History) -> str | None:
+        r = history.residual_norm
+        if r and r[-1] <= self.tol * self.start:
+            return f"the residual norm fell to {r[-1]:.3g}, within tol={self.tol:g} of the targets' norm"
+        return None
+
+
+@part
+class TimeBudget(Stopping):
+    """Stop when the seconds are used up."""
+
+    seconds: float = 60.0
+
+    def reason(self, history: History) -> str | None:
+        if history.seconds and history.seconds[-1] >= self.seconds:
+            return f"the time budget of {self.seconds:g} s was used up after {history.seconds[-1]:.1f} s"
+        return None
+
+
+@part
+class Dependence(Stopping):
+    """Stop when new functions lie in the span of those before: the condition-number rule of Greedy02 section 4.2."""
+
+    threshold: float = 1e-6
+
+    def reason(self, history: History) -> str | None:
+        if history.novelty and history.novelty[-1] < self.threshold:
+            return (
+                f"the newest basis vector lies in the span of those before it "
+                f"(relative novelty {history.novelty[-1]:.1g} below {self.threshold:g})"
+            )
+        return None
+
+
+class _Minimum(Stopping):
+    """Stop once a curve has not fallen below its minimum for `patience` steps; cut back to the minimum."""
+
+    patience: int
+    label: str = ""
+
+    @abstractmethod
+    def curve(self, history: History) -> list[float]: ...
+
+    def best(self, history: History) -> int | None:
+        values = self.curve(history)
+        return 1 + min(range(len(values)), key=values.__getitem__) if values else None
+
+    def reason(self, history: History) -> str | None:
+        best = self.best(history)
+        if best is not None and len(history.seconds) - best >= self.patience:
+            return f"{self.label} had its minimum at step {best} and did not fall in the {self.patience} steps after it"
+        return None
+
+
+@part
+class MinimumDescriptionLength(_Minimum):
+    """MDL (Greedy02 eq. 10)."""
+
+    short_name = "mdl"
+    patience: int = 20
+    label = "the description length"
+
+    def curve(self, history: History) -> list[float]:
+        return history.description_length()
+
+
+@part
+class AkaikeInformation(_Minimum):
+    """AIC in its small-sample form (Greedy02 eq. 11)."""
+
+    short_name = "aic"
+    patience: int = 20
+    label = "Akaike's information criterion"
+
+    def curve(self, history: History) -> list[float]:
+        return history.information_criterion()
+
+
+@part
+class Validation(_Minimum):
+    """The error on held-out rows."""
+
+    short_name = "validation"
+    patience: int = 10
+    label = "the validation error"
+
+    def curve(self, history: History) -> list[float]:
+        return history.validation
+
+
+def check_patience(patience: int) -> None:
+    """Refuse a patience that could never be satisfied."""
+    require(patience >= 1, "patience", "at least 1", patience)

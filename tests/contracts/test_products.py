@@ -1,0 +1,547 @@
+"""What the engine promises: every product is that with the dense matrix, whatever the blocks and the memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import oracles
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mercer.component import part
+from mercer.engine import KernelMatrix, Plan, each_block, make_plan, plan, reduce_rows, weighted_gradient
+from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Matern52, Scaled, Sum
+from mercer.linalg import whitening
+from mercer.sources import ArrayRows, FrameRows, PreparedRows, RowSource, TensorRows
+
+N, M, D, P = 97, 6, 3, 2
+CPU = torch.device("cpu")
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+KERNELS = [Gaussian([0.8, 1.5, 2.5]), Matern52(1.2), Linear(), Sum(Scaled(Laplacian(2.0), 0.7), Bias(0.3))]
+#: CACHE_ELEMENTS, PANEL_ROWS, CHUNK_ROWS: the measured ones, tiny ones, and some that divide nothing evenly.
+SIZES = {"default": None, "tiny": (1, 1, 1), "odd": (40 * M, 7, 11), "chunks below blocks": (50 * M, 60, 10)}
+
+over_kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: " ".join(repr(kernel).split()))
+over_dtypes = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+over_uses = pytest.mark.parametrize("uses", [1, 2], ids=["recomputed", "kept"])
+over_sizes = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+
+
+# --- the table of sources and of products -----------------------------------------------------------
+
+
+def table(dtype: torch.dtype) -> Tensor:
+    """Rows that are exact in both precisions, so that the oracle sees the same numbers."""
+    return torch.from_numpy(np.random.default_rng(0).normal(size=(N, D))).float().to(dtype)
+
+
+def read_only(X: np.ndarray) -> np.ndarray:
+    X.flags.writeable = False
+    return X
+
+
+def prepared(X: Tensor) -> PreparedRows:
+    """The table comes back from twice itself plus a quarter; halving is exact, the quarter nearly."""
+    shift, scale = torch.full((D,), 0.25), torch.full((D,), 2.0)
+    return PreparedRows(TensorRows(2 * X.double() + 0.25), CPU, X.dtype, shift, scale)
+
+
+SOURCES: dict[str, Callable[[Tensor], RowSource]] = {
+    "tensor": TensorRows,
+    "tensor, every other row": lambda X: TensorRows(X.repeat_interleave(2, 0)[::2]),
+    "array": lambda X: ArrayRows(X.numpy()),
+    "array by columns": lambda X: ArrayRows(np.asfortranarray(X.numpy())),
+    "read-only array": lambda X: ArrayRows(read_only(X.numpy().copy())),
+    "pandas": lambda X: FrameRows(pd.DataFrame(X.numpy())),
+    "polars": lambda X: FrameRows(pl.DataFrame(X.numpy(), schema=["a", "b", "c"])),
+    "prepared": prepared,
+    "prepared and held": lambda X: prepared(X).in_memory(10),
+}
+over_sources = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+
+
+class Data(NamedTuple):
+    """What enters the products beside K, exact in both precisions."""
+
+    W: Tensor
+    R: Tensor
+    weight: Tensor
+    S: Tensor
+    B: Tensor
+
+
+def data(dtype: torch.dtype) -> Data:
+    rng = np.random.default_rng(1)
+    W, R = rng.normal(size=(M, P)), rng.normal(size=(N, P))
+    half, weight = rng.normal(size=(M, M)), rng.integers(0, 4, N)
+    B = whitening(torch.from_numpy(half @ half.T + np.eye(M))).map
+    parts = W, R, weight, half + half.T, B
+    return Data(*(torch.as_tensor(a).float().to(dtype) for a in parts))
+
+
+class Map:
+    """A whitening of tiles by a given matrix."""
+
+    def __init__(self, B: Tensor) -> None:
+        self.B = B
+
+    def apply(self, tile: Tensor) -> Tensor:
+        return tile @ self.B
+
+
+class Product(NamedTuple):
+    ask: Callable[[KernelMatrix, Data], Any]
+    oracle: Callable[[np.ndarray, Any], Any]
+    sums: bool  # over rows, in float64
+
+
+PRODUCTS = {
+    "product": Product(lambda K, d: K.product(d.W), lambda K, d: oracles.product(K, d.W), False),
+    "transposed": Product(lambda K, d: K.transposed(d.R), lambda K, d: oracles.transposed(K, d.R), True),
+    "moments": Product(lambda K, d: K.moments(d.R), lambda K, d: oracles.moments(K, d.R), True),
+    "weighted moments": Product(
+        lambda K, d: K.moments(d.R, d.weight), lambda K, d: oracles.moments(K, d.R, d.weight), True
+    ),
+    "whitened moments": Product(
+        lambda K, d: K.moments(d.R, whiten=Map(d.B)), lambda K, d: oracles.moments(K, d.R, B=d.B), True
+    ),
+    "weighted whitened moments": Product(
+        lambda K, d: K.moments(d.R, d.weight, Map(d.B)),
+        lambda K, d: oracles.moments(K, d.R, d.weight, d.B),
+        True,
+    ),
+    "column_scores": Product(lambda K, d: K.column_scores(d.R), lambda K, d: oracles.column_scores(K, d.R), True),
+    "weighted column_scores": Product(
+        lambda K, d: K.column_scores(d.R, d.weight), lambda K, d: oracles.column_scores(K, d.R, d.weight), True
+    ),
+    "row_quadratic": Product(
+        lambda K, d: K.row_quadratic(d.S), lambda K, d: oracles.row_quadratic(K, d.S), False
+    ),
+}
+over_products = pytest.mark.parametrize("asked", PRODUCTS.values(), ids=PRODUCTS)
+
+
+def pieces(result: Any) -> list:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def assert_is_the_dense_product(
+    asked: Product, seen: Any, kernel: Kernel, X: Tensor, Z: Tensor, dtype: torch.dtype, slack: float = 0.0
+) -> None:
+    """Within a bound that holds for every order of summation, hence for every size of blocks.
+
+    Every product is a sum of products of entries of K and of the data. With absolute values throughout
+    it bounds its own arithmetic errors, (terms in a sum + a few) · eps of itself, and it grows, when K
+    grows by the rounding of its entries, by more than the result can change.
+    """
+    eps = oracles.EPS[dtype]
+    given = Data(*(part.double().numpy() for part in data(dtype)))
+    size = Data(*map(np.abs, given))
+    K, error = oracles.tile(kernel, X, Z), oracles.rounding(kernel, X, Z, eps) + slack
+    wanted = pieces(asked.oracle(K, given))
+    at, above = pieces(asked.oracle(np.abs(K), size)), pieces(asked.oracle(np.abs(K) + error, size))
+    for result, answer, low, high in zip(pieces(seen), wanted, at, above, strict=True):
+        assert result.dtype == (torch.float64 if asked.sums else dtype)
+        assert tuple(result.shape) == answer.shape
+        bound = (high - low) + 2 * (N + M + 10) * eps * low
+        assert (np.abs(result.double().numpy() - answer) <= bound).all()
+
+
+def with_sizes(monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int] | None) -> None:
+    if sizes is not None:
+        for name, size in zip(("CACHE_ELEMENTS", "PANEL_ROWS", "CHUNK_ROWS"), sizes, strict=True):
+            monkeypatch.setattr(plan, name, size)
+
+
+def matrix(X: Tensor, kernel: Kernel, uses: int = 1, limit: int = 1 << 30, rows: RowSource | None = None):
+    rows = TensorRows(X) if rows is None else rows
+    return KernelMatrix(rows, kernel, X[:M].clone(), Plan(CPU, X.dtype, limit), uses)
+
+
+# --- equality with the dense matrix -------------------------------------------------------------------
+
+
+@over_uses
+@over_dtypes
+@over_kernels
+@over_products
+def test_every_product_is_that_with_the_dense_matrix(asked, kernel, dtype, uses):
+    X = table(dtype)
+    seen = asked.ask(matrix(X, kernel, uses), data(dtype))
+    assert_is_the_dense_product(asked, seen, kernel, X, X[:M], dtype)
+
+
+@over_dtypes
+@over_sources
+@over_products
+def test_every_source_gives_the_same_products(asked, source, dtype):
+    X = table(dtype)
+    seen = asked.ask(matrix(X, KERNELS[0], rows=source(X)), data(dtype))
+    # `prepared` rows have been through one subtraction: a relative error of eps in inputs below 5.
+    slack = 20 * oracles.EPS[dtype] if source in (prepared, SOURCES["prepared and held"]) else 0.0
+    assert_is_the_dense_product(asked, seen, KERNELS[0], X, X[:M], dtype, slack)
+
+
+@over_uses
+@over_sizes
+@over_dtypes
+@over_products
+def test_no_product_depends_on_the_size_of_blocks(asked, dtype, sizes, uses, monkeypatch):
+    with_sizes(monkeypatch, sizes)
+    X = table(dtype)
+    seen = asked.ask(matrix(X, KERNELS[0], uses), data(dtype))
+    assert_is_the_dense_product(asked, seen, KERNELS[0], X, X[:M], dtype)
+
+
+@over_products
+def test_one_row_and_one_basis_vector_are_enough(asked):
+    X, d = table(torch.float64)[:1], data(torch.float64)
+    one = Data(d.W[:1], d.R[:1], d.weight[:1], d.S[:1, :1], d.B[:1, :1])
+    K = KernelMatrix(TensorRows(X), Matern52(), X, Plan(CPU, X.dtype, 1 << 30))
+    answer = asked.oracle(oracles.tile(Matern52(), X, X), Data(*(a.numpy() for a in one)))
+    for seen, wanted in zip(pieces(asked.ask(K, one)), pieces(answer), strict=True):
+        np.testing.assert_allclose(seen, wanted, rtol=1e-14)
+
+
+def test_wide_moments_are_symmetric_and_whole():
+    # More columns than one panel of the triangle that is computed: the other one must be its mirror.
+    rng = np.random.default_rng(2)
+    X, Z = (torch.from_numpy(rng.normal(size=(rows, 2))) for rows in (50, 800))
+    K = KernelMatrix(TensorRows(X), Gaussian(), Z, Plan(CPU, X.dtype, 1 << 30))
+    gram, _ = K.moments(X)
+    dense = Gaussian()(X, Z)
+    assert torch.equal(gram, gram.T)
+    # 50 terms of at most 1, plus rounding of the two factors.
+    assert torch.allclose(gram, dense.T @ dense, rtol=0, atol=100 * 50 * oracles.EPS[torch.float64])
+
+
+def test_a_weight_of_zero_leaves_a_row_out():
+    X, d = table(torch.float64), data(torch.float64)
+    alive = d.weight > 0
+    some = matrix(X, KERNELS[0]).moments(d.R, d.weight)
+    only = KernelMatrix(TensorRows(X[alive]), KERNELS[0], X[:M], Plan(CPU, X.dtype, 1 << 30)).moments(
+        d.R[alive], d.weight[alive]
+    )
+    for a, b in zip(some, only, strict=True):
+        assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_a_kept_matrix_is_not_computed_again():
+    calls = []
+    X, d = table(torch.float64), data(torch.float64)
+    kernel = Watched(lambda block: calls.append(len(block)))
+    kept, again = matrix(X, kernel, uses=2), len(calls)
+    kept.product(d.W)
+    kept.transposed(d.R)
+    assert again >= 1
+    assert len(calls) == again
+    # Half the memory is what K may take at most: N · M · 8 bytes twice over, less one byte.
+    forgetful = KernelMatrix(TensorRows(X), kernel, X[:M], Plan(CPU, X.dtype, 2 * N * M * 8 - 1), uses=2)
+    assert len(calls) == again
+    forgetful.product(d.W)
+    assert len(calls) > again
+
+
+# --- gradients and sums -------------------------------------------------------------------------------
+
+
+@over_sizes
+@over_kernels
+def test_a_weighted_gradient_is_that_of_the_dense_matrix(kernel, sizes, monkeypatch):
+    with_sizes(monkeypatch, sizes)
+    X = table(torch.float64)[:12]
+    Z, V = X[:2] + 0.1, data(torch.float64).R[:12]
+    rows, on = TensorRows(X), Plan(CPU, X.dtype, 1 << 30)
+    by_parameter, by_basis = weighted_gradient(rows, kernel, Z, on, lambda where, tile: V[where] * tile)
+
+    def half_square(kernel: Kernel, Z: Any) -> float:
+        return 0.5 * float((V.numpy() * oracles.tile(kernel, X, Z) ** 2).sum())
+
+    # Central differences: see `oracles.slopes`.
+    close = {"rtol": 1e-6, "atol": 1e-7}
+    np.testing.assert_allclose(by_basis, oracles.slopes(lambda A: half_square(kernel, A), Z), **close)
+    wanted = oracles.parameter_slopes(kernel, lambda changed: half_square(changed, Z))
+    assert set(by_parameter) == set(wanted)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(by_parameter[name], value, **close)
+
+
+@over_kernels
+def test_a_weighted_gradient_in_float32_has_its_digits(kernel):
+    V = data(torch.float64).R[:12]
+    results = []
+    for dtype in DTYPES.values():
+        X = table(dtype)[:12]
+        on = Plan(CPU, dtype, 1 << 30)
+        weight = V.to(dtype)
+        by_parameter, by_basis = weighted_gradient(
+            TensorRows(X), kernel, X[:2] + 0.125, on, lambda where, tile, weight=weight: weight[where]
+        )
+        assert by_basis.dtype == torch.float64
+        results.append([*by_parameter.values(), by_basis])
+    # 24 terms with distances, slopes and inputs below 10: a few hundred units of the last place each.
+    for single, double in zip(*results, strict=True):
+        assert torch.allclose(single.double(), double, rtol=0, atol=24 * 300 * oracles.EPS[torch.float32])
+
+
+@over_sizes
+@over_dtypes
+@over_sources
+def test_a_sum_over_blocks_is_the_sum_over_rows(source, dtype, sizes, monkeypatch):
+    with_sizes(monkeypatch, sizes)
+    X, weight = table(dtype), data(torch.float64).weight
+    total = reduce_rows(
+        source(X), Plan(CPU, dtype, 1 << 30), lambda where, block: weight[where, None].T @ block.double()
+    )
+    assert total.dtype == torch.float64
+    wanted = weight.numpy() @ X.double().numpy()
+    size = weight.numpy() @ np.abs(X.double().numpy())
+    # The rows are exact but for one subtraction in `prepared`; the sum of N terms is in float64.
+    bound = 4 * oracles.EPS[dtype] * (size + weight.sum().item()) + N * oracles.EPS[torch.float64] * size
+    assert (np.abs(total.numpy()[0] - wanted) <= bound).all()
+
+
+def test_a_sum_does_not_overwrite_what_the_statistic_returned():
+    X = table(torch.float64)
+    first = X[0].clone()
+    reduce_rows(TensorRows(X), Plan(CPU, X.dtype, 1 << 30), lambda where, block: block[0])
+    assert torch.equal(X[0], first)
+
+
+@given(n=st.integers(0, 60), size=st.integers(1, 70), limit=st.integers(64, 64 * 100))
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_blocks_cover_all_rows_once_in_order(n, size, limit):
+    X, seen = torch.arange(float(n))[:, None], []
+
+    def visit(where: slice, block: Tensor) -> None:
+        assert 1 <= len(block) <= size
+        assert torch.equal(block, X[where])
+        seen.extend(range(where.start, where.stop))
+
+    each_block(TensorRows(X), Plan(CPU, X.dtype, limit), size, visit)
+    assert seen == list(range(n))
+
+
+# --- running out of memory ----------------------------------------------------------------------------
+
+
+@part
+class Watched(Kernel):
+    """A Gaussian kernel that reports every block it sees before it answers."""
+
+    watch: Callable[[Tensor], None]
+
+    def columns(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
+        inner = Gaussian([0.8, 1.5, 2.5]).columns(Z)
+
+        def tile(X: Tensor) -> Tensor:
+            self.watch(X)
+            return inner(X)
+
+        return tile
+
+    def diag(self, X: Tensor) -> Tensor:
+        return X.new_ones(len(X))
+
+
+ERRORS = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    MemoryError(),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@over_uses
+@over_products
+def test_out_of_memory_halves_the_block_and_goes_on(asked, uses, error):
+    failures = []
+
+    def watch(block: Tensor) -> None:
+        if len(block) > 10:
+            failures.append(len(block))
+            raise error
+
+    X = table(torch.float64)
+    seen = asked.ask(matrix(X, Watched(watch), uses), data(X.dtype))
+    assert failures == [97, 49, 25, 13]  # each block is half the one before, and small ones stay
+    assert_is_the_dense_product(asked, seen, KERNELS[0], X, X[:M], X.dtype)
+
+
+def test_out_of_memory_in_the_reduction_counts_no_row_twice():
+    X, d = table(torch.float64), data(torch.float64)
+
+    class Greedy(Map):
+        def apply(self, tile: Tensor) -> Tensor:
+            if len(tile) > 30:
+                raise torch.OutOfMemoryError("too many rows")
+            return super().apply(tile)
+
+    seen = matrix(X, KERNELS[0]).moments(d.R, whiten=Greedy(d.B))
+    assert_is_the_dense_product(PRODUCTS["whitened moments"], seen, KERNELS[0], X, X[:M], X.dtype)
+
+
+def test_out_of_memory_in_the_gradient_counts_no_row_twice():
+    X, V = table(torch.float64), data(torch.float64).R[:, :1].expand(N, M)
+
+    def weight(where: slice, tile: Tensor) -> Tensor:
+        if len(tile) > 30:
+            raise torch.OutOfMemoryError("too many rows")
+        return V[where]
+
+    on = Plan(CPU, X.dtype, 1 << 30)
+    _, halved = weighted_gradient(TensorRows(X), KERNELS[0], X[:M], on, weight)
+    _, whole = weighted_gradient(TensorRows(X), KERNELS[0], X[:M], on, lambda where, tile: V[where])
+    assert torch.allclose(halved, whole, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_memory_that_does_not_suffice_for_one_row_is_an_error(error):
+    calls = []
+
+    def watch(block: Tensor) -> None:
+        calls.append(len(block))
+        raise error
+
+    with pytest.raises(type(error)):
+        matrix(table(torch.float64), Watched(watch)).product(data(torch.float64).W)
+    assert calls == [97, 49, 25, 13, 7, 4, 2, 1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 shapes"), ValueError("no"), KeyError("x")], ids=repr)
+def test_another_error_is_raised_at_once(error):
+    calls = []
+
+    def watch(block: Tensor) -> None:
+        calls.append(len(block))
+        raise error
+
+    with pytest.raises(type(error), match=str(error.args[0])):
+        matrix(table(torch.float64), Watched(watch)).product(data(torch.float64).W)
+    assert calls == [97]
+
+
+# --- memory -----------------------------------------------------------------------------------------
+
+PEAK = """
+import resource, sys, torch
+from mercer.engine import KernelMatrix, make_plan
+from mercer.kernels import Matern52
+from mercer.sources import TensorRows
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+def matrix(n, uses):
+    return KernelMatrix(TensorRows(X[:n]), Matern52(), Z, make_plan(n, "cpu", "float32", limit), uses)
+
+torch.set_num_threads(1)
+n, m, limit, uses = 200_000, 256, 32 << 20, int(sys.argv[1])
+X, Z = torch.ones(n, 4).cumsum(0) / n, torch.rand(m, 4)
+W, y = torch.ones(m, 1), torch.ones(n, 1)
+warm = matrix(500, 1)                       # libraries set up their own buffers
+warm.product(W), warm.moments(y[:500])
+before = peak()
+K = matrix(n, uses)
+K.product(W)
+after_product = peak()
+K.moments(y)
+after_moments = peak()
+whole = Matern52()(X, Z)                    # the probe sees what it should: K takes 195 MiB
+print(after_product - before, after_moments - before, peak() - before, whole.nbytes, limit)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no getrusage on Windows")
+@over_uses
+def test_the_memory_limit_holds(uses):
+    ran = subprocess.run([sys.executable, "-c", PEAK, str(uses)], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    by_product, by_moments, by_whole, needed, limit = map(int, ran.stdout.split())
+    assert needed > 5 * limit
+    assert by_whole > 0.8 * needed  # the last part, which breaks the limit on purpose
+    assert by_product <= limit
+    assert by_moments <= limit
+
+
+# --- plans ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dtype": "float16"}, "dtype must be 'auto', 'float32' or 'float64', got 'float16'"),
+        ({"dtype": torch.int64}, "dtype must be 'auto', 'float32' or 'float64', got torch.int64"),
+        ({"dtype": 32}, "dtype must be .* got 32"),
+        ({"device": "gpu"}, "device must be 'auto', 'cpu', 'cuda' or a torch device, got 'gpu'"),
+        ({"device": 1.5}, "device must be .* got 1.5"),
+        ({"memory_limit": 1000}, "memory_limit must be None or a number of bytes of at least 1048576, got 1000"),
+        ({"memory_limit": "2 GB"}, "memory_limit must be .* got '2 GB'"),
+        ({"memory_limit": -1e9}, "memory_limit must be .* got -1000000000.0"),
+        ({"memory_limit": float("nan")}, "memory_limit must be .* got nan"),
+    ],
+    ids=lambda part: str(part) if isinstance(part, dict) else "",
+)
+def test_a_plan_that_cannot_be_is_refused_in_a_sentence(options, words):
+    with pytest.raises(ValueError, match=words):
+        make_plan(100, **options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here is a CUDA device")
+def test_a_device_that_is_not_there_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="device='cuda' was asked for, but torch finds no CUDA device"):
+        make_plan(100, device="cuda")
+
+
+def test_small_data_is_in_float64_and_large_data_in_float32():
+    assert make_plan(10_000, "cpu").dtype == torch.float64
+    assert make_plan(10_001, "cpu").dtype == torch.float32
+    assert make_plan(10_001, "cpu", dtype=torch.float64).dtype == torch.float64
+    assert make_plan(10, "cpu", dtype="float32").dtype == torch.float32
+
+
+def test_without_a_limit_part_of_the_free_memory_is_taken():
+    assert make_plan(10, "cpu").memory_limit >= 2**20
+    assert make_plan(10, "cpu", memory_limit=3e6).memory_limit == 3_000_000
+
+
+@given(
+    m=st.integers(1, 10**6),
+    columns=st.integers(1, 10**4),
+    limit=st.integers(2**20, 2**40),
+    dtype=st.sampled_from(list(DTYPES.values())),
+)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_blocks_fit_into_the_limit_and_have_at_least_one_row(m, columns, limit, dtype):
+    on = Plan(CPU, dtype, limit)
+    for rows in (on.tile_rows(m), on.panel_rows(m)):
+        assert rows >= 1
+        assert rows == 1 or 8 * rows * m * dtype.itemsize <= limit  # a tile and seven temporaries
+    chunk = on.chunk_rows(columns)
+    assert chunk >= 1
+    assert chunk == 1 or 8 * chunk * columns * 8 <= limit  # in float64, before preparation
+
+
+def test_what_is_kept_takes_half_the_memory_at_most():
+    on = Plan(CPU, torch.float64, 2 * 100 * 10 * 8)
+    assert on.keeps_tiles(100, 10, uses=2)
+    assert not on.keeps_tiles(100, 10, uses=1)
+    assert not on.keeps_tiles(101, 10, uses=2)
+    assert on.holds_rows(50, 10)
+    assert not on.holds_rows(51, 10)
+
+
+def test_too_many_basis_vectors_are_refused_in_a_sentence():
+    on = make_plan(100, "cpu", memory_limit=2**20)
+    on.require_square(100)
+    with pytest.raises(MemoryError, match=r"1000 basis vectors need about 46 MiB .* memory_limit=1 MiB; use fewer"):
+        on.require_square(1000)
