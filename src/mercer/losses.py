@@ -104,3 +104,27 @@ class SquaredHinge(Loss):
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
         return 2 * (y * f < 1).to(f.dtype)
+
+
+@part
+class Softmax(Loss):
+    """log Σ exp(f) − f_y over several classes; targets are +1 for a row's class and −1 for the others.
+
+    >>> import torch
+    >>> from mercer.losses import Softmax
+    >>> Softmax().residual(torch.tensor([[1.0, -1.0]]), torch.zeros(1, 2)).tolist()
+    [[0.5, -0.5]]
+    """
+
+    short_name = "softmax"
+    bound = 0.5
+
+    def value(self, y: Tensor, f: Tensor) -> Tensor:
+        return (torch.logsumexp(f, 1) - torch.where(y > 0, f, 0.0).sum(1))[:, None]
+
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        return (y > 0).to(f.dtype) - torch.softmax(f, 1)
+
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        p = torch.softmax(f, 1)
+        return p * (1 - p)

@@ -118,7 +118,7 @@ def test_a_tile_is_the_formula(kernel, offset, dtype):
     assert_within(K, oracles.tile(kernel, X, Z), oracles.rounding(kernel, X, Z, EPS[dtype]))
 
 
-@pytest.mark.parametrize("kernel", RADIAL, ids=repr)
+@pytest.mark.parametrize("kernel", RADIAL, ids=lambda part: repr(part).partition(" at 0x")[0])
 def test_an_offset_of_the_inputs_costs_a_radial_kernel_no_digits(kernel):
     # Origin at the basis vectors: without it |x|² = 3e8 would leave an error of 3e8 · 1e-7 in float32.
     X, Z = points(7, 1, 1e4, torch.float32), points(5, 2, 1e4, torch.float32)
@@ -176,7 +176,9 @@ def test_a_gram_matrix_is_symmetric_and_positive_semidefinite(kernel):
 def test_diag_is_the_diagonal(kernel, dtype):
     X = points(70, 10, dtype=dtype)  # more than one block of `Function`
     wanted = np.array([oracles.value(kernel, x, x) for x in X.double().numpy()])
-    bound = np.array([oracles.rounding(kernel, x[None], x[None], EPS[dtype])[0, 0] for x in X.double().numpy()])
+    bound = np.array(
+        [oracles.rounding(kernel, x[None], x[None], EPS[dtype])[0, 0] for x in X.double().numpy()]
+    )
     assert kernel.diag(X).shape == (70,)
     assert kernel.diag(X).dtype == dtype
     assert_within(kernel.diag(X), wanted, bound)
@@ -268,7 +270,7 @@ def test_gradients_are_finite_where_points_coincide(kernel, dtype):
 
 
 @over_dtypes
-@pytest.mark.parametrize("kernel", RADIAL, ids=repr)
+@pytest.mark.parametrize("kernel", RADIAL, ids=lambda part: repr(part).partition(" at 0x")[0])
 def test_a_pair_of_equal_points_pulls_on_nothing(kernel, dtype):
     X = points(6, 18, dtype=dtype)
     by_parameter, by_X, by_Z = kernel.traced(X, X)[1](torch.eye(6, dtype=dtype))
@@ -292,7 +294,9 @@ def test_the_inputs_gradients_are_left_out_where_nobody_asks(kernel):
         assert torch.allclose(value, with_inputs[name], rtol=1e-13)
 
 
-@pytest.mark.parametrize("kernel", [Function(pairwise.laplacian_kernel), Precomputed()], ids=["Function", "Precomputed"])
+@pytest.mark.parametrize(
+    "kernel", [Function(pairwise.laplacian_kernel), Precomputed()], ids=["Function", "Precomputed"]
+)
 def test_a_kernel_without_parameters_has_none_to_pull_on(kernel):
     X = torch.tensor([[1.0, 0.5, 0.0], [0.5, 1.0, 1.0]], dtype=torch.float64)
     _, pull = kernel.traced(X, X, inputs=False)
@@ -305,7 +309,9 @@ def test_a_kernel_without_parameters_has_none_to_pull_on(kernel):
 @over_smooth
 def test_tracing_works_inside_no_grad(kernel):
     with torch.no_grad():
-        by_parameter, _, _ = kernel.traced(points(3, 1), points(2, 2))[1](torch.ones(3, 2, dtype=torch.float64))
+        by_parameter, _, _ = kernel.traced(points(3, 1), points(2, 2))[1](
+            torch.ones(3, 2, dtype=torch.float64)
+        )
     assert set(by_parameter) == set(kernel.tunable())
 
 
@@ -332,7 +338,9 @@ def test_a_kernel_survives_pickling(kernel):
     assert torch.equal(copy(points(3), points(3)), kernel(points(3), points(3)))
 
 
-@pytest.mark.parametrize("kernel", [*RADIAL, *DOT, *COMPOSED, Precomputed()], ids=lambda k: " ".join(repr(k).split()))
+@pytest.mark.parametrize(
+    "kernel", [*RADIAL, *DOT, *COMPOSED, Precomputed()], ids=lambda k: " ".join(repr(k).split())
+)
 def test_a_repr_is_the_code_that_makes_the_kernel(kernel):
     again = eval(repr(kernel), vars(kernels))
     assert type(again) is type(kernel)
@@ -413,10 +421,10 @@ def test_a_new_kernel_is_its_profile_and_a_constant():
         (lambda X: Gaussian(-1.5)(X, X), "length_scale must be positive, got -1.5"),
         (lambda X: Matern32(0.0)(X, X), "length_scale must be positive, got 0.0"),
         (lambda X: Laplacian(float("nan"))(X, X), "length_scale must be positive, got nan"),
-        (lambda X: Matern52([1.0, -2.0, 3.0])(X, X), r"length_scale must be positive, got \[1.0, -2.0, 3.0\]"),
+        (lambda X: Matern52([1.0, -2.0, 3.0])(X, X), r"must be positive, got \[1.0, -2.0, 3.0\]"),
         (lambda X: Gaussian([1.0, 2.0])(X, X), r"one number or one per input \(3\), got shape \(2,\)"),
-        (lambda X: RationalQuadratic([[1.0]])(X, X), r"one number or one per input \(3\), got shape \(1, 1\)"),
-        (lambda X: as_kernel("gausian"), r"kernel must be one of \['bias', .*\] or a Kernel object, got 'gausian'"),
+        (lambda X: RationalQuadratic([[1.0]])(X, X), r"one per input \(3\), got shape \(1, 1\)"),
+        (lambda X: as_kernel("gausian"), r"kernel must be one of \['bias', .* got 'gausian'"),
         (lambda X: as_kernel(7), "or a Kernel object, got 7"),
         (lambda X: Function(lambda A, B: A)(X, X[:2]), r"must return shape \(4, 2\), got \(4, 3\)"),
         (lambda X: Function(lambda A, B: 1.0)(X, X[:2]), r"must return shape \(4, 2\), got \(\)"),

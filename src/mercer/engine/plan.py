@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -45,6 +46,10 @@ class Plan:
         """Rows of a tile with `m` columns that enters an m × m product."""
         rows = PANEL_ROWS if self.device.type == "cpu" else max((1 << 28) // max(m, 1), PANEL_ROWS)
         return self._within_memory(rows, m)
+
+    def traced_rows(self, m: int) -> int:
+        """Rows of a tile whose gradient is wanted: autograd keeps several tiles at once."""
+        return max(self.panel_rows(m) // 4, 1)
 
     def chunk_rows(self, n_columns: int) -> int:
         """Rows read from a source at a time, an eighth of the memory at most."""
@@ -100,7 +105,7 @@ def make_plan(
         )
     limit = memory_limit if memory_limit is not None else 0.6 * _free_memory(where)
     require(
-        isinstance(limit, int | float) and limit >= 2**20,
+        isinstance(limit, Real) and 2**20 <= limit < float("inf"),
         "memory_limit",
         "None or a number of bytes of at least 1048576",
         memory_limit,

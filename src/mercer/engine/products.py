@@ -15,12 +15,14 @@ from torch import Tensor
 from mercer.engine.blocks import each_block
 from mercer.engine.plan import Plan
 from mercer.kernels import Kernel
-from mercer.sources.base import RowSource
+from mercer.sources import RowSource, TensorRows
 
 
 class RowMap(Protocol):
-    """A linear map applied to the rows of a tile, such as a whitening."""
+    """A linear map applied to the rows of a tile, such as a whitening, into `rank` coordinates."""
 
+    @property
+    def rank(self) -> int: ...
     def apply(self, tile: Tensor) -> Tensor: ...
 
 
@@ -51,14 +53,10 @@ class KernelMatrix:
 
     def _each_tile(self, size: int, visit: Callable[[slice, Tensor], None]) -> None:
         if self._kept is not None:
-            kept = self._kept
             panel = max(size, self.plan.panel_rows(self.shape[1]))
-            for start in range(0, self.shape[0], panel):
-                visit(slice(start, start + panel), kept[start : start + panel])
+            each_block(TensorRows(self._kept), self.plan, panel, visit)
         else:
-            each_block(
-                self.rows, self.plan, size, lambda where, block: visit(where, self.columns(block))
-            )
+            each_block(self.rows, self.plan, size, lambda where, block: visit(where, self.columns(block)))
 
     def _new(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.plan.device, dtype=torch.float64)
@@ -92,7 +90,8 @@ class KernelMatrix:
         `weight` is the non-negative diagonal of D, one number a row.
         """
         m, p = self.shape[1], targets.shape[1]
-        state: dict[str, Tensor] = {}
+        r = m if whiten is None else whiten.rank
+        gram, cross = self._new(r, r), self._new(r, p)
 
         def visit(where: slice, tile: Tensor) -> None:
             phi = tile if whiten is None else whiten.apply(tile)
@@ -100,18 +99,14 @@ class KernelMatrix:
             if weight is not None:
                 root = weight[where].to(phi.dtype).sqrt()[:, None]
                 phi, t = phi * root, t * root
-            gram, cross = _gram(phi), phi.T @ t
-            if not state:
-                state["gram"], state["cross"] = self._new(*gram.shape), self._new(*cross.shape)
-            state["gram"].add_(gram)
-            state["cross"].add_(cross)
+            square, down = _gram(phi), phi.T @ t
+            gram.add_(square)
+            cross.add_(down)
 
         self._each_tile(self.plan.panel_rows(m), visit)
-        if not state:
-            return self._new(m, m), self._new(m, p)
-        gram = state["gram"].triu_()
+        gram.triu_()
         gram += gram.triu(1).T
-        return self.rows.total(gram), self.rows.total(state["cross"])
+        return self.rows.total(gram), self.rows.total(cross)
 
     def column_scores(self, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """k_jᵀ g and k_jᵀ D k_j for every column j, in float64; `g` is n × p."""
@@ -161,7 +156,7 @@ def weighted_gradient(
             by_parameter[name] = by_parameter.get(name, torch.zeros_like(value, dtype=torch.float64)) + value
         by_basis.add_(inputs)
 
-    each_block(rows, plan, plan.panel_rows(basis.shape[0]), visit)
+    each_block(rows, plan, plan.traced_rows(basis.shape[0]), visit)
     return {name: rows.total(value) for name, value in by_parameter.items()}, rows.total(by_basis)
 
 

@@ -55,7 +55,7 @@ class KernelEstimator(BaseEstimator):
         else:
             X, y = validate_data(self, _host(X), _host(y), dtype=[np.float64, np.float32], **check)
             source = ArrayRows(X)
-        weight = _check_sample_weight(sample_weight, source_like(source), dtype=np.float64)
+        weight = _check_sample_weight(sample_weight, _like(source), dtype=np.float64)
         require(bool((weight >= 0).all()), "sample_weight", "non-negative", float(weight.min()))
         require(bool((weight > 0).any()), "sample_weight", "positive for at least one row", 0.0)
         return source, np.asarray(y), weight
@@ -144,26 +144,32 @@ class KernelEstimator(BaseEstimator):
             self.kernel_, noise = tuned.kernel, tuned.noise if automatic else self.regularization
         self.regularization_ = float(noise)
 
-    def _values(self, X: Any) -> np.ndarray:
-        """K(X, basis_) @ dual_coef_ + offset_, n × p, for new rows."""
+    def _store(self, source: RowSource, chosen: Tensor, weights: Tensor, original: np.ndarray) -> None:
+        """Keep the expansion as arrays, in the inputs' own units."""
+        index = chosen.cpu().numpy()
+        self.basis_ = source.take(index).cpu().numpy()
+        self.basis_indices_ = original[index]
+        self.dual_coef_ = weights.cpu().numpy()
+
+    def _values(self, X: Any, weights: np.ndarray | None = None) -> np.ndarray:
+        """K(X, basis_) @ weights in float64 (n × p) for new rows; `dual_coef_` unless told otherwise."""
         check_is_fitted(self)
         if isinstance(X, RowSource | str | os.PathLike):
             source = as_source(X)
+            seen, wanted = source.n_columns, self.n_features_in_
+            require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
         else:
-            X = validate_data(self, _host(X), dtype=[np.float64, np.float32], reset=False)
-            source = ArrayRows(X)
+            source = ArrayRows(validate_data(self, _host(X), dtype=[np.float64, np.float32], reset=False))
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        basis = ArrayRows(self.basis_)
         if self.__sklearn_tags__().input_tags.pairwise:
             source = _with_index(source)
-        rows = self._prepared(source, plan)
-        Z = self._prepared(basis, plan).take(np.arange(basis.n_rows)).to(plan.device, plan.dtype)
-        coef = torch.as_tensor(self.dual_coef_.reshape(len(self.basis_), -1))
-        values = KernelMatrix(rows, self.kernel_, Z, plan).product(coef)
-        return values.double().cpu().numpy() + np.atleast_1d(self.offset_)
+        Z = self._prepared(ArrayRows(self.basis_), plan).take(np.arange(len(self.basis_)))
+        coef = torch.as_tensor(self.dual_coef_ if weights is None else weights)
+        K = KernelMatrix(self._prepared(source, plan), self.kernel_, Z.to(plan.device, plan.dtype), plan)
+        return K.product(coef).double().cpu().numpy()
 
 
-def source_like(source: RowSource) -> Any:
+def _like(source: RowSource) -> Any:
     """What scikit-learn's weight check needs to know of a table: its number of rows."""
     return np.empty((source.n_rows, 1), dtype=np.float32)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from mercer.component import require
 from mercer.estimators.base import KernelEstimator
+from mercer.estimators.targets import RealTargets
 from mercer.forward.solve import sparse_ridge
 
 
@@ -42,7 +44,7 @@ class GreedyKernelRegressor(RegressorMixin, KernelEstimator):
     Attributes
     ----------
     basis_, basis_indices_ : the basis vectors (as given in `X`) and their rows
-    dual_coef_, offset_ : prediction is ``kernel_(scaled X, scaled basis_) @ dual_coef_ + offset_``
+    dual_coef_ : prediction, in standardised targets, is ``kernel_(scaled X, scaled basis_) @ dual_coef_``
     kernel_, regularization_ : what was tuned or given
 
     Examples
@@ -89,26 +91,18 @@ class GreedyKernelRegressor(RegressorMixin, KernelEstimator):
         """Fit to rows `X` (an array, frame, tensor, file or row source) and targets `y`."""
         require(self.n_basis >= 1, "n_basis", "at least 1", self.n_basis)
         source, y, weight = self._read(X, y, sample_weight, multi_output=True, y_numeric=True)
-        self._flat = y.ndim == 1
+        self._coding = RealTargets.of(y, weight)
         source, y, weight, original = self._merge(source, y, weight)
-        Y = y.reshape(len(y), -1).astype(np.float64)
-        mean = np.average(Y, axis=0, weights=weight)
-        scale = float(np.sqrt(np.average((Y - mean) ** 2, axis=0, weights=weight).mean())) or 1.0
-        problem = self._problem(source, (Y - mean) / scale, weight)
+        problem = self._problem(source, self._coding.encode(y), weight)
 
         rng = check_random_state(self.random_state)
         candidates = problem.candidates().cpu().numpy()
         chosen = rng.choice(candidates, min(self.n_basis, len(candidates)), replace=False)
         weights = sparse_ridge(problem, problem.basis(chosen))
 
-        self.basis_indices_ = original[chosen]
-        self.basis_ = source.take(chosen).cpu().numpy()
-        coef = weights.cpu().numpy() * scale
-        self.dual_coef_ = coef[:, 0] if self._flat else coef
-        self.offset_ = mean[0] if self._flat else mean
+        self._store(source, torch.from_numpy(chosen), weights, original)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`."""
-        values = self._values(X)
-        return values[:, 0] if self._flat else values
+        return self._coding.decode(self._values(X))

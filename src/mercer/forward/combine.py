@@ -14,7 +14,7 @@ from torch import Tensor
 from mercer.component import Component, part
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
-from mercer.linalg import cholesky, conjugate_gradients
+from mercer.linalg import cholesky, conjugate_gradients, whitening
 
 
 class Combination(Component):
@@ -47,7 +47,10 @@ class Rayleigh(Combination):
 class JointPursuit(Combination):
     """MP: a = (λQ + K_NSᵀDK_NS)⁻¹u, the best function on these basis vectors (Boost10 eq. 29).
 
-    The paper set it aside for its O(NS²); that is one matrix product, and the stronger learner.
+    The paper set it aside for its O(NS²); that is one matrix product, and the stronger learner. Tiles in
+    float64, which few rows get, are whitened first, so that a learner that holds all rows is kernel ridge to
+    the last digit; in float32 rounding only makes the function a little worse than the best, and the
+    learners that follow mend it.
     """
 
     short_name = "mp"
@@ -55,8 +58,13 @@ class JointPursuit(Combination):
     def weights(
         self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
     ) -> Tensor:
-        gram, _ = K.moments(gradient[:, :0], weight=metric)
         u = K.transposed(gradient) - problem.lam * at_basis
+        if problem.plan.dtype == torch.float64:
+            white = whitening(Q)
+            gram, _ = K.moments(gradient[:, :0], weight=metric, whiten=white)
+            gram.diagonal().add_(problem.lam)
+            return white.back(torch.cholesky_solve(white.map.T @ u, cholesky(gram)[0]))
+        gram, _ = K.moments(gradient[:, :0], weight=metric)
         return torch.cholesky_solve(u, cholesky(gram + problem.lam * Q)[0])
 
 

@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from mercer.forward.block import Block
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Learner
+from mercer.forward.path import ExpansionPath
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import History, Stopping
 from mercer.sources import TensorRows
@@ -139,28 +140,9 @@ class ForwardFit:
                 self.history.validation.append(float(held_out))
         self._raw.clear()
 
-    def expansion(self, n_steps: int | None = None) -> tuple[Tensor, Tensor]:
-        """Rows and weights (m × p) of the model after `n_steps` learners; a row chosen twice stands once."""
-        left = self.n_steps if n_steps is None else n_steps
-        pieces: list[tuple[Tensor, Tensor]] = []
-        for block in [*self.blocks, *([self.current] if self.current is not None else [])]:
-            pieces += block.expansion(min(left, len(block.terms)))
-            left -= min(left, len(block.terms))
-        device = self.problem.plan.device
-        index = torch.cat([torch.empty(0, dtype=torch.long, device=device), *(i for i, _ in pieces)])
-        empty = torch.empty(0, self.problem.n_outputs, dtype=torch.float64, device=device)
-        return merge_rows(index, torch.cat([empty, *(w for _, w in pieces)]))
-
-
-def merge_rows(index: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum the weights of rows that occur more than once; rows stay in the order of their first occurrence."""
-    unique, position = torch.unique(index, return_inverse=True)
-    first = torch.full_like(unique, len(index)).scatter_reduce(
-        0, position, torch.arange(len(index), device=index.device), "amin"
-    )
-    order = first.argsort()
-    summed = W.new_zeros(len(unique), W.shape[1]).index_add_(0, position, W)
-    return unique[order], summed[order]
+    def path(self) -> ExpansionPath:
+        """The model after any number of steps."""
+        return ExpansionPath([*self.blocks, *([self.current] if self.current is not None else [])])
 
 
 def _restricted(problem: Problem, pool: Tensor) -> Problem:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from mercer.component import Component
+from mercer.component import Component, require
 
 #: A bound kernel: maps a block of rows X to the tile K(X, Z) for basis vectors Z fixed beforehand.
 Columns = Callable[[Tensor], Tensor]
@@ -57,6 +58,9 @@ class Kernel(Component):
 
     def replaced(self, values: Mapping[str, Any]) -> Self:
         """A copy with some parameters replaced; tensors that require gradients are kept as they are."""
+        known = {f.name for f in fields(self)}  # type: ignore[arg-type]
+        for name in values:
+            require(name.partition("__")[0] in known, "a kernel parameter", f"one of {sorted(known)}", name)
         own = {name: value for name, value in values.items() if "__" not in name}
         for name, kernel in self.parts().items():
             prefix = f"{name}__"
@@ -114,3 +118,11 @@ def positive_parameter(value: Any, name: str, X: Tensor) -> Tensor:
     if not bool((tensor > 0).all()):
         raise ValueError(f"{name} must be positive, got {tensor.tolist()}")
     return tensor
+
+
+def checked_number(value: Any, name: str, above: float = 0.0) -> Any:
+    """One finite number of at least `above`; a tensor passes as it is, since only tuning makes those."""
+    if not isinstance(value, Tensor):
+        good = isinstance(value, Real) and above <= value < float("inf")
+        require(good, name, f"one number of at least {above:g}", value)
+    return value

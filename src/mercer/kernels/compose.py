@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mercer.component import part
-from mercer.kernels.base import Columns, Kernel
+from mercer.kernels.base import Columns, Kernel, checked_number
 
 
 @part
@@ -66,8 +66,8 @@ class Scaled(Kernel):
     variance: float = 1.0
 
     def columns(self, Z: Tensor) -> Columns:
-        inner = self.kernel.columns(Z)
-        return lambda X: inner(X) * self.variance
+        inner, variance = self.kernel.columns(Z), checked_number(self.variance, "variance")
+        return lambda X: inner(X) * variance
 
     def diag(self, X: Tensor) -> Tensor:
         return self.kernel.diag(X) * self.variance
@@ -88,7 +88,8 @@ class Bias(Kernel):
     variance: float = 1.0
 
     def columns(self, Z: Tensor) -> Columns:
-        return lambda X: self.variance * X.new_ones(X.shape[0], Z.shape[0])
+        variance = checked_number(self.variance, "variance")
+        return lambda X: variance * X.new_ones(X.shape[0], Z.shape[0])
 
     def diag(self, X: Tensor) -> Tensor:
         return self.variance * X.new_ones(X.shape[0])

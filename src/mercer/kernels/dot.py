@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mercer.component import part
-from mercer.kernels.base import Columns, Kernel
+from mercer.component import part, require
+from mercer.kernels.base import Columns, Kernel, checked_number
 
 
 @part
@@ -44,7 +44,9 @@ class Polynomial(Kernel):
     offset: float = 1.0
 
     def columns(self, Z: Tensor) -> Columns:
-        return lambda X: (self.gamma * (X @ Z.T) + self.offset) ** self.degree
+        require(self.degree == int(self.degree) >= 1, "degree", "a whole number of at least 1", self.degree)
+        gamma, offset = checked_number(self.gamma, "gamma"), checked_number(self.offset, "offset")
+        return lambda X: (gamma * (X @ Z.T) + offset) ** self.degree
 
     def diag(self, X: Tensor) -> Tensor:
         return (self.gamma * X.square().sum(1) + self.offset) ** self.degree

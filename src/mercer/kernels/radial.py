@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.component import part
-from mercer.kernels.base import Kernel, positive_parameter
+from mercer.kernels.base import Kernel, checked_number, positive_parameter
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class RationalQuadratic(Radial):
 
     @property
     def sharpness(self) -> Any:
-        return 0.5 / self.alpha
+        return 0.5 / checked_number(self.alpha, "alpha", above=1e-6)
 
     def profile(self, t: Tensor) -> Tensor:
         alpha = torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)

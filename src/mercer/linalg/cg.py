@@ -40,14 +40,14 @@ def conjugate_gradients(
     precondition: Callable[[Tensor], Tensor] | None = None,
     tol: float = 1e-7,
     max_iter: int = 100,
-    callback: Callable[[int, Tensor], bool | None] | None = None,
+    callback: Callable[[int, Tensor], object] | None = None,
 ) -> CGResult:
     """Solve A x = b where `apply(p)` is A p and `precondition(r)`, if given, is about A⁻¹ r.
 
     `b` is a vector or has one right-hand side per column; `apply` receives arrays of its shape. Every
     column takes its own step lengths and rests once its relative residual is at most `tol`. A column
     of the start `x0` whose residual is larger than that of zero is replaced by zero.
-    `callback(n_iter, residuals)` runs after each step and stops the iteration by returning true.
+    `callback(n_iter, x)` runs after each step and stops the iteration by returning true.
 
     >>> import torch
     >>> from mercer.linalg import conjugate_gradients
@@ -97,7 +97,7 @@ def conjugate_gradients(
             floor = torch.where(drifted, size, floor)
             conjugate = conjugate & ~drifted
             running = (size > tol) & ~broken & ~held
-        asked = callback is not None and bool(callback(n_iter, size))
+        asked = callback is not None and bool(callback(n_iter, x * scale))
         z = M(r)
         rz, rz_old = (r * z).sum(0), rz
         p = z + torch.where(conjugate, rz / rz_old, 0.0) * p

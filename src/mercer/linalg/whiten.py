@@ -15,6 +15,10 @@ from mercer.component import require
 from mercer.linalg.cholesky import EPS, require_finite
 
 
+#: Up to this many basis vectors the eigenvalues of an ill-conditioned Q are cheap.
+SPECTRAL_SIZE = 600
+
+
 @dataclass(frozen=True)
 class Whitening:
     """An m×r map B with BᵀQB = I; make one with `whitening`.
@@ -46,7 +50,9 @@ def whitening(Q_mm: Tensor, tol: float | None = None, dtype: torch.dtype = torch
     """Whitening of the kernel matrix between basis vectors, for tiles of precision `dtype`.
 
     Where the condition number is safely below 1/`tol`, B is the inverse transposed Cholesky factor
-    (upper triangular, r = m). Otherwise B = U Λ^{-1/2} from the eigenvalues above `tol` times the largest.
+    (upper triangular, r = m). Otherwise B = U Λ^{-1/2} from the eigenvalues above `tol` times the largest,
+    or, for more than `SPECTRAL_SIZE` basis vectors, whose eigenvalues would cost more than all the rest, the
+    triangular map of Q + `tol`·trace(Q)·I: what the one drops the other shrinks.
 
     The default `tol` is eps of `dtype`, but at least m eps of float64. A tile's entry of size κ is
     rounded by eps κ, and the coordinate of eigenvalue λ magnifies this to eps κ / √λ, while its own
@@ -69,8 +75,12 @@ def whitening(Q_mm: Tensor, tol: float | None = None, dtype: torch.dtype = torch
         tol = max(torch.finfo(dtype).eps, Q_mm.shape[0] * EPS)
     Q = Q_mm.double()
     B = _triangular_map(Q, tol)
-    if B is None:
+    if B is None and Q.shape[0] <= SPECTRAL_SIZE:
         B = _spectral_map(Q, tol)
+    elif B is None:
+        ridge = Q.diagonal().mean() * (tol * Q.shape[0])
+        B = _triangular_map(Q + ridge * torch.eye(Q.shape[0], dtype=Q.dtype, device=Q.device), 0.0)
+        assert B is not None  # the ridge lifts every eigenvalue above its rounding
     return Whitening(B, B.to(dtype))
 
 

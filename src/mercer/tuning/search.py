@@ -40,11 +40,23 @@ class Search:
         spread = X.std(0, correction=0).cpu().numpy()
         self.spread = np.where(spread > 0, spread, 1.0)
 
-    def climb(self, kernel: Kernel, noise: float, max_iter: int | None = None) -> Point:
-        """From this kernel and noise to a local maximum of the evidence."""
+    def climb(self, kernel: Kernel, noise: float, fresh: bool = False) -> Point:
+        """From this kernel and noise to a local maximum of the evidence.
+
+        A variance that an earlier climb left near zero has no slope on a log scale, so a `fresh` climb
+        starts it anew; with both starts tried the evidence never falls.
+        """
+        if fresh:
+            floors = {k: max(v, 1e-2) for k, v in kernel.tunable().items() if k.endswith("variance")}
+            lifted = kernel.replaced(floors)
+            if noise >= 1e-2 and all(v >= 1e-2 for k, v in kernel.tunable().items() if k in floors):
+                return self.climb(kernel, noise)
+            return max(
+                self.climb(lifted, max(noise, 1e-2)), self.climb(kernel, noise), key=lambda point: point.value
+            )
         shapes = {name: np.shape(value) for name, value in kernel.tunable().items()}
         values = [np.atleast_1d(value) for value in kernel.tunable().values()]
-        theta = np.log(np.concatenate([*values, [noise]]).astype(float))
+        theta = np.log(np.concatenate([*values, [noise]]).astype(float).clip(1e-12))
         reach = math.log(PARAMETER_RANGE)
         bounds = [(t - reach, t + reach) for t in theta[:-1]] + [tuple(np.log(NOISE_BOUNDS))]
         edges = np.cumsum([v.size for v in values])[:-1]
@@ -61,7 +73,7 @@ class Search:
             gradient = [by_parameter[name].reshape(-1).cpu().numpy() for name in shapes]
             return -value, -np.concatenate([*gradient, [by_noise]]) * np.exp(theta)  # d/dlogθ = θ d/dθ
 
-        options = {"maxiter": max_iter or self.max_iter, "ftol": 1e-7}
+        options = {"maxiter": self.max_iter, "ftol": 1e-7}
         found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         return Point(*at(found.x), value=-float(found.fun))
 
@@ -72,14 +84,14 @@ class Search:
         """
         at = self.isotropic(families[0])
         if self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1):
-            finer = self.climb(*self.per_input(at))
+            finer = self.climb(*self.per_input(at), fresh=True)
             n, D = self.X.shape
             pays = finer.value - at.value > 0.5 * (D - 1) * math.log(n)
             at = finer if pays or self.ard is True else at
         found = {families[0].__name__: at}
         for family in families[1:]:
             moved = at.kernel.replaced({"left__kernel": family(length_scale=at.kernel.tunable()[LENGTH])})
-            best, at = at.value, self.climb(moved, at.noise)
+            best, at = at.value, self.climb(moved, max(at.noise, 1e-3))
             found[family.__name__] = at
             if at.value < best:
                 break

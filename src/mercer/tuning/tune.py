@@ -93,6 +93,9 @@ def tune_kernel(
     """
     require(n_rows >= 2, "n_rows", "at least 2", n_rows)
     require(ard in (True, False, "auto"), "ard", "True, False or 'auto'", ard)
+    X, y = (a if isinstance(a, Tensor) else np.asarray(a) for a in (X, y))
+    require(X.ndim == 2, "X", "two-dimensional", X.shape)
+    require(len(y) == len(X), "y", f"of the length of X, {len(X)}", len(y))
     rng = check_random_state(random_state)
     rows, targets, weight = _subset(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
     targets = targets - (weight[:, None] * targets).sum(0) / weight.sum()
@@ -121,6 +124,8 @@ def _subset(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Random rows of positive weight, their targets (n × p) and weights, in float64."""
     weight = np.ones(X.shape[0]) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    require(weight.shape == (len(X),), "sample_weight", f"of shape {(len(X),)}", weight.shape)
+    require(bool((weight >= 0).all()) and weight.sum() > 0, "sample_weight", "non-negative, some positive", weight)
     index = np.flatnonzero(weight > 0)
     index = rng.choice(index, n_rows, replace=False) if len(index) > n_rows else index
     rows, targets, weight = (

@@ -1,0 +1,65 @@
+"""The whole path of a fit in small arrays: the model after any number of steps, without the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mercer.forward.block import Block
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One block: its triangle, its coordinates (after every step where they moved), its learners."""
+
+    R: np.ndarray
+    coef: list[np.ndarray]
+    terms: list[tuple[np.ndarray, np.ndarray, slice]]  # positions among all basis vectors, A, place
+
+    def weights(self, n_terms: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        m = self.terms[n_terms - 1][2].stop
+        coef = self.coef[n_terms - 1] if len(self.coef) > 1 else self.coef[0][:m]
+        x = np.linalg.solve(self.R[:m, :m], coef)
+        return [(where, A @ x[place]) for where, A, place in self.terms[:n_terms]]
+
+
+class ExpansionPath:
+    """Weights of all basis vectors after k steps, for any k; `rows` are the basis vectors in order of entry."""
+
+    def __init__(self, blocks: list[Block]) -> None:
+        index = torch.cat([term.index for block in blocks for term in block.terms]).cpu().numpy()
+        _, first = np.unique(index, return_index=True)
+        self.rows = index[np.sort(first)]
+        position = {row: i for i, row in enumerate(self.rows.tolist())}
+        self.n_outputs = blocks[0].span.coef.shape[1]
+        self._stages = []
+        for block in blocks:
+            m = block.span.size
+            path = block.coef_path or [block.span.coef[:m]]
+            terms = [
+                (
+                    np.array([position[row] for row in term.index.tolist()], dtype=np.int64),
+                    term.A.double().cpu().numpy(),
+                    term.where,
+                )
+                for term in block.terms
+            ]
+            R = block.span.R[:m, :m].cpu().numpy()
+            self._stages.append(_Stage(R, [coef.cpu().numpy() for coef in path], terms))
+
+    @property
+    def n_steps(self) -> int:
+        return sum(len(stage.terms) for stage in self._stages)
+
+    def weights(self, n_steps: int) -> np.ndarray:
+        """Weights (m × p) after `n_steps` steps; zero for basis vectors that came later."""
+        W = np.zeros((len(self.rows), self.n_outputs))
+        for stage in self._stages:
+            taken = min(n_steps, len(stage.terms))
+            if taken:
+                for where, weight in stage.weights(taken):
+                    np.add.at(W, where, weight)
+            n_steps -= taken
+        return W

@@ -1,0 +1,161 @@
+"""Polish: all weights of the chosen basis vectors improved together, starting from those at hand.
+
+Preconditioned conjugate gradients on (K_nmᵀDK_nm + λQ)a = K_nmᵀDy: two products with K_nm a step,
+which the plan keeps where it fits. Losses other than the squared one take Newton steps around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mercer.engine import KernelMatrix
+from mercer.forward.problem import Problem
+from mercer.linalg import cholesky, conjugate_gradients
+from mercer.losses import Squared
+
+
+@dataclass(frozen=True)
+class Polished:
+    """Weights (m × p), values of the model at all rows, and why the iteration ended."""
+
+    weights: Tensor
+    f: Tensor
+    n_iter: int
+    stop_reason: str
+
+
+class Preconditioner:
+    r"""The inverse of λQ + (n/s) K_smᵀDK_sm for s sampled rows, as two triangular factors.
+
+    With Q = LLᵀ and the sampled rows whitened, Φ_s = K_sm L⁻ᵀ, it is
+    :math:`L^{-\top}(\lambda I + \tfrac ns \Phi_s^\top D\Phi_s)^{-1}L^{-1}`. Falkon takes the basis vectors
+    themselves as the sample, which presumes that they were drawn uniformly; these were chosen.
+    """
+
+    def __init__(self, problem: Problem, basis: Tensor, weight: Tensor, sample: Tensor) -> None:
+        dtype = torch.float64 if basis.shape[0] <= 3000 else torch.float32
+        Q = problem.kernel(basis.to(dtype), basis.to(dtype))
+        # the preconditioner may be rough: a little more diagonal costs a few steps, a failed factor all
+        Q.diagonal().add_(float(Q.diagonal().mean()) * basis.shape[0] ** 0.5 * 10 * torch.finfo(dtype).eps)
+        self.L = _factor(Q)
+        rows = problem.rows.take(sample).to(basis.device, dtype)
+        Phi = torch.linalg.solve_triangular(self.L, problem.kernel(basis.to(dtype), rows), upper=False)
+        w = weight[sample].to(dtype)
+        share = float(weight.sum()) / max(float(w.sum()), 1e-300)
+        inner = (Phi * (share * w)) @ Phi.T
+        inner.diagonal().add_(problem.lam)
+        self.A = _factor(inner)
+
+    def __call__(self, r: Tensor) -> Tensor:
+        x = torch.linalg.solve_triangular(self.L, r.to(self.L.dtype), upper=False)
+        x = torch.cholesky_solve(x, self.A)
+        return torch.linalg.solve_triangular(self.L.T, x, upper=True).double()
+
+
+def _factor(A: Tensor) -> Tensor:
+    factor, info = torch.linalg.cholesky_ex(A)
+    return factor if not int(info) else cholesky(A)[0].to(A.dtype)
+
+
+def polish(
+    problem: Problem,
+    index: Tensor,
+    weights: Tensor | None = None,
+    *,
+    tol: float = 1e-4,
+    max_iter: int = 50,
+    sample_size: int | None = None,
+    seed: int = 0,
+    watch: Callable[[Tensor], bool] | None = None,
+) -> Polished:
+    """Improve the weights of basis vectors `index`, from `weights` (m × p) or from zero.
+
+    `watch(f)` sees the model's values at all rows after each step and may end the iteration.
+    """
+    basis = problem.basis(index)
+    problem.plan.require_square(len(index), copies=3)
+    K = problem.matrix(basis, uses=2 * max_iter)
+    m, p = len(index), problem.n_outputs
+    a = torch.zeros(m, p, dtype=torch.float64, device=problem.plan.device) if weights is None else weights.clone()
+    rows = problem.candidates()
+    size = min(len(rows), m if sample_size is None else sample_size)
+    generator = torch.Generator().manual_seed(seed)
+    sample = rows[torch.randperm(len(rows), generator=generator)[:size].to(rows.device)]
+    if isinstance(problem.loss, Squared):
+        return _least_squares(problem, K, basis, a, sample, tol, max_iter, watch)
+    return _newton(problem, K, basis, a, sample, tol, max_iter)
+
+
+def _penalised(problem: Problem, basis: Tensor) -> Callable[[Tensor], Tensor]:
+    """a ↦ λQa, with Q in float64 where that is small and in blocks of rows otherwise."""
+    from mercer.sources import TensorRows
+
+    Q = KernelMatrix(TensorRows(basis), problem.kernel, basis, problem.plan, uses=50)
+    return lambda a: problem.lam * Q.product(a).double()
+
+
+def _least_squares(
+    problem: Problem,
+    K: KernelMatrix,
+    basis: Tensor,
+    a: Tensor,
+    sample: Tensor,
+    tol: float,
+    max_iter: int,
+    watch: Callable[[Tensor], bool] | None,
+) -> Polished:
+    w = problem.weight[:, None]
+    penalised = _penalised(problem, basis)
+
+    def system(x: Tensor) -> Tensor:
+        return K.transposed(w * K.product(x)) + penalised(x)
+
+    found = conjugate_gradients(
+        system,
+        K.transposed(w * problem.y),
+        x0=a,
+        precondition=Preconditioner(problem, basis, problem.weight, sample),
+        tol=tol,
+        max_iter=max_iter,
+        callback=None if watch is None else lambda _, x: watch(K.product(x)),
+    )
+    return Polished(found.x, K.product(found.x), found.n_iter, found.stop_reason)
+
+
+def _newton(
+    problem: Problem, K: KernelMatrix, basis: Tensor, a: Tensor, sample: Tensor, tol: float, max_iter: int
+) -> Polished:
+    """Newton steps, each by conjugate gradients; a step that would raise the objective is halved."""
+    loss, y, w = problem.loss, problem.y, problem.weight[:, None]
+    penalised = _penalised(problem, basis)
+
+    def objective(a: Tensor, f: Tensor) -> float:
+        return float((w * loss.value(y, f)).sum(dtype=torch.float64) + 0.5 * (a * penalised(a)).sum())
+
+    f = K.product(a)
+    value, why, n_iter = objective(a, f), f"all {max_iter} Newton steps were taken", 0
+    for n_iter in range(1, max_iter + 1):  # noqa: B007
+        gradient = K.transposed(w * loss.residual(y, f)) - penalised(a)
+        curvature = w * loss.curvature(y, f)
+
+        def system(x: Tensor, curvature: Tensor = curvature) -> Tensor:
+            return K.transposed(curvature * K.product(x)) + penalised(x)
+
+        precondition = Preconditioner(problem, basis, curvature.mean(1), sample)
+        step = conjugate_gradients(system, gradient, precondition=precondition, tol=0.1, max_iter=20).x
+        along, length = K.product(step), 1.0
+        while (new := objective(a + length * step, f + length * along)) > value and length > 1e-3:
+            length /= 2
+        if value - new <= tol * 1e-2 * abs(value):
+            why = f"the objective fell by less than a share of {tol * 1e-2:g} in Newton step {n_iter}"
+            if new < value:
+                a, f = a + length * step, f + length * along
+            break
+        a, f, value = a + length * step, f + length * along, new
+    return Polished(a, f, n_iter, why)
+
+
