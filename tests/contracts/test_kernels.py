@@ -89,8 +89,15 @@ SKLEARN = [
 ]
 
 few = settings(max_examples=30, deadline=None, derandomize=True)
-over_kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: " ".join(repr(kernel).split()))
-over_smooth = pytest.mark.parametrize("kernel", SMOOTH, ids=lambda kernel: " ".join(repr(kernel).split()))
+
+
+def name(part: object) -> str:
+    """A test's name that is the same in every process: no addresses, no line breaks."""
+    return " ".join(repr(part).partition(" at 0x")[0].split())
+
+
+over_kernels = pytest.mark.parametrize("kernel", KERNELS, ids=name)
+over_smooth = pytest.mark.parametrize("kernel", SMOOTH, ids=name)
 over_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
@@ -118,7 +125,7 @@ def test_a_tile_is_the_formula(kernel, offset, dtype):
     assert_within(K, oracles.tile(kernel, X, Z), oracles.rounding(kernel, X, Z, EPS[dtype]))
 
 
-@pytest.mark.parametrize("kernel", RADIAL, ids=lambda part: repr(part).partition(" at 0x")[0])
+@pytest.mark.parametrize("kernel", RADIAL, ids=name)
 def test_an_offset_of_the_inputs_costs_a_radial_kernel_no_digits(kernel):
     # Origin at the basis vectors: without it |x|² = 3e8 would leave an error of 3e8 · 1e-7 in float32.
     X, Z = points(7, 1, 1e4, torch.float32), points(5, 2, 1e4, torch.float32)
@@ -126,7 +133,7 @@ def test_an_offset_of_the_inputs_costs_a_radial_kernel_no_digits(kernel):
     assert np.abs(kernel(X, Z).numpy() - oracles.tile(kernel, X, Z)).max() < 1e-4
 
 
-@pytest.mark.parametrize(("kernel", "theirs"), SKLEARN, ids=lambda part: " ".join(repr(part).split())[:60])
+@pytest.mark.parametrize(("kernel", "theirs"), SKLEARN, ids=name)
 def test_a_tile_is_scikit_learns(kernel, theirs):
     X, Z = points(20, 3).abs() + 0.1, points(15, 4).abs() + 0.1
     bound = oracles.rounding(kernel, X, Z, EPS[torch.float64])
@@ -270,7 +277,7 @@ def test_gradients_are_finite_where_points_coincide(kernel, dtype):
 
 
 @over_dtypes
-@pytest.mark.parametrize("kernel", RADIAL, ids=lambda part: repr(part).partition(" at 0x")[0])
+@pytest.mark.parametrize("kernel", RADIAL, ids=name)
 def test_a_pair_of_equal_points_pulls_on_nothing(kernel, dtype):
     X = points(6, 18, dtype=dtype)
     by_parameter, by_X, by_Z = kernel.traced(X, X)[1](torch.eye(6, dtype=dtype))

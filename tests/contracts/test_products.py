@@ -94,6 +94,10 @@ class Map:
     def __init__(self, B: Tensor) -> None:
         self.B = B
 
+    @property
+    def rank(self) -> int:
+        return self.B.shape[1]
+
     def apply(self, tile: Tensor) -> Tensor:
         return tile @ self.B
 

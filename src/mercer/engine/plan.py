@@ -100,9 +100,7 @@ def make_plan(
         precision = torch.float32 if where.type != "cpu" or n_rows > FLOAT64_ROWS else torch.float64
     else:
         precision = getattr(torch, str(dtype).removeprefix("torch."), None)  # type: ignore[assignment]
-        require(
-            precision in (torch.float32, torch.float64), "dtype", "'auto', 'float32' or 'float64'", dtype
-        )
+        require(precision in (torch.float32, torch.float64), "dtype", "'auto', 'float32' or 'float64'", dtype)
     limit = memory_limit if memory_limit is not None else 0.6 * _free_memory(where)
     require(
         isinstance(limit, Real) and 2**20 <= limit < float("inf"),

@@ -114,7 +114,9 @@ class KernelMatrix:
         g = g.to(self.plan.dtype)
 
         def visit(where: slice, tile: Tensor) -> None:
-            square = tile.square() if weight is None else tile.square() * weight[where].to(tile.dtype)[:, None]
+            square = (
+                tile.square() if weight is None else tile.square() * weight[where].to(tile.dtype)[:, None]
+            )
             down, across = tile.T @ g[where], square.sum(0)
             slope.add_(down)
             curvature.add_(across)

@@ -128,11 +128,15 @@ class KernelEstimator(BaseEstimator):
         fixed = not isinstance(self.kernel, str) or self.kernel == "precomputed"
         automatic = isinstance(self.regularization, str)
         if automatic:
-            require(self.regularization == "auto", "regularization", "'auto' or a number", self.regularization)
+            require(
+                self.regularization == "auto", "regularization", "'auto' or a number", self.regularization
+            )
         else:
             require(self.regularization >= 0, "regularization", "at least 0", self.regularization)
         alive = np.flatnonzero(weight > 0)
-        chosen = alive if len(alive) <= self.tuning_rows else rng.choice(alive, self.tuning_rows, replace=False)
+        chosen = (
+            alive if len(alive) <= self.tuning_rows else rng.choice(alive, self.tuning_rows, replace=False)
+        )
         sample = rows.take(chosen), torch.as_tensor(Y[chosen])
         options = {"sample_weight": weight[chosen], "device": plan.device}
         self.kernel_: Kernel

@@ -65,7 +65,9 @@ class ForwardEstimator(KernelEstimator):
             self._read(X, y, sample_weight, **self._check())
         rules = self._rules()
         if self.time_budget is not None:
-            require(self.time_budget > 0, "time_budget", "None or a positive number of seconds", self.time_budget)
+            require(
+                self.time_budget > 0, "time_budget", "None or a positive number of seconds", self.time_budget
+            )
             rules.append(TimeBudget(self.time_budget))
         if fit.validation is not None:
             require(self.patience >= 1, "patience", "at least 1", self.patience)
@@ -96,19 +98,33 @@ class ForwardEstimator(KernelEstimator):
     ) -> tuple[RowSource, np.ndarray, np.ndarray, np.ndarray | None]:
         """Rows to watch get weight zero: a share of the training rows, or rows given and put at the end."""
         if X_val is not None:
-            require(isinstance(source, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
+            require(
+                isinstance(source, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val)
+            )
             assert isinstance(source, ArrayRows)
             X_val, y_val = np.asarray(X_val, dtype=source.X.dtype), np.asarray(y_val)
-            require(X_val.ndim == 2 and X_val.shape[1] == source.n_columns, "X_val", f"of {source.n_columns} columns", X_val.shape)
+            require(
+                X_val.ndim == 2 and X_val.shape[1] == source.n_columns,
+                "X_val",
+                f"of {source.n_columns} columns",
+                X_val.shape,
+            )
             held = np.arange(source.n_rows, source.n_rows + len(X_val))
             rows = ArrayRows(np.concatenate([source.X, X_val]))
-            return rows, np.concatenate([Y, self._coding.encode(y_val)]), np.append(weight, np.zeros(len(held))), held
+            return (
+                rows,
+                np.concatenate([Y, self._coding.encode(y_val)]),
+                np.append(weight, np.zeros(len(held))),
+                held,
+            )
         if self.validation_fraction is None:
             return source, Y, weight, None
         share = self.validation_fraction
         require(0 < share < 1, "validation_fraction", "None or between 0 and 1", share)
         alive = np.flatnonzero(weight > 0)
-        require(len(alive) >= 4, "the number of rows", "at least 4 to hold some out for validation", len(alive))
+        require(
+            len(alive) >= 4, "the number of rows", "at least 4 to hold some out for validation", len(alive)
+        )
         held = rng.choice(alive, min(max(round(share * len(alive)), 1), len(alive) - 2), replace=False)
         weight = weight.copy()
         weight[held] = 0.0

@@ -98,7 +98,7 @@ class GreedyKernelRegressor(RegressorMixin, KernelEstimator):
         rng = check_random_state(self.random_state)
         candidates = problem.candidates().cpu().numpy()
         chosen = rng.choice(candidates, min(self.n_basis, len(candidates)), replace=False)
-        weights = sparse_ridge(problem, problem.basis(chosen))
+        weights = sparse_ridge(problem, torch.as_tensor(chosen, device=problem.plan.device))
 
         self._store(source, torch.from_numpy(chosen), weights, original)
         return self

@@ -44,7 +44,14 @@ class RowCandidates:
     """Some rows of a problem as candidates, at one step of a fit."""
 
     def __init__(
-        self, problem: Problem, index: Tensor, gradient: Tensor, f: Tensor, span: FunctionSpan, chosen: Tensor, rng: np.random.Generator
+        self,
+        problem: Problem,
+        index: Tensor,
+        gradient: Tensor,
+        f: Tensor,
+        span: FunctionSpan,
+        chosen: Tensor,
+        rng: np.random.Generator,
     ) -> None:
         self.problem, self.index, self.rng, self.lam = problem, index, rng, problem.lam
         self.gradient, self.f, self.span, self.chosen = gradient, f, span, chosen

@@ -43,7 +43,12 @@ class ForwardFit:
         capacity: int = 64,
     ) -> None:
         self.problem, self.learner, self.rng = problem, learner, rng
-        self.block_length, self.shrinkage, self.focus, self.capacity = block_length, shrinkage, focus, capacity
+        self.block_length, self.shrinkage, self.focus, self.capacity = (
+            block_length,
+            shrinkage,
+            focus,
+            capacity,
+        )
         self.validation = validation
         self.f = torch.zeros_like(problem.y)
         self.blocks: list[Block] = []
@@ -58,7 +63,11 @@ class ForwardFit:
         return len(self.history.seconds)
 
     def run(
-        self, stopping: Sequence[Stopping], callbacks: Sequence[Callback] = (), verbose: bool = False, total: int | None = None
+        self,
+        stopping: Sequence[Stopping],
+        callbacks: Sequence[Callback] = (),
+        verbose: bool = False,
+        total: int | None = None,
     ) -> str:
         """Add learners until a rule says why to stop; returns that sentence."""
         watching = any(rule.watches for rule in stopping) or bool(callbacks) or verbose

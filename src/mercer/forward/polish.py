@@ -37,13 +37,12 @@ class Preconditioner:
     """
 
     def __init__(self, problem: Problem, basis: Tensor, weight: Tensor, sample: Tensor) -> None:
-        dtype = torch.float64 if basis.shape[0] <= 3000 else torch.float32
-        Q = problem.kernel(basis.to(dtype), basis.to(dtype))
-        # the preconditioner may be rough: a little more diagonal costs a few steps, a failed factor all
+        dtype = problem.plan.dtype
+        Q = problem.kernel(basis, basis)
+        # The preconditioner may be rough: a little more diagonal costs a step or two, a failed factor all.
         Q.diagonal().add_(float(Q.diagonal().mean()) * basis.shape[0] ** 0.5 * 10 * torch.finfo(dtype).eps)
         self.L = _factor(Q)
-        rows = problem.rows.take(sample).to(basis.device, dtype)
-        Phi = torch.linalg.solve_triangular(self.L, problem.kernel(basis.to(dtype), rows), upper=False)
+        Phi = torch.linalg.solve_triangular(self.L, problem.kernel(basis, problem.basis(sample)), upper=False)
         w = weight[sample].to(dtype)
         share = float(weight.sum()) / max(float(w.sum()), 1e-300)
         inner = (Phi * (share * w)) @ Phi.T
@@ -66,7 +65,7 @@ def polish(
     index: Tensor,
     weights: Tensor | None = None,
     *,
-    tol: float = 1e-4,
+    tol: float = 1e-6,
     max_iter: int = 50,
     sample_size: int | None = None,
     seed: int = 0,
@@ -74,15 +73,21 @@ def polish(
 ) -> Polished:
     """Improve the weights of basis vectors `index`, from `weights` (m × p) or from zero.
 
+    It ends when a step lowers the objective by less than `tol` of what all steps did. `sample_size` rows
+    (twice the basis vectors by default, which halves the steps that once as many need) make the preconditioner.
     `watch(f)` sees the model's values at all rows after each step and may end the iteration.
     """
     basis = problem.basis(index)
     problem.plan.require_square(len(index), copies=3)
     K = problem.matrix(basis, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
-    a = torch.zeros(m, p, dtype=torch.float64, device=problem.plan.device) if weights is None else weights.clone()
+    a = (
+        torch.zeros(m, p, dtype=torch.float64, device=problem.plan.device)
+        if weights is None
+        else weights.clone()
+    )
     rows = problem.candidates()
-    size = min(len(rows), m if sample_size is None else sample_size)
+    size = min(len(rows), 2 * m if sample_size is None else sample_size)
     generator = torch.Generator().manual_seed(seed)
     sample = rows[torch.randperm(len(rows), generator=generator)[:size].to(rows.device)]
     if isinstance(problem.loss, Squared):
@@ -119,7 +124,8 @@ def _least_squares(
         K.transposed(w * problem.y),
         x0=a,
         precondition=Preconditioner(problem, basis, problem.weight, sample),
-        tol=tol,
+        tol=1e-10,
+        energy_tol=tol,
         max_iter=max_iter,
         callback=None if watch is None else lambda _, x: watch(K.product(x)),
     )
@@ -150,12 +156,10 @@ def _newton(
         along, length = K.product(step), 1.0
         while (new := objective(a + length * step, f + length * along)) > value and length > 1e-3:
             length /= 2
-        if value - new <= tol * 1e-2 * abs(value):
-            why = f"the objective fell by less than a share of {tol * 1e-2:g} in Newton step {n_iter}"
+        if value - new <= tol * abs(value):
+            why = f"the objective fell by less than a share of {tol:g} in Newton step {n_iter}"
             if new < value:
                 a, f = a + length * step, f + length * along
             break
         a, f, value = a + length * step, f + length * along, new
     return Polished(a, f, n_iter, why)
-
-

@@ -33,7 +33,9 @@ class History:
         """AIC for small samples, (N/2) log(rᵀr) + (l/2)(1 + l/N)/(1 − (l+2)/N) (Greedy02 eq. 11)."""
         n = self.n_rows
         return [
-            n * math.log(max(r, 1e-300)) + 0.5 * l * (1 + l / n) / (1 - (l + 2) / n) if l + 2 < n else math.inf
+            n * math.log(max(r, 1e-300)) + 0.5 * l * (1 + l / n) / (1 - (l + 2) / n)
+            if l + 2 < n
+            else math.inf
             for r, l in zip(self.residual_norm, self.n_basis, strict=True)
         ]
 

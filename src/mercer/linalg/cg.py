@@ -40,6 +40,7 @@ def conjugate_gradients(
     precondition: Callable[[Tensor], Tensor] | None = None,
     tol: float = 1e-7,
     max_iter: int = 100,
+    energy_tol: float = 0.0,
     callback: Callable[[int, Tensor], object] | None = None,
 ) -> CGResult:
     """Solve A x = b where `apply(p)` is A p and `precondition(r)`, if given, is about A⁻¹ r.
@@ -47,6 +48,8 @@ def conjugate_gradients(
     `b` is a vector or has one right-hand side per column; `apply` receives arrays of its shape. Every
     column takes its own step lengths and rests once its relative residual is at most `tol`. A column
     of the start `x0` whose residual is larger than that of zero is replaced by zero.
+    It also rests once a step's share of the decrease of ½x'Ax − b'x so far is at most `energy_tol`: the
+    measure that counts where x minimises an objective and the residual is in no unit anybody knows.
     `callback(n_iter, x)` runs after each step and stops the iteration by returning true.
 
     >>> import torch
@@ -74,6 +77,8 @@ def conjugate_gradients(
     broken = held = torch.zeros_like(running)
     z = M(r)
     p, rz = z, (r * z).sum(0)
+    energy = torch.zeros_like(rz)
+    settled = torch.zeros_like(running)
     n_iter, is_true, asked = 0, True, False
     while bool(running.any()) and n_iter < max_iter and not asked:
         n_iter += 1
@@ -85,7 +90,10 @@ def conjugate_gradients(
         x = torch.where(running, x + alpha * p, x)
         r = torch.where(running, r - alpha * q, r)
         size = torch.linalg.vector_norm(r, dim=0)
-        running = conjugate = running & (size > tol)
+        gain = alpha * rz
+        energy = energy + gain
+        settled = settled | (gain <= energy_tol * energy)
+        running = conjugate = running & (size > tol) & ~settled
         is_true = n_iter % STEPS_PER_TRUE_RESIDUAL == 0 or not bool(running.any())
         if is_true:
             r, recursive = b - apply(x), r
@@ -96,7 +104,7 @@ def conjugate_gradients(
             held = held | (drifted & (size > tol) & (size > floor / 2))
             floor = torch.where(drifted, size, floor)
             conjugate = conjugate & ~drifted
-            running = (size > tol) & ~broken & ~held
+            running = (size > tol) & ~broken & ~held & ~settled
         asked = callback is not None and bool(callback(n_iter, x * scale))
         z = M(r)
         rz, rz_old = (r * z).sum(0), rz
@@ -110,6 +118,8 @@ def conjugate_gradients(
         reason = f"the callback asked to stop after {steps}, at a relative residual of {largest}"
     elif bool(broken.any()):
         reason = f"the operator is not positive definite: a direction within {steps} has p'Ap <= 0 or NaN"
+    elif energy_tol > 0 and bool((settled | (size <= tol)).all()):
+        reason = f"a step lowered the objective by less than {energy_tol:g} of what all {steps} did"
     elif bool(running.any()):
         reason = f"the relative residual was {largest} after the {steps} allowed"
     else:

@@ -40,20 +40,8 @@ class Search:
         spread = X.std(0, correction=0).cpu().numpy()
         self.spread = np.where(spread > 0, spread, 1.0)
 
-    def climb(self, kernel: Kernel, noise: float, fresh: bool = False) -> Point:
-        """From this kernel and noise to a local maximum of the evidence.
-
-        A variance that an earlier climb left near zero has no slope on a log scale, so a `fresh` climb
-        starts it anew; with both starts tried the evidence never falls.
-        """
-        if fresh:
-            floors = {k: max(v, 1e-2) for k, v in kernel.tunable().items() if k.endswith("variance")}
-            lifted = kernel.replaced(floors)
-            if noise >= 1e-2 and all(v >= 1e-2 for k, v in kernel.tunable().items() if k in floors):
-                return self.climb(kernel, noise)
-            return max(
-                self.climb(lifted, max(noise, 1e-2)), self.climb(kernel, noise), key=lambda point: point.value
-            )
+    def climb(self, kernel: Kernel, noise: float, ftol: float = 1e-8) -> Point:
+        """From this kernel and noise to a local maximum of the evidence."""
         shapes = {name: np.shape(value) for name, value in kernel.tunable().items()}
         values = [np.atleast_1d(value) for value in kernel.tunable().values()]
         theta = np.log(np.concatenate([*values, [noise]]).astype(float).clip(1e-12))
@@ -64,7 +52,9 @@ class Search:
         def at(theta: np.ndarray) -> tuple[Kernel, float]:
             pieces = np.split(np.exp(theta[:-1]), edges) if values else []
             new = {name: p.reshape(shape) for (name, shape), p in zip(shapes.items(), pieces, strict=True)}
-            return kernel.replaced({k: v.item() if v.ndim == 0 else v for k, v in new.items()}), math.exp(theta[-1])
+            return kernel.replaced({k: v.item() if v.ndim == 0 else v for k, v in new.items()}), math.exp(
+                theta[-1]
+            )
 
         def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
             here, sigma2 = at(theta)
@@ -73,7 +63,7 @@ class Search:
             gradient = [by_parameter[name].reshape(-1).cpu().numpy() for name in shapes]
             return -value, -np.concatenate([*gradient, [by_noise]]) * np.exp(theta)  # d/dlogθ = θ d/dθ
 
-        options = {"maxiter": self.max_iter, "ftol": 1e-7}
+        options = {"maxiter": self.max_iter, "ftol": ftol}
         found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         return Point(*at(found.x), value=-float(found.fun))
 
@@ -84,14 +74,14 @@ class Search:
         """
         at = self.isotropic(families[0])
         if self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1):
-            finer = self.climb(*self.per_input(at), fresh=True)
+            finer = self.onward(self.per_input(at), at)
             n, D = self.X.shape
             pays = finer.value - at.value > 0.5 * (D - 1) * math.log(n)
             at = finer if pays or self.ard is True else at
         found = {families[0].__name__: at}
         for family in families[1:]:
             moved = at.kernel.replaced({"left__kernel": family(length_scale=at.kernel.tunable()[LENGTH])})
-            best, at = at.value, self.climb(moved, max(at.noise, 1e-3))
+            best, at = at.value, self.onward(moved, at)
             found[family.__name__] = at
             if at.value < best:
                 break
@@ -100,16 +90,31 @@ class Search:
     def isotropic(self, family: type[Radial]) -> Point:
         """One length-scale for all inputs, from the best of a few starting values."""
         typical = float(np.sqrt(np.mean(self.spread**2)) * math.sqrt(self.X.shape[1]))
-        starts = [Sum(Scaled(family(length_scale=typical * f)), Bias()) for f in (0.1, 0.3, 1.0, 3.0)]
+        starts = [Sum(Scaled(family(length_scale=typical * f)), Bias(0.01)) for f in (0.1, 0.3, 1.0, 3.0)]
         values = [log_evidence(kernel, 0.1, self.X, self.Y, self.weight)[0] for kernel in starts]
         self.n_evaluations += len(starts)
-        return self.climb(starts[int(np.argmax(values))], 0.1)
+        rough = self.ard is not False  # what follows refines it
+        return self.climb(starts[int(np.argmax(values))], 0.1, ftol=1e-4 if rough else 1e-8)
 
-    def per_input(self, at: Point) -> tuple[Kernel, float]:
+    def onward(self, kernel: Kernel, at: Point) -> Point:
+        """Climb on from `at` with another form of its kernel.
+
+        A variance that the last climb left near zero has no slope on a log scale, so it starts anew; where
+        that ends lower than where it came from, the search goes on from there after all.
+        """
+        lifted = {name: max(v, 1e-3) for name, v in kernel.tunable().items() if name.endswith("variance")}
+        found = self.climb(kernel.replaced(lifted), max(at.noise, 1e-2))
+        return (
+            found
+            if found.value >= at.value
+            else max(found, self.climb(kernel, at.noise), key=lambda p: p.value)
+        )
+
+    def per_input(self, at: Point) -> Kernel:
         """The same kernel with one length-scale per input, in proportion to the inputs' spread."""
         typical = math.sqrt(float(np.mean(self.spread**2)))
         lengths = at.kernel.tunable()[LENGTH] * self.spread / typical
-        return at.kernel.replaced({LENGTH: lengths}), at.noise
+        return at.kernel.replaced({LENGTH: lengths})
 
     def perturbed(self, best: Point, rng: Any) -> Point:
         """Climb from a random point around the best one: each parameter within a factor of ten."""

@@ -125,7 +125,9 @@ def _subset(
     """Random rows of positive weight, their targets (n × p) and weights, in float64."""
     weight = np.ones(X.shape[0]) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     require(weight.shape == (len(X),), "sample_weight", f"of shape {(len(X),)}", weight.shape)
-    require(bool((weight >= 0).all()) and weight.sum() > 0, "sample_weight", "non-negative, some positive", weight)
+    require(
+        bool((weight >= 0).all()) and weight.sum() > 0, "sample_weight", "non-negative, some positive", weight
+    )
     index = np.flatnonzero(weight > 0)
     index = rng.choice(index, n_rows, replace=False) if len(index) > n_rows else index
     rows, targets, weight = (
