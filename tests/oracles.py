@@ -87,10 +87,7 @@ def rounding(kernel: Kernel, X: Any, Z: Any, eps: float) -> np.ndarray:
         case k.Polynomial():
             inside = kernel.gamma * np.abs(X) @ np.abs(Z).T + abs(kernel.offset)
             error = (X.shape[1] + 4) * eps * inside
-            return (
-                kernel.degree * (inside + error) ** (kernel.degree - 1) * error
-                + 8 * eps * inside**kernel.degree
-            )
+            return kernel.degree * (inside + error) ** (kernel.degree - 1) * error + 8 * eps * inside**kernel.degree
         case k.Sum():
             size = np.abs(tile(kernel.left, X, Z)) + np.abs(tile(kernel.right, X, Z))
             return rounding(kernel.left, X, Z, eps) + rounding(kernel.right, X, Z, eps) + 2 * eps * size
@@ -99,9 +96,7 @@ def rounding(kernel: Kernel, X: Any, Z: Any, eps: float) -> np.ndarray:
             e_left, e_right = rounding(kernel.left, X, Z, eps), rounding(kernel.right, X, Z, eps)
             return e_left * right + e_right * left + e_left * e_right + 2 * eps * left * right
         case k.Scaled():
-            return kernel.variance * (
-                rounding(kernel.kernel, X, Z, eps) + 2 * eps * np.abs(tile(kernel.kernel, X, Z))
-            )
+            return kernel.variance * (rounding(kernel.kernel, X, Z, eps) + 2 * eps * np.abs(tile(kernel.kernel, X, Z)))
         case k.Bias():
             return np.full((len(X), len(Z)), eps * kernel.variance)
         case k.Normalized():
@@ -198,9 +193,7 @@ def moments(
     return phi.T @ D @ phi, phi.T @ D @ T
 
 
-def column_scores(
-    K: np.ndarray, g: np.ndarray, weight: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def column_scores(K: np.ndarray, g: np.ndarray, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     D = np.eye(len(K)) if weight is None else np.diag(weight)
     return K.T @ g, np.diag(K.T @ D @ K)
 
@@ -236,6 +229,4 @@ def draw(kernel: Kernel, X: Any, noise: float, rng: np.random.Generator, outputs
     C = tile(kernel, X, X)
     values, vectors = np.linalg.eigh(C)
     root = vectors * np.sqrt(values.clip(min=0))
-    return root @ rng.standard_normal((len(C), outputs)) + math.sqrt(noise) * rng.standard_normal(
-        (len(C), outputs)
-    )
+    return root @ rng.standard_normal((len(C), outputs)) + math.sqrt(noise) * rng.standard_normal((len(C), outputs))

@@ -80,9 +80,7 @@ def test_a_random_function_lies_between_zero_and_the_sum_of_its_weights():
 
 
 def test_an_infinitely_wide_random_function_is_constant():
-    _, y = datasets.make_random_function(
-        50, noise=0.0, weight_range=(0.5, 0.5), inverse_widths=(0, 0), n_terms=4
-    )
+    _, y = datasets.make_random_function(50, noise=0.0, weight_range=(0.5, 0.5), inverse_widths=(0, 0), n_terms=4)
     np.testing.assert_array_equal(y, 2.0)
 
 
@@ -250,9 +248,7 @@ def test_the_right_checksum_is_accepted(monkeypatch, tmp_path):
 
 def test_a_wrong_checksum_is_refused_and_nothing_kept(monkeypatch, tmp_path):
     monkeypatch.setitem(REGISTRY, "here", a_dataset(tmp_path / "three.data", "0" * 64))
-    with pytest.raises(
-        ValueError, match=r"three.data must have SHA-256 0{64}, got [0-9a-f]{64}; nothing was"
-    ):
+    with pytest.raises(ValueError, match=r"three.data must have SHA-256 0{64}, got [0-9a-f]{64}; nothing was"):
         load("here")
     assert not (tmp_path / "cache" / "here.npz").exists()
 
@@ -260,9 +256,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_kept(monkeypatch, tmp_path):
 def test_a_missing_file_says_what_to_do_without_a_network(monkeypatch, tmp_path):
     monkeypatch.setitem(REGISTRY, "here", a_dataset(tmp_path / "three.data"))
     (tmp_path / "three.data").unlink()
-    with pytest.raises(
-        ConnectionError, match=r"here could not be fetched from .* put here\.npz .* MERCER_DATA"
-    ):
+    with pytest.raises(ConnectionError, match=r"here could not be fetched from .* put here\.npz .* MERCER_DATA"):
         load("here")
 
 

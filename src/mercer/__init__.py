@@ -1,7 +1,18 @@
 """Large kernel machines that choose their own basis vectors, as scikit-learn estimators on PyTorch."""
 
-from mercer.estimators import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.estimators import (
+    GreedyKernelClassifier,
+    GreedyKernelRegressor,
+    KernelBoostingClassifier,
+    KernelBoostingRegressor,
+)
 from mercer.tuning import tune_kernel
 
 __version__ = "0.1.0"
-__all__ = ["GreedyKernelRegressor", "KernelBoostingClassifier", "KernelBoostingRegressor", "tune_kernel"]
+__all__ = [
+    "GreedyKernelClassifier",
+    "GreedyKernelRegressor",
+    "KernelBoostingClassifier",
+    "KernelBoostingRegressor",
+    "tune_kernel",
+]

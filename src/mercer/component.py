@@ -40,9 +40,7 @@ class Component(BaseEstimator):
         names = cls.choices()
         if isinstance(choice, str) and choice in names:
             return names[choice]()
-        raise ValueError(
-            f"{parameter} must be one of {sorted(names)} or a {cls.__name__} object, got {choice!r}"
-        )
+        raise ValueError(f"{parameter} must be one of {sorted(names)} or a {cls.__name__} object, got {choice!r}")
 
 
 def require(condition: bool, parameter: str, wanted: str, seen: Any) -> None:

@@ -183,9 +183,7 @@ def test_a_gram_matrix_is_symmetric_and_positive_semidefinite(kernel):
 def test_diag_is_the_diagonal(kernel, dtype):
     X = points(70, 10, dtype=dtype)  # more than one block of `Function`
     wanted = np.array([oracles.value(kernel, x, x) for x in X.double().numpy()])
-    bound = np.array(
-        [oracles.rounding(kernel, x[None], x[None], EPS[dtype])[0, 0] for x in X.double().numpy()]
-    )
+    bound = np.array([oracles.rounding(kernel, x[None], x[None], EPS[dtype])[0, 0] for x in X.double().numpy()])
     assert kernel.diag(X).shape == (70,)
     assert kernel.diag(X).dtype == dtype
     assert_within(kernel.diag(X), wanted, bound)
@@ -316,9 +314,7 @@ def test_a_kernel_without_parameters_has_none_to_pull_on(kernel):
 @over_smooth
 def test_tracing_works_inside_no_grad(kernel):
     with torch.no_grad():
-        by_parameter, _, _ = kernel.traced(points(3, 1), points(2, 2))[1](
-            torch.ones(3, 2, dtype=torch.float64)
-        )
+        by_parameter, _, _ = kernel.traced(points(3, 1), points(2, 2))[1](torch.ones(3, 2, dtype=torch.float64))
     assert set(by_parameter) == set(kernel.tunable())
 
 
@@ -345,9 +341,7 @@ def test_a_kernel_survives_pickling(kernel):
     assert torch.equal(copy(points(3), points(3)), kernel(points(3), points(3)))
 
 
-@pytest.mark.parametrize(
-    "kernel", [*RADIAL, *DOT, *COMPOSED, Precomputed()], ids=lambda k: " ".join(repr(k).split())
-)
+@pytest.mark.parametrize("kernel", [*RADIAL, *DOT, *COMPOSED, Precomputed()], ids=lambda k: " ".join(repr(k).split()))
 def test_a_repr_is_the_code_that_makes_the_kernel(kernel):
     again = eval(repr(kernel), vars(kernels))
     assert type(again) is type(kernel)

@@ -137,7 +137,5 @@ def test_a_loss_is_found_by_its_short_name(name, kind):
 
 
 def test_an_unknown_loss_is_refused_with_the_names_there_are():
-    with pytest.raises(
-        ValueError, match=r"loss must be one of \['logistic', .*\] or a Loss object, got 'hinge'"
-    ):
+    with pytest.raises(ValueError, match=r"loss must be one of \['logistic', .*\] or a Loss object, got 'hinge'"):
         Loss.resolve("hinge", "loss")

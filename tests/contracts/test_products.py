@@ -123,17 +123,13 @@ PRODUCTS = {
         lambda K, d: oracles.moments(K, d.R, d.weight, d.B),
         True,
     ),
-    "column_scores": Product(
-        lambda K, d: K.column_scores(d.R), lambda K, d: oracles.column_scores(K, d.R), True
-    ),
+    "column_scores": Product(lambda K, d: K.column_scores(d.R), lambda K, d: oracles.column_scores(K, d.R), True),
     "weighted column_scores": Product(
         lambda K, d: K.column_scores(d.R, d.weight),
         lambda K, d: oracles.column_scores(K, d.R, d.weight),
         True,
     ),
-    "row_quadratic": Product(
-        lambda K, d: K.row_quadratic(d.S), lambda K, d: oracles.row_quadratic(K, d.S), False
-    ),
+    "row_quadratic": Product(lambda K, d: K.row_quadratic(d.S), lambda K, d: oracles.row_quadratic(K, d.S), False),
 }
 over_products = pytest.mark.parametrize("asked", PRODUCTS.values(), ids=PRODUCTS)
 
@@ -425,9 +421,7 @@ def test_memory_that_does_not_suffice_for_one_row_is_an_error(error):
     assert calls == [97, 49, 25, 13, 7, 4, 2, 1]
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("mat1 and mat2 shapes"), ValueError("no"), KeyError("x")], ids=repr
-)
+@pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 shapes"), ValueError("no"), KeyError("x")], ids=repr)
 def test_another_error_is_raised_at_once(error):
     calls = []
 
@@ -558,7 +552,5 @@ def test_what_is_kept_takes_half_the_memory_at_most():
 def test_too_many_basis_vectors_are_refused_in_a_sentence():
     on = make_plan(100, "cpu", memory_limit=2**20)
     on.require_square(100)
-    with pytest.raises(
-        MemoryError, match=r"1000 basis vectors need about 46 MiB .* memory_limit=1 MiB; use fewer"
-    ):
+    with pytest.raises(MemoryError, match=r"1000 basis vectors need about 46 MiB .* memory_limit=1 MiB; use fewer"):
         on.require_square(1000)

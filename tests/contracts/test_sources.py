@@ -274,9 +274,7 @@ def test_take_reads_only_the_stretch_of_text_where_the_row_lies(tmp_path, monkey
     rows = reader(path)
     # Rows before and after the second stretch are spoiled behind the back of the source.
     spoiled = line.replace("2", "?")
-    path.write_text(
-        spoiled * text.MARK_EVERY + line * text.MARK_EVERY + spoiled * (n_lines - 2 * text.MARK_EVERY)
-    )
+    path.write_text(spoiled * text.MARK_EVERY + line * text.MARK_EVERY + spoiled * (n_lines - 2 * text.MARK_EVERY))
     assert rows.take([text.MARK_EVERY, 2 * text.MARK_EVERY - 1])[:, -1].tolist() == [2, 2]
     with pytest.raises(ValueError, match=f"line {n_lines}: "):
         rows.take([n_lines - 1])

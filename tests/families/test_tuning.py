@@ -94,13 +94,9 @@ def test_a_weight_is_a_number_of_repeated_rows(kernel):
     Y = drawn(kernel, X, NOISE, outputs=2)
     twice, Y_twice = np.repeat(X, repeats, 0), np.repeat(Y, repeats, 0)
     weight = torch.from_numpy(repeats.astype(float))
-    value, by_parameter, by_noise = log_evidence(
-        kernel, NOISE, torch.from_numpy(X), torch.from_numpy(Y), weight
-    )
+    value, by_parameter, by_noise = log_evidence(kernel, NOISE, torch.from_numpy(X), torch.from_numpy(Y), weight)
     assert value == pytest.approx(oracles.log_evidence(kernel, NOISE, twice, Y_twice), rel=1e-7, abs=1e-6)
-    wanted = oracles.parameter_slopes(
-        kernel, lambda changed: oracles.log_evidence(changed, NOISE, twice, Y_twice)
-    )
+    wanted = oracles.parameter_slopes(kernel, lambda changed: oracles.log_evidence(changed, NOISE, twice, Y_twice))
     for name, slope in wanted.items():
         np.testing.assert_allclose(by_parameter[name], slope, rtol=1e-5, atol=1e-6, err_msg=name)
     slope = oracles.slopes(lambda s2: oracles.log_evidence(kernel, float(s2), twice, Y_twice), NOISE)
@@ -164,9 +160,7 @@ def test_a_smooth_kernel_is_preferred_on_smooth_draws():
     tuned = tune_kernel(X, drawn(Gaussian(0.7), X, 1e-4), random_state=0)
     assert isinstance(tuned.kernel.left.kernel, Gaussian)
     assert tuned.log_marginal_likelihood == max(tuned.families.values())
-    assert (
-        "Laplacian" not in tuned.families
-    )  # a rougher family was worse, so still rougher ones are not tried
+    assert "Laplacian" not in tuned.families  # a rougher family was worse, so still rougher ones are not tried
 
 
 def test_two_outputs_share_a_kernel():
@@ -227,10 +221,7 @@ def test_the_evidence_is_at_least_scikit_learns(name, theirs):
 def test_restarts_never_lower_the_evidence(seed):
     X = uniform(40, seed=seed)
     y = np.sin(3 * X[:, 0]) + 0.3 * np.random.default_rng(seed).normal(size=40)
-    values = [
-        tune_kernel(X, y, "gaussian", restarts=r, random_state=seed).log_marginal_likelihood
-        for r in (0, 1, 3)
-    ]
+    values = [tune_kernel(X, y, "gaussian", restarts=r, random_state=seed).log_marginal_likelihood for r in (0, 1, 3)]
     assert values == sorted(values)
 
 
@@ -242,9 +233,7 @@ def test_the_same_random_state_gives_the_same_result():
     )
     assert repr(first) == repr(again)
     assert first.log_marginal_likelihood != other.log_marginal_likelihood  # other rows
-    tensors = tune_kernel(
-        torch.from_numpy(X), torch.from_numpy(y), "gaussian", n_rows=50, restarts=1, random_state=3
-    )
+    tensors = tune_kernel(torch.from_numpy(X), torch.from_numpy(y), "gaussian", n_rows=50, restarts=1, random_state=3)
     assert repr(tensors) == repr(first)
 
 

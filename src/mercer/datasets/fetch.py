@@ -52,9 +52,7 @@ def load(name: str) -> Bunch:
     return _read(path, name)
 
 
-def split(
-    bunch: Bunch, test_size: float = 0.1, seed: Any = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def split(bunch: Bunch, test_size: float = 0.1, seed: Any = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A random split of all rows, training and test files pooled: ``X_train, X_test, y_train, y_test``.
 
     This is the protocol of Boost10: 36 000 and 4000 rows of KIN40K, 522 910 and 58 102 of COVTYPE.

@@ -47,9 +47,7 @@ class Dataset:
 # Loaders
 
 
-def table(
-    *, target: int = -1, drop: Sequence[int] = (), delimiter: str | None = ",", classes: bool = False
-) -> Loader:
+def table(*, target: int = -1, drop: Sequence[int] = (), delimiter: str | None = ",", classes: bool = False) -> Loader:
     """Loader of one text table with possibly nominal columns, which become codes in sorted order.
 
     The names behind the codes go to ``info``, and `cat` marks the nominal inputs. With `classes`
@@ -121,22 +119,14 @@ def _last_is_target(lines: Iterable[str], dtype: type = np.float64) -> dict[str,
 # The sets
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
-_ARFF = (
-    "https://raw.githubusercontent.com/renatopp/arff-datasets/"
-    "c59f172882592bb58982cc54d2d3c8a2b57e9b73/regression/"
-)
-_KIN40K = (
-    "https://raw.githubusercontent.com/trungngv/fgp/a981e1bd17f12672a00a933c28f28beffe404d48/data/kin40k/"
-)
+_ARFF = "https://raw.githubusercontent.com/renatopp/arff-datasets/c59f172882592bb58982cc54d2d3c8a2b57e9b73/regression/"
+_KIN40K = "https://raw.githubusercontent.com/trungngv/fgp/a981e1bd17f12672a00a933c28f28beffe404d48/data/kin40k/"
 _UCI_LICENCE = "CC BY 4.0 (UCI Machine Learning Repository)"
 
 _SETS = (
     Dataset(
         "kin40k",
-        tuple(
-            f"{_KIN40K}kin40k_{part}.asc"
-            for part in ("train_data", "train_labels", "test_data", "test_labels")
-        ),
+        tuple(f"{_KIN40K}kin40k_{part}.asc" for part in ("train_data", "train_labels", "test_data", "test_labels")),
         (
             "586beb1ebe6ed0bd8988d86494183b438814ca3ee56b7616b917ff0a8e3cca55",
             "0a5851bda3dabfb2009aeb0ff7e781c85221db0dad91e6cdc7948bd97173b005",

@@ -21,6 +21,8 @@ CACHE_ELEMENTS = 1 << 19
 PANEL_ROWS = 2048
 #: Rows read from a source at a time.
 CHUNK_ROWS = 1 << 16
+#: Elements of the packed inputs of a fused product at a time: offsets into them are 32-bit numbers.
+FUSED_ELEMENTS = 1 << 30
 #: Below this many rows float64 costs little on a CPU and spares every question about rounding.
 FLOAT64_ROWS = 10_000
 
@@ -32,6 +34,8 @@ class Plan:
     device: torch.device
     dtype: torch.dtype
     memory_limit: int
+    #: Of fused products on CUDA: "accurate" is as good as float32, "fast" has relative errors near 1e-3.
+    precision: str = "accurate"
 
     @property
     def itemsize(self) -> int:
@@ -46,6 +50,11 @@ class Plan:
         """Rows of a tile with `m` columns that enters an m × m product."""
         rows = PANEL_ROWS if self.device.type == "cpu" else max((1 << 28) // max(m, 1), PANEL_ROWS)
         return self._within_memory(rows, m)
+
+    def fused_rows(self, width: int) -> int:
+        """Rows of a fused product, `width` packed float16 numbers each, at a time: an eighth of the memory at most."""
+        affordable = self.memory_limit // (8 * 4 * width)  # with the float32 numbers they are made of
+        return max(min(FUSED_ELEMENTS // width, affordable), 1)
 
     def traced_rows(self, m: int) -> int:
         """Rows of a tile whose gradient is wanted: autograd keeps several tiles at once."""
@@ -84,12 +93,14 @@ def make_plan(
     device: Any = "auto",
     dtype: Any = "auto",
     memory_limit: int | float | None = None,
+    precision: str = "accurate",
 ) -> Plan:
     """Decide device, precision and memory for `n_rows` rows.
 
     `device="auto"` takes CUDA where torch finds it. `dtype="auto"` takes float32 tiles on CUDA and for
     more than 10 000 rows, float64 otherwise; m × m algebra is float64 in any case. `memory_limit` is in
-    bytes; by default 60 % of what is free.
+    bytes; by default 60 % of what is free. `precision="fast"` lets fused products on CUDA take inputs in
+    float16, with relative errors near 1e-3.
 
     >>> from mercer.engine import make_plan
     >>> make_plan(1000, device="cpu").dtype
@@ -97,10 +108,10 @@ def make_plan(
     """
     where = _device(device)
     if dtype == "auto":
-        precision = torch.float32 if where.type != "cpu" or n_rows > FLOAT64_ROWS else torch.float64
+        tiles = torch.float32 if where.type != "cpu" or n_rows > FLOAT64_ROWS else torch.float64
     else:
-        precision = getattr(torch, str(dtype).removeprefix("torch."), None)  # type: ignore[assignment]
-        require(precision in (torch.float32, torch.float64), "dtype", "'auto', 'float32' or 'float64'", dtype)
+        tiles = getattr(torch, str(dtype).removeprefix("torch."), None)  # type: ignore[assignment]
+        require(tiles in (torch.float32, torch.float64), "dtype", "'auto', 'float32' or 'float64'", dtype)
     limit = memory_limit if memory_limit is not None else 0.6 * _free_memory(where)
     require(
         isinstance(limit, Real) and 2**20 <= limit < float("inf"),
@@ -108,7 +119,8 @@ def make_plan(
         "None or a number of bytes of at least 1048576",
         memory_limit,
     )
-    return Plan(where, precision, int(limit))
+    require(precision in ("accurate", "fast"), "precision", "'accurate' or 'fast'", precision)
+    return Plan(where, tiles, int(limit), precision)
 
 
 def _device(choice: Any) -> torch.device:

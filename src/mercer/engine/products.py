@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mercer.engine.blocks import each_block
+from mercer.engine.fused import fused_columns
 from mercer.engine.plan import Plan
 from mercer.kernels import Kernel
 from mercer.sources import RowSource, TensorRows
@@ -44,12 +45,13 @@ class KernelMatrix:
     def __init__(self, rows: RowSource, kernel: Kernel, basis: Tensor, plan: Plan, uses: int = 1) -> None:
         self.rows, self.plan = rows, plan
         self.shape = (rows.n_rows, basis.shape[0])
-        self.columns = kernel.columns(basis)
+        self._fused = fused_columns(kernel, basis, plan)
+        self.columns = self._fused or kernel.columns(basis)
         self._kept: Tensor | None = None
         if plan.keeps_tiles(*self.shape, uses):
             kept = torch.empty(self.shape, device=plan.device, dtype=plan.dtype)
             self._each_tile(self.plan.tile_rows(self.shape[1]), kept.__setitem__)
-            self._kept = kept
+            self._kept, self._fused = kept, None
 
     def _each_tile(self, size: int, visit: Callable[[slice, Tensor], None]) -> None:
         if self._kept is not None:
@@ -57,6 +59,10 @@ class KernelMatrix:
             each_block(TensorRows(self._kept), self.plan, panel, visit)
         else:
             each_block(self.rows, self.plan, size, lambda where, block: visit(where, self.columns(block)))
+
+    def _each_fused(self, visit: Callable[[slice, Tensor], None]) -> None:
+        assert self._fused is not None
+        each_block(self.rows, self.plan, self.plan.fused_rows(self._fused.width), visit)
 
     def _new(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.plan.device, dtype=torch.float64)
@@ -69,7 +75,10 @@ class KernelMatrix:
         def visit(where: slice, tile: Tensor) -> None:
             torch.mm(tile, W, out=out[where])
 
-        self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
+        if (fused := self._fused) is not None:
+            self._each_fused(lambda where, block: out.__setitem__(where, fused.product(block, W)))
+        else:
+            self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
         return out
 
     def transposed(self, R: Tensor) -> Tensor:
@@ -79,7 +88,10 @@ class KernelMatrix:
         def visit(where: slice, tile: Tensor) -> None:
             out.add_(tile.T @ R[where])
 
-        self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
+        if (fused := self._fused) is not None:
+            self._each_fused(lambda where, block: out.add_(fused.transposed(block, R[where])))
+        else:
+            self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
         return self.rows.total(out)
 
     def moments(
@@ -114,14 +126,20 @@ class KernelMatrix:
         g = g.to(self.plan.dtype)
 
         def visit(where: slice, tile: Tensor) -> None:
-            square = (
-                tile.square() if weight is None else tile.square() * weight[where].to(tile.dtype)[:, None]
-            )
-            down, across = tile.T @ g[where], square.sum(0)
+            square = tile.square() if weight is None else tile.square() * weight[where].to(tile.dtype)[:, None]
+            add(tile.T @ g[where], square.sum(0))
+
+        def add(down: Tensor, across: Tensor) -> None:
             slope.add_(down)
             curvature.add_(across)
 
-        self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
+        def weights(where: slice) -> Tensor | None:
+            return None if weight is None else weight[where]
+
+        if (fused := self._fused) is not None:
+            self._each_fused(lambda where, block: add(*fused.column_scores(block, g[where], weights(where))))
+        else:
+            self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
         return self.rows.total(slope), self.rows.total(curvature)
 
     def row_quadratic(self, S: Tensor) -> Tensor:

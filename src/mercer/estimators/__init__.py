@@ -1,6 +1,6 @@
 """The scikit-learn faces of the package."""
 
 from mercer.estimators.boosting import KernelBoostingClassifier, KernelBoostingRegressor
-from mercer.estimators.greedy import GreedyKernelRegressor
+from mercer.estimators.greedy import GreedyKernelClassifier, GreedyKernelRegressor
 
-__all__ = ["GreedyKernelRegressor", "KernelBoostingClassifier", "KernelBoostingRegressor"]
+__all__ = ["GreedyKernelClassifier", "GreedyKernelRegressor", "KernelBoostingClassifier", "KernelBoostingRegressor"]

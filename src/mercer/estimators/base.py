@@ -74,9 +74,7 @@ class KernelEstimator(BaseEstimator):
         merged = np.bincount(group.reshape(-1), weights=weight[alive])
         return ArrayRows(source.X[index]), y[index], merged, index
 
-    def _problem(
-        self, source: RowSource, Y: np.ndarray, weight: np.ndarray, loss: Loss | None = None
-    ) -> Problem:
+    def _problem(self, source: RowSource, Y: np.ndarray, weight: np.ndarray, loss: Loss | None = None) -> Problem:
         """Plan, scale and tune: everything an algorithm needs, from numeric targets `Y` (n × p)."""
         rng = check_random_state(self.random_state)
         plan = make_plan(source.n_rows, self.device, self.dtype, self.memory_limit)
@@ -87,7 +85,7 @@ class KernelEstimator(BaseEstimator):
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         rows = self._prepared(source, plan)
         self._tune(rows, Y, weight, plan, rng)
-        as_vector = {"device": plan.device, "dtype": plan.dtype}
+        as_vector: dict[str, Any] = {"device": plan.device, "dtype": plan.dtype}
         return Problem(
             rows=rows,
             y=torch.as_tensor(Y, **as_vector),
@@ -128,17 +126,13 @@ class KernelEstimator(BaseEstimator):
         fixed = not isinstance(self.kernel, str) or self.kernel == "precomputed"
         automatic = isinstance(self.regularization, str)
         if automatic:
-            require(
-                self.regularization == "auto", "regularization", "'auto' or a number", self.regularization
-            )
+            require(self.regularization == "auto", "regularization", "'auto' or a number", self.regularization)
         else:
             require(self.regularization >= 0, "regularization", "at least 0", self.regularization)
         alive = np.flatnonzero(weight > 0)
-        chosen = (
-            alive if len(alive) <= self.tuning_rows else rng.choice(alive, self.tuning_rows, replace=False)
-        )
+        chosen = alive if len(alive) <= self.tuning_rows else rng.choice(alive, self.tuning_rows, replace=False)
         sample = rows.take(chosen), torch.as_tensor(Y[chosen])
-        options = {"sample_weight": weight[chosen], "device": plan.device}
+        options: dict[str, Any] = {"sample_weight": weight[chosen], "device": plan.device}
         self.kernel_: Kernel
         if fixed:
             self.kernel_ = as_kernel(self.kernel)
@@ -155,8 +149,8 @@ class KernelEstimator(BaseEstimator):
         self.basis_indices_ = original[index]
         self.dual_coef_ = weights.cpu().numpy()
 
-    def _values(self, X: Any, weights: np.ndarray | None = None) -> np.ndarray:
-        """K(X, basis_) @ weights in float64 (n × p) for new rows; `dual_coef_` unless told otherwise."""
+    def _values(self, X: Any, weights: np.ndarray | None = None, basis: np.ndarray | None = None) -> np.ndarray:
+        """K(X, basis) @ weights in float64 (n × p) for new rows; `basis_` and `dual_coef_` unless told otherwise."""
         check_is_fitted(self)
         if isinstance(X, RowSource | str | os.PathLike):
             source = as_source(X)
@@ -167,7 +161,8 @@ class KernelEstimator(BaseEstimator):
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
         if self.__sklearn_tags__().input_tags.pairwise:
             source = _with_index(source)
-        Z = self._prepared(ArrayRows(self.basis_), plan).take(np.arange(len(self.basis_)))
+        basis = self.basis_ if basis is None else basis
+        Z = self._prepared(ArrayRows(basis), plan).take(np.arange(len(basis)))
         coef = torch.as_tensor(self.dual_coef_ if weights is None else weights)
         K = KernelMatrix(self._prepared(source, plan), self.kernel_, Z.to(plan.device, plan.dtype), plan)
         return K.product(coef).double().cpu().numpy()

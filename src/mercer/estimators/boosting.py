@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mercer.component import require
 from mercer.estimators.forward import ForwardClassifier, ForwardEstimator, ForwardRegressor
-from mercer.estimators.targets import fit_temperature
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
 from mercer.forward.fit import ForwardFit
@@ -19,7 +17,6 @@ from mercer.forward.learners import Ensemble, Size
 from mercer.forward.polish import polish
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps, Stopping
-from mercer.losses import Logistic, Softmax
 
 #: Up to this many rows one learner holds them all: exact kernel ridge, which nothing cheaper beats.
 EXACT_ROWS = 2500
@@ -132,18 +129,18 @@ class _Boosting(ForwardEstimator):
     def _rules(self) -> list[Stopping]:
         return [MaxSteps(self._sizes(self._n_rows)[0])]
 
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> Tensor:
+    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         require(self.polish in (True, False, "auto"), "polish", "True, False or 'auto'", self.polish)
         self.polish_reason_ = "not asked for"
         one_learner = fit.n_steps == 1 and fit.problem.loss.quadratic
         if self.polish is False or one_learner or len(index) == 0:
-            return weights
+            return index, weights
         if self.polish == "auto" and 4 * len(index) ** 2 * 8 > fit.problem.plan.memory_limit // 4:
             self.polish_reason_ = f"left out: {len(index)} basis vectors would take too much memory"
-            return weights
+            return index, weights
         done = polish(fit.problem, index, weights)
         self.polish_reason_ = done.stop_reason
-        return done.weights
+        return index, done.weights
 
 
 class KernelBoostingRegressor(_Boosting, ForwardRegressor):
@@ -235,17 +232,3 @@ class KernelBoostingClassifier(_Boosting, ForwardClassifier):
     >>> bool(model.score(X[1::2], y[1::2]) > 0.9), model.predict_proba(X[:1]).shape
     (True, (1, 3))
     """
-
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> Tensor:
-        weights = super()._finish(fit, index, weights)
-        if isinstance(fit.problem.loss, Logistic | Softmax):
-            self.temperature_ = 1.0
-            return weights
-        problem = fit.problem
-        rows = problem.candidates() if fit.validation is None else fit.validation
-        rows = rows[:: max(len(rows) // 5000, 1)]
-        values = problem.kernel(problem.basis(rows).double(), problem.basis(index).double()) @ weights
-        weight = problem.weight[rows] if fit.validation is None else torch.ones(len(rows))
-        Y = problem.y[rows]
-        self.temperature_ = fit_temperature(*(a.double().cpu().numpy() for a in (values, Y, weight)))
-        return weights

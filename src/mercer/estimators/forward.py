@@ -43,16 +43,21 @@ class ForwardEstimator(KernelEstimator):
     def _rules(self) -> list[Stopping]:
         raise NotImplementedError
 
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> Tensor:
-        """Weights of the final model on rows `index`, from those of the last step kept."""
-        return weights
+    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows and weights of the final model, from those of the last step kept."""
+        return index, weights
+
+    def _calibrate(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> None:
+        """What classifiers add: the temperature of their probabilities."""
+
+    def _stored(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of the training table as they came."""
+        return self._source.take(rows).cpu().numpy()
 
     def _check(self, **check: Any) -> dict[str, Any]:
         return check
 
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
-    ) -> Any:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Any:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
         `X_val`, `y_val`: rows to watch instead of a `validation_fraction` of the training rows. With
@@ -65,9 +70,7 @@ class ForwardEstimator(KernelEstimator):
             self._read(X, y, sample_weight, **self._check())
         rules = self._rules()
         if self.time_budget is not None:
-            require(
-                self.time_budget > 0, "time_budget", "None or a positive number of seconds", self.time_budget
-            )
+            require(self.time_budget > 0, "time_budget", "None or a positive number of seconds", self.time_budget)
             rules.append(TimeBudget(self.time_budget))
         if fit.validation is not None:
             require(self.patience >= 1, "patience", "at least 1", self.patience)
@@ -81,8 +84,7 @@ class ForwardEstimator(KernelEstimator):
     def _begin(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> ForwardFit:
         source, y, weight = self._read(X, y, sample_weight, **self._check())
         self._coding = self._targets(y, weight)
-        source, y, weight, self._original = self._merge(source, y, weight)
-        Y = self._coding.encode(y)
+        source, Y, weight, self._original = self._merge(source, self._coding.encode(y), weight)
         rng = check_random_state(self.random_state)
         source, Y, weight, held_out = self._hold_out(source, Y, weight, X_val, y_val, rng)
         problem = self._problem(source, Y, weight, self._loss())
@@ -98,9 +100,7 @@ class ForwardEstimator(KernelEstimator):
     ) -> tuple[RowSource, np.ndarray, np.ndarray, np.ndarray | None]:
         """Rows to watch get weight zero: a share of the training rows, or rows given and put at the end."""
         if X_val is not None:
-            require(
-                isinstance(source, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val)
-            )
+            require(isinstance(source, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
             assert isinstance(source, ArrayRows)
             X_val, y_val = np.asarray(X_val, dtype=source.X.dtype), np.asarray(y_val)
             require(
@@ -122,9 +122,7 @@ class ForwardEstimator(KernelEstimator):
         share = self.validation_fraction
         require(0 < share < 1, "validation_fraction", "None or between 0 and 1", share)
         alive = np.flatnonzero(weight > 0)
-        require(
-            len(alive) >= 4, "the number of rows", "at least 4 to hold some out for validation", len(alive)
-        )
+        require(len(alive) >= 4, "the number of rows", "at least 4 to hold some out for validation", len(alive))
         held = rng.choice(alive, min(max(round(share * len(alive)), 1), len(alive) - 2), replace=False)
         weight = weight.copy()
         weight[held] = 0.0
@@ -133,13 +131,14 @@ class ForwardEstimator(KernelEstimator):
     def _conclude(self, fit: ForwardFit, n_steps: int) -> None:
         """Store the model of the first `n_steps` steps, and the history of all of them."""
         path, device = fit.path(), fit.problem.plan.device
-        used = fit.history.n_basis[n_steps - 1] if n_steps else 0
         W = path.weights(n_steps)
         alive = np.flatnonzero((W != 0).any(1)) if n_steps < path.n_steps else np.arange(len(W))
         index = torch.as_tensor(path.rows[alive], device=device)
-        weights = self._finish(fit, index, torch.as_tensor(W[alive], device=device))
+        self.n_steps_ = n_steps
+        index, weights = self._finish(fit, index, torch.as_tensor(W[alive], device=device))
+        self._calibrate(fit, index, weights)
         self._store(self._source, index, weights, self._original)
-        self._path, self._alive, self.n_steps_, self.n_basis_ = path, alive, n_steps, min(used, len(alive))
+        self._path, self._stage_rows = path, self._stored(path.rows)
         history = fit.history
         self.objective_path_ = np.array(history.objective)
         self.history_ = {
@@ -160,8 +159,8 @@ class ForwardEstimator(KernelEstimator):
         """Values of the model after each of some numbers of steps, n × p each, from one pass over `X`."""
         check_is_fitted(self)
         steps = list(steps)
-        W = np.concatenate([self._path.weights(k)[self._alive] for k in steps], axis=1)
-        values = self._values(X, W)
+        W = np.concatenate([self._path.weights(k) for k in steps], axis=1)
+        values = self._values(X, W, self._stage_rows)
         yield from np.split(values, len(steps), axis=1)
 
 
@@ -181,6 +180,7 @@ class ForwardRegressor(RegressorMixin, ForwardEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`."""
+        check_is_fitted(self)
         return self._coding.decode(self._values(X))
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
@@ -195,12 +195,25 @@ class ForwardClassifier(ClassifierMixin, ForwardEstimator):
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> ClassTargets:
         check_classification_targets(y)
         self.classes_ = np.unique(y[weight > 0])
-        require(len(self.classes_) >= 2, "the number of classes", "at least 2", len(self.classes_))
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least 2 classes, got 1 class: {self.classes_[0]!r}")
         return ClassTargets(self.classes_)
 
     def _loss(self) -> Loss:
         loss = super()._loss()
         return Softmax() if isinstance(loss, Logistic) and len(self.classes_) > 2 else loss
+
+    def _calibrate(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> None:
+        """On the rows held out if there are any, else on the training rows; logistic losses need none."""
+        self.temperature_ = 1.0
+        problem = fit.problem
+        if isinstance(problem.loss, Logistic | Softmax) or len(index) == 0:
+            return
+        rows = problem.candidates() if fit.validation is None else fit.validation
+        rows = rows[:: max(len(rows) // 5000, 1)]
+        values = problem.kernel(problem.basis(rows).double(), problem.basis(index).double()) @ weights
+        weight = problem.weight[rows] if fit.validation is None else torch.ones(len(rows))
+        self.temperature_ = fit_temperature(*(a.double().cpu().numpy() for a in (values, problem.y[rows], weight)))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Decision values: one column per class, or one number where there are two classes."""
@@ -209,6 +222,7 @@ class ForwardClassifier(ClassifierMixin, ForwardEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
+        check_is_fitted(self)
         return self._coding.decode(self._values(X))
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
@@ -218,4 +232,5 @@ class ForwardClassifier(ClassifierMixin, ForwardEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`; calibrated where the loss gives none itself."""
+        check_is_fitted(self)
         return probabilities(self._values(X), self.temperature_)

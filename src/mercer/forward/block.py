@@ -26,18 +26,30 @@ class Term:
 
 
 class Block:
-    """Learners fitted together on (part of) the rows, on top of the model `f` that stands before them."""
+    """Learners fitted together on (part of) the rows, on top of the model `f` that stands before them.
+
+    Where steps change more than the newest coordinates, `coef_path` holds them after each step; where
+    functions also leave, `snapshots` holds rows and weights after each step. `members` are the basis vectors in
+    order. With `gram_noise` = σ² the columns are those of K + σ²I, Greedy02's regularisation.
+    """
 
     def __init__(
-        self, problem: Problem, f: Tensor, capacity: int, pool: Tensor | None = None, lam: float | None = None
+        self,
+        problem: Problem,
+        f: Tensor,
+        capacity: int,
+        pool: Tensor | None = None,
+        lam: float | None = None,
+        gram_noise: float = 0.0,
     ) -> None:
-        self.problem, self.pool = problem, pool
+        self.problem, self.pool, self.gram_noise = problem, pool, gram_noise
         self.f = f.clone()
         self.metric = problem.loss.bound * problem.weight
-        self.lam = problem.lam if lam is None else lam
-        self.span = FunctionSpan(problem, capacity, self.metric, self.lam, before=f)
+        self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, before=f)
         self.terms: list[Term] = []
+        self.members = torch.empty(0, dtype=torch.long, device=f.device)
         self.coef_path: list[Tensor] = []
+        self.snapshots: list[tuple[Tensor, Tensor]] = []
         self._open = problem.weight > 0
 
     def gradient(self) -> Tensor:
@@ -48,11 +60,6 @@ class Block:
         """Rows of this block that may still become basis vectors."""
         return self._open.nonzero()[:, 0]
 
-    def chosen(self) -> Tensor:
-        """Rows of this block that are basis vectors, in order (only where the block has all rows)."""
-        none = torch.empty(0, dtype=torch.long, device=self.f.device)
-        return torch.cat([none, *(term.index for term in self.terms)])
-
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         """Extend the span and move to the best model in it.
 
@@ -60,16 +67,26 @@ class Block:
         step of the quadratic upper bound of the loss, lengthened by a Newton line search that is used only
         if it lowers the objective: two passes, where a full Newton step would take a factorisation.
         """
-        where = self.span.extend(new.values, new.index, new.A)
-        index = new.index if self.pool is None else self.pool[new.index]
-        self.terms.append(Term(index, new.A, where))
-        self._open[new.index] = False
+        where = self.span.extend(self._noisy(new), new.index, new.A)
+        self._enter(new, where)
         if self.problem.loss.quadratic:
             change = self.span.pull(where, self.gradient()) * shrinkage
             self.f += self.span.move(where, change)
         else:
             self._descend(shrinkage)
             self.coef_path.append(self.span.coef[: self.span.size].clone())
+
+    def _noisy(self, new: Functions) -> Tensor:
+        """Values with Greedy02's σ² added: the columns of K + σ²I instead of those of K."""
+        if self.gram_noise:
+            new.values[:, new.index] += self.gram_noise * new.A.T.to(new.values.dtype)
+        return new.values
+
+    def _enter(self, new: Functions, where: slice) -> None:
+        index = new.index if self.pool is None else self.pool[new.index]
+        self.terms.append(Term(index, new.A, where))
+        self.members = torch.cat([self.members, new.index])
+        self._open[new.index] = False
 
     def _descend(self, shrinkage: float) -> None:
         span, loss, y = self.span, self.problem.loss, self.problem.y
@@ -98,6 +115,8 @@ class Block:
         terms = self.terms if n_terms is None else self.terms[:n_terms]
         if not terms:
             return []
+        if self.snapshots:
+            return [self.snapshots[len(terms) - 1]]
         m = terms[-1].where.stop
         coef = self.coef_path[len(terms) - 1] if self.coef_path else self.span.coef[:m]
         x = torch.linalg.solve_triangular(self.span.R[:m, :m], coef, upper=True)

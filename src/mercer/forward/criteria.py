@@ -28,9 +28,7 @@ class Criterion(Component):
     def score(self, seen: Candidates) -> Tensor:
         """One number per candidate; larger is better."""
 
-    def select(
-        self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator
-    ) -> Tensor:
+    def select(self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator) -> Tensor:
         """The `size` rows of `X` that serve residuals `r` (T × p) best, chosen one after the other.
 
         One tile of the kernel, then a few vector operations a step on the device: no number comes back
@@ -66,9 +64,7 @@ class Random(Criterion):
     def score(self, seen: Candidates) -> Tensor:
         return seen.random()
 
-    def select(
-        self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator
-    ) -> Tensor:
+    def select(self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator) -> Tensor:
         return torch.from_numpy(rng.permutation(len(X))[:size]).to(X.device)
 
 
@@ -88,9 +84,7 @@ class LargestResiduals(MaxResidual):
 
     short_name = "largest-residuals"
 
-    def select(
-        self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator
-    ) -> Tensor:
+    def select(self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator) -> Tensor:
         return r.square().sum(1).topk(size).indices
 
 

@@ -41,6 +41,7 @@ class ForwardFit:
         focus: Focus | None = None,
         validation: Tensor | None = None,
         capacity: int = 64,
+        make_block: Callable[..., Block] = Block,
     ) -> None:
         self.problem, self.learner, self.rng = problem, learner, rng
         self.block_length, self.shrinkage, self.focus, self.capacity = (
@@ -49,7 +50,7 @@ class ForwardFit:
             focus,
             capacity,
         )
-        self.validation = validation
+        self.validation, self.make_block = validation, make_block
         self.f = torch.zeros_like(problem.y)
         self.blocks: list[Block] = []
         self.current: Block | None = None
@@ -81,7 +82,8 @@ class ForwardFit:
                     self.flush()
                     bar.update()
                     bar.set_postfix(objective=f"{self.history.objective[-1]:.4g}", refresh=False)
-                if any([callback(self) for callback in callbacks]):
+                asked = [callback(self) for callback in callbacks]
+                if any(asked):
                     why = "a callback asked to stop"
                     break
         self.flush()
@@ -111,7 +113,7 @@ class ForwardFit:
             problem, f = _restricted(problem, pool), self.f[pool]
         b = self.problem.n_outputs
         capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
-        self.current = Block(problem, f, capacity, pool)
+        self.current = self.make_block(problem, f, capacity, pool)
         return self.current
 
     def _close(self, block: Block, penalty: Tensor) -> None:
@@ -156,6 +158,4 @@ class ForwardFit:
 
 def _restricted(problem: Problem, pool: Tensor) -> Problem:
     """The same problem on some of its rows."""
-    return replace(
-        problem, rows=TensorRows(problem.rows.take(pool)), y=problem.y[pool], weight=problem.weight[pool]
-    )
+    return replace(problem, rows=TensorRows(problem.rows.take(pool)), y=problem.y[pool], weight=problem.weight[pool])

@@ -19,7 +19,6 @@ from mercer.component import Component, part
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Combination, JointPursuit
 from mercer.forward.criteria import Criterion, MaxResidual
-from mercer.forward.problem import Problem
 
 if TYPE_CHECKING:
     from mercer.forward.block import Block
@@ -46,10 +45,9 @@ class Learner(Component):
 
 @part
 class SingleVector(Learner):
-    """One basis vector, the best of the candidates by a criterion; `gram_noise` is Greedy02's σ² in K + σ²I."""
+    """One basis vector, the best of the candidates by a criterion."""
 
     criterion: Criterion
-    gram_noise: float = 0.0
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         problem, wanted = block.problem, self.criterion.n_candidates
@@ -59,14 +57,12 @@ class SingleVector(Learner):
         if wanted is not None and wanted < len(open_rows):
             draw = torch.from_numpy(rng.choice(len(open_rows), wanted, replace=False))
             open_rows = open_rows[draw.to(open_rows.device)]
-        seen = RowCandidates(problem, open_rows, block.gradient(), block.f, block.span, block.chosen(), rng)
+        seen = RowCandidates(problem, open_rows, block.gradient(), block.f, block.span, block.members, rng)
         value, best = self.criterion.score(seen).max(0)
         if self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
             return None
         index = open_rows[best][None]
         values = problem.matrix(problem.basis(index)).product(torch.ones(1, 1)).T.contiguous()
-        if self.gram_noise:
-            values[0, index] += self.gram_noise
         return Functions(index, torch.ones(1, 1, dtype=torch.float64, device=index.device), values)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mercer.forward.block import Block
 
@@ -17,8 +18,11 @@ class _Stage:
     R: np.ndarray
     coef: list[np.ndarray]
     terms: list[tuple[np.ndarray, np.ndarray, slice]]  # positions among all basis vectors, A, place
+    snapshots: list[tuple[np.ndarray, np.ndarray]]  # positions and weights, where functions also left
 
     def weights(self, n_terms: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        if self.snapshots:
+            return [self.snapshots[n_terms - 1]]
         m = self.terms[n_terms - 1][2].stop
         coef = self.coef[n_terms - 1] if len(self.coef) > 1 else self.coef[0][:m]
         x = np.linalg.solve(self.R[:m, :m], coef)
@@ -29,25 +33,25 @@ class ExpansionPath:
     """Weights of all basis vectors after k steps, for any k; `rows` are the basis vectors in order of entry."""
 
     def __init__(self, blocks: list[Block]) -> None:
-        index = torch.cat([term.index for block in blocks for term in block.terms]).cpu().numpy()
+        entered = [term.index for block in blocks for term in block.terms]
+        entered += [index for block in blocks for index, _ in block.snapshots]
+        index = torch.cat(entered).cpu().numpy() if entered else np.empty(0, dtype=np.int64)
         _, first = np.unique(index, return_index=True)
         self.rows = index[np.sort(first)]
-        position = {row: i for i, row in enumerate(self.rows.tolist())}
-        self.n_outputs = blocks[0].span.coef.shape[1]
+        order = np.argsort(self.rows)
+        self.n_outputs = blocks[0].span.coef.shape[1] if blocks else 1
+
+        def place(rows: Tensor) -> np.ndarray:
+            return order[np.searchsorted(self.rows, rows.cpu().numpy(), sorter=order)]
+
         self._stages = []
         for block in blocks:
             m = block.span.size
             path = block.coef_path or [block.span.coef[:m]]
-            terms = [
-                (
-                    np.array([position[row] for row in term.index.tolist()], dtype=np.int64),
-                    term.A.double().cpu().numpy(),
-                    term.where,
-                )
-                for term in block.terms
-            ]
+            terms = [(place(term.index), term.A.double().cpu().numpy(), term.where) for term in block.terms]
+            snapshots = [(place(index), W.cpu().numpy()) for index, W in block.snapshots]
             R = block.span.R[:m, :m].cpu().numpy()
-            self._stages.append(_Stage(R, [coef.cpu().numpy() for coef in path], terms))
+            self._stages.append(_Stage(R, [coef.cpu().numpy() for coef in path], terms, snapshots))
 
     @property
     def n_steps(self) -> int:

@@ -81,11 +81,7 @@ def polish(
     problem.plan.require_square(len(index), copies=3)
     K = problem.matrix(basis, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
-    a = (
-        torch.zeros(m, p, dtype=torch.float64, device=problem.plan.device)
-        if weights is None
-        else weights.clone()
-    )
+    a = torch.zeros(m, p, dtype=torch.float64, device=problem.plan.device) if weights is None else weights.clone()
     rows = problem.candidates()
     size = min(len(rows), 2 * m if sample_size is None else sample_size)
     generator = torch.Generator().manual_seed(seed)
@@ -144,7 +140,7 @@ def _newton(
 
     f = K.product(a)
     value, why, n_iter = objective(a, f), f"all {max_iter} Newton steps were taken", 0
-    for n_iter in range(1, max_iter + 1):  # noqa: B007
+    for n_iter in range(1, max_iter + 1):
         gradient = K.transposed(w * loss.residual(y, f)) - penalised(a)
         curvature = w * loss.curvature(y, f)
 

@@ -51,6 +51,4 @@ class Problem:
 
     def objective(self, f: Tensor, norm2: float | Tensor) -> Tensor:
         """Σ w V(y, f) + λ/2 ‖f‖² for model values `f` at all rows and squared RKHS norm `norm2`."""
-        return (self.weight[:, None] * self.loss.value(self.y, f)).sum(
-            dtype=torch.float64
-        ) + 0.5 * self.lam * norm2
+        return (self.weight[:, None] * self.loss.value(self.y, f)).sum(dtype=torch.float64) + 0.5 * self.lam * norm2

@@ -7,15 +7,17 @@ columns a step, without squaring the condition number.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from mercer.forward.problem import Problem
-from mercer.linalg import cholesky
+from mercer.linalg import cholesky, drop_column, rotate_rows
 
 
 class FunctionSpan:
-    r"""Functions φ orthonormal in :math:`\langle f, g\rangle = \sum_n \omega_n f g + \lambda\langle f, g\rangle_{\mathcal H}`.
+    r"""Functions φ orthonormal in ⟨f, g⟩ = Σ_n ω_n f(x_n) g(x_n) + λ⟨f, g⟩_H.
 
     Each new function is f = Σ_s A_s k(x̃_s, ·) with basis vectors x̃_s among the rows, so its RKHS product
     with φ_j is Σ_s A_s φ_j(x̃_s): numbers already held. Where the loss is squared and ω are the rows'
@@ -26,7 +28,7 @@ class FunctionSpan:
     """
 
     def __init__(self, problem: Problem, capacity: int, metric: Tensor, lam: float, before: Tensor) -> None:
-        wide = {"device": problem.plan.device, "dtype": torch.float64}
+        wide: dict[str, Any] = {"device": problem.plan.device, "dtype": torch.float64}
         n, p = problem.y.shape
         self.rows, self.metric, self.lam, self.before = problem.rows, metric, lam, before
         self.values = torch.empty(capacity, n, device=problem.plan.device, dtype=problem.plan.dtype)
@@ -79,6 +81,15 @@ class FunctionSpan:
         self.size = m + b
         return new
 
+    def append(self, F: Tensor) -> slice:
+        """Take in functions as they are, without making them orthonormal."""
+        new = slice(self.size, self.size + F.shape[0])
+        self._reserve(new.stop)
+        self.values[new] = F
+        self.R[new, new] = torch.eye(F.shape[0], dtype=self.R.dtype, device=self.R.device)
+        self.size = new.stop
+        return new
+
     def pull(self, new: slice, residual: Tensor) -> Tensor:
         """The decrease of the objective along the new functions, b × p: data slope minus penalty slope."""
         slope = self.rows.total((self.values[new] @ residual).double())
@@ -97,6 +108,23 @@ class FunctionSpan:
         """`norm2` as it would be after a change of all coordinates."""
         c, m = self.coef[: self.size] + change, self.size
         return (c * (self.H[:m, :m] @ c)).sum() + 2 * (c * self.prior[:m]).sum()
+
+    def remove(self, j: int) -> Tensor:
+        """Take function j out again by a QR downdate; returns the change of the model's values, n × p.
+
+        The functions after it are rotated so that one of them, the last, carries what only function j
+        brought; that one goes (Greedy02 Algorithm 3).
+        """
+        m = self.size
+        self.R[: m - 1, : m - 1], rotations = drop_column(self.R[:m, :m], j)
+        for rows in (self.values, self.prior, self.coef, self.H, self.H.T):
+            rotate_rows(rows[j:m], rotations)
+        change = self.values[m - 1, :, None] * -self.coef[m - 1].to(self.values.dtype)
+        for square in (self.R, self.H):
+            square[m - 1 : m], square[:, m - 1 : m] = 0.0, 0.0
+        self.coef[m - 1], self.prior[m - 1] = 0.0, 0.0
+        self.size = m - 1
+        return change
 
     def _data(self, F: Tensor, G: Tensor) -> Tensor:
         return self.rows.total((F @ (G * self.metric).T).double())

@@ -33,9 +33,7 @@ class History:
         """AIC for small samples, (N/2) log(rᵀr) + (l/2)(1 + l/N)/(1 − (l+2)/N) (Greedy02 eq. 11)."""
         n = self.n_rows
         return [
-            n * math.log(max(r, 1e-300)) + 0.5 * l * (1 + l / n) / (1 - (l + 2) / n)
-            if l + 2 < n
-            else math.inf
+            n * math.log(max(r, 1e-300)) + 0.5 * l * (1 + l / n) / (1 - (l + 2) / n) if l + 2 < n else math.inf
             for r, l in zip(self.residual_norm, self.n_basis, strict=True)
         ]
 
@@ -97,7 +95,7 @@ class TimeBudget(Stopping):
 
 @part
 class Dependence(Stopping):
-    """Stop when new functions lie in the span of those before: the condition-number rule of Greedy02 section 4.2."""
+    """Stop when new functions lie in the span of those before (Greedy02 section 4.2: condition number)."""
 
     threshold: float = 1e-6
 
@@ -126,7 +124,7 @@ class _Minimum(Stopping):
     def reason(self, history: History) -> str | None:
         best = self.best(history)
         if best is not None and len(history.seconds) - best >= self.patience:
-            return f"{self.label} had its minimum at step {best} and did not fall in the {self.patience} steps after it"
+            return f"{self.label} had its minimum at step {best}, {self.patience} steps before the last"
         return None
 
 

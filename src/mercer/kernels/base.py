@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.component import Component, require
+from mercer.kernels.form import FusedForm
 
 #: A bound kernel: maps a block of rows X to the tile K(X, Z) for basis vectors Z fixed beforehand.
 Columns = Callable[[Tensor], Tensor]
@@ -37,13 +38,17 @@ class Kernel(Component):
     def diag(self, X: Tensor) -> Tensor:
         """k(x, x) for every row of `X`."""
 
+    def form(self, Z: Tensor) -> FusedForm | None:
+        """This kernel, bound to `Z`, in the form that fused products take; None where it has no such form."""
+        return None
+
     def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
         """The tile K(X, Z)."""
         return self.columns(Z)(X)
 
     def parts(self) -> dict[str, Kernel]:
         """The kernels this one is made of, by field name."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Kernel)}
 
     def tunable(self) -> dict[str, Any]:
@@ -58,7 +63,7 @@ class Kernel(Component):
 
     def replaced(self, values: Mapping[str, Any]) -> Self:
         """A copy with some parameters replaced; tensors that require gradients are kept as they are."""
-        known = {f.name for f in fields(self)}  # type: ignore[arg-type]
+        known = {f.name for f in fields(self)}
         for name in values:
             require(name.partition("__")[0] in known, "a kernel parameter", f"one of {sorted(known)}", name)
         own = {name: value for name, value in values.items() if "__" not in name}
@@ -67,7 +72,7 @@ class Kernel(Component):
             inner = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
             if inner:
                 own[name] = kernel.replaced(inner)
-        return replace(self, **own)  # type: ignore[type-var]
+        return replace(self, **own)
 
     def traced(self, X: Tensor, Z: Tensor, inputs: bool = True) -> tuple[Tensor, Pullback]:
         """The tile K(X, Z) and a function that pulls weights on its entries back to gradients.
@@ -112,9 +117,7 @@ def positive_parameter(value: Any, name: str, X: Tensor) -> Tensor:
     """A positive number, or one per column of `X`, as a tensor on the device of `X`."""
     tensor = torch.as_tensor(value, dtype=X.dtype, device=X.device)
     if tensor.ndim > 1 or (tensor.ndim == 1 and tensor.shape[0] not in (1, X.shape[1])):
-        raise ValueError(
-            f"{name} must be one number or one per input ({X.shape[1]}), got shape {tuple(tensor.shape)}"
-        )
+        raise ValueError(f"{name} must be one number or one per input ({X.shape[1]}), got shape {tuple(tensor.shape)}")
     if not bool((tensor > 0).all()):
         raise ValueError(f"{name} must be positive, got {tensor.tolist()}")
     return tensor
@@ -123,6 +126,6 @@ def positive_parameter(value: Any, name: str, X: Tensor) -> Tensor:
 def checked_number(value: Any, name: str, above: float = 0.0) -> Any:
     """One finite number of at least `above`; a tensor passes as it is, since only tuning makes those."""
     if not isinstance(value, Tensor):
-        good = isinstance(value, Real) and above <= value < float("inf")
+        good = isinstance(value, Real) and above <= float(value) < float("inf")
         require(good, name, f"one number of at least {above:g}", value)
     return value

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from mercer.component import part
 from mercer.kernels.base import Columns, Kernel, checked_number
+from mercer.kernels.form import FusedForm
 
 
 @part
@@ -25,6 +28,14 @@ class Sum(Kernel):
     def columns(self, Z: Tensor) -> Columns:
         left, right = self.left.columns(Z), self.right.columns(Z)
         return lambda X: left(X) + right(X)
+
+    def form(self, Z: Tensor) -> FusedForm | None:
+        left, right = self.left.form(Z), self.right.form(Z)
+        if left is None or right is None:
+            return None
+        if left.profile == "constant":
+            left, right = right, left
+        return replace(left, bias=left.bias + right.bias) if right.profile == "constant" else None
 
     def diag(self, X: Tensor) -> Tensor:
         return self.left.diag(X) + self.right.diag(X)
@@ -69,6 +80,10 @@ class Scaled(Kernel):
         inner, variance = self.kernel.columns(Z), checked_number(self.variance, "variance")
         return lambda X: inner(X) * variance
 
+    def form(self, Z: Tensor) -> FusedForm | None:
+        inner, variance = self.kernel.form(Z), float(checked_number(self.variance, "variance"))
+        return inner and replace(inner, variance=inner.variance * variance, bias=inner.bias * variance)
+
     def diag(self, X: Tensor) -> Tensor:
         return self.kernel.diag(X) * self.variance
 
@@ -90,6 +105,10 @@ class Bias(Kernel):
     def columns(self, Z: Tensor) -> Columns:
         variance = checked_number(self.variance, "variance")
         return lambda X: variance * X.new_ones(X.shape[0], Z.shape[0])
+
+    def form(self, Z: Tensor) -> FusedForm:
+        nothing, variance = Z.new_zeros(()), float(checked_number(self.variance, "variance"))
+        return FusedForm("constant", nothing, nothing, variance=0.0, bias=variance)
 
     def diag(self, X: Tensor) -> Tensor:
         return self.variance * X.new_ones(X.shape[0])

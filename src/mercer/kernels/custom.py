@@ -32,8 +32,7 @@ class Function(Kernel):
             values = torch.as_tensor(self.function(X, Z), dtype=X.dtype, device=X.device)
             if values.shape != (X.shape[0], Z.shape[0]):
                 raise ValueError(
-                    f"the kernel function must return shape {(X.shape[0], Z.shape[0])}, "
-                    f"got {tuple(values.shape)}"
+                    f"the kernel function must return shape {(X.shape[0], Z.shape[0])}, got {tuple(values.shape)}"
                 )
             return values
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from mercer.component import part, require
 from mercer.kernels.base import Columns, Kernel, checked_number
+from mercer.kernels.form import FusedForm
 
 
 @part
@@ -22,6 +24,9 @@ class Linear(Kernel):
 
     def columns(self, Z: Tensor) -> Columns:
         return lambda X: X @ Z.T
+
+    def form(self, Z: Tensor) -> FusedForm:
+        return _power(Z)
 
     def diag(self, X: Tensor) -> Tensor:
         return X.square().sum(1)
@@ -48,5 +53,15 @@ class Polynomial(Kernel):
         gamma, offset = checked_number(self.gamma, "gamma"), checked_number(self.offset, "offset")
         return lambda X: (gamma * (X @ Z.T) + offset) ** self.degree
 
+    def form(self, Z: Tensor) -> FusedForm:
+        self.columns(Z)  # checks the parameters
+        return _power(Z, float(self.gamma), float(self.offset), int(self.degree))
+
     def diag(self, X: Tensor) -> Tensor:
         return (self.gamma * X.square().sum(1) + self.offset) ** self.degree
+
+
+def _power(Z: Tensor, gamma: float = 1.0, offset: float = 0.0, degree: int = 1) -> FusedForm:
+    """(γ xᵀz + c)^d: half of γ goes to either side."""
+    root = torch.tensor(gamma, dtype=Z.dtype, device=Z.device).sqrt()
+    return FusedForm("power", torch.zeros_like(root), root, radial=False, exponent=degree, offset=offset)

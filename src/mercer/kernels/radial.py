@@ -10,13 +10,14 @@ import threading
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from mercer.component import part
 from mercer.kernels.base import Kernel, checked_number, positive_parameter
+from mercer.kernels.form import FusedForm
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class RadialColumns:
 class Radial(Kernel):
     r"""A kernel :math:`k(x, z) = p(-c \|(x - z)/\ell\|^2)` with profile p and sharpness c."""
 
-    positive = ("length_scale",)
+    positive: ClassVar[tuple[str, ...]] = ("length_scale",)
     length_scale: Any
 
     @property
@@ -62,6 +63,12 @@ class Radial(Kernel):
         right = torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous()
         return RadialColumns(self, shift, scale, right)
 
+    def form(self, Z: Tensor) -> FusedForm | None:
+        if "short_name" not in vars(type(self)):  # a subclass may have changed the profile its parent's name stands for
+            return None
+        bound = self.columns(Z)
+        return FusedForm(self.short_name, bound.shift, bound.scale, exponent=float(getattr(self, "alpha", 1.0)))
+
     def diag(self, X: Tensor) -> Tensor:
         return X.new_ones(X.shape[0])
 
@@ -70,13 +77,13 @@ class _NegativeRoot(torch.autograd.Function):
     """−√|t|, with gradient zero instead of NaN where two points coincide."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, t: Tensor) -> Tensor:
         root = t.abs().sqrt_().neg_()
         ctx.save_for_backward(root)
         return root
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         (root,) = ctx.saved_tensors
         return torch.where(root < 0, -0.5 * grad / root, 0.0)
 

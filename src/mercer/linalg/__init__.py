@@ -6,6 +6,7 @@ nothing of kernels, rows or losses: the engine forms the products, the algorithm
 
 from mercer.linalg.cg import CGResult, conjugate_gradients
 from mercer.linalg.cholesky import GrowingCholesky, cholesky, refined_solve
+from mercer.linalg.givens import drop_column, rotate_rows
 from mercer.linalg.newton import NewtonResult, minimize_newton
 from mercer.linalg.qr import GrowingQR
 from mercer.linalg.whiten import Whitening, whitening
@@ -18,7 +19,9 @@ __all__ = [
     "Whitening",
     "cholesky",
     "conjugate_gradients",
+    "drop_column",
     "minimize_newton",
     "refined_solve",
+    "rotate_rows",
     "whitening",
 ]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mercer.component import require
+from mercer.linalg.givens import drop_column
 
 EPS = torch.finfo(torch.float64).eps
 # m·eps of float32 at m = 10⁵ rows: what is still not positive then is not rounding.
@@ -96,24 +97,12 @@ class Triangle:
         self.size = new
 
     def drop(self, j: int) -> np.ndarray:
-        """Delete column j and rotate back to triangular form; return the cosines and sines.
-
-        Without its column j the matrix has one entry below each diagonal from j on. The rotation of
-        rows k and k + 1 removes it, for k = j, …, size − 2; the last row is then zero. The diagonal
-        stays positive.
-        """
+        """Delete column j and rotate back to triangular form; return the cosines and sines (`drop_column`)."""
         require(0 <= j < self.size, "j", f"between 0 and {self.size - 1}", j)
         m = self.size
-        kept = torch.cat([self._store[:m, :j], self._store[:m, j + 1 : m]], 1)
-        R = kept.cpu().numpy()  # one small host loop; a launch per rotation would be slower on any device
-        rotations = np.empty((m - 1 - j, 2))
-        for k in range(j, m - 1):
-            c, s = rotations[k - j] = R[k : k + 2, k] / np.hypot(R[k, k], R[k + 1, k])
-            R[k : k + 2, k:] = np.array([[c, s], [-s, c]]) @ R[k : k + 2, k:]
-            R[k + 1, k] = 0.0
-        self._store[:m, m - 1] = 0.0
-        self._store[m - 1] = 0.0
-        self._store[: m - 1, : m - 1] = torch.from_numpy(R[:-1]).to(self._store)
+        R, rotations = drop_column(self.R, j)
+        self._store[:m, :m] = 0.0
+        self._store[: m - 1, : m - 1] = R
         self.size = m - 1
         return rotations
 
@@ -134,9 +123,7 @@ class GrowingCholesky:
     [1.0, 2.0]
     """
 
-    def __init__(
-        self, capacity: int = 64, device: torch.device | str | None = None, tol: float = 4 * EPS
-    ) -> None:
+    def __init__(self, capacity: int = 64, device: torch.device | str | None = None, tol: float = 4 * EPS) -> None:
         self._triangle = Triangle(capacity, device)
         self.tol = tol
 

@@ -40,9 +40,7 @@ class NewtonResult:
     stop_reason: str
 
 
-def minimize_newton(
-    objective: Objective, start: Tensor, tol: float = 1e-10, max_iter: int = 50
-) -> NewtonResult:
+def minimize_newton(objective: Objective, start: Tensor, tol: float = 1e-10, max_iter: int = 50) -> NewtonResult:
     """Minimise a convex function given by `objective(x)` = (value, gradient, Hessian), in float64.
 
     It stops where half the squared Newton decrement, the decrease that the quadratic model promises,

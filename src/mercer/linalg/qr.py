@@ -6,16 +6,12 @@ float64. Which column to take next is the business of whoever calls it.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.component import require
 from mercer.linalg.cholesky import Triangle, require_finite
-
-# Rotations gathered into one matrix product: enough to leave the memory-bound regime, while the
-# product's cost (about twice this number per entry of Q) stays small.
-ROTATIONS_PER_PRODUCT = 32
+from mercer.linalg.givens import rotate_rows
 
 
 class GrowingQR:
@@ -130,13 +126,7 @@ class GrowingQR:
         The rotations meet Q a few dozen at a time, gathered into one small orthogonal matrix.
         """
         rotations = self._triangle.drop(j)
-        for first in range(0, len(rotations), ROTATIONS_PER_PRODUCT):
-            batch = rotations[first : first + ROTATIONS_PER_PRODUCT]
-            G = np.eye(len(batch) + 1)
-            for i, (c, s) in enumerate(batch):
-                G[i : i + 2] = np.array([[c, s], [-s, c]]) @ G[i : i + 2]
-            rows = self._rows[j + first : j + first + len(G)]
-            rows.copy_(torch.from_numpy(G).to(rows) @ rows)
+        rotate_rows(self._rows[j : self.size + 1], rotations)
 
     def solve(self, y: Tensor) -> Tensor:
         """Least-squares coefficients R⁻¹Qᵀy in float64, for one target or several in columns."""

@@ -14,7 +14,6 @@ from torch import Tensor
 from mercer.component import require
 from mercer.linalg.cholesky import EPS, require_finite
 
-
 #: Up to this many basis vectors the eigenvalues of an ill-conditioned Q are cheap.
 SPECTRAL_SIZE = 600
 

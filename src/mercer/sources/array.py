@@ -73,9 +73,7 @@ class FrameRows(ArrayRows):
 class PreparedRows(RowSource):
     """Rows of another source, on one device in one precision, shifted and scaled column by column."""
 
-    def __init__(
-        self, rows: RowSource, device: torch.device, dtype: torch.dtype, shift: Tensor, scale: Tensor
-    ) -> None:
+    def __init__(self, rows: RowSource, device: torch.device, dtype: torch.dtype, shift: Tensor, scale: Tensor) -> None:
         self.rows, self.device, self.dtype = rows, device, dtype
         self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
         # Shift in float64: a column of large offset and small spread keeps its digits.

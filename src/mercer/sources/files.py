@@ -56,9 +56,7 @@ class NpyRows(RowSource):
         self._targets: np.ndarray | None = None
         if isinstance(target, (str, os.PathLike)):
             self._targets = _memory_map(Path(target))
-            require(
-                len(self._targets) == self.n_rows, f"{target}", f"of length {self.n_rows}", len(self._targets)
-            )
+            require(len(self._targets) == self.n_rows, f"{target}", f"of length {self.n_rows}", len(self._targets))
         elif target is not None:
             _, self._target_column = choose_columns(path, None, n_stored, target, None)
             self._targets = self._table[:, self._target_column]
@@ -105,9 +103,7 @@ class ParquetRows(RowSource):
             [3.5000, 6.0000]], dtype=torch.float64) ['a' 'b' 'a']
     """
 
-    def __init__(
-        self, path: FilePath, target: Column | None = None, columns: Sequence[Column] | None = None
-    ) -> None:
+    def __init__(self, path: FilePath, target: Column | None = None, columns: Sequence[Column] | None = None) -> None:
         self.path = Path(path)
         self._files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
         if not self._files:

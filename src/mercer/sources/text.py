@@ -157,9 +157,7 @@ class CsvRows(TextRows):
             self._texts(lines, columns)
         texts = [text for _, text in lines]
         try:
-            return np.loadtxt(
-                texts, delimiter=self.delimiter, usecols=columns, comments=None, quotechar='"', ndmin=2
-            )
+            return np.loadtxt(texts, delimiter=self.delimiter, usecols=columns, comments=None, quotechar='"', ndmin=2)
         except ValueError:
             self._find_culprit(lines, columns)
             raise

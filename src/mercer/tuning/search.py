@@ -52,9 +52,7 @@ class Search:
         def at(theta: np.ndarray) -> tuple[Kernel, float]:
             pieces = np.split(np.exp(theta[:-1]), edges) if values else []
             new = {name: p.reshape(shape) for (name, shape), p in zip(shapes.items(), pieces, strict=True)}
-            return kernel.replaced({k: v.item() if v.ndim == 0 else v for k, v in new.items()}), math.exp(
-                theta[-1]
-            )
+            return kernel.replaced({k: v.item() if v.ndim == 0 else v for k, v in new.items()}), math.exp(theta[-1])
 
         def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
             here, sigma2 = at(theta)
@@ -104,11 +102,7 @@ class Search:
         """
         lifted = {name: max(v, 1e-3) for name, v in kernel.tunable().items() if name.endswith("variance")}
         found = self.climb(kernel.replaced(lifted), max(at.noise, 1e-2))
-        return (
-            found
-            if found.value >= at.value
-            else max(found, self.climb(kernel, at.noise), key=lambda p: p.value)
-        )
+        return found if found.value >= at.value else max(found, self.climb(kernel, at.noise), key=lambda p: p.value)
 
     def per_input(self, at: Point) -> Kernel:
         """The same kernel with one length-scale per input, in proportion to the inputs' spread."""

@@ -125,18 +125,16 @@ def _subset(
     """Random rows of positive weight, their targets (n × p) and weights, in float64."""
     weight = np.ones(X.shape[0]) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     require(weight.shape == (len(X),), "sample_weight", f"of shape {(len(X),)}", weight.shape)
-    require(
-        bool((weight >= 0).all()) and weight.sum() > 0, "sample_weight", "non-negative, some positive", weight
-    )
+    require(bool((weight >= 0).all()) and weight.sum() > 0, "sample_weight", "non-negative, some positive", weight)
     index = np.flatnonzero(weight > 0)
     index = rng.choice(index, n_rows, replace=False) if len(index) > n_rows else index
-    rows, targets, weight = (
+    rows, targets, copies = (
         torch.as_tensor(a[index] if isinstance(a, Tensor) else np.asarray(a)[index]).to(device, torch.float64)
         for a in (X, y, weight)
     )
     if not (rows.isfinite().all() and targets.isfinite().all()):
         raise ValueError("X and y must be finite numbers, got NaN or infinity")
-    return rows, targets[:, None] if targets.ndim == 1 else targets, weight
+    return rows, targets[:, None] if targets.ndim == 1 else targets, copies
 
 
 def _in_target_units(kernel: Kernel, scale: float) -> Kernel:

@@ -1,0 +1,147 @@
+"""The Triton programs behind `mercer.engine.fused`, which packs their operands and launches them.
+
+A program owns a block of rows, keeps their packed inputs on the chip and walks over columns: one matrix product
+of packed float16 inputs gives a block of s, the profile gives kernel values, and these meet V in registers.
+No block of K is written to memory, except by `tile_program`, whose purpose that is. Operands are padded by
+zeros to whole blocks, so no load needs a mask: a padded column meets a zero in V, a padded row is not stored.
+"""
+
+# No postponed annotations here: Triton reads `tl.constexpr` off the signatures.
+
+import triton
+import triton.language as tl
+
+#: Kernel values in [0, 1] are multiplied by this before they are split into float16, so that small ones keep digits.
+LIFT = tl.constexpr(32768.0)
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _profile(s, exponent, offset, PROFILE: tl.constexpr, DEGREE: tl.constexpr):
+    """The kernel's value; inputs were scaled so that every exponential is a power of two."""
+    if PROFILE == "gaussian":
+        k = tl.exp2(s)
+    elif PROFILE == "rational-quadratic":
+        k = tl.exp2(-exponent * tl.log2(tl.maximum(1.0 - s, 1.0)))
+    elif PROFILE == "power":
+        base = s + offset
+        k = base
+        for _ in tl.static_range(DEGREE - 1):
+            k = k * base
+    else:
+        b = tl.sqrt(tl.maximum(-s, 0.0))
+        k = tl.exp2(-b)
+        if PROFILE == "matern32":
+            k = k * (1.0 + LN2 * b)
+        elif PROFILE == "matern52":
+            k = k * (1.0 + LN2 * b * (1.0 + (LN2 / 3.0) * b))
+    return k
+
+
+@triton.jit
+def _inner(x0, x1, left, right, rows, cols, BIG: tl.constexpr, TAIL: tl.constexpr, REST: tl.constexpr):
+    """The products of packed rows and columns; x0 and x1 stay on the chip, what is wider streams by."""
+    WIDTH: tl.constexpr = BIG + TAIL + REST
+    column = right + cols[None, :] * WIDTH
+    acc = tl.dot(x0, tl.load(column + tl.arange(0, BIG)[:, None]))
+    if TAIL > 0:
+        acc = tl.dot(x1, tl.load(column + BIG + tl.arange(0, TAIL)[:, None]), acc)
+    if REST > 0:
+        part = tl.arange(0, 64)
+        row = left + rows[:, None] * WIDTH
+        for k in range(BIG + TAIL, WIDTH, 64):
+            acc = tl.dot(tl.load(row + k + part[None, :]), tl.load(column + k + part[:, None]), acc)
+    return acc
+
+
+@triton.jit
+def _stationary(left, rows, BIG: tl.constexpr, TAIL: tl.constexpr, REST: tl.constexpr):
+    row = left + rows[:, None] * (BIG + TAIL + REST)
+    x0 = tl.load(row + tl.arange(0, BIG)[None, :])
+    x1 = x0
+    if TAIL > 0:
+        x1 = tl.load(row + BIG + tl.arange(0, TAIL)[None, :])
+    return x0, x1
+
+
+@triton.jit
+def _distance(acc, unscale, left_norm, right_norm, rows, cols, FOLDED: tl.constexpr):
+    """s from the products: norms sit among the packed columns (FOLDED), or are subtracted here."""
+    s = acc * unscale
+    if not FOLDED:
+        s = (s - tl.load(right_norm + cols)[None, :]) - tl.load(left_norm + rows)[:, None]
+    return s
+
+
+@triton.jit(do_not_specialize=["n"])
+def product_program(
+    left, right, left_norm, right_norm, unscale, V, weight, out, squares, n, m, span, exponent, offset,
+    PROFILE: tl.constexpr, DEGREE: tl.constexpr, FOLDED: tl.constexpr,
+    BIG: tl.constexpr, TAIL: tl.constexpr, REST: tl.constexpr,
+    P: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr, SQUARES: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """out[part] = K V over the columns of this part, and squares[part] = (K∘K) weight where SQUARES.
+
+    SPLIT = 0 multiplies K and V in float32 or by PRECISION; SPLIT = 2 takes both as sums of two float16
+    numbers, SPLIT = 1 as one. A matrix unit truncates as it accumulates, so its sums are kept short, within one
+    block of columns, and added up outside it.
+    """
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    start = tl.program_id(1) * span
+    stop = tl.minimum(start + span, m)
+    x0, x1 = _stationary(left, rows, BIG, TAIL, REST)
+    scale = tl.load(unscale)
+    if P == 1:
+        acc = tl.zeros((ROWS,), tl.float32)
+    else:
+        acc = tl.zeros((ROWS, P), tl.float32)
+    square = tl.zeros((ROWS,), tl.float32)
+    each = tl.arange(0, P)
+    for j in range(start, stop, COLUMNS):
+        cols = j + tl.arange(0, COLUMNS)
+        s = _inner(x0, x1, left, right, rows, cols, BIG, TAIL, REST)
+        s = _distance(s, scale, left_norm, right_norm, rows, cols, FOLDED)
+        k = _profile(s, exponent, offset, PROFILE, DEGREE)
+        if P == 1:
+            acc += tl.sum(k * tl.load(V + cols)[None, :], 1)
+        else:
+            at = V + each[None, :] * m + cols[:, None]
+            v = tl.load(at)
+            if SPLIT == 0:
+                acc += tl.dot(0.5 * k, v, input_precision=PRECISION) * 2.0  # the factor keeps the sum outside
+            else:
+                lifted = k * LIFT
+                high = lifted.to(tl.float16)
+                part = tl.dot(high, v)
+                if SPLIT == 2:
+                    part = tl.dot((lifted - high.to(tl.float32)).to(tl.float16), v, part)
+                    part = tl.dot(high, tl.load(at + P * m), part)
+                acc += part * (1.0 / LIFT)
+        if SQUARES:
+            square += tl.sum(k * (k * tl.load(weight + cols)[None, :]), 1)
+    first = tl.program_id(1).to(tl.int64) * n
+    if P == 1:
+        tl.store(out + first + rows, acc, mask=rows < n)
+    else:
+        tl.store(out + (first + rows)[:, None] * P + each[None, :], acc, mask=(rows < n)[:, None])
+    if SQUARES:
+        tl.store(squares + first + rows, square, mask=rows < n)
+
+
+@triton.jit(do_not_specialize=["n"])
+def tile_program(
+    left, right, left_norm, right_norm, unscale, out, n, m, exponent, offset, variance, bias,
+    PROFILE: tl.constexpr, DEGREE: tl.constexpr, FOLDED: tl.constexpr,
+    BIG: tl.constexpr, TAIL: tl.constexpr, REST: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """out = variance · K + bias, for products that torch does."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    x0, x1 = _stationary(left, rows, BIG, TAIL, REST)
+    s = _inner(x0, x1, left, right, rows, cols, BIG, TAIL, REST)
+    s = _distance(s, tl.load(unscale), left_norm, right_norm, rows, cols, FOLDED)
+    k = variance * _profile(s, exponent, offset, PROFILE, DEGREE) + bias
+    inside = (rows < n)[:, None] & (cols < m)[None, :]
+    tl.store(out + rows.to(tl.int64)[:, None] * m + cols[None, :], k, mask=inside)

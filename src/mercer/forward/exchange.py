@@ -1,0 +1,90 @@
+"""Blocks in which chosen vectors may leave again: exchange, and minimal residual iterations (Greedy02).
+
+Both need each basis vector to be a function of its own, and the squared loss.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mercer.forward.block import Block
+from mercer.forward.learners import Functions
+
+
+class _Swapping(Block):
+    """Finds the swap of Greedy02 Algorithm 1: which vector leaves, which enters, and whether that helps."""
+
+    def _swap(self, weights: Tensor) -> tuple[int, Tensor, Tensor, Tensor] | None:
+        """Member s to leave, row l to enter, its column and its weight; None if the residual would not fall."""
+        residual, w = self.problem.y - self.f, self.problem.weight[:, None]
+        size = residual.square().sum(1)
+        s = int(size[self.members].argmin())
+        l = size.masked_fill(~self._open, -torch.inf).argmax()[None]
+        if len(self.members) < 2 or not bool(self._open[l]):
+            return None
+        k_s, k_l = self._column(self.members[s][None]), self._column(l)
+        freed = residual + k_s * weights[s].to(residual.dtype)
+        gamma = (w * k_l * freed).sum(0) / (w * k_l.square()).sum()
+        if not bool((w * (freed - k_l * gamma).square()).sum() < (w * residual.square()).sum()):
+            return None
+        self._open[self.members[s]], self._open[l] = True, False
+        return s, l, k_l, gamma
+
+    def _column(self, index: Tensor) -> Tensor:
+        problem = self.problem
+        one = torch.ones(1, 1, dtype=torch.float64, device=self.f.device)
+        values = problem.matrix(problem.basis(index)).product(one).T.contiguous()
+        return self._noisy(Functions(index, one, values)).T
+
+
+class ExchangeBlock(_Swapping):
+    """Full weights with exchange: the span follows by a QR downdate and an update (Greedy02 Algorithm 3)."""
+
+    def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
+        super().absorb(new, shrinkage)
+        if (swap := self._swap(self.weights())) is not None:
+            s, l, k_l, _ = swap
+            self.f += self.span.remove(s)
+            self.members = torch.cat([self.members[:s], self.members[s + 1 :], l])
+            one = torch.ones(1, 1, dtype=torch.float64, device=self.f.device)
+            where = self.span.extend(k_l.T.contiguous(), l, one)
+            self.f += self.span.move(where, self.span.pull(where, self.gradient()))
+        self.snapshots.append((self.members, self.weights()))
+
+    def weights(self) -> Tensor:
+        m = self.span.size
+        return torch.linalg.solve_triangular(self.span.R[:m, :m], self.span.coef[:m], upper=True)
+
+
+class MinimalResidualBlock(_Swapping):
+    """MRX: one step along the residual on the chosen rows, d = r on I, α ← α + βd (Greedy02 Algorithm 2).
+
+    The columns are kept as they come, so R is the identity. Several outputs have a step length each.
+    """
+
+    exchange = True
+
+    def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
+        span, w = self.span, self.problem.weight[:, None]
+        where = span.append(self._noisy(new))
+        self._enter(new, where)
+        residual = self.problem.y - self.f
+        d = residual[self.members].double()
+        q = span.values[: span.size].T @ d.to(self.f.dtype)
+        beta = (w * residual * q).sum(0, dtype=torch.float64) / (w * q.square()).sum(0).clamp(min=1e-30)
+        self.f += span.move(slice(0, span.size), shrinkage * beta * d)
+        if self.exchange and (swap := self._swap(span.coef)) is not None:
+            s, l, k_l, gamma = swap
+            old = span.values[s][:, None] * span.coef[s].to(self.f.dtype)
+            self.f += k_l * gamma.to(self.f.dtype) - old
+            span.values[s], span.coef[s] = k_l[:, 0], gamma.double()
+            self.members = self.members.clone()
+            self.members[s] = l[0]
+        self.snapshots.append((self.members, span.coef[: span.size].clone()))
+
+
+class PlainMinimalResidualBlock(MinimalResidualBlock):
+    """Minimal residual iterations without exchange."""
+
+    exchange = False
