@@ -3,8 +3,10 @@
 from mercer.estimators import (
     GreedyKernelClassifier,
     GreedyKernelRegressor,
+    GreedyNystroem,
     KernelBoostingClassifier,
     KernelBoostingRegressor,
+    select_basis,
 )
 from mercer.tuning import tune_kernel
 
@@ -12,7 +14,9 @@ __version__ = "0.1.0"
 __all__ = [
     "GreedyKernelClassifier",
     "GreedyKernelRegressor",
+    "GreedyNystroem",
     "KernelBoostingClassifier",
     "KernelBoostingRegressor",
+    "select_basis",
     "tune_kernel",
 ]

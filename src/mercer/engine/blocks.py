@@ -11,7 +11,7 @@ from mercer.engine.plan import Plan
 from mercer.sources.base import RowSource
 
 
-def each_block(rows: RowSource, plan: Plan, size: int, visit: Callable[[slice, Tensor], None]) -> None:
+def each_block(rows: RowSource, plan: Plan, size: int, visit: Callable[[slice, Tensor], object]) -> None:
     """Call ``visit(where, block)`` on blocks of at most `size` rows, in order.
 
     Where memory runs out the block is halved and the loop goes on from the same row, so `visit` must

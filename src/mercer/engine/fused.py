@@ -41,7 +41,7 @@ UNITS = {
 PADDING = 256
 #: The longest row is scaled to at most 2¹⁰, its squared norm to 2²⁰ = 2⁵ · c: within float16 with room on both sides.
 EXPONENT, CARRIER = 10, 2.0**15
-#: Programs per launch, where the work allows: several waves over the multiprocessors, so that the last one matters little.
+#: Programs per launch, where the work allows: several waves over the chip, so that the last one matters little.
 PROGRAMS = 4096
 #: Columns of V that one program holds.
 LARGEST_P = 64
@@ -197,7 +197,7 @@ class FusedColumns:
             exponent=float(self.form.exponent), offset=self.form.offset, PROFILE=self.form.profile,
             DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
             FOLDED=self.folded or not self.form.radial, BIG=big, TAIL=tail, REST=streamed,
-            ROWS=b.rows, COLUMNS=b.columns, num_warps=b.warps, num_stages=b.stages, **options,
+            ROWS=b.rows, COLUMNS=b.columns, num_warps=b.warps, num_stages=b.stages, enable_fp_fusion=True, **options,
         )  # fmt: skip
 
 
@@ -205,7 +205,6 @@ class FusedColumns:
 class Packed:
     """Operands of one launch: float16 rows of both sides, their norms, and what undoes the power of two."""
 
-    n: int
     left: Tensor
     right: Tensor
     left_norms: Tensor
@@ -229,8 +228,13 @@ def pack(form: FusedForm, X: Tensor, Z: Tensor, precision: str = "accurate", fol
         left += [nu, torch.full_like(nu, CARRIER)]
         right += [torch.full_like(omega, -CARRIER), -omega]
     unscale = scale.square().reciprocal()
-    norms = [_padded((norms * unscale).T, 1)[0] for norms in (left_norms, right_norms)]
-    return Packed(X.shape[0], _joined(left, width), _joined(right, width), *norms, unscale)
+    return Packed(
+        _joined(left, width),
+        _joined(right, width),
+        _padded(left_norms * unscale),
+        _padded(right_norms * unscale),
+        unscale,
+    )
 
 
 def _fitting_scale(*sides: Tensor) -> Tensor:
@@ -252,13 +256,13 @@ def _squared_norms(first: Tensor, second: Tensor | None) -> Tensor:
 
 def _joined(columns: list[Tensor], width: int) -> Tensor:
     used = sum(column.shape[1] for column in columns)
-    return _padded(torch.cat([*columns, columns[0].new_zeros(columns[0].shape[0], width - used)], 1), 0)
+    return _padded(torch.cat([*columns, columns[0].new_zeros(columns[0].shape[0], width - used)], 1))
 
 
-def _padded(a: Tensor, axis: int) -> Tensor:
-    """`a` with zeros up to a multiple of `PADDING` along one axis."""
-    short = -a.shape[axis] % PADDING
-    return pad(a, (0, short) if axis == 1 else (0, 0, 0, short)) if short else a.contiguous()
+def _padded(a: Tensor) -> Tensor:
+    """`a` with rows of zeros up to a multiple of `PADDING`."""
+    short = -a.shape[0] % PADDING
+    return pad(a, (0, 0, 0, short)) if short else a
 
 
 def split(a: Tensor, count: int) -> list[Tensor]:

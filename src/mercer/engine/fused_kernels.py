@@ -92,19 +92,18 @@ def product_program(
     stop = tl.minimum(start + span, m)
     x0, x1 = _stationary(left, rows, BIG, TAIL, REST)
     scale = tl.load(unscale)
-    if P == 1:
-        acc = tl.zeros((ROWS,), tl.float32)
-    else:
-        acc = tl.zeros((ROWS, P), tl.float32)
+    acc = tl.zeros((ROWS,) if P == 1 else (ROWS, P), tl.float32)
     square = tl.zeros((ROWS,), tl.float32)
     each = tl.arange(0, P)
     for j in range(start, stop, COLUMNS):
         cols = j + tl.arange(0, COLUMNS)
+        if P == 1:
+            v = tl.load(V + cols)  # before the product, which hides the wait
         s = _inner(x0, x1, left, right, rows, cols, BIG, TAIL, REST)
         s = _distance(s, scale, left_norm, right_norm, rows, cols, FOLDED)
         k = _profile(s, exponent, offset, PROFILE, DEGREE)
         if P == 1:
-            acc += tl.sum(k * tl.load(V + cols)[None, :], 1)
+            acc += tl.sum(k * v[None, :], 1)
         else:
             at = V + each[None, :] * m + cols[:, None]
             v = tl.load(at)

@@ -60,7 +60,7 @@ class KernelMatrix:
         else:
             each_block(self.rows, self.plan, size, lambda where, block: visit(where, self.columns(block)))
 
-    def _each_fused(self, visit: Callable[[slice, Tensor], None]) -> None:
+    def _each_fused(self, visit: Callable[[slice, Tensor], object]) -> None:
         assert self._fused is not None
         each_block(self.rows, self.plan, self.plan.fused_rows(self._fused.width), visit)
 

@@ -2,5 +2,13 @@
 
 from mercer.estimators.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.estimators.greedy import GreedyKernelClassifier, GreedyKernelRegressor
+from mercer.estimators.nystroem import GreedyNystroem, select_basis
 
-__all__ = ["GreedyKernelClassifier", "GreedyKernelRegressor", "KernelBoostingClassifier", "KernelBoostingRegressor"]
+__all__ = [
+    "GreedyKernelClassifier",
+    "GreedyKernelRegressor",
+    "GreedyNystroem",
+    "KernelBoostingClassifier",
+    "KernelBoostingRegressor",
+    "select_basis",
+]

@@ -1,0 +1,209 @@
+"""What fused products promise: the dense products, to float32 accuracy, for every shape they may meet.
+
+Without a GPU the programs run in Triton's interpreter, which shows what they compute but not how a matrix unit
+rounds; the bound below leaves room for both.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor
+
+from mercer.component import part
+from mercer.engine import KernelMatrix, Plan, fused
+from mercer.kernels import (
+    Bias,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern32,
+    Matern52,
+    Polynomial,
+    RationalQuadratic,
+    Scaled,
+    Sum,
+)
+from mercer.sources import TensorRows
+
+if find_spec("triton") is None:
+    pytest.skip("fused products need Triton, which is not installed here", allow_module_level=True)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # conftest.py turns the interpreter on where there is no GPU
+
+N, M = 300, 71  # more than one block of either side, the last one ragged
+#: The issue asks for 1e-5 of the result's norm; the largest seen here is 8e-7.
+ACCURATE, FAST = 1e-5, 5e-3
+INPUTS, COLUMNS = [1, 3, 8, 21, 54, 130], [1, 2, 5, 64]
+FAMILIES = {
+    "gaussian": lambda D: Gaussian(D**0.5),
+    "ard": lambda D: Gaussian([D**0.5 * (1 + j / D) for j in range(D)]),
+    "laplacian": lambda D: Laplacian(D**0.5),
+    "matern32": lambda D: Matern32(D**0.5),
+    "matern52": lambda D: Matern52(D**0.5),
+    "rational-quadratic": lambda D: RationalQuadratic(D**0.5, alpha=1.7),
+    "linear": lambda D: Linear(),
+    "polynomial": lambda D: Polynomial(degree=3, gamma=1 / D, offset=0.5),
+    "tuned": lambda D: Sum(Scaled(Matern52(D**0.5), 2.5), Bias(0.3)),
+}
+over_families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+over_inputs = pytest.mark.parametrize("D", INPUTS)
+over_columns = pytest.mark.parametrize("p", COLUMNS)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(DEVICE)
+
+
+def dense(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:
+    return kernel(X.double(), Z.double())
+
+
+def distance(found: Tensor, wanted: Tensor) -> float:
+    assert found.shape == wanted.shape
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+def bound(kernel: Kernel, Z: Tensor, precision: str = "accurate") -> fused.FusedColumns:
+    columns = fused.bind(kernel, Z, precision)
+    assert columns is not None
+    return columns
+
+
+@over_families
+@over_inputs
+def test_every_family_and_dimension_gives_the_dense_products(family, D):
+    X, Z, R, d = normal(N, D), normal(M, D), normal(N, 2), normal(N).square()
+    kernel = family(D)
+    K, columns = dense(kernel, X, Z), bound(kernel, Z)
+    assert distance(columns(X), K) < ACCURATE
+    assert distance(columns.product(X, R[:M]), K @ R[:M].double()) < ACCURATE
+    slope, curvature = columns.column_scores(X, R, d)
+    assert distance(slope, K.T @ R.double()) < ACCURATE
+    assert distance(curvature, K.square().T @ d.double()) < ACCURATE
+
+
+@over_columns
+@over_inputs
+def test_any_number_of_columns_meets_k(D, p):
+    X, Z, V = normal(N, D), normal(M, D), normal(M, p)
+    kernel = Gaussian(D**0.5)
+    found = bound(kernel, Z).product(X, V)
+    assert found.dtype == torch.float32
+    assert distance(found, dense(kernel, X, Z) @ V.double()) < ACCURATE
+
+
+@pytest.mark.parametrize("p", [65, 130])
+def test_more_columns_than_a_program_holds_go_in_turns(p):
+    X, Z, V = normal(N, 3), normal(M, 3), normal(M, p)
+    assert distance(bound(Matern32(), Z).product(X, V), dense(Matern32(), X, Z) @ V.double()) < ACCURATE
+
+
+@over_families
+@over_columns
+def test_transposed_is_the_product_with_rows_and_basis_exchanged(family, p):
+    X, Z, R = normal(N, 8), normal(M, 8), normal(N, p)
+    kernel = family(8)
+    found = bound(kernel, Z).transposed(X, R)
+    assert found.dtype == torch.float64
+    assert distance(found, dense(kernel, Z, X) @ R.double()) < ACCURATE
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 300), (128, 64), (129, 257), (700, 2), (2, 2100)])
+def test_ragged_blocks_and_split_columns_lose_nothing(n, m):
+    X, Z, V, R = normal(n, 8), normal(m, 8), normal(m, 1), normal(n, 1)
+    kernel = Gaussian(3.0)
+    K, columns = dense(kernel, X, Z), bound(kernel, Z)
+    assert distance(columns.product(X, V), K @ V.double()) < ACCURATE
+    assert distance(columns.transposed(X, R), K.T @ R.double()) < ACCURATE
+
+
+def test_nothing_times_nothing_is_zero():
+    columns = bound(Gaussian(), normal(M, 3))
+    assert columns.product(normal(0, 3), normal(M, 2)).shape == (0, 2)
+    assert columns.product(normal(N, 3), normal(M, 0)).shape == (N, 0)
+    assert columns.transposed(normal(0, 3), normal(0, 2)).abs().sum() == 0
+    assert columns(normal(0, 3)).shape == (0, M)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e6], ids=["tiny inputs", "huge inputs"])
+def test_inputs_of_any_size_fit_float16(size):
+    X, Z, V = size * normal(N, 8), size * normal(M, 8), normal(M, 5)
+    kernel = Gaussian(3.0 * size)
+    assert distance(bound(kernel, Z).product(X, V), dense(kernel, X, Z) @ V.double()) < ACCURATE
+
+
+def test_columns_of_v_may_differ_by_any_factor():
+    X, Z = normal(N, 8), normal(M, 8)
+    V = normal(M, 3) * torch.tensor([1e-30, 1.0, 1e30], device=DEVICE)
+    found, wanted = bound(Gaussian(3.0), Z).product(X, V), dense(Gaussian(3.0), X, Z) @ V.double()
+    assert all(distance(found[:, j], wanted[:, j]) < ACCURATE for j in range(3))
+
+
+@pytest.mark.parametrize("p", [1, 5])
+@pytest.mark.parametrize("D", [8, 54])
+def test_unpacked_norms_give_the_same(D, p):
+    X, Z, V = normal(N, D), normal(M, D), normal(M, p)
+    form = Gaussian(D**0.5).form(Z)
+    assert form is not None
+    found = fused.FusedColumns(form, Z, folded=False).product(X, V)
+    assert distance(found, dense(Gaussian(D**0.5), X, Z) @ V.double()) < ACCURATE
+
+
+@pytest.mark.parametrize("p", [1, 5])
+@over_families
+def test_fast_products_keep_three_digits(family, p):
+    X, Z, V = normal(N, 8), normal(M, 8), normal(M, p)
+    kernel = family(8)
+    error = distance(bound(kernel, Z, "fast").product(X, V), dense(kernel, X, Z) @ V.double())
+    assert 1e-6 < error < FAST
+
+
+def test_equal_points_are_as_near_as_rounding_allows():
+    X = normal(M, 8)
+    assert (bound(Gaussian(3.0), X)(X).diagonal() - 1).abs().max() < 1e-5
+
+
+@part
+class Steeper(Gaussian):
+    """A Gaussian kernel whose profile a user changed."""
+
+    def profile(self, t: Tensor) -> Tensor:
+        return t.mul_(2).exp_()
+
+
+@pytest.mark.parametrize("kernel", [Gaussian() * Matern32(), Gaussian() + Linear(), Bias(2.0), Steeper()], ids=repr)
+def test_kernels_without_a_fused_form_are_left_to_torch(kernel):
+    assert fused.bind(kernel, normal(M, 3)) is None
+
+
+def test_gradients_and_float64_are_left_to_torch():
+    Z = normal(M, 3)
+    assert fused.bind(Gaussian(), Z.double()) is None
+    assert fused.bind(Gaussian(), Z.clone().requires_grad_()) is None
+    assert fused.bind(Gaussian(torch.tensor(1.0, requires_grad=True)), Z) is None
+    assert fused.fused_columns(Gaussian(), Z, Plan(torch.device("cpu"), torch.float32, 1 << 30)) is None
+
+
+def test_without_triton_products_are_torchs(monkeypatch):
+    monkeypatch.setattr(fused, "_programs", lambda: None)
+    assert fused.bind(Gaussian(), normal(M, 3)) is None
+
+
+@over_families
+def test_the_kernel_matrix_answers_from_fused_products(family, monkeypatch):
+    monkeypatch.setattr("mercer.engine.products.fused_columns", lambda kernel, basis, plan: fused.bind(kernel, basis))
+    monkeypatch.setattr("mercer.engine.plan.CHUNK_ROWS", 130)
+    X, Z, R, d = normal(N, 3), normal(M, 3), normal(N, 2), normal(N).square()
+    plan = Plan(torch.device(DEVICE), torch.float32, 1 << 21)
+    kernel = family(3)
+    matrix, K = KernelMatrix(TensorRows(X), kernel, Z, plan), dense(kernel, X, Z)
+    assert distance(matrix.product(R[:M]), K @ R[:M].double()) < ACCURATE
+    assert distance(matrix.transposed(R), K.T @ R.double()) < ACCURATE
+    for found, wanted in zip(matrix.column_scores(R, d), (K.T @ R.double(), K.square().T @ d.double()), strict=True):
+        assert distance(found, wanted) < ACCURATE
+    gram, cross = matrix.moments(R, d)
+    assert distance(gram, K.T @ (d.double()[:, None] * K)) < ACCURATE
+    assert distance(cross, K.T @ (d.double()[:, None] * R.double())) < ACCURATE
