@@ -230,3 +230,234 @@ def draw(kernel: Kernel, X: Any, noise: float, rng: np.random.Generator, outputs
     values, vectors = np.linalg.eigh(C)
     root = vectors * np.sqrt(values.clip(min=0))
     return root @ rng.standard_normal((len(C), outputs)) + math.sqrt(noise) * rng.standard_normal((len(C), outputs))
+
+
+# --- forward selection and boosting -------------------------------------------------------------------
+# K is the dense Gram matrix, w the rows' weights, I the chosen rows, a (|I| × p) their weights.
+
+
+def loss_value(name: str, Y: torch.Tensor, F: torch.Tensor) -> torch.Tensor:
+    """V(y, f) of every row, summed over outputs, as section 3 of the papers writes it."""
+    match name:
+        case "squared":
+            return ((Y - F) ** 2 / 2).sum(1)
+        case "logistic":
+            return torch.log1p(torch.exp(-Y * F)).sum(1)
+        case "squared-hinge":
+            return (torch.relu(1 - Y * F) ** 2).sum(1)
+        case "softmax":
+            return torch.log(torch.exp(F).sum(1)) - F[Y > 0]
+    raise ValueError(name)
+
+
+def objective(K: Any, I: Any, a: Any, Y: Any, w: Any, lam: float, loss: str = "squared") -> float:
+    """Σ w V(y, f) + λ/2 ‖f‖² of f = Σ_i a_i k(x_i, ·)."""
+    K, a, Y, w = (torch.as_tensor(np.asarray(t, dtype=float)) for t in (K, a, Y, w))
+    penalty = lam / 2 * (a * (K[np.ix_(I, I)] @ a)).sum()
+    return float((w * loss_value(loss, Y, K[:, I] @ a)).sum() + penalty)
+
+
+def ridge(K: np.ndarray, I: Any, Y: np.ndarray, w: np.ndarray, lam: float) -> np.ndarray:
+    """The weights of least squares with λaᵀQa, by the normal equations in their augmented form.
+
+    ‖√W(y − K_I a)‖² + λ‖L_Iᵀa‖², with K = LLᵀ, is one least-squares problem without squared condition.
+    """
+    A, b = augmented(K, Y, w, lam)
+    return np.linalg.lstsq(A[:, I], b, rcond=None)[0]
+
+
+def augmented(K: np.ndarray, Y: np.ndarray, w: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray]:
+    """Columns whose inner products are k_iᵀWk_j + λk_ij, and targets: the penalty as further rows."""
+    values, vectors = np.linalg.eigh(K)
+    root = (vectors * np.sqrt(values.clip(min=0))).T
+    A = np.vstack([np.sqrt(w)[:, None] * K, math.sqrt(lam) * root])
+    return A, np.vstack([np.sqrt(w)[:, None] * Y, np.zeros((len(root), Y.shape[1]))])
+
+
+def best_weights(K: np.ndarray, I: Any, Y: np.ndarray, w: np.ndarray, lam: float, loss: str) -> np.ndarray:
+    """The minimiser of the objective over the weights of I: Newton's method with automatic derivatives."""
+    K_I, Q = torch.as_tensor(K[:, I]), torch.as_tensor(K[np.ix_(I, I)])
+    targets, weight = torch.as_tensor(Y), torch.as_tensor(w)
+    shape = (len(I), Y.shape[1])
+
+    def value(a: torch.Tensor) -> torch.Tensor:
+        A = a.reshape(shape)
+        return (weight * loss_value(loss, targets, K_I @ A)).sum() + lam / 2 * (A * (Q @ A)).sum()
+
+    a = torch.zeros(shape[0] * shape[1], dtype=torch.float64)
+    for _ in range(100):
+        slope, bend = torch.func.grad(value)(a), torch.autograd.functional.hessian(value, a)
+        step = -torch.linalg.solve(bend + 1e-12 * torch.eye(len(a), dtype=a.dtype), slope)
+        length = 1.0
+        while value(a + length * step) > value(a) and length > 1e-8:
+            length /= 2
+        a = a + length * step
+    return a.reshape(shape).numpy()
+
+
+def line_gain(K: np.ndarray, I: Any, a: np.ndarray, j: int, Y: np.ndarray, w: np.ndarray, lam: float) -> float:
+    """How far the squared objective falls along k(x_j, ·), each output with its own step: three points a parabola."""
+    J, gain = [*I, j], 0.0
+    for o in range(Y.shape[1]):
+
+        def at(t: float, o: int = o) -> float:
+            return objective(K, J, np.append(a[:, o], t)[:, None], Y[:, o : o + 1], w, lam)
+
+        here, up, down = at(0.0), at(1.0), at(-1.0)
+        slope, bend = (up - down) / 2, up + down - 2 * here
+        gain += slope**2 / (2 * bend)
+    return gain
+
+
+def scores(
+    name: str,
+    K: np.ndarray,
+    Y: np.ndarray,
+    w: np.ndarray,
+    lam: float,
+    noise: float,
+    I: Any,
+    a: np.ndarray,
+    gram: bool = False,
+) -> np.ndarray:
+    """The table of criteria: a score for every row. With `gram` the columns are those of K + σ²I and λ is zero."""
+    n, I = len(K), list(I)
+    columns = K + noise * np.eye(n) if gram else K
+    lam = 0.0 if gram else lam
+    f = columns[:, I] @ a
+    r = Y - f
+    data_slope = columns.T @ (w[:, None] * r)
+    slope = data_slope - lam * f
+    curvature = np.array([w @ columns[:, j] ** 2 for j in range(n)])
+    mp = (slope**2).sum(1) / (2 * (lam * np.diag(K) + curvature))
+    inverse = np.linalg.inv(K[np.ix_(I, I)]) if I else np.zeros((0, 0))
+    delta = np.array([K[j, j] - K[j, I] @ inverse @ K[I, j] for j in range(n)])
+    match name:
+        case "max-res" | "largest-residuals":
+            return (r**2).sum(1)
+        case "mp":
+            return mp
+        case "boost":
+            return (slope**2).sum(1) / (2 * np.diag(K))
+        case "one-dimensional":
+            return (data_slope**2).sum(1) / curvature
+        case "ald":
+            return delta
+        case "ran":
+            return delta * mp
+        case "info-gain":
+            return np.array([information_gain(d, noise, (s**2).mean()) for d, s in zip(delta, r, strict=True)])
+        case "ormp":
+            A, b = augmented(K, Y, w, lam)
+            if gram:
+                A, b = np.sqrt(w)[:, None] * columns, np.sqrt(w)[:, None] * Y
+            return order_recursive(A, b, I)
+    raise ValueError(name)
+
+
+def order_recursive(K: np.ndarray, Y: np.ndarray, I: Any) -> np.ndarray:
+    """Greedy02 eq. 1 to 4: all columns are re-orthogonalised and normalised after each choice; |k̃ᵀr|² at the end."""
+    columns, r = K / np.linalg.norm(K, axis=0), Y.copy()
+    for i in I:
+        q = columns[:, i].copy()
+        r = r - np.outer(q, q @ r)
+        columns = columns - np.outer(q, q @ columns)
+        columns[:, i] = 0.0
+        norms = np.linalg.norm(columns, axis=0)
+        columns = columns / np.where(norms > 0, norms, 1.0)
+    return ((columns.T @ r) ** 2).sum(1)
+
+
+def information_gain(delta: float, noise: float, r2: float) -> float:
+    """KL divergence between the posteriors of f(x_j) after and before its target, at distance r, is seen."""
+    before, after = delta, 1 / (1 / max(delta, 1e-300) + 1 / noise)
+    shift2 = r2 * (before / (before + noise)) ** 2
+    return 0.5 * (math.log(before / after) + after / before - 1 + shift2 / before) if before > 1e-300 else 0.0
+
+
+def select(name: str, K: np.ndarray, R: np.ndarray, lam: float, size: int) -> list[int]:
+    """Forward selection on a small matrix K + λI, refitted by least squares after every choice."""
+    I: list[int] = []
+    C, w = K + lam * np.eye(len(K)), np.ones(len(K))
+    for _ in range(size):
+        a = np.linalg.lstsq(C[:, I], R, rcond=None)[0]
+        score = scores(name, K, R, w, 0.0, lam, I, a, gram=True)
+        score[I] = -np.inf
+        I.append(int(score.argmax()))
+    return I
+
+
+def minimal_residual(K: np.ndarray, y: np.ndarray, size: int, exchange: bool) -> list[tuple[list[int], np.ndarray]]:
+    """Greedy02 Algorithm 2, with Algorithm 1 where asked for: chosen rows and all weights after every step."""
+    alpha, r, I, path = np.zeros(len(K)), y.copy(), [], []
+    for _ in range(size):
+        I = [*I, _largest(r, I)]  # steps 2, 3
+        d = np.zeros(len(K))
+        d[I] = r[I]  # step 4
+        q = K @ d  # step 5
+        beta = (r @ q) / (q @ q)  # step 6
+        r, alpha = r - beta * q, alpha + beta * d  # steps 7, 8
+        if exchange and (swap := _exchange(K, r, alpha, I)) is not None:  # step 9
+            s, l, gamma = swap
+            r = r + alpha[s] * K[:, s] - gamma * K[:, l]
+            alpha[s], alpha[l] = 0.0, gamma
+            I = [i for i in I if i != s] + [l]
+        path.append((I, alpha.copy()))
+    return path
+
+
+def qr_with_exchange(K: np.ndarray, y: np.ndarray, size: int) -> list[tuple[list[int], np.ndarray]]:
+    """Greedy02 eq. 5 to 9 with Algorithm 3: least squares on the chosen columns, before and after the swap."""
+    I: list[int] = []
+    r, path = y.copy(), []
+    for _ in range(size):
+        I = [*I, _largest(r, I)]
+        alpha = _least_squares(K, y, I)
+        r = y - K @ alpha
+        if (swap := _exchange(K, r, alpha, I)) is not None:
+            s, l, _ = swap
+            I = [i for i in I if i != s] + [l]
+            alpha = _least_squares(K, y, I)
+            r = y - K @ alpha
+        path.append((I, alpha))
+    return path
+
+
+def _exchange(K: np.ndarray, r: np.ndarray, alpha: np.ndarray, I: list[int]) -> tuple[int, int, float] | None:
+    """Greedy02 Algorithm 1: what leaves, what enters and its weight, if the residual norm falls (not for |I| = 1)."""
+    s, l = min(I, key=lambda i: abs(r[i])), _largest(r, I)
+    freed = r + alpha[s] * K[:, s]
+    gamma = (freed @ K[:, l]) / (K[:, l] @ K[:, l])
+    falls = np.linalg.norm(freed - gamma * K[:, l]) < np.linalg.norm(r)
+    return (s, l, float(gamma)) if falls and len(I) > 1 else None
+
+
+def _largest(r: np.ndarray, I: list[int]) -> int:
+    return max((j for j in range(len(r)) if j not in I), key=lambda j: abs(r[j]))
+
+
+def _least_squares(K: np.ndarray, y: np.ndarray, I: list[int]) -> np.ndarray:
+    alpha = np.zeros(len(K))
+    alpha[I] = np.linalg.lstsq(K[:, I], y, rcond=None)[0]
+    return alpha
+
+
+def size_cost(criterion: str, r2: float, l: int, N: float) -> float:
+    """MDL and AIC, Greedy02 eq. 10 and 11."""
+    if criterion == "mdl":
+        return N / 2 * math.log(r2) + l / 2 * math.log(N)
+    return N / 2 * math.log(r2) + l / 2 * (1 + l / N) / (1 - (l + 2) / N)
+
+
+def prune(K: np.ndarray, I: list[int], Y: np.ndarray, criterion: str) -> list[int]:
+    """Backward elimination by refitting without each vector in turn, least squares on the columns of K."""
+
+    def r2(J: list[int]) -> float:
+        return float(((Y - K[:, J] @ np.linalg.lstsq(K[:, J], Y, rcond=None)[0]) ** 2).sum())
+
+    while len(I) > 1:
+        shorter = min(([i for i in I if i != j] for j in I), key=r2)
+        if size_cost(criterion, r2(shorter), len(shorter), len(K)) > size_cost(criterion, r2(I), len(I), len(K)):
+            break
+        I = shorter
+    return I

@@ -19,9 +19,13 @@ from mercer.linalg import cholesky
 
 
 class Candidates(Protocol):
-    """Statistics of c candidates; r is the residual, f the model, φ the functions of its span."""
+    """Statistics of c candidates; r is the residual, f the model, φ the functions of its span.
 
-    lam: float
+    Where the penalty is σ² on the diagonal of the Gram matrix, k_j is a column of K + σ²I and `lam` is zero.
+    """
+
+    lam: float  # of the penalty λ‖f‖²
+    noise: float  # σ², the noise that either penalty stands for
 
     @property
     def residual(self) -> Tensor: ...  # r at the candidates, c × p
@@ -52,9 +56,10 @@ class RowCandidates:
         span: FunctionSpan,
         chosen: Tensor,
         rng: np.random.Generator,
+        gram_noise: float = 0.0,
     ) -> None:
-        self.problem, self.index, self.rng, self.lam = problem, index, rng, problem.lam
-        self.gradient, self.f, self.span, self.chosen = gradient, f, span, chosen
+        self.problem, self.index, self.rng, self.lam, self.noise = problem, index, rng, span.lam, problem.lam
+        self.gradient, self.f, self.span, self.chosen, self.gram_noise = gradient, f, span, chosen, gram_noise
 
     @cached_property
     def rows(self) -> Tensor:
@@ -66,7 +71,9 @@ class RowCandidates:
 
     @cached_property
     def _scores(self) -> tuple[Tensor, Tensor]:
-        return self.problem.matrix(self.rows).column_scores(self.gradient, self.problem.weight)
+        slope, curvature = self.problem.matrix(self.rows).column_scores(self.gradient, self.span.metric)
+        own = self.gram_noise * (2 * self.diagonal + self.gram_noise) * self.span.metric[self.index]
+        return slope + self.gram_noise * self.gradient[self.index], curvature + own
 
     @property
     def data_slope(self) -> Tensor:
@@ -98,7 +105,8 @@ class RowCandidates:
         m = self.span.size
         values = self.span.values[:m]
         data = self.problem.matrix(self.rows).transposed((values * self.span.metric).T)
-        return (data.T + self.lam * values[:, self.index].double()).square().sum(0)
+        own = self.lam + self.gram_noise * self.span.metric[self.index].double()
+        return (data.T + own * values[:, self.index].double()).square().sum(0)
 
     def random(self) -> Tensor:
         return torch.from_numpy(self.rng.random(len(self.index))).to(self.index.device)
@@ -107,18 +115,18 @@ class RowCandidates:
 class DenseCandidates:
     """All T rows of a small Gram matrix as candidates, followed through a whole selection.
 
-    The matrix is K + λI, Greedy02's regularisation: the slope needs no further penalty.
+    The matrix is K + λI, Greedy02's regularisation: slope and curvature need no further penalty.
     """
 
     def __init__(self, K: Tensor, y: Tensor, lam: float, n_steps: int, rng: np.random.Generator) -> None:
-        self.K, self.lam, self.rng = K, lam, rng
+        self.K, self.lam, self.noise, self.rng = K, 0.0, lam, rng
         self.residual = y.clone()
         self.functions = K.new_zeros(n_steps, len(K))
         self.size = 0
-        self.diagonal = K.diagonal()
+        self.diagonal = K.diagonal() - lam
         self._pivots: list[Tensor] = []
         self._factor_rows: list[Tensor] = []
-        self._left = K.diagonal().clone()
+        self._left = self.diagonal.clone()
         self._captured = torch.zeros_like(self._left)
         self._seen = 0
 
@@ -134,13 +142,16 @@ class DenseCandidates:
 
     @property
     def novelty(self) -> Tensor:
-        """Pivoted Cholesky, advanced by the basis vectors chosen since it was last asked for."""
+        """Pivoted Cholesky of K, advanced by the basis vectors chosen since it was last asked for."""
         for j in self._pivots[len(self._factor_rows) :]:
             row = self.K[j].clone()
+            row[j] -= self.noise
             if self._factor_rows:
                 V = torch.stack(self._factor_rows)
                 row -= V[:, j] @ V
-            row *= self._left[j].clamp(min=1e-12).rsqrt()
+            # a pivot below rounding is that of a row which the others hold already: it changes nothing
+            rounding = len(self._pivots) * torch.finfo(row.dtype).eps * self.diagonal[j]
+            row *= torch.where(self._left[j] > rounding, self._left[j].rsqrt(), 0.0)
             self._factor_rows.append(row)
             self._left = (self._left - row.square()).clamp(min=0)
         return self._left

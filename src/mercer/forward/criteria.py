@@ -96,7 +96,7 @@ class MatchingPursuit(Criterion):
     n_candidates: int | None = 59
 
     def score(self, seen: Candidates) -> Tensor:
-        return 0.5 * seen.slope.square().sum(1) / (seen.lam * seen.diagonal + seen.curvature)
+        return 0.5 * _ratio(seen.slope.square().sum(1), seen.lam * seen.diagonal + seen.curvature)
 
 
 @part
@@ -107,7 +107,7 @@ class Boost(Criterion):
     n_candidates: int | None = 59
 
     def score(self, seen: Candidates) -> Tensor:
-        return 0.5 * seen.slope.square().sum(1) / seen.diagonal
+        return 0.5 * _ratio(seen.slope.square().sum(1), seen.diagonal)
 
 
 @part
@@ -118,7 +118,7 @@ class OneDimensional(Criterion):
     n_candidates: int | None = 60
 
     def score(self, seen: Candidates) -> Tensor:
-        return seen.data_slope.square().sum(1) / seen.curvature
+        return _ratio(seen.data_slope.square().sum(1), seen.curvature)
 
 
 @part
@@ -158,8 +158,9 @@ class InformationGain(Criterion):
     short_name = "info-gain"
 
     def score(self, seen: Candidates) -> Tensor:
-        rho = seen.novelty / max(seen.lam, 1e-12)
-        fit = seen.residual.double().square().mean(1) * rho / (max(seen.lam, 1e-12) * (1 + rho).square())
+        noise = max(seen.noise, 1e-12)
+        rho = seen.novelty / noise
+        fit = seen.residual.double().square().mean(1) * rho / (noise * (1 + rho).square())
         return 0.5 * (torch.log1p(rho) - rho / (1 + rho) + fit)
 
 
@@ -178,3 +179,8 @@ class OrderRecursive(Criterion):
         rest = full - seen.captured
         # below rounding of what was subtracted, a column has nothing left to offer
         return torch.where(rest > 1e-10 * full, seen.slope.square().sum(1) / rest.clamp(min=1e-300), 0.0)
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Their ratio, and zero for a column of zeros: NaN would win every comparison."""
+    return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)

@@ -100,6 +100,8 @@ class ForwardFit:
         penalty = self.norm2 + block.penalty()
         if block.pool is None:
             self.f = block.f
+        else:
+            self.f[block.pool] = block.f  # the other rows follow when the block ends
         novelty = block.span.novelty
         if self.block_length is not None and len(block.terms) >= self.block_length:
             self._close(block, penalty)
@@ -110,6 +112,8 @@ class ForwardFit:
         problem, pool, f = self.problem, None, self.f
         if self.focus is not None and self.blocks:
             pool = self.focus.rows(problem, self.f)
+            if self.validation is not None:  # of weight zero, but what is watched must be up to date
+                pool = torch.cat([pool, self.validation])
             problem, f = _restricted(problem, pool), self.f[pool]
         b = self.problem.n_outputs
         capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)

@@ -57,7 +57,9 @@ class SingleVector(Learner):
         if wanted is not None and wanted < len(open_rows):
             draw = torch.from_numpy(rng.choice(len(open_rows), wanted, replace=False))
             open_rows = open_rows[draw.to(open_rows.device)]
-        seen = RowCandidates(problem, open_rows, block.gradient(), block.f, block.span, block.members, rng)
+        seen = RowCandidates(
+            problem, open_rows, block.gradient(), block.f, block.span, block.members, rng, block.gram_noise
+        )
         value, best = self.criterion.score(seen).max(0)
         if self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
             return None

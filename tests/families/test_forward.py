@@ -1,0 +1,818 @@
+"""What forward fits promise: theorems of Boost10 and Greedy02, and dense oracles for every part.
+
+Unless a test is about precision, problems are small and in float64, and the Gram matrix is conditioned
+well enough (`LAM` on a spectrum that reaches 1e-6) that solutions agree to about 1e-8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from sklearn.kernel_ridge import KernelRidge
+from torch import Tensor
+
+from mercer.engine import Plan
+from mercer.forward.block import Block
+from mercer.forward.candidates import RowCandidates
+from mercer.forward.combine import Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
+from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
+from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
+from mercer.forward.fit import ForwardFit
+from mercer.forward.focus import Focus
+from mercer.forward.learners import Ensemble, Learner, SingleVector, size_at
+from mercer.forward.polish import polish
+from mercer.forward.problem import Problem
+from mercer.forward.prune import prune
+from mercer.forward.solve import sparse_ridge
+from mercer.forward.stopping import (
+    AkaikeInformation,
+    Dependence,
+    History,
+    MaxSteps,
+    MinimumDescriptionLength,
+    TimeBudget,
+    Tolerance,
+    Validation,
+)
+from mercer.kernels import Gaussian, Linear
+from mercer.losses import Loss
+from mercer.sources import TensorRows
+
+N, LAM = 60, 1e-2
+KERNEL = Gaussian(0.5)
+LOSSES = ["squared", "logistic", "squared-hinge", "softmax"]
+CRITERIA = sorted(Criterion.choices())
+SCORED = [name for name in CRITERIA if name not in ("random", "largest-residuals")]
+COMBINATIONS = sorted(Combination.choices())
+LENGTHS = {"full": None, "one": 1, "blocks of 2": 2, "blocks of 3": 3}
+
+over_losses = pytest.mark.parametrize("loss", LOSSES)
+over_criteria = pytest.mark.parametrize("criterion", CRITERIA)
+over_scores = pytest.mark.parametrize("criterion", SCORED)
+over_lengths = pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
+over_outputs = pytest.mark.parametrize("p", [1, 3], ids=["one output", "three outputs"])
+
+
+# --- problems and fits ------------------------------------------------------------------------------
+
+
+def targets(X: np.ndarray, loss: str, p: int, rng: np.random.Generator) -> np.ndarray:
+    """Smooth functions with noise, or classes that follow them with some errors."""
+    F = np.column_stack([np.sin((2 + o) * X[:, 0]) + X[:, 1] ** (1 + o) for o in range(p)])
+    F = F + 0.3 * rng.standard_normal(F.shape)
+    if loss == "squared":
+        return F
+    return np.where(np.arange(p) == F.argmax(1)[:, None], 1.0, -1.0) if loss == "softmax" else np.sign(F)
+
+
+def make_problem(
+    loss: str = "squared",
+    p: int = 1,
+    lam: float = LAM,
+    n: int = N,
+    dtype: torch.dtype = torch.float64,
+    weight: Any = None,
+    seed: int = 0,
+) -> Problem:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2)).astype(np.float32).astype(np.float64)  # the same rows in both precisions
+    Y = targets(X, loss, 3 if loss == "softmax" else p, rng)
+    w = np.ones(n) if weight is None else np.asarray(weight, dtype=float)
+    return Problem(
+        rows=TensorRows(torch.from_numpy(X).to(dtype)),
+        y=torch.from_numpy(Y).to(dtype),
+        kernel=KERNEL,
+        lam=lam,
+        plan=Plan(torch.device("cpu"), dtype, 1 << 30),
+        weight=torch.from_numpy(w).to(dtype),
+        loss=Loss.resolve(loss, "loss"),
+    )
+
+
+def dense(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """K, Y and w as float64 arrays."""
+    X = problem.rows.take(np.arange(problem.rows.n_rows)).double().numpy()
+    return gram(X.tobytes(), len(X)), problem.y.double().numpy(), problem.weight.double().numpy()
+
+
+@cache
+def gram(rows: bytes, n: int) -> np.ndarray:
+    X = np.frombuffer(rows).reshape(n, -1)
+    return oracles.tile(KERNEL, X, X)
+
+
+def part(kind: Any, name: str) -> Any:
+    return kind.choices()[name]()
+
+
+def grown(problem: Problem, learner: Learner, n_steps: int = 6, seed: int = 0, **options: Any) -> ForwardFit:
+    fit = ForwardFit(problem, learner, np.random.default_rng(seed), **options)
+    fit.run([MaxSteps(n_steps)])
+    return fit
+
+
+def ensemble(criterion: Any = None, combination: Any = None, size: Any = 4, subset_size: int = 25) -> Ensemble:
+    return Ensemble(criterion or MaxResidual(), combination or JointPursuit(), size, subset_size)
+
+
+def expansion(fit: ForwardFit, n_steps: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    path = fit.path()
+    return path.rows, path.weights(path.n_steps if n_steps is None else n_steps)
+
+
+def assert_never_rises(values: list[float], share: float) -> None:
+    """No value exceeds the one before it by more than a share of the first: rounding of the sum it is."""
+    rises = np.diff(values)
+    assert rises.max(initial=0.0) <= share * abs(values[0]), f"rises by {rises.max()} of {values[0]}"
+
+
+# --- the objective ----------------------------------------------------------------------------------
+
+
+@over_lengths
+@over_losses
+@pytest.mark.parametrize("combination", COMBINATIONS)
+def test_the_objective_never_rises_under_any_combination(loss, length, combination):
+    learner = ensemble(combination=part(Combination, combination))
+    fit = grown(make_problem(loss), learner, block_length=length)
+    assert_never_rises([start_of(fit), *fit.history.objective], 1e-12)
+
+
+@over_lengths
+@over_losses
+@over_criteria
+def test_the_objective_never_rises_under_any_criterion(loss, length, criterion):
+    for learner in (SingleVector(part(Criterion, criterion)), ensemble(part(Criterion, criterion))):
+        fit = grown(make_problem(loss), learner, block_length=length)
+        assert_never_rises([start_of(fit), *fit.history.objective], 1e-12)
+
+
+@over_lengths
+@over_losses
+def test_the_objective_never_rises_in_float32_with_shrinkage_and_weights(loss, length):
+    weight = np.random.default_rng(1).uniform(0, 3, N)
+    problem = make_problem(loss, dtype=torch.float32, weight=weight)
+    fit = grown(problem, ensemble(), n_steps=12, block_length=length, shrinkage=0.3)
+    assert_never_rises([start_of(fit), *fit.history.objective], N * 2.0**-23)
+
+
+def start_of(fit: ForwardFit) -> float:
+    """The objective of f = 0."""
+    problem = fit.problem
+    return float(problem.objective(torch.zeros_like(problem.y), 0.0))
+
+
+@over_lengths
+@over_losses
+def test_the_recorded_objective_is_that_of_the_weights(loss, length):
+    """The penalty is followed by recursion across blocks; the weights are another way to it."""
+    problem = make_problem(loss, weight=np.random.default_rng(1).uniform(0.5, 2, N))
+    fit = grown(problem, ensemble(), block_length=length)
+    K, Y, w = dense(problem)
+    for step in range(1, fit.n_steps + 1):
+        rows, a = expansion(fit, step)
+        wanted = oracles.objective(K, rows, a, Y, w, LAM, loss)
+        assert fit.history.objective[step - 1] == pytest.approx(wanted, rel=1e-9)
+
+
+@over_lengths
+@over_losses
+def test_the_weights_of_a_path_reproduce_the_values_of_the_fit_at_every_step(loss, length):
+    problem, values = make_problem(loss), []
+    fit = ForwardFit(problem, ensemble(), np.random.default_rng(0), block_length=length)
+    fit.run([MaxSteps(6)], callbacks=[lambda fit: values.append(fit.f.clone())])
+    K, _, _ = dense(problem)
+    for step, f in enumerate(values, start=1):
+        rows, a = expansion(fit, step)
+        np.testing.assert_allclose(K[:, rows] @ a, f.numpy(), atol=1e-8)
+
+
+def test_the_path_of_no_steps_is_zero():
+    fit = grown(make_problem(), ensemble())
+    assert not expansion(fit, 0)[1].any()
+
+
+# --- theorems ---------------------------------------------------------------------------------------
+
+
+@over_outputs
+def test_one_vector_at_a_time_by_mp_is_forward_selection(p):
+    """Every vector is the one along which the objective falls most, found by trying them all."""
+    problem = make_problem(p=p)
+    learner = SingleVector(MatchingPursuit(n_candidates=None))
+    fit = grown(problem, learner)
+    K, Y, w = dense(problem)
+    chosen = fit.path().rows.tolist()
+    for step, j in enumerate(chosen):
+        I = chosen[:step]
+        a = oracles.ridge(K, I, Y, w, LAM) if I else np.zeros((0, p))
+        gains = [-np.inf if i in I else oracles.line_gain(K, I, a, i, Y, w, LAM) for i in range(N)]
+        assert j == int(np.argmax(gains))
+
+
+def test_an_ensemble_of_one_vector_is_forward_selection():
+    """With a penalty too small to matter in the choice, boosting with S = 1 grows the same model."""
+    problem = make_problem(lam=1e-9)
+    boosted = grown(problem, ensemble(MatchingPursuit(), size=1, subset_size=N))
+    greedy = grown(problem, SingleVector(MatchingPursuit(n_candidates=None)))
+    assert boosted.path().rows.tolist() == greedy.path().rows.tolist()
+    np.testing.assert_allclose(boosted.history.objective, greedy.history.objective, rtol=1e-8)
+
+
+@over_losses
+def test_cg_run_to_the_end_equals_mp(loss):
+    """S steps solve a system of S unknowns up to its condition number; ten times as many leave no doubt."""
+    problem = make_problem(loss, lam=0.1)
+    fits = [grown(problem, ensemble(combination=c)) for c in (JointPursuit(), ConjugateGradients(max_iter=200))]
+    assert fits[0].path().rows.tolist() == fits[1].path().rows.tolist()
+    np.testing.assert_allclose(fits[0].history.objective, fits[1].history.objective, rtol=1e-8)
+    np.testing.assert_allclose(fits[0].f, fits[1].f, atol=1e-6)
+
+
+@over_outputs
+def test_all_rows_in_one_learner_is_kernel_ridge(p):
+    problem = make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N))
+    fit = grown(problem, ensemble(LargestResiduals(), size=N, subset_size=N), n_steps=1)
+    K, Y, w = dense(problem)
+    ridge = KernelRidge(alpha=LAM, kernel="precomputed").fit(K, Y, sample_weight=w)
+    np.testing.assert_allclose(fit.f, ridge.predict(K), atol=1e-9)
+    np.testing.assert_allclose(fit.f, K @ oracles.ridge(K, np.arange(N), Y, w, LAM), atol=1e-9)
+
+
+@over_losses
+def test_one_with_full_steps_is_blocks_of_one(loss):
+    one, blocks = (grown(make_problem(loss), ensemble(), block_length=1, shrinkage=1.0) for _ in range(2))
+    assert len(one.blocks) == 6  # ONE-UPDATE is a block per learner, by construction
+    np.testing.assert_array_equal(one.f, blocks.f)
+
+
+@over_losses
+def test_a_block_longer_than_the_fit_is_the_full_update(loss):
+    full, long = (grown(make_problem(loss), ensemble(), block_length=length) for length in (None, 100))
+    np.testing.assert_array_equal(full.f, long.f)
+
+
+def test_one_update_is_the_best_step_along_the_newest_function():
+    """Boost10 eq. 31, squared loss, against a parabola through three points."""
+    problem = make_problem()
+    fit = grown(problem, SingleVector(MaxResidual()), block_length=1)
+    K, Y, w = dense(problem)
+    for step in range(1, fit.n_steps):
+        rows, a = expansion(fit, step)
+        _, then = expansion(fit, step + 1)
+        gain = oracles.line_gain(K, rows[:step], a[:step], int(rows[step]), Y, w, LAM)
+        fall = oracles.objective(K, rows, a, Y, w, LAM) - oracles.objective(K, rows, then, Y, w, LAM)
+        assert fall == pytest.approx(gain, rel=1e-7)
+
+
+def test_shrinkage_takes_that_share_of_the_step():
+    whole, half = (
+        grown(make_problem(), ensemble(), n_steps=1, block_length=1, shrinkage=share) for share in (1.0, 0.5)
+    )
+    np.testing.assert_allclose(half.f, whole.f / 2, atol=1e-14)
+
+
+@over_criteria
+@over_outputs
+def test_the_full_update_solves_the_normal_equations_at_every_step(criterion, p):
+    problem = make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N))
+    fit = grown(problem, SingleVector(part(Criterion, criterion)))
+    K, Y, w = dense(problem)
+    for step in range(1, fit.n_steps + 1):
+        rows, a = expansion(fit, step)
+        np.testing.assert_allclose(a[:step], oracles.ridge(K, rows[:step], Y, w, LAM), rtol=1e-6, atol=1e-7)
+
+
+def test_several_separate_vectors_a_step_are_as_good_as_one_after_the_other():
+    """The span is what counts, not the order in which it was filled."""
+    problem = make_problem()
+    fit = grown(problem, ensemble(combination=Separate(), size=4), n_steps=3)
+    K, Y, w = dense(problem)
+    rows, a = expansion(fit)
+    assert len(rows) == 12
+    np.testing.assert_allclose(K[:, rows] @ a, K[:, rows] @ oracles.ridge(K, rows, Y, w, LAM), atol=1e-8)
+
+
+@pytest.mark.parametrize("combination", [Rayleigh(), JointPursuit()], ids=repr)
+def test_a_learner_has_the_weights_of_its_formula(combination):
+    """Boost10 eq. 25 and 29, on the dense matrix, for a model that is not zero."""
+    problem = make_problem(p=2)
+    fit = grown(problem, ensemble(), n_steps=2)
+    block, index = fit.current, torch.arange(5)
+    K, Y, _ = dense(problem)
+    f, Q, K_S = block.f.numpy(), K[:5, :5], K[:, :5]
+    u = K_S.T @ (Y - f) - LAM * f[:5]
+    wanted = np.linalg.solve(Q if isinstance(combination, Rayleigh) else LAM * Q + K_S.T @ K_S, u)
+    Z = problem.basis(index)
+    A = combination.weights(
+        problem, problem.matrix(Z), problem.gram(Z), block.gradient(), block.f[index], block.metric
+    )
+    np.testing.assert_allclose(A, wanted, rtol=1e-6, atol=1e-8 * np.abs(wanted).max())
+
+
+# --- weights of the rows ----------------------------------------------------------------------------
+
+MAKERS = {
+    "full": {},
+    "one": {"block_length": 1},
+    "blocks": {"block_length": 2},
+    "exchange": {"make_block": ExchangeBlock},
+    "mrx": {"make_block": MinimalResidualBlock},
+}
+over_updates = pytest.mark.parametrize("update", MAKERS.values(), ids=MAKERS)
+
+
+def repeated(problem: Problem, times: Tensor) -> Problem:
+    """The problem with row n written times[n] times, each of weight one; first copies come first."""
+    first = (times > 0).nonzero()[:, 0]
+    rest = torch.repeat_interleave(torch.arange(len(times)), (times - 1).clamp(min=0))
+    index = torch.cat([first, rest])
+    rows = TensorRows(problem.rows.take(index))
+    return replace(problem, rows=rows, y=problem.y[index], weight=torch.ones(len(index), dtype=problem.y.dtype))
+
+
+@over_updates
+@over_losses
+def test_a_weight_of_two_is_the_row_twice(update, loss):
+    """Selection by all rows' residuals: copies tie with their row, and the first of equals is taken."""
+    if "make_block" in update and loss != "squared":
+        pytest.skip("exchange and minimal residuals are for the squared loss")
+    times = torch.from_numpy(np.random.default_rng(3).integers(1, 3, N))
+    weighted = replace(make_problem(loss), weight=times.double())
+    fits = [grown(problem, SingleVector(MaxResidual()), **update) for problem in (weighted, repeated(weighted, times))]
+    np.testing.assert_allclose(fits[0].history.objective, fits[1].history.objective, rtol=1e-10)
+    np.testing.assert_allclose(fits[0].f, fits[1].f[:N], atol=1e-9)
+
+
+@over_updates
+@over_criteria
+def test_rows_of_weight_zero_are_ignored(update, criterion):
+    """Whatever stands in them: they neither move the fit nor become basis vectors."""
+    weight = np.r_[np.ones(40), np.zeros(20)]
+    problem = make_problem(weight=weight)
+    wild = problem.y.clone()
+    wild[40:] = 1e6
+    few = replace(problem, rows=TensorRows(problem.rows.take(range(40))), y=problem.y[:40], weight=problem.weight[:40])
+    learner = SingleVector(part(Criterion, criterion))
+    fits = [grown(case, learner, **update) for case in (replace(problem, y=wild), few)]
+    assert fits[0].path().rows.tolist() == fits[1].path().rows.tolist()
+    np.testing.assert_allclose(fits[0].f[:40], fits[1].f, atol=1e-9)
+
+
+# --- the span ---------------------------------------------------------------------------------------
+
+
+def metric_of(problem: Problem, rows: np.ndarray) -> np.ndarray:
+    """⟨k_i, k_j⟩ = Σ w k_i k_j + λ k_ij on the chosen rows."""
+    K, _, w = dense(problem)
+    return K[:, rows].T @ (w[:, None] * K[:, rows]) + problem.lam * K[np.ix_(rows, rows)]
+
+
+def test_the_span_is_orthonormal_in_its_metric():
+    problem = make_problem(weight=np.random.default_rng(1).uniform(0.5, 2, N))
+    fit = grown(problem, SingleVector(MaxResidual()), n_steps=15)
+    span, rows = fit.current.span, fit.path().rows
+    R = span.R[:15, :15].numpy()
+    assert np.array_equal(R, np.triu(R))
+    A = metric_of(problem, rows)
+    np.testing.assert_allclose(R.T @ R, A, atol=1e-12 * A.max())
+    K, _, w = dense(problem)
+    values = span.values[:15].numpy()
+    back = np.linalg.inv(R)
+    product = values @ np.diag(w) @ values.T + LAM * back.T @ K[np.ix_(rows, rows)] @ back
+    np.testing.assert_allclose(product, np.eye(15), atol=1e-8)
+    np.testing.assert_allclose(span.H[:15, :15], LAM * back.T @ K[np.ix_(rows, rows)] @ back, atol=1e-9)
+
+
+@pytest.mark.parametrize("j", [0, 3, 7])
+def test_removing_a_function_equals_refitting_without_it(j):
+    problem = make_problem(p=2)
+    fit = grown(problem, SingleVector(MaxResidual()), n_steps=8)
+    span, rows = fit.current.span, fit.path().rows
+    f = fit.f + span.remove(j)
+    left = np.delete(rows, j)
+    K, Y, w = dense(problem)
+    np.testing.assert_allclose(f, K[:, left] @ oracles.ridge(K, left, Y, w, LAM), atol=1e-9)
+    R = span.R[:7, :7].numpy()
+    np.testing.assert_allclose(R.T @ R, metric_of(problem, left), atol=1e-11)
+    a = oracles.ridge(K, left, Y, w, LAM)
+    assert float(span.norm2()) == pytest.approx(LAM * (a * (K[np.ix_(left, left)] @ a)).sum(), rel=1e-8)
+
+
+def test_a_function_of_the_span_gets_no_weight():
+    problem = make_problem()
+    fit = grown(problem, SingleVector(MaxResidual()), n_steps=3)
+    block, f = fit.current, fit.f.clone()
+    old = block.members[:1]
+    values = problem.matrix(problem.basis(old)).product(torch.ones(1, 1)).T.contiguous()
+    where = block.span.extend(values, old, torch.ones(1, 1))
+    assert float(block.span.novelty) <= 1e-14
+    assert not block.span.values[where].any()
+    assert not block.span.pull(where, block.gradient()).any()
+    np.testing.assert_array_equal(block.f, f)
+
+
+# --- criteria ---------------------------------------------------------------------------------------
+
+
+@over_outputs
+@over_scores
+@pytest.mark.parametrize("gram_noise", [0.0, LAM], ids=["penalty in the RKHS", "penalty on the diagonal"])
+@pytest.mark.parametrize("n_steps", [0, 1, 5])
+def test_a_score_is_its_formula(criterion, p, gram_noise, n_steps):
+    """The table of criteria, for a model of a few vectors; ORMP by orthogonalising every column again."""
+    options = {"lam": 0.0, "gram_noise": gram_noise} if gram_noise else {}
+    problem = make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N))
+    fit = ForwardFit(problem, SingleVector(MaxResidual()), np.random.default_rng(0))
+    fit.make_block = lambda *args: Block(*args, **options)
+    fit.run([MaxSteps(n_steps)])
+    block = fit.current if n_steps else fit._open()
+    rows, a = expansion(fit) if n_steps else (np.empty(0, dtype=int), np.zeros((0, p)))
+    index = block.open_rows()
+    seen = RowCandidates(
+        problem,
+        index,
+        block.gradient(),
+        block.f,
+        block.span,
+        block.members,
+        fit.rng,
+        gram_noise,
+    )
+    K, Y, w = dense(problem)
+    wanted = oracles.scores(criterion, K, Y, w, LAM, LAM, rows, a, gram=bool(gram_noise))[index]
+    np.testing.assert_allclose(part(Criterion, criterion).score(seen), wanted, rtol=1e-6, atol=1e-9 * wanted.max())
+
+
+@over_outputs
+@over_scores
+def test_a_small_selection_follows_the_criterion_on_the_regularised_gram_matrix(criterion, p):
+    problem = make_problem(p=p)
+    X, r = problem.rows.take(np.arange(N)), problem.y
+    chosen = part(Criterion, criterion).select(KERNEL, X, r, LAM, 10, np.random.default_rng(0))
+    K, Y, _ = dense(problem)
+    assert chosen.tolist() == oracles.select(criterion, K, Y, LAM, 10)
+
+
+def test_the_largest_residuals_are_taken_at_once():
+    problem = make_problem(p=2)
+    chosen = LargestResiduals().select(KERNEL, problem.rows.take(np.arange(N)), problem.y, LAM, 7, None)
+    size = problem.y.square().sum(1).numpy()
+    assert chosen.tolist() == np.argsort(-size)[:7].tolist()
+
+
+def test_random_selection_is_without_replacement_and_reproducible():
+    rows = [Random().select(KERNEL, torch.zeros(9, 1), None, LAM, 9, np.random.default_rng(4)) for _ in range(2)]
+    assert rows[0].tolist() == rows[1].tolist()
+    assert sorted(rows[0].tolist()) == list(range(9))
+
+
+@pytest.mark.parametrize("criterion", ["ald", "ran"])
+def test_candidates_below_the_threshold_end_the_fit(criterion):
+    learner = SingleVector(Criterion.choices()[criterion](n_candidates=None, threshold=0.5))
+    fit = ForwardFit(make_problem(), learner, np.random.default_rng(0))
+    why = fit.run([MaxSteps(N)])
+    assert why == "no further row is worth adding as a basis vector"
+    assert 0 < fit.n_steps < N
+
+
+@over_scores
+def test_a_row_whose_column_is_zero_is_never_preferred(criterion):
+    """The linear kernel at the origin: 0/0 must not be the best score."""
+    problem = make_problem()
+    X = problem.rows.take(np.arange(N)).clone()
+    X[7] = 0.0
+    y = X[:, :1] + 0.1 * problem.y
+    y[7] = 0.0
+    problem = replace(problem, rows=TensorRows(X), kernel=Linear(), y=y)
+    learner = SingleVector(Criterion.choices()[criterion]())
+    if learner.criterion.n_candidates:
+        learner.criterion.n_candidates = None
+    fit = grown(problem, learner, n_steps=1)
+    assert fit.path().rows[0] != 7
+    assert part(Criterion, criterion).select(Linear(), X, y, 0.0, 1, np.random.default_rng(0))[0] != 7
+
+
+def test_ormp_reduces_the_objective_at_least_as_much_as_any_other_vector():
+    """Its score is twice the fall of the objective after all weights are solved again."""
+    problem = make_problem()
+    fit = grown(problem, SingleVector(OrderRecursive()), n_steps=5)
+    K, Y, w = dense(problem)
+    chosen = fit.path().rows.tolist()
+    for step in range(5):
+        best = min(
+            oracles.objective(K, J, oracles.ridge(K, J, Y, w, LAM), Y, w, LAM)
+            for J in ([*chosen[:step], j] for j in range(N) if j not in chosen[:step])
+        )
+        assert fit.history.objective[step] == pytest.approx(best, rel=1e-9)
+
+
+# --- Greedy02's weight updates ----------------------------------------------------------------------
+
+
+def noisy(kind: type[Block]) -> Any:
+    return lambda *args: kind(*args, lam=0.0, gram_noise=LAM)
+
+
+@over_outputs
+def test_qr_is_least_squares_on_the_columns_of_the_regularised_gram_matrix(p):
+    problem = make_problem(p=p)
+    fit = grown(problem, SingleVector(MaxResidual()), n_steps=12, make_block=noisy(Block))
+    K, Y, _ = dense(problem)
+    C = K + LAM * np.eye(N)
+    r, chosen = Y.copy(), []
+    for step in range(12):  # Greedy02 eq. 5 to 9
+        chosen.append(int(np.where(np.isin(np.arange(N), chosen), -1.0, (r**2).sum(1)).argmax()))
+        alpha = np.linalg.lstsq(C[:, chosen], Y, rcond=None)[0]
+        r = Y - C[:, chosen] @ alpha
+        rows, a = expansion(fit, step + 1)
+        assert rows[: step + 1].tolist() == chosen
+        np.testing.assert_allclose(a[: step + 1], alpha, rtol=1e-6, atol=1e-7)
+        assert fit.history.residual_norm[step] == pytest.approx(np.linalg.norm(r), rel=1e-9)
+
+
+@pytest.mark.parametrize("exchange", [False, True], ids=["plain", "with exchange"])
+def test_mrx_follows_algorithm_2_step_by_step(exchange):
+    problem = make_problem()
+    kind = MinimalResidualBlock if exchange else PlainMinimalResidualBlock
+    fit = grown(problem, SingleVector(MaxResidual()), n_steps=20, make_block=noisy(kind))
+    K, Y, _ = dense(problem)
+    C = K + LAM * np.eye(N)
+    path = oracles.minimal_residual(C, Y[:, 0], 20, exchange)
+    for step, (_, alpha) in enumerate(path, start=1):
+        rows, a = expansion(fit, step)
+        np.testing.assert_allclose(a[:, 0], alpha[rows], atol=1e-10)
+        assert np.count_nonzero(alpha) == np.count_nonzero(a)
+    assert_never_rises(fit.history.residual_norm, 1e-14)
+
+
+def test_some_vectors_are_exchanged_in_these_tests():
+    K, Y, _ = dense(make_problem())
+    C = K + LAM * np.eye(N)
+    for path in (oracles.minimal_residual(C, Y[:, 0], 20, True), oracles.qr_with_exchange(C, Y[:, 0], 20)):
+        assert any(set(before) - set(after) for (before, _), (after, _) in zip(path, path[1:], strict=False))
+
+
+def test_exchange_follows_algorithms_1_and_3():
+    problem = make_problem()
+    fit = grown(problem, SingleVector(MaxResidual()), n_steps=20, make_block=noisy(ExchangeBlock))
+    K, Y, _ = dense(problem)
+    path = oracles.qr_with_exchange(K + LAM * np.eye(N), Y[:, 0], 20)
+    for step, (_, alpha) in enumerate(path, start=1):
+        rows, a = expansion(fit, step)
+        np.testing.assert_allclose(a[:, 0], alpha[rows], rtol=1e-6, atol=1e-7)
+    assert_never_rises(fit.history.residual_norm, 1e-14)
+
+
+@over_outputs
+@pytest.mark.parametrize("seed", range(4))
+def test_exchange_never_raises_the_objective(p, seed):
+    problem = make_problem(p=p, seed=seed)
+    for make in (noisy(ExchangeBlock), noisy(MinimalResidualBlock), ExchangeBlock):
+        fit = grown(problem, SingleVector(MaxResidual()), n_steps=25, make_block=make)
+        assert_never_rises([start_of(fit), *fit.history.objective], 1e-12)
+
+
+# --- pruning and the number of basis vectors --------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["mdl", "aic"])
+def test_pruning_equals_refitting_without_each_vector(rule):
+    """Penalty zero, where the rise of the objective is exactly that of the residual."""
+    problem = make_problem(lam=0.0)
+    fit = grown(problem, SingleVector(Random()), n_steps=15)
+    K, Y, _ = dense(problem)
+    rows, a = expansion(fit)
+    r2 = fit.history.residual_norm[-1] ** 2
+    kept, weights = prune(fit.current.span.R[:15, :15], torch.from_numpy(a), r2, N, rule)
+    left = oracles.prune(K, rows.tolist(), Y, rule)
+    assert rows[kept.numpy()].tolist() == left
+    assert 1 <= len(left) < 15
+    np.testing.assert_allclose(K[:, left] @ weights.numpy(), K[:, left] @ np.linalg.lstsq(K[:, left], Y)[0], atol=1e-8)
+
+
+@pytest.mark.parametrize("rule", [MinimumDescriptionLength, AkaikeInformation], ids=["mdl", "aic"])
+def test_size_criteria_are_their_formulas_and_cut_back_to_their_minimum(rule):
+    problem = make_problem(lam=1e-6)
+    fit = ForwardFit(problem, SingleVector(MaxResidual()), np.random.default_rng(0))
+    stop = rule(patience=8)
+    why = fit.run([stop, MaxSteps(N)])
+    K, Y, _ = dense(problem)
+    costs = []
+    for step in range(1, fit.n_steps + 1):
+        rows, a = expansion(fit, step)
+        r = Y - K[:, rows] @ a
+        costs.append(oracles.size_cost(stop.short_name, float((r**2).sum()), step, N))
+    np.testing.assert_allclose(stop.curve(fit.history), costs, rtol=1e-9)
+    best = 1 + int(np.argmin(costs))
+    assert stop.best(fit.history) == best == fit.n_steps - 8
+    assert f"had its minimum at step {best}, 8 steps before the last" in why
+
+
+def test_aic_has_no_value_for_as_many_vectors_as_rows():
+    history = History(n_rows=5, n_basis=[1, 2, 3, 4], residual_norm=[1.0, 0.9, 0.8, 0.7])
+    assert np.isinf(history.information_criterion()).tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("rule", "history", "words"),
+    [
+        (MaxSteps(2), {"seconds": [0.1, 0.2]}, "all 2 learners asked for were added"),
+        (TimeBudget(1.0), {"seconds": [2.5]}, "the time budget of 1 s was used up after 2.5 s"),
+        (Tolerance(0.1, 10.0), {"residual_norm": [0.5]}, "the residual norm fell to 0.5, within tol=0.1"),
+        (Dependence(1e-6), {"novelty": [1e-9]}, r"lies in the span of those before it (relative novelty 1e-09"),
+        (Validation(2), {"validation": [1.0, 2.0, 3.0], "seconds": [0, 0, 0]}, "the validation error had its minimum"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_rule_says_why_in_words_and_not_before_it_is_time(rule, history, words):
+    assert rule.reason(History(n_rows=10.0)) is None
+    assert words in rule.reason(History(n_rows=10.0, **history))
+
+
+# --- polish -----------------------------------------------------------------------------------------
+
+
+@over_losses
+@pytest.mark.parametrize("start", ["from zero", "from the boosted weights"])
+def test_polish_reaches_the_dense_optimum(loss, start):
+    """The objective is flat at its minimum: values of f are off by the root of its relative error."""
+    problem = make_problem(loss, weight=np.random.default_rng(1).uniform(0.5, 2, N))
+    fit = grown(problem, ensemble(), n_steps=3, block_length=1)
+    rows, a = expansion(fit)
+    begin = torch.from_numpy(a) if start.endswith("weights") else None
+    done = polish(problem, torch.from_numpy(rows), begin, tol=1e-12, max_iter=200)
+    K, Y, w = dense(problem)
+    best = oracles.best_weights(K, rows, Y, w, LAM, loss)
+    found, wanted = (oracles.objective(K, rows, x, Y, w, LAM, loss) for x in (done.weights, best))
+    assert found == pytest.approx(wanted, rel=1e-9)
+    np.testing.assert_allclose(done.f, K[:, rows] @ best, atol=1e-3)
+    assert done.stop_reason
+
+
+def test_polish_never_ends_above_where_it_began():
+    for loss in LOSSES:
+        problem = make_problem(loss)
+        fit = grown(problem, ensemble(), n_steps=3, block_length=1)
+        rows, a = expansion(fit)
+        K, Y, w = dense(problem)
+        done = polish(problem, torch.from_numpy(rows), torch.from_numpy(a), max_iter=2)
+        before, after = (oracles.objective(K, rows, x, Y, w, LAM, loss) for x in (a, done.weights))
+        assert after <= before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_sparse_ridge_is_the_dense_solution(dtype):
+    """Float32 tiles have errors of eps, which the sum over N rows and the penalty pass on as N eps/λ."""
+    problem = make_problem(p=2, dtype=dtype, weight=np.random.default_rng(1).uniform(0.5, 2, N))
+    index = torch.arange(0, N, 3)
+    K, Y, w = dense(problem)
+    a = sparse_ridge(problem, index).numpy()
+    best = oracles.ridge(K, index.numpy(), Y, w, LAM)
+    tolerance = N / LAM * torch.finfo(dtype).eps
+    np.testing.assert_allclose(K[:, index] @ a, K[:, index] @ best, atol=tolerance)
+
+
+# --- focus ------------------------------------------------------------------------------------------
+
+
+def test_focus_takes_the_rows_of_small_margin():
+    problem = make_problem("squared-hinge", n=400)
+    f = torch.from_numpy(np.random.default_rng(2).normal(0.6, 1.0, (400, 1))) * problem.y
+    margins = (problem.y * f)[:, 0]
+    rows = Focus(margin=0.5, share=0.9).rows(problem, f)
+    assert set(rows.tolist()) == set((margins < 0.5).nonzero()[:, 0].tolist())
+
+
+def test_focus_takes_the_smallest_margins_where_too_many_are_small():
+    problem = make_problem("squared-hinge", n=400)
+    f = torch.from_numpy(np.random.default_rng(2).normal(-0.6, 1.0, (400, 1))) * problem.y
+    rows = Focus(margin=0.5, share=0.5).rows(problem, f)
+    assert rows.tolist() == (problem.y * f)[:, 0].argsort()[:200].tolist()
+
+
+def test_focus_leaves_out_rows_without_weight_and_never_all():
+    problem = make_problem("squared-hinge", n=400, weight=np.r_[np.ones(300), np.zeros(100)])
+    rows = Focus().rows(problem, 10 * problem.y)  # every margin is large
+    assert len(rows) == 100
+    assert int(rows.max()) < 300
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "squared-hinge"])
+def test_focused_blocks_leave_the_values_of_their_weights(loss):
+    """Blocks see a part of the rows; when one ends, all rows have followed."""
+    problem = make_problem("squared-hinge", n=400)
+    problem = replace(problem, loss=Loss.resolve(loss, "loss"))
+    fit = grown(problem, ensemble(), n_steps=6, block_length=2, focus=Focus(share=0.4))
+    assert [block.pool is None for block in fit.blocks] == [True, False, False]
+    assert len(fit.blocks[1].pool) <= 160
+    rows, a = expansion(fit)
+    X = problem.rows.take(np.arange(400))
+    np.testing.assert_allclose(KERNEL(X, X[rows]).numpy() @ a, fit.f, atol=1e-9)
+    seen = set(fit.blocks[1].pool.tolist())
+    assert all(set(term.index.tolist()) <= seen for term in fit.blocks[1].terms)
+
+
+def test_watched_rows_follow_within_a_focused_block():
+    """Else the validation error would stand still until the block ends and patience would run out."""
+    problem = make_problem("squared-hinge", n=400, weight=np.r_[np.ones(300), np.zeros(100)])
+    watched = torch.arange(300, 400)
+    fit = grown(problem, ensemble(), 9, block_length=4, focus=Focus(share=0.4), validation=watched)
+    rows, a = expansion(fit)
+    X = problem.rows.take(np.arange(400))
+    f = torch.from_numpy(KERNEL(X, X[rows]).numpy() @ a)
+    np.testing.assert_allclose(fit.f[watched], f[watched], atol=1e-9)
+    wanted = problem.loss.value(problem.y[watched], f[watched]).mean()
+    assert fit.history.validation[-1] == pytest.approx(float(wanted), rel=1e-9)
+
+
+# --- learners ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [(3, [3, 6, 9, 12]), ([2, 5], [2, 7, 12, 17]), (lambda step: step + 1, [1, 3, 6, 10])],
+    ids=["number", "schedule", "function"],
+)
+def test_the_size_of_learners_follows_its_schedule(size, wanted):
+    fit = grown(make_problem(), ensemble(size=size), n_steps=4)
+    assert fit.history.n_basis == wanted
+    assert [size_at(size, step) for step in range(4)] == np.diff([0, *wanted]).tolist()
+
+
+def test_a_learner_is_no_larger_than_the_rows_left():
+    fit = grown(make_problem(n=10), ensemble(size=7, subset_size=20), n_steps=5)
+    assert fit.history.n_basis == [7, 10]  # a full update uses every row once
+
+
+@pytest.mark.parametrize("draw", ["random", "largest"])
+def test_a_learner_chooses_within_its_subset(draw):
+    problem = make_problem(n=400)
+    learner = Ensemble(LargestResiduals(), JointPursuit(), 10, 20, draw)
+    rows = grown(problem, learner, n_steps=1).path().rows
+    size = problem.y.square().sum(1).numpy()
+    top = set(np.argsort(-size)[:10].tolist())
+    assert (set(rows.tolist()) == top) == (draw == "largest")
+
+
+def test_rows_serve_again_in_a_later_block_but_not_in_the_same():
+    fit = grown(make_problem(n=12), ensemble(size=6, subset_size=12), n_steps=4, block_length=2)
+    for block in fit.blocks:
+        assert len(set(block.members.tolist())) == len(block.members) == 12
+    assert len(fit.path().rows) == 12
+
+
+@over_losses
+@over_lengths
+def test_float32_grows_the_same_model(loss, length):
+    """Same rows drawn, same choices by the largest residuals; values differ by rounding over six learners."""
+    learner = ensemble(LargestResiduals())
+    single, double = (
+        grown(make_problem(loss, lam=0.1, dtype=dtype), learner, block_length=length)
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert single.path().rows.tolist() == double.path().rows.tolist()
+    assert single.f.dtype == torch.float32
+    np.testing.assert_allclose(single.f, double.f, atol=1e-3)
+
+
+@over_lengths
+def test_several_outputs_share_vectors_and_are_fitted_as_well_as_alone(length):
+    """With one vector a learner, the outputs' weights are separate least-squares problems."""
+    problem = make_problem(p=3)
+    learner = SingleVector(Random())
+    together = grown(problem, learner, block_length=length)
+    for o in range(3):
+        alone = grown(replace(problem, y=problem.y[:, o : o + 1]), learner, block_length=length)
+        assert alone.path().rows.tolist() == together.path().rows.tolist()
+        np.testing.assert_allclose(alone.f[:, 0], together.f[:, o], atol=1e-10)
+
+
+def test_a_fit_goes_on_where_it_stopped():
+    long = grown(make_problem(), ensemble(), n_steps=6, block_length=4)
+    fit = grown(make_problem(), ensemble(), n_steps=3, block_length=4)
+    fit.run([MaxSteps(6)])
+    np.testing.assert_array_equal(fit.f, long.f)
+    assert fit.history.objective == long.history.objective
+
+
+def test_closed_blocks_hold_nothing_of_the_size_of_the_rows():
+    fit = grown(make_problem(), ensemble(), block_length=2)
+    for block in fit.blocks:
+        tensors = [v for v in [*vars(block).values(), *vars(block.span).values()] if isinstance(v, Tensor)]
+        assert all(N not in t.shape for t in tensors)
+
+
+def test_a_callback_sees_every_step_and_may_stop():
+    seen = []
+    fit = ForwardFit(make_problem(), ensemble(), np.random.default_rng(0))
+    why = fit.run([MaxSteps(6)], callbacks=[lambda fit: seen.append(fit.history.objective[-1]), lambda fit: len(seen) == 3])
+    assert why == "a callback asked to stop"
+    assert seen == fit.history.objective
+    assert len(seen) == 3
