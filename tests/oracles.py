@@ -375,11 +375,11 @@ def information_gain(delta: float, noise: float, r2: float) -> float:
     return 0.5 * (math.log(before / after) + after / before - 1 + shift2 / before) if before > 1e-300 else 0.0
 
 
-def select(name: str, K: np.ndarray, R: np.ndarray, lam: float, size: int) -> list[int]:
+def select(name: str, K: np.ndarray, R: np.ndarray, lam: float, size: int, start: Any = ()) -> list[int]:
     """Forward selection on a small matrix K + λI, refitted by least squares after every choice."""
-    I: list[int] = []
+    I = list(start)
     C, w = K + lam * np.eye(len(K)), np.ones(len(K))
-    for _ in range(size):
+    while len(I) < size:
         a = np.linalg.lstsq(C[:, I], R, rcond=None)[0]
         score = scores(name, K, R, w, 0.0, lam, I, a, gram=True)
         score[I] = -np.inf

@@ -6,6 +6,7 @@ An estimator validates, assembles a `Problem`, calls one function and stores wha
 from __future__ import annotations
 
 import os
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,14 @@ class KernelEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, Precomputed) or self.kernel == "precomputed"
         return tags
+
+    def _require_parameters(self) -> None:
+        """Refuse parameters out of range, before any data is looked at."""
+        require_whole("tuning_rows", self.tuning_rows, 2)
+        if isinstance(self.regularization, str):
+            require(self.regularization == "auto", "regularization", "'auto' or a number", self.regularization)
+        else:
+            require_number("regularization", self.regularization, "'auto' or a number of at least 0", 0.0)
 
     def _read(self, X: Any, y: Any, sample_weight: Any, **check: Any) -> tuple[RowSource, Any, np.ndarray]:
         """Rows, targets and weights as they came, checked; from arrays, frames, tensors, files or sources."""
@@ -125,10 +134,6 @@ class KernelEstimator(BaseEstimator):
         """Set `kernel_` and `regularization_`: tuned where the user left them open, else as given."""
         fixed = not isinstance(self.kernel, str) or self.kernel == "precomputed"
         automatic = isinstance(self.regularization, str)
-        if automatic:
-            require(self.regularization == "auto", "regularization", "'auto' or a number", self.regularization)
-        else:
-            require(self.regularization >= 0, "regularization", "at least 0", self.regularization)
         alive = np.flatnonzero(weight > 0)
         chosen = alive if len(alive) <= self.tuning_rows else rng.choice(alive, self.tuning_rows, replace=False)
         sample = rows.take(chosen), torch.as_tensor(Y[chosen])
@@ -166,6 +171,17 @@ class KernelEstimator(BaseEstimator):
         coef = torch.as_tensor(self.dual_coef_ if weights is None else weights)
         K = KernelMatrix(self._prepared(source, plan), self.kernel_, Z.to(plan.device, plan.dtype), plan)
         return K.product(coef).double().cpu().numpy()
+
+
+def require_whole(parameter: str, value: Any, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    good = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+    require(good, parameter, f"a whole number of at least {least}", value)
+
+
+def require_number(parameter: str, value: Any, wanted: str, low: float, high: float = float("inf")) -> None:
+    """Refuse what is not a number from `low` (inclusive) to `high` (exclusive)."""
+    require(isinstance(value, Real) and low <= float(value) < high, parameter, wanted, value)
 
 
 def _like(source: RowSource) -> Any:

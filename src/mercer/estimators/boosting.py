@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from mercer.component import require
+from mercer.estimators.base import require_whole
 from mercer.estimators.forward import ForwardClassifier, ForwardEstimator, ForwardRegressor
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
@@ -82,33 +85,50 @@ class _Boosting(ForwardEstimator):
         self.verbose = verbose
         self.callbacks = callbacks
 
+    def _require_parameters(self) -> None:
+        super()._require_parameters()
+        for name in ("n_learners", "subset_size"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                require(value == "auto", name, "'auto' or a number", value)
+            else:
+                require_whole(name, value)
+        self._require_size()
+        require_whole("block_length", self.block_length)
+        good = isinstance(self.shrinkage, Real) and 0 < float(self.shrinkage) <= 1
+        require(good, "shrinkage", "a number in (0, 1]", self.shrinkage)
+        require(self.absorption in ABSORPTIONS, "absorption", f"one of {list(ABSORPTIONS)}", self.absorption)
+
+    def _require_size(self) -> None:
+        size: Any = self.learner_size
+        if isinstance(size, str):
+            require(size == "auto", "learner_size", "'auto', a number, a sequence or a function", size)
+        elif isinstance(size, Sequence):
+            require(len(size) > 0, "learner_size", "a sequence of at least one number", size)
+            for one in size:
+                require_whole("learner_size", one)
+        elif not callable(size):
+            require_whole("learner_size", size)
+
     def _sizes(self, n_rows: int) -> tuple[int, Size, int]:
         """Learners, their size and the subset each is chosen from, where the user left them open."""
         exact = n_rows <= EXACT_ROWS
         size: Any = self.learner_size
         if isinstance(size, str):
-            require(size == "auto", "learner_size", "'auto', a number, a sequence or a function", size)
             size = n_rows if exact else int(min(max(n_rows / 64, 100), 1000))
-        number = size if isinstance(size, int) else 50
+        number = int(size) if isinstance(size, Integral) else 50
         subset = self.subset_size
         if isinstance(subset, str):
-            require(subset == "auto", "subset_size", "'auto' or a number", subset)
             subset = max(10 * number, 500)
         learners = self.n_learners
         if isinstance(learners, str):
-            require(learners == "auto", "n_learners", "'auto' or a number", learners)
             learners = 1 if exact and number >= n_rows else 20
-        require(learners >= 1, "n_learners", "at least 1", learners)
-        require(number >= 1, "learner_size", "at least 1", number)
         require(number <= subset, "learner_size", f"at most subset_size={subset}", number)
         return learners, size, subset
 
     def _start(self, problem: Problem, validation: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         self._n_rows = int((problem.weight > 0).sum())
         _, size, subset = self._sizes(self._n_rows)
-        require(self.absorption in ABSORPTIONS, "absorption", f"one of {list(ABSORPTIONS)}", self.absorption)
-        require(0 < self.shrinkage <= 1, "shrinkage", "in (0, 1]", self.shrinkage)
-        require(self.block_length >= 1, "block_length", "at least 1", self.block_length)
         lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
         learner = Ensemble(
             Criterion.resolve(self.criterion, "criterion"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.component import require
-from mercer.estimators.base import KernelEstimator
+from mercer.estimators.base import KernelEstimator, require_number, require_whole
 from mercer.estimators.targets import ClassTargets, RealTargets, fit_temperature, probabilities
 from mercer.forward.fit import ForwardFit
 from mercer.forward.problem import Problem
@@ -33,6 +33,19 @@ class ForwardEstimator(KernelEstimator):
     warm_start: bool
     verbose: bool
     callbacks: Any
+
+    def _require_parameters(self) -> None:
+        super()._require_parameters()
+        require_whole("patience", self.patience)
+        if self.validation_fraction is not None:
+            share, wanted = self.validation_fraction, "None or between 0 and 1"
+            require_number("validation_fraction", share, wanted, np.nextafter(0, 1), 1.0)
+        if self.time_budget is not None:
+            wanted = "None or a positive number of seconds"
+            require_number("time_budget", self.time_budget, wanted, np.nextafter(0, 1))
+        several = self.callbacks is None or isinstance(self.callbacks, Iterable)
+        good = several and all(callable(callback) for callback in self.callbacks or ())
+        require(good, "callbacks", "None or several functions of the fit", self.callbacks)
 
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> Any:
         raise NotImplementedError
@@ -63,17 +76,18 @@ class ForwardEstimator(KernelEstimator):
         `X_val`, `y_val`: rows to watch instead of a `validation_fraction` of the training rows. With
         ``warm_start=True`` a second call on the same rows goes on where the first one stopped.
         """
+        self._require_parameters()
         fit = getattr(self, "_fit", None) if self.warm_start else None
         if fit is None:
             fit = self._begin(X, y, sample_weight, X_val, y_val)
         else:
-            self._read(X, y, sample_weight, **self._check())
+            source, _, _ = self._read(X, y, sample_weight, **self._check())
+            shape, wanted = (source.n_rows, source.n_columns), self._shape
+            require(shape == wanted, "X", f"of shape {wanted} as in the first fit, or warm_start=False", shape)
         rules = self._rules()
         if self.time_budget is not None:
-            require(self.time_budget > 0, "time_budget", "None or a positive number of seconds", self.time_budget)
             rules.append(TimeBudget(self.time_budget))
         if fit.validation is not None:
-            require(self.patience >= 1, "patience", "at least 1", self.patience)
             rules.append(Validation(self.patience))
         self.stop_reason_ = fit.run(rules, self.callbacks or (), self.verbose)
         best = [rule.best(fit.history) for rule in rules]
@@ -83,6 +97,7 @@ class ForwardEstimator(KernelEstimator):
 
     def _begin(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> ForwardFit:
         source, y, weight = self._read(X, y, sample_weight, **self._check())
+        self._shape = source.n_rows, source.n_columns
         self._coding = self._targets(y, weight)
         source, Y, weight, self._original = self._merge(source, self._coding.encode(y), weight)
         rng = check_random_state(self.random_state)
@@ -102,7 +117,9 @@ class ForwardEstimator(KernelEstimator):
         if X_val is not None:
             require(isinstance(source, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
             assert isinstance(source, ArrayRows)
+            require(y_val is not None, "y_val", "given with X_val", None)
             X_val, y_val = np.asarray(X_val, dtype=source.X.dtype), np.asarray(y_val)
+            require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
             require(
                 X_val.ndim == 2 and X_val.shape[1] == source.n_columns,
                 "X_val",
@@ -120,7 +137,6 @@ class ForwardEstimator(KernelEstimator):
         if self.validation_fraction is None:
             return source, Y, weight, None
         share = self.validation_fraction
-        require(0 < share < 1, "validation_fraction", "None or between 0 and 1", share)
         alive = np.flatnonzero(weight > 0)
         require(len(alive) >= 4, "the number of rows", "at least 4 to hold some out for validation", len(alive))
         held = rng.choice(alive, min(max(round(share * len(alive)), 1), len(alive) - 2), replace=False)
@@ -178,6 +194,11 @@ class ForwardRegressor(RegressorMixin, ForwardEstimator):
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> RealTargets:
         return RealTargets.of(y, weight)
 
+    def _loss(self) -> Loss:
+        loss = super()._loss()
+        require(loss.quadratic, "loss", "'squared' for regression: the others are for classes", self.loss)
+        return loss
+
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`."""
         check_is_fitted(self)
@@ -201,7 +222,9 @@ class ForwardClassifier(ClassifierMixin, ForwardEstimator):
 
     def _loss(self) -> Loss:
         loss = super()._loss()
-        return Softmax() if isinstance(loss, Logistic) and len(self.classes_) > 2 else loss
+        if isinstance(loss, Logistic | Softmax):  # one loss, in its form for two classes or for more
+            return Softmax() if len(self.classes_) > 2 else Logistic()
+        return loss
 
     def _calibrate(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> None:
         """On the rows held out if there are any, else on the training rows; logistic losses need none."""

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from mercer.component import require
+from mercer.estimators.base import require_number, require_whole
 from mercer.estimators.forward import ForwardClassifier, ForwardEstimator, ForwardRegressor
 from mercer.forward.block import Block
 from mercer.forward.combine import Separate
@@ -83,10 +84,19 @@ class _Greedy(ForwardEstimator):
         self.verbose = verbose
         self.callbacks = callbacks
 
-    def _start(self, problem: Problem, validation: Tensor | None, rng: np.random.Generator) -> ForwardFit:
-        require(self.n_basis >= 1, "n_basis", "at least 1", self.n_basis)
+    def _require_parameters(self) -> None:
+        super()._require_parameters()
+        require_whole("n_basis", self.n_basis)
+        if isinstance(self.step_size, str):
+            require(self.step_size == "auto", "step_size", "'auto' or a number", self.step_size)
+        else:
+            require_whole("step_size", self.step_size)
+        require_number("tol", self.tol, "a number of at least 0", 0.0)
+        require_number("min_novelty", self.min_novelty, "a number of at least 0 and below 1", 0.0, 1.0)
         require(self.update in UPDATES, "update", f"one of {list(UPDATES)}", self.update)
         require(self.penalty in PENALTIES, "penalty", f"one of {list(PENALTIES)}", self.penalty)
+
+    def _start(self, problem: Problem, validation: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         criterion = Criterion.resolve(self.criterion, "criterion")
         self._n_rows = int((problem.weight > 0).sum())
         self._step = self._vectors_a_step(criterion)
@@ -108,10 +118,8 @@ class _Greedy(ForwardEstimator):
     def _vectors_a_step(self, criterion: Criterion) -> int:
         """Several vectors a pass where that is asked for, or where passes over the columns are what costs."""
         if isinstance(self.step_size, str):
-            require(self.step_size == "auto", "step_size", "'auto' or a number", self.step_size)
             alone = self.exchange or self.update != "full" or self._n_rows <= 5000 or criterion.short_name == "ormp"
             return 1 if alone else 16
-        require(self.step_size >= 1, "step_size", "at least 1", self.step_size)
         return self.step_size
 
     def _refuse_nonsense(self, problem: Problem) -> None:
@@ -144,9 +152,12 @@ class _Greedy(ForwardEstimator):
             rules.append(Tolerance(self.tol, float(self._target_norm)))
         if self._step == 1 and self.update in ("full", "qr"):
             rules.append(Dependence(self.min_novelty))
+        return rules + self._size_rules()
+
+    def _size_rules(self) -> list[Stopping]:
         choice = self.stopping
         several = choice if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
-        return rules + [Stopping.resolve(rule, "stopping") for rule in several if rule is not None]
+        return [Stopping.resolve(rule, "stopping") for rule in several if rule is not None]
 
     def _begin(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> ForwardFit:
         fit = super()._begin(X, y, sample_weight, X_val, y_val)
@@ -158,7 +169,8 @@ class _Greedy(ForwardEstimator):
         block = fit.current
         if self.prune and block is not None and len(index):
             m = len(index)
-            rule = self.stopping if self.stopping in ("mdl", "aic") else "mdl"
+            rules = [rule.short_name for rule in self._size_rules()]
+            rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
             r2 = fit.history.residual_norm[self.n_steps_ - 1] ** 2
             kept, weights = prune(block.span.R[:m, :m], weights, r2, fit.history.n_rows, rule)
             index = index[kept]

@@ -115,15 +115,16 @@ class RowCandidates:
 class DenseCandidates:
     """All T rows of a small Gram matrix as candidates, followed through a whole selection.
 
-    The matrix is K + λI, Greedy02's regularisation: slope and curvature need no further penalty.
+    The matrix (overwritten) becomes K + λI, Greedy02's regularisation: slope and curvature need no further penalty.
     """
 
     def __init__(self, K: Tensor, y: Tensor, lam: float, n_steps: int, rng: np.random.Generator) -> None:
+        self.diagonal = K.diagonal().clone()
+        K.diagonal().add_(lam)
         self.K, self.lam, self.noise, self.rng = K, 0.0, lam, rng
         self.residual = y.clone()
         self.functions = K.new_zeros(n_steps, len(K))
         self.size = 0
-        self.diagonal = K.diagonal() - lam
         self._pivots: list[Tensor] = []
         self._factor_rows: list[Tensor] = []
         self._left = self.diagonal.clone()

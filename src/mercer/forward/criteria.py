@@ -41,10 +41,8 @@ class Criterion(Component):
         >>> MaxResidual().select(Gaussian(), X, r, 1e-6, 2, np.random.default_rng(0)).tolist()
         [0, 2]
         """
-        K = kernel(X, X)
-        K.diagonal().add_(lam)
-        seen = DenseCandidates(K, r, lam, size, rng)
-        open_to = torch.zeros(len(X), dtype=K.dtype, device=X.device)  # −∞ for rows already taken
+        seen = DenseCandidates(kernel(X, X), r, lam, size, rng)
+        open_to = torch.zeros(len(X), dtype=X.dtype, device=X.device)  # −∞ for rows already taken
         chosen = torch.empty(size, dtype=torch.long, device=X.device)
         for s in range(size):
             j = (self.score(seen) + open_to).argmax()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.component import Component, part
+from mercer.component import Component, part, require
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Combination, JointPursuit
 from mercer.forward.criteria import Criterion, MaxResidual
@@ -117,7 +117,9 @@ def size_at(size: Size, step: int) -> int:
     (20, 10)
     """
     if callable(size):
-        return int(size(step))
+        number = int(size(step))
+        require(number >= 1, f"the learner's size at step {step}", "at least 1", number)
+        return number
     if isinstance(size, Sequence):
         return int(size[min(step, len(size) - 1)])
     return int(size)

@@ -66,9 +66,11 @@ class FunctionSpan:
             if F.device.type == "cpu" and bool((left > 1e3 * eps * before).all()):
                 break
 
-        fresh = left > (10 * eps if tol is None else tol) * norms
+        # what is left of the penalty is a difference: rounding of a share eps of what it was taken from
+        floor = ((10 * eps if tol is None else tol) * norms).square() + 10 * eps * own.diagonal().clamp(min=0)
+        fresh = left.square() > floor
         self.novelty = torch.where(norms > 0, left / norms.clamp(min=1e-300), 0.0).min()
-        C = self._factor(gram, left, fresh)
+        C, fresh = self._factor(gram, left, fresh, eps)
         inverse = torch.linalg.solve_triangular(C, torch.eye(b, dtype=C.dtype, device=C.device), upper=False)
         inverse = torch.where(fresh[:, None], inverse, 0.0)
         torch.mm(inverse.to(F.dtype), F, out=self.values[new])
@@ -129,14 +131,22 @@ class FunctionSpan:
     def _data(self, F: Tensor, G: Tensor) -> Tensor:
         return self.rows.total((F @ (G * self.metric).T).double())
 
-    def _factor(self, gram: Tensor, left: Tensor, fresh: Tensor) -> Tensor:
-        """Lower factor of the Gram matrix of what is new; identity rows for functions that are not."""
+    def _factor(self, gram: Tensor, left: Tensor, fresh: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """Lower factor of the Gram matrix of what is new; identity rows for functions that are not.
+
+        Functions that come together may also depend on each other, as the classes of the softmax do: a pivot that
+        is rounding of the unit diagonal belongs to such a function.
+        """
         scale = torch.where(fresh, left, 1.0)
         eye = torch.eye(len(scale), dtype=gram.dtype, device=gram.device)
         if len(scale) == 1:
-            return eye * scale
+            return eye * scale, fresh
         unit = torch.where(fresh[:, None] & fresh, gram / scale[:, None] / scale, eye)
-        return cholesky(unit)[0] * scale[:, None]
+        factor = cholesky(unit)[0]
+        new = fresh & (factor.diagonal().square() > 100 * eps)
+        if not torch.equal(new, fresh):
+            return self._factor(gram, left, new, eps)
+        return factor * scale[:, None], fresh
 
     def _reserve(self, needed: int) -> None:
         capacity = self.values.shape[0]

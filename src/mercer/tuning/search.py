@@ -17,7 +17,7 @@ from mercer.tuning.evidence import log_evidence
 #: Noise variance as a share of the targets' variance: never below what float64 can factor.
 NOISE_BOUNDS = (1e-8, 10.0)
 #: Any other positive parameter stays within this factor of the value it starts from.
-PARAMETER_RANGE = 1e5
+PARAMETER_RANGE = 1e3
 #: Where the length-scale stands in the form ``variance · radial + bias`` that this file builds.
 LENGTH = "left__kernel__length_scale"
 
