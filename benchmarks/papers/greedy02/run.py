@@ -224,16 +224,19 @@ def main() -> None:
         timing.main()
         return
     wanted = [f"table{w}" if w.isdigit() else w for w in arguments.what] or [*MEASURES, "figures"]
-    ours = json.loads(OURS.read_text(encoding="utf-8")) if OURS.exists() else {}
     for name in wanted:
         if name == "figures":
             import figures
 
             figures.main()
         else:
-            ours[name] = MEASURES[name]()
-            OURS.write_text(json.dumps(ours, indent=1), encoding="utf-8")
-    write(ours)
+            found = MEASURES[name]()
+            OURS.write_text(json.dumps(_kept() | {name: found}, indent=1), encoding="utf-8")
+    write(_kept())
+
+
+def _kept() -> dict[str, Cells]:
+    return json.loads(OURS.read_text(encoding="utf-8")) if OURS.exists() else {}
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ PANEL_ROWS = 2048
 CHUNK_ROWS = 1 << 16
 #: Elements of the packed inputs of a fused product at a time: offsets into them are 32-bit numbers.
 FUSED_ELEMENTS = 1 << 30
+#: Rows up to which an exact solution is worth its cube of work, on a CPU and on a GPU.
+EXACT_ROWS = (8_000, 40_000)
 #: Below this many rows float64 costs little on a CPU and spares every question about rounding.
 FLOAT64_ROWS = 10_000
 
@@ -72,6 +74,12 @@ class Plan:
     def keeps_tiles(self, n_rows: int, m: int, uses: int) -> bool:
         """Whether K (n_rows × m) is kept: it will be used more than once and takes half the memory at most."""
         return uses > 1 and 2 * n_rows * m * self.itemsize <= self.memory_limit
+
+    @property
+    def exact_rows(self) -> int:
+        """Rows up to which all of them serve as basis vectors: the n × n factor fits and takes seconds."""
+        affordable = int((self.memory_limit / (4 * 8)) ** 0.5)
+        return min(EXACT_ROWS[self.device.type == "cuda"], affordable)
 
     def require_square(self, m: int, copies: int = 6) -> None:
         """Refuse m basis vectors whose m × m algebra alone would break the memory limit."""

@@ -14,15 +14,13 @@ from mercer.estimators.base import require_whole
 from mercer.estimators.forward import ForwardClassifier, ForwardEstimator, ForwardRegressor
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
+from mercer.forward.exact import AllRows
 from mercer.forward.fit import ForwardFit
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.polish import polish
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps, Stopping
-
-#: Up to this many rows one learner holds them all: exact kernel ridge, which nothing cheaper beats.
-EXACT_ROWS = 2500
 
 ABSORPTIONS = ("auto", "full", "one", "blocks")
 
@@ -110,19 +108,23 @@ class _Boosting(ForwardEstimator):
         elif not callable(size):
             require_whole("learner_size", size)
 
+    def _exact(self, problem: Problem) -> bool:
+        """Whether one learner holds all rows: sizes left open, least squares, and few enough rows."""
+        free = self.learner_size == "auto" and self.n_learners == "auto"
+        return free and problem.loss.quadratic and self._n_rows <= problem.plan.exact_rows
+
     def _sizes(self, n_rows: int) -> tuple[int, Size, int]:
         """Learners, their size and the subset each is chosen from, where the user left them open."""
-        exact = n_rows <= EXACT_ROWS
         size: Any = self.learner_size
         if isinstance(size, str):
-            size = n_rows if exact else int(min(max(n_rows / 64, 100), 1000))
+            size = int(min(max(n_rows / 64, 50), 1000, n_rows))
         number = int(size) if isinstance(size, Integral) else 50
         subset = self.subset_size
         if isinstance(subset, str):
             subset = max(10 * number, 500)
         learners = self.n_learners
         if isinstance(learners, str):
-            learners = 1 if exact and number >= n_rows else 20
+            learners = 20
         require(number <= subset, "learner_size", f"at most subset_size={subset}", number)
         return learners, size, subset
 
@@ -130,12 +132,10 @@ class _Boosting(ForwardEstimator):
         self._n_rows = int((problem.weight > 0).sum())
         _, size, subset = self._sizes(self._n_rows)
         lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
-        learner = Ensemble(
-            Criterion.resolve(self.criterion, "criterion"),
-            Combination.resolve(self.combination, "combination"),
-            size,
-            subset,
-        )
+        criterion = Criterion.resolve(self.criterion, "criterion")
+        combination = Combination.resolve(self.combination, "combination")
+        self._one_learner = self._exact(problem)
+        learner = AllRows() if self._one_learner else Ensemble(criterion, combination, size, subset)
         return ForwardFit(
             problem,
             learner,
@@ -147,13 +147,12 @@ class _Boosting(ForwardEstimator):
         )
 
     def _rules(self) -> list[Stopping]:
-        return [MaxSteps(self._sizes(self._n_rows)[0])]
+        return [MaxSteps(1 if self._one_learner else self._sizes(self._n_rows)[0])]
 
     def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         require(self.polish in (True, False, "auto"), "polish", "True, False or 'auto'", self.polish)
         self.polish_reason_ = "not asked for"
-        one_learner = fit.n_steps == 1 and fit.problem.loss.quadratic
-        if self.polish is False or one_learner or len(index) == 0:
+        if self.polish is False or self._one_learner or len(index) == 0:
             return index, weights
         if self.polish == "auto" and 4 * len(index) ** 2 * 8 > fit.problem.plan.memory_limit // 4:
             self.polish_reason_ = f"left out: {len(index)} basis vectors would take too much memory"
@@ -177,7 +176,7 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
     Parameters
     ----------
     n_learners : int or "auto"
-        Learners; "auto" takes 20, or one that holds every row where there are few rows.
+        Learners; "auto" takes 20, or one that holds every row (exact kernel ridge) where those are few enough.
     learner_size : int, sequence, function of the step, or "auto"
         S, basis vectors per learner.
     subset_size : int or "auto"
@@ -192,8 +191,9 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
     shrinkage : float in (0, 1]
         ν, the share of each step that is taken.
     loss : "squared", "logistic", "squared-hinge" or a part
-    focus : None, "margin" or Focus
-        Each new block sees only rows of small margin (classification).
+    focus : None, "margin", "hinge" or Focus
+        Each new block sees only rows of small margin (classification): the paper's, or all rows that the
+        squared hinge loss still counts.
     polish : bool or "auto"
         After boosting, improve all weights together by preconditioned conjugate gradients.
     validation_fraction, patience : float or None, int

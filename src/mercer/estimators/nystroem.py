@@ -115,7 +115,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
                 "dtype",
                 "memory_limit",
                 "random_state",
-            )  # fmt: skip
+            )
         }
         chosen = face(self.n_components, criterion=criterion, kernel=kernel, **options).fit(X, y, sample_weight)
         for name in ("basis_", "basis_indices_", "kernel_", "dtype_", "input_mean_", "input_scale_", "n_features_in_"):

@@ -40,7 +40,8 @@ def sparse_evidence(
     With L the factor of K_mm, A = K_nm L⁻ᵀ, S = AᵀA and b = AᵀY,
 
     .. math:: -\tfrac{np}2\log 2\pi\sigma^2 - \tfrac p2\log|I + S/\sigma^2| - \tfrac{\|Y\|^2}{2\sigma^2}
-        + \tfrac1{2\sigma^4} b^\top (I + S/\sigma^2)^{-1} b - \tfrac p{2\sigma^2}(\operatorname{tr} K_{nn} - \operatorname{tr} S) .
+        + \tfrac1{2\sigma^4} b^\top (I + S/\sigma^2)^{-1} b
+        - \tfrac p{2\sigma^2}(\operatorname{tr} K_{nn} - \operatorname{tr} S) .
 
     The first pass sums S, b and tr K_nn; the second pulls their gradients back through the tiles.
 

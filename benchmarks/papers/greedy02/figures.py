@@ -1,0 +1,110 @@
+"""Pictures of Greedy02's figures 1, 2, 4, 5 and 6 from our models; figure 7 is drawn by `timing.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import methods
+import numpy as np
+import protocol
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+FOLDER = Path(__file__).parents[3] / "docs" / "figures"
+COLOURS = {"mrx": "tab:green", "qr": "tab:blue", "ormp": "tab:red", "mdl": "tab:blue", "aic": "tab:red"}
+
+
+def save(figure: plt.Figure, name: str) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    figure.savefig(FOLDER / f"greedy02_{name}.png", dpi=90, bbox_inches="tight")
+    plt.close(figure)
+
+
+def axes(title: str, x: str, y: str) -> tuple[plt.Figure, plt.Axes]:
+    figure, ax = plt.subplots(figsize=(5, 3.4))
+    ax.set(title=title, xlabel=x, ylabel=y)
+    ax.spines[["top", "right"]].set_visible(False)
+    return figure, ax
+
+
+def overfitting(n_draws: int = 20, n_basis: int = 40) -> None:
+    """Figure 1: without regularisation the test error turns, the training error does not. Its data is not named: sinc."""
+    interval, c = protocol.SINC_READINGS[0]
+    train, test = np.zeros((2, n_draws, n_basis))
+    for seed in range(n_draws):
+        split = protocol.sinc(seed, interval)
+        model = methods.greedy(n_basis, c, min_novelty=0.0).fit(split.X, split.y)
+        train[seed] = model.history_["residual_norm"] / len(split.y) ** 0.5
+        predictions = model.path_predict(split.X_test, range(1, n_basis + 1))
+        test[seed] = [np.sqrt(np.mean((f - split.y_test) ** 2)) for f in predictions]
+    figure, ax = axes("Figure 1: size without regularisation (sinc)", "basis vectors", "root mean square")
+    sizes = np.arange(1, n_basis + 1)
+    ax.semilogy(sizes, np.median(test, axis=0), label="test error (clean targets)")
+    ax.semilogy(sizes, np.median(train, axis=0), label="training residual (noisy targets)")
+    ax.legend(frameon=False)
+    save(figure, "figure1")
+
+
+def criteria(n_basis: int = 60) -> None:
+    """Figure 2: MDL and AIC along the path on Ripley's data, width 0.5."""
+    scale, c = protocol.RIPLEY_READINGS[0]
+    split = protocol.ripley(protocol.RIPLEY_SCALES[scale])
+    model = methods.greedy(n_basis, c, min_novelty=0.0).fit(split.X, split.y)
+    figure, ax = axes("Figure 2: MDL and AIC on Ripley's data", "basis vectors", "criterion")
+    for rule in ("mdl", "aic"):
+        curve = model.history_[rule]
+        best = int(np.argmin(curve))
+        ax.plot(model.history_["n_basis"], curve, color=COLOURS[rule], label=rule.upper())
+        ax.plot(best + 1, curve[best], "o", color=COLOURS[rule])
+    stop = len(methods.stopped(split, c, "mdl", min_novelty=protocol.RIPLEY_NOVELTY).basis_)
+    ax.axvline(stop, color="grey", lw=0.8, ls="--", label="model used")
+    ax.legend(frameon=False)
+    save(figure, "figure2")
+
+
+def sinc(seed: int = 0) -> None:
+    """Figure 4: the function found by AIC, and its centres."""
+    interval, c = protocol.SINC_READINGS[0]
+    split = protocol.sinc(seed, interval)
+    model = methods.stopped(split, c, "aic")
+    rows = model.basis_indices_
+    figure, ax = axes(f"Figure 4: sinc from {len(rows)} kernels by AIC", "x", "y")
+    ax.plot(split.X, split.y, ".", color="0.6", label="samples")
+    ax.plot(split.X[rows], split.y[rows], "o", mfc="none", color="black", label="centres")
+    ax.plot(split.X_test, split.y_test, color="tab:red", lw=1, label="true")
+    ax.plot(split.X_test, model.predict(split.X_test), color="tab:blue", label="found")
+    ax.legend(frameon=False, fontsize=8)
+    save(figure, "figure4")
+
+
+def residuals(number: int, title: str, splits: list[protocol.Split], setting: protocol.Setting) -> None:
+    """Figures 5 and 6: the averaged residual of the three methods against the size."""
+    figure, ax = axes(f"Figure {number}: {title}", "basis vectors", "normalised residual")
+    at_sizes = {}
+    for name, method in methods.METHODS.items():
+        curves = [method(split, setting).residuals for split in splits]
+        length = min(map(len, curves))
+        mean = np.mean([curve[:length] for curve in curves], axis=0)
+        at_sizes[name] = mean[np.array(setting.sizes) - 1]
+        ax.semilogy(np.arange(1, length + 1), mean, color=COLOURS[name], label=name.upper())
+    ax.legend(frameon=False)
+    save(figure, f"figure{number}")
+    for name, values in at_sizes.items():
+        print(
+            f"figure {number}, {name}: "
+            + ", ".join(f"{n}: {r:.4f}" for n, r in zip(setting.sizes, values, strict=True))
+        )
+
+
+def main() -> None:
+    overfitting()
+    criteria()
+    sinc()
+    residuals(5, "residual on Boston", list(protocol.boston(20)), protocol.BOSTON)
+    residuals(6, "residual on abalone", list(protocol.abalone(3)), protocol.ABALONE)
+
+
+if __name__ == "__main__":
+    main()
