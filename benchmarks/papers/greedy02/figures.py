@@ -30,7 +30,7 @@ def axes(title: str, x: str, y: str) -> tuple[plt.Figure, plt.Axes]:
 
 
 def overfitting(n_draws: int = 20, n_basis: int = 40) -> None:
-    """Figure 1: without regularisation the test error turns, the training error does not. Its data is not named: sinc."""
+    """Figure 1: without regularisation the test error turns, the training error does not (toy data, here sinc)."""
     interval, c = protocol.SINC_READINGS[0]
     train, test = np.zeros((2, n_draws, n_basis))
     for seed in range(n_draws):
@@ -82,20 +82,18 @@ def sinc(seed: int = 0) -> None:
 def residuals(number: int, title: str, splits: list[protocol.Split], setting: protocol.Setting) -> None:
     """Figures 5 and 6: the averaged residual of the three methods against the size."""
     figure, ax = axes(f"Figure {number}: {title}", "basis vectors", "normalised residual")
-    at_sizes = {}
     for name, method in methods.METHODS.items():
-        curves = [method(split, setting).residuals for split in splits]
-        length = min(map(len, curves))
-        mean = np.mean([curve[:length] for curve in curves], axis=0)
-        at_sizes[name] = mean[np.array(setting.sizes) - 1]
-        ax.semilogy(np.arange(1, length + 1), mean, color=COLOURS[name], label=name.upper())
+        paths = [method(split, setting) for split in splits]
+        length = min(len(path.residuals) for path in paths)
+        steps = np.mean([path.residuals[:length] for path in paths], axis=0)
+        final = np.mean([path.final_residuals for path in paths], axis=0)
+        ax.semilogy(np.arange(1, length + 1), steps, color=COLOURS[name], label=name.upper())
+        if name == "mrx":
+            ax.semilogy(setting.sizes, final, "o", mfc="none", color=COLOURS[name], label="MRX, weights recomputed")
+        at = ", ".join(f"{n}: {r:.4f}" for n, r in zip(setting.sizes, final, strict=True))
+        print(f"figure {number}, {name}: {at}")
     ax.legend(frameon=False)
     save(figure, f"figure{number}")
-    for name, values in at_sizes.items():
-        print(
-            f"figure {number}, {name}: "
-            + ", ".join(f"{n}: {r:.4f}" for n, r in zip(setting.sizes, values, strict=True))
-        )
 
 
 def main() -> None:

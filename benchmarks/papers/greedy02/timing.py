@@ -69,7 +69,7 @@ def figure7(sizes: tuple[int, ...] = (500, 1000, 2000, 4000, 8000), ormp_up_to: 
 
 
 def ormp_as_estimator(N: int = 4000, n: int = 400) -> None:
-    """The line of at least 20 times; our estimator forms candidates' columns anew at each step, the Gram form does not."""
+    """The line of at least 20 times; the estimator forms all columns anew at each step, the Gram form does not."""
     rows = _house(N)
     qr = best_time(lambda: methods.greedy(n, 10.0, 0.01, min_novelty=0.0).fit(rows.X, rows.y))
     gram = best_time(lambda: methods.ormp(rows, protocol.Setting(10.0, 0.01, (n,))), 1)
@@ -120,9 +120,7 @@ def kin40k(n: int = 1000) -> None:
     print(f"\nKIN40K, {len(X)} rows, {n} max-res steps, full weights, float32, {torch.get_num_threads()} threads")
     print(f"  memory {speed / 1e9:.1f} GB/s: two passes a step cost {floor:.2f} s")
     print(f"  one vector a pass: {single:.2f} s, {single / floor:.2f} times that (wanted 1.5); RMSE {error:.4f}")
-    print(
-        f"  16 vectors a pass: {blocked:.2f} s, {single / blocked:.1f} times faster (wanted 4); RMSE {blocked_error:.4f}"
-    )
+    print(f"  16 a pass: {blocked:.2f} s, {single / blocked:.1f} times as fast (wanted 4); RMSE {blocked_error:.4f}")
 
 
 def main() -> None:

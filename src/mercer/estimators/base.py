@@ -88,8 +88,6 @@ class KernelEstimator(BaseEstimator):
         rng = check_random_state(self.random_state)
         plan = make_plan(source.n_rows, self.device, self.dtype, self.memory_limit)
         pairwise = self.__sklearn_tags__().input_tags.pairwise
-        if pairwise:
-            source = _with_index(source)
         self._scale_columns(source, weight, plan, enabled=self.scale_inputs and not pairwise)
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         rows = self._prepared(source, plan)
@@ -165,7 +163,7 @@ class KernelEstimator(BaseEstimator):
             source = ArrayRows(validate_data(self, _host(X), dtype=[np.float64, np.float32], reset=False))
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
         if self.__sklearn_tags__().input_tags.pairwise:
-            source = _with_index(source)
+            source = with_index(source)
         basis = self.basis_ if basis is None else basis
         Z = self._prepared(ArrayRows(basis), plan).take(np.arange(len(basis)))
         coef = torch.as_tensor(self.dual_coef_ if weights is None else weights)
@@ -193,7 +191,7 @@ def _host(X: Any) -> Any:
     return X.detach().cpu().numpy() if isinstance(X, Tensor) else X
 
 
-def _with_index(source: RowSource) -> TensorRows:
+def with_index(source: RowSource) -> TensorRows:
     """Rows of a precomputed kernel with their own index as a last column (see `Precomputed`)."""
     rows = source.take(np.arange(source.n_rows))
     return TensorRows(torch.cat([rows, torch.arange(source.n_rows)[:, None].to(rows)], 1))

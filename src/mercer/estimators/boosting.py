@@ -233,6 +233,10 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
     True
     """
 
+    def _require_parameters(self) -> None:
+        super()._require_parameters()
+        require(self.focus is None, "focus", "None for regression, which has no margins", self.focus)
+
 
 class KernelBoostingClassifier(_Boosting, ForwardClassifier):
     r"""Boosting whose learners are ensembles of basis vectors, for two or more classes.

@@ -125,7 +125,16 @@ def _least_squares(
         max_iter=max_iter,
         callback=None if watch is None else lambda _, x: watch(K.product(x)),
     )
-    return Polished(found.x, K.product(found.x), found.n_iter, found.stop_reason)
+
+    def objective(x: Tensor, f: Tensor) -> float:
+        return float(0.5 * (w * (problem.y - f).square()).sum(dtype=torch.float64) + 0.5 * (x * penalised(x)).sum())
+
+    before, after = K.product(a), K.product(found.x)
+    if objective(found.x, after) <= objective(a, before):
+        return Polished(found.x, after, found.n_iter, found.stop_reason)
+    # rounding can lead the iteration astray where basis vectors nearly depend on each other
+    why = f"{found.stop_reason}, above the objective of the weights at hand, which were kept"
+    return Polished(a, before, found.n_iter, why)
 
 
 def _newton(

@@ -55,7 +55,7 @@ class FunctionSpan:
         rkhs, within = own, h
         for _ in range(2 if m else 0):  # Gram-Schmidt: "twice is enough"
             step = self._data(old, F) + within
-            F.addmm_(step.T.to(F.dtype), old, alpha=-1)
+            _subtract(F, step.to(F.dtype), old)
             cross += step
             within = h - H @ cross
             rkhs = own - h.T @ cross - cross.T @ within
@@ -157,3 +157,11 @@ class FunctionSpan:
         pad = torch.nn.functional.pad
         self.R, self.H = (pad(M, (0, extra, 0, extra)) for M in (self.R, self.H))
         self.prior, self.coef = (pad(M, (0, 0, 0, extra)) for M in (self.prior, self.coef))
+
+
+def _subtract(F: Tensor, coef: Tensor, functions: Tensor) -> None:
+    """F ← F − coefᵀ·functions in place; a single row as a matrix-vector product, which is what it is."""
+    if F.shape[0] == 1:
+        F[0].addmv_(functions.T, coef[:, 0], alpha=-1)
+    else:
+        F.addmm_(coef.T, functions, alpha=-1)
