@@ -29,13 +29,13 @@ def axes(title: str, x: str, y: str) -> tuple[plt.Figure, plt.Axes]:
     return figure, ax
 
 
-def overfitting(n_draws: int = 20, n_basis: int = 40) -> None:
+def overfitting(n_draws: int = 20, n_basis: int = 60) -> None:
     """Figure 1: without regularisation the test error turns, the training error does not (toy data, here sinc)."""
-    interval, c = protocol.SINC_READINGS[0]
+    reading = protocol.SincReading(1.0, 10.0, 1.0)  # narrow kernels, which can follow the noise
     train, test = np.zeros((2, n_draws, n_basis))
     for seed in range(n_draws):
-        split = protocol.sinc(seed, interval)
-        model = methods.greedy(n_basis, c, min_novelty=0.0).fit(split.X, split.y)
+        split = protocol.sinc(seed, reading)
+        model = methods.greedy(n_basis, reading.c, min_novelty=0.0).fit(split.X, split.y)
         train[seed] = model.history_["residual_norm"] / len(split.y) ** 0.5
         predictions = model.path_predict(split.X_test, range(1, n_basis + 1))
         test[seed] = [np.sqrt(np.mean((f - split.y_test) ** 2)) for f in predictions]
@@ -66,9 +66,9 @@ def criteria(n_basis: int = 60) -> None:
 
 def sinc(seed: int = 0) -> None:
     """Figure 4: the function found by AIC, and its centres."""
-    interval, c = protocol.SINC_READINGS[0]
-    split = protocol.sinc(seed, interval)
-    model = methods.stopped(split, c, "aic")
+    reading = protocol.SINC_SHOWN
+    split = protocol.sinc(seed, reading)
+    model = methods.stopped(split, reading.c, "aic")
     rows = model.basis_indices_
     figure, ax = axes(f"Figure 4: sinc from {len(rows)} kernels by AIC", "x", "y")
     ax.plot(split.X, split.y, ".", color="0.6", label="samples")
@@ -92,7 +92,7 @@ def residuals(number: int, title: str, splits: list[protocol.Split], setting: pr
             ax.semilogy(setting.sizes, final, "o", mfc="none", color=COLOURS[name], label="MRX, weights recomputed")
         at = ", ".join(f"{n}: {r:.4f}" for n, r in zip(setting.sizes, final, strict=True))
         print(f"figure {number}, {name}: {at}")
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, fontsize=8, loc="upper right" if number == 6 else "lower left")
     save(figure, f"figure{number}")
 
 

@@ -127,14 +127,17 @@ def percent_wrong(model: BareKernelSum, X: np.ndarray, y: np.ndarray) -> float:
     return 100 * float(np.mean(np.where(model.predict(X) > 0, 1.0, -1.0) != y))
 
 
-def choose_width(split: Split, rule: str, widths: list[float], n_folds: int = 5) -> float:
+def choose_width(split: Split, rule: str, widths: list[float], n_basis: int, n_folds: int = 5) -> float:
     """The width of least error in five-fold cross-validation on the training rows (section 6)."""
     fold = np.random.default_rng(0).permutation(len(split.X)) % n_folds
     errors = []
     for c in widths:
         ins = [(fold != k, fold == k) for k in range(n_folds)]
         parts = [Split(split.X[a], split.y[a], split.X[b], split.y[b]) for a, b in ins]
-        errors.append(np.mean([percent_wrong(stopped(p, c, rule), p.X_test, p.y_test) for p in parts]))
+        models = [stopped(part, c, rule, n_basis) for part in parts]
+        errors.append(
+            np.mean([percent_wrong(f, part.X_test, part.y_test) for f, part in zip(models, parts, strict=True)])
+        )
     return widths[int(np.argmin(errors))]
 
 
