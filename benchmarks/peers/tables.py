@@ -1,6 +1,6 @@
 """Defaults against defaults: every estimator as it comes, on many tables, 90/10, three splits.
 
-    MERCER_DATA=… python benchmarks/peers/tables.py [--tables abalone wine] [--methods mercer lightgbm] [--out file.json]
+    MERCER_DATA=… python benchmarks/peers/tables.py [--tables abalone wine] [--methods mercer svm] [--out file.json]
 
 Errors are the normalised mean squared error (regression) or the share of wrong classes, in percent. A method whose
 package is missing is left out. Nothing is tuned by hand: no argument but a seed.

@@ -818,7 +818,8 @@ def test_rows_serve_again_in_a_later_block_but_not_in_the_same():
 @over_losses
 @over_lengths
 def test_float32_grows_the_same_model(loss, length):
-    """Same rows drawn, same choices by the largest residuals; values differ by rounding over six learners.
+    """Same rows drawn, same choices by the largest residuals; values differ by rounding, and by the
+    ridge of 10 eps that learners in float32 carry, over six learners.
 
     The classes' functions of one softmax learner sum to nearly zero: after the first learner float32 cannot
     tell, drops one of them, and goes its own way.
@@ -830,7 +831,7 @@ def test_float32_grows_the_same_model(loss, length):
     )
     assert single.path().rows.tolist() == double.path().rows.tolist()
     assert single.f.dtype == torch.float32
-    np.testing.assert_allclose(single.f, double.f, atol=1e-3)
+    np.testing.assert_allclose(single.f, double.f, atol=3e-3)
 
 
 @over_lengths

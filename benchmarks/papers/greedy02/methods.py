@@ -149,7 +149,7 @@ class DigitPath:
     wrong: dict[str, int]
 
 
-def choose_digit_width(split: Split, widths: list[float], n_rows: int = 3000, n_basis: int = 200) -> float:
+def choose_digit_width(split: Split, widths: list[float], n_rows: int = 2000, n_basis: int = 150) -> float:
     """One width for all ten digits, by five-fold cross-validation on some rows and smaller models (ours)."""
     rows = np.random.default_rng(0).permutation(len(split.X))[:n_rows]
     fold = np.arange(n_rows) % 5

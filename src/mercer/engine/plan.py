@@ -81,6 +81,16 @@ class Plan:
         affordable = int((self.memory_limit / (4 * 8)) ** 0.5)
         return min(EXACT_ROWS[self.device.type == "cuda"], affordable)
 
+    def require_functions(self, n_rows: int, m: int) -> None:
+        """Refuse to hold m functions at all rows where they alone would break the memory limit."""
+        needed = n_rows * m * self.itemsize
+        if needed > self.memory_limit:
+            raise MemoryError(
+                f"{m} functions at {n_rows} rows need {needed / 2**20:.0f} MiB, more than "
+                f"memory_limit={self.memory_limit / 2**20:.0f} MiB; take fewer basis vectors, or absorption='one' "
+                "(update='one'), which holds one learner at a time"
+            )
+
     def require_square(self, m: int, copies: int = 6) -> None:
         """Refuse m basis vectors whose m × m algebra alone would break the memory limit."""
         needed = copies * m * m * 8

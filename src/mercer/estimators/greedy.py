@@ -138,7 +138,9 @@ class _Greedy(ForwardEstimator):
 
     def _block_type(self, problem: Problem) -> Callable[..., Block]:
         gram = self.penalty == "gram" or (self.penalty == "auto" and self.update in ("qr", "mrx"))
-        options: dict[str, Any] = {"lam": 0.0, "gram_noise": problem.lam} if gram else {}
+        # On columns of K + σ²I every row can reach its own target, so no size rule would ever stop.
+        sized = self.stopping is not None and self.regularization == "auto"
+        options: dict[str, Any] = {"lam": 0.0, "gram_noise": 0.0 if sized else problem.lam} if gram else {}
         if self.update == "mrx":
             kind: type[Block] = MinimalResidualBlock if self.exchange else PlainMinimalResidualBlock
         else:
@@ -216,7 +218,8 @@ class GreedyKernelRegressor(_Greedy, ForwardRegressor):
     prune : bool
         Afterwards drop, one at a time, vectors whose leaving lowers MDL (or AIC, if that is the stopping rule).
     penalty : "rkhs", "gram" or "auto"
-        λ‖f‖² or σ² on the diagonal of the Gram matrix; "auto" is what `update` is used with in its paper.
+        λ‖f‖² or σ² on the diagonal of the Gram matrix; "auto" is what `update` is used with in its paper, where
+        MDL and AIC go without σ² (so they do here, unless `regularization` is a number).
     validation_fraction, patience, time_budget, warm_start, verbose, callbacks
         As in `KernelBoostingRegressor`.
     kernel, regularization, tuning_rows, scale_inputs, device, dtype, memory_limit, random_state

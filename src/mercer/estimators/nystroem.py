@@ -138,5 +138,5 @@ def _at_rest(kernel: Any, n_inputs: int) -> Any:
     from mercer.kernels import Radial
 
     if isinstance(kernel, str) and kernel in Radial.choices():
-        return Radial.choices()[kernel](length_scale=n_inputs**0.5)  # type: ignore[call-arg]
+        return Radial.choices()[kernel](length_scale=n_inputs**0.5)
     return kernel

@@ -65,6 +65,8 @@ class JointPursuit(Combination):
             gram.diagonal().add_(problem.lam)
             return white.back(torch.cholesky_solve(white.map.T @ u, cholesky(gram)[0]))
         gram, _ = K.moments(gradient[:, :0], weight=metric)
+        # rounding of the tiles: below it nearly equal rows would get huge weights of opposite sign
+        gram.diagonal().add_(10 * torch.finfo(problem.plan.dtype).eps * gram.diagonal().mean())
         return torch.cholesky_solve(u, cholesky(gram + problem.lam * Q)[0])
 
 

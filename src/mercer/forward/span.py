@@ -31,6 +31,8 @@ class FunctionSpan:
         wide: dict[str, Any] = {"device": problem.plan.device, "dtype": torch.float64}
         n, p = problem.y.shape
         self.rows, self.metric, self.lam, self.before = problem.rows, metric, lam, before
+        self.plan = problem.plan
+        self.plan.require_functions(n, capacity)
         self.values = torch.empty(capacity, n, device=problem.plan.device, dtype=problem.plan.dtype)
         self.R, self.H = torch.zeros(2, capacity, capacity, **wide)
         self.prior, self.coef = torch.zeros(2, capacity, p, **wide)  # prior: λ⟨φ_j, before⟩_H
@@ -153,6 +155,7 @@ class FunctionSpan:
         if needed <= capacity:
             return
         extra = max(needed, 2 * capacity) - capacity
+        self.plan.require_functions(self.values.shape[1], capacity + extra)
         self.values = torch.cat([self.values, self.values.new_empty(extra, self.values.shape[1])])
         pad = torch.nn.functional.pad
         self.R, self.H = (pad(M, (0, extra, 0, extra)) for M in (self.R, self.H))
