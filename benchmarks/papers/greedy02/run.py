@@ -22,23 +22,21 @@ from typing import Any
 import methods
 import numpy as np
 import protocol
-from notes import NOTES, READINGS
+from notes import FIGURES, NOTES, READINGS
 
 HERE = Path(__file__).parent
 PAPER = tomllib.loads((HERE / "paper.toml").read_text(encoding="utf-8"))
 OURS = HERE / "ours.json"
 
-Cells = dict[str, dict[str, list[float]]]  # row → column → mean and deviation
+Cells = dict[str, dict[str, list[float]]]  # row → column → the repeats, or their mean and deviation
 
 
-def _summary(cells: dict[str, dict[str, list[float]]]) -> Cells:
-    return {
-        row: {column: [float(np.mean(v)), float(np.std(v))] for column, v in columns.items()}
-        for row, columns in cells.items()
-    }
+def _summary(cells: Cells) -> Cells:
+    both = lambda values: [float(np.mean(values)), float(np.std(values))]  # noqa: E731
+    return {row: {column: both(values) for column, values in columns.items()} for row, columns in cells.items()}
 
 
-def _cells() -> dict[str, dict[str, list[float]]]:
+def _cells() -> Cells:
     return defaultdict(lambda: defaultdict(list))
 
 
@@ -215,13 +213,11 @@ def write(all_ours: dict[str, Cells]) -> None:
         else:
             table, outside = judge(name, ours)
         print("\n".join([PAPER[name]["where"], *table]), "\n")
-        reasons = [
-            text
-            for (table_name, column), text in NOTES.items()
-            if table_name == name and column in {"always", *outside}
-        ]
+        shown = {(name, column) for column in ("always", *outside)}
+        reasons = [text for key, text in NOTES.items() if key in shown]
         lines += [*table, "", *(f"- {text}" for text in dict.fromkeys(reasons)), ""]
-    (HERE / "results.md").write_text("\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n", encoding="utf-8")
+    text = "\n".join([*lines, FIGURES, ""]).replace("\n\n\n", "\n\n")
+    (HERE / "results.md").write_text(text, encoding="utf-8")
 
 
 def main() -> None:

@@ -149,17 +149,17 @@ class _Boosting(ForwardEstimator):
     def _rules(self) -> list[Stopping]:
         return [MaxSteps(1 if self._one_learner else self._sizes(self._n_rows)[0])]
 
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         require(self.polish in (True, False, "auto"), "polish", "True, False or 'auto'", self.polish)
         self.polish_reason_ = "not asked for"
         if self.polish is False or self._one_learner or len(index) == 0:
-            return index, weights
+            return super()._finish(fit, index, weights)
         if self.polish == "auto" and 4 * len(index) ** 2 * 8 > fit.problem.plan.memory_limit // 4:
             self.polish_reason_ = f"left out: {len(index)} basis vectors would take too much memory"
-            return index, weights
+            return super()._finish(fit, index, weights)
         done = polish(fit.problem, index, weights)
         self.polish_reason_ = done.stop_reason
-        return index, done.weights
+        return super()._finish(fit, index, done.weights)
 
 
 class KernelBoostingRegressor(_Boosting, ForwardRegressor):

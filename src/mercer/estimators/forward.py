@@ -56,11 +56,14 @@ class ForwardEstimator(KernelEstimator):
     def _rules(self) -> list[Stopping]:
         raise NotImplementedError
 
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows and weights of the final model, from those of the last step kept."""
-        return index, weights
+    #: Whether the basis vectors left the rows they started from.
+    _moved = False
 
-    def _calibrate(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> None:
+    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, basis vectors and weights of the final model, from those of the last step kept."""
+        return index, fit.problem.basis(index), weights
+
+    def _calibrate(self, fit: ForwardFit, basis: Tensor, weights: Tensor) -> None:
         """What classifiers add: the temperature of their probabilities."""
 
     def _stored(self, rows: np.ndarray) -> np.ndarray:
@@ -153,9 +156,11 @@ class ForwardEstimator(KernelEstimator):
         alive = np.flatnonzero((W != 0).any(1)) if n_steps < path.n_steps else np.arange(len(W))
         index = torch.as_tensor(path.rows[alive], device=device)
         self.n_steps_ = n_steps
-        index, weights = self._finish(fit, index, torch.as_tensor(W[alive], device=device))
-        self._calibrate(fit, index, weights)
+        index, basis, weights = self._finish(fit, index, torch.as_tensor(W[alive], device=device))
+        self._calibrate(fit, basis, weights)
         self._store(self._source, index, weights, self._original)
+        if self._moved:
+            self.basis_ = basis.double().cpu().numpy() * self.input_scale_ + self.input_mean_
         self._path, self._stage_rows = path, self._stored(path.rows)
         history = fit.history
         self.objective_path_ = np.array(history.objective)
@@ -228,15 +233,15 @@ class ForwardClassifier(ClassifierMixin, ForwardEstimator):
             return Softmax() if len(self.classes_) > 2 else Logistic()
         return loss
 
-    def _calibrate(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> None:
+    def _calibrate(self, fit: ForwardFit, basis: Tensor, weights: Tensor) -> None:
         """On the rows held out if there are any, else on the training rows; logistic losses need none."""
         self.temperature_ = 1.0
         problem = fit.problem
-        if isinstance(problem.loss, Logistic | Softmax) or len(index) == 0:
+        if isinstance(problem.loss, Logistic | Softmax) or len(basis) == 0:
             return
         rows = problem.candidates() if fit.validation is None else fit.validation
         rows = rows[:: max(len(rows) // 5000, 1)]
-        values = problem.kernel(problem.basis(rows).double(), problem.basis(index).double()) @ weights
+        values = self.kernel_(problem.basis(rows).double(), basis.double()) @ weights
         weight = problem.weight[rows] if fit.validation is None else torch.ones(len(rows))
         self.temperature_ = fit_temperature(*(a.double().cpu().numpy() for a in (values, problem.y[rows], weight)))
 

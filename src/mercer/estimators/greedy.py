@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mercer.component import require
@@ -20,7 +22,10 @@ from mercer.forward.fit import ForwardFit
 from mercer.forward.learners import Ensemble, Learner, SingleVector
 from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
+from mercer.forward.solve import whitened_ridge
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
+from mercer.sources import TensorRows
+from mercer.tuning.sparse import refine_basis
 
 UPDATES = ("full", "qr", "mrx", "one")
 PENALTIES = ("auto", "rkhs", "gram")
@@ -41,6 +46,8 @@ class _Greedy(ForwardEstimator):
         tol: float = 0.0,
         min_novelty: float = 1e-6,
         prune: bool = False,
+        refine: bool = False,
+        refine_iter: int = 40,
         penalty: str = "auto",
         loss: Any = "squared",
         validation_fraction: float | None = None,
@@ -67,6 +74,8 @@ class _Greedy(ForwardEstimator):
         self.tol = tol
         self.min_novelty = min_novelty
         self.prune = prune
+        self.refine = refine
+        self.refine_iter = refine_iter
         self.penalty = penalty
         self.loss = loss
         self.validation_fraction = validation_fraction
@@ -132,6 +141,9 @@ class _Greedy(ForwardEstimator):
             require(exact, "exchange", "False unless the loss is squared", True)
         if self.update == "mrx":
             require(exact, "update", "other than 'mrx' unless the loss is squared", self.update)
+        if self.refine:
+            plain = bool((problem.weight[problem.weight > 0] == 1).all()) and exact and bool(problem.kernel.tunable())
+            require(plain, "refine", "False unless loss is squared, weights are equal and the kernel tunable", True)
         if self.prune:
             kind = self.update in ("full", "qr") and exact and not self.exchange
             require(kind, "prune", "False unless update is 'full' or 'qr', without exchange, with squared loss", True)
@@ -167,7 +179,7 @@ class _Greedy(ForwardEstimator):
         self._target_norm = (problem.weight[:, None] * problem.y.square()).sum().sqrt()
         return fit
 
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         block = fit.current
         if self.prune and block is not None and len(index):
             m = len(index)
@@ -176,7 +188,27 @@ class _Greedy(ForwardEstimator):
             r2 = fit.history.residual_norm[self.n_steps_ - 1] ** 2
             kept, weights = prune(block.span.R[:m, :m], weights, r2, fit.history.n_rows, rule)
             index = index[kept]
-        return index, weights
+        self._moved = self.refine and len(index) > 0
+        return self._refined(fit.problem, index) if self._moved else super()._finish(fit, index, weights)
+
+    def _refined(self, problem: Problem, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Basis vectors, kernel and noise moved uphill on the sparse evidence; then all weights anew."""
+        alive = problem.candidates()
+        rows = TensorRows(problem.basis(alive))
+        basis = problem.basis(index)
+        kernel, noise = problem.kernel, max(problem.lam, 1e-6)
+        # most of the way on a part of the rows, which shows a model of m vectors nearly as much as all of them
+        few = alive[torch.randperm(len(alive), generator=torch.Generator().manual_seed(0))][: 16 * len(index)]
+        if len(few) < len(alive):
+            part = TensorRows(problem.basis(few))
+            kernel, noise, basis, _ = refine_basis(
+                kernel, noise, basis, part, problem.y[few], problem.plan, max_iter=self.refine_iter
+            )
+        kernel, noise, basis, self.log_evidence_bound_ = refine_basis(
+            kernel, noise, basis, rows, problem.y[alive], problem.plan, max_iter=max(self.refine_iter // 4, 1)
+        )
+        self.kernel_, self.regularization_ = kernel, noise
+        return index, basis, whitened_ridge(replace(problem, kernel=kernel, lam=noise), basis)
 
     def path_predict(self, X: Any, sizes: Sequence[int]) -> list[np.ndarray]:
         """Predictions of the models of the given numbers of basis vectors, in one pass over `X`."""
@@ -217,6 +249,10 @@ class GreedyKernelRegressor(_Greedy, ForwardRegressor):
         Stop when the newest basis vector lies in the span of the others up to this share of its norm.
     prune : bool
         Afterwards drop, one at a time, vectors whose leaving lowers MDL (or AIC, if that is the stopping rule).
+    refine : bool
+        At the end move the basis vectors off their rows, together with kernel and noise, uphill on the evidence of
+        the sparse model, by about `refine_iter` steps: far fewer vectors reach the same error. `path_predict` and
+        `history_` keep to the rows chosen. Squared loss and equal weights.
     penalty : "rkhs", "gram" or "auto"
         λ‖f‖² or σ² on the diagonal of the Gram matrix; "auto" is what `update` is used with in its paper, where
         MDL and AIC go without σ² (so they do here, unless `regularization` is a number).

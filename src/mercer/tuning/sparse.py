@@ -10,7 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from mercer.engine import Plan, each_block
@@ -149,9 +151,6 @@ def refine_basis(
 
     Returns the kernel, the noise variance, the basis vectors and the bound reached.
     """
-    import numpy as np
-    from scipy.optimize import minimize
-
     shapes = {name: np.shape(value) for name, value in kernel.tunable().items()}
     start = [np.atleast_1d(np.asarray(value, dtype=float)).ravel() for value in kernel.tunable().values()]
     edges = np.cumsum([v.size for v in start])
