@@ -42,7 +42,14 @@ class Curve:
         self.weight[held_out] = 0
 
     def run(
-        self, kernel: Radial, lam: float, size: int, subset: int, n_learners: int, seconds: float = np.inf
+        self,
+        kernel: Radial,
+        lam: float,
+        size: int,
+        subset: int,
+        n_learners: int,
+        seconds: float = np.inf,
+        show: bool = False,
     ) -> list[tuple[int, int, float, float]]:
         plan = make_plan(len(self.y), device=self.X.device, dtype="float32")
         problem = Problem(TensorRows(self.X), self.y, kernel, lam, plan, self.weight)
@@ -57,6 +64,8 @@ class Curve:
                 spent = time.perf_counter() - began
                 wrong = (fit.f[self.held_out] * self.y[self.held_out]) <= 0
                 curve.append((step, step * size, spent, 100 * float(wrong.float().mean())))
+                if show:
+                    print(f"{step:8d}  {step * size:13d}  {spent:7.1f}  {curve[-1][3]:.2f}", flush=True)
                 if spent > seconds:
                     break
         return curve
@@ -109,10 +118,8 @@ def main() -> None:
     test = torch.arange(n, len(rows), device=device)
     final = Curve(rows, y, test)
     kernel = family((lengths * factor).tolist())
-    curve = final.run(kernel, given.lam, given.size, given.subset, given.learners, given.seconds)
     print("learners  basis vectors  seconds  test error %")
-    for step, basis, seconds, error in curve:
-        print(f"{step:8d}  {basis:13d}  {seconds:7.1f}  {error:.2f}")
+    curve = final.run(kernel, given.lam, given.size, given.subset, given.learners, given.seconds, show=True)
     print("the paper: " + ", ".join(f"{error} % in {seconds} s" for seconds, error in PAPER))
     if given.out:
         given.out.write_text(
