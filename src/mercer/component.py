@@ -27,7 +27,7 @@ class Component(BaseEstimator):
     @classmethod
     def choices(cls) -> dict[str, type[Self]]:
         """Every part of this kind that can be named, by its short name."""
-        found = {cls.short_name: cls} if cls.short_name else {}
+        found = {cls.short_name: cls} if cls.__dict__.get("short_name") else {}  # a subclass takes no name over
         for sub in cls.__subclasses__():
             found |= sub.choices()
         return found

@@ -36,7 +36,22 @@ class RadialColumns:
         return torch.cat([x, norms, torch.ones_like(norms)], 1)
 
     def __call__(self, X: Tensor) -> Tensor:
-        return self.kernel.profile(self.left(X) @ self.right)
+        left = self.left(X)
+        tile = self.kernel.profile(left @ self.right)
+        if tile.device.type == "cpu" and not tile.requires_grad and self._vanishes(left):
+            torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
+        return tile
+
+    def _vanishes(self, left: Tensor) -> bool:
+        """Whether values so small may occur that they or their squares are denormal: CPUs then crawl.
+
+        The largest distance is at most the sum of the largest norms; a tile whose values all stay above
+        is spared the pass.
+        """
+        if left.shape[0] == 0 or self.right.shape[1] == 0:
+            return False
+        reach = left[:, -2].max().sqrt() + self.right[-1].min().neg().clamp(min=0).sqrt()
+        return bool(self.kernel.profile(-reach.square()[None]) < torch.finfo(left.dtype).tiny ** 0.5)
 
 
 class Radial(Kernel):
