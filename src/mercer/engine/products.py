@@ -58,7 +58,8 @@ class KernelMatrix:
             panel = max(size, self.plan.panel_rows(self.shape[1]))
             each_block(TensorRows(self._kept), self.plan, panel, visit)
         else:
-            each_block(self.rows, self.plan, size, lambda where, block: visit(where, self.columns(block)))
+            prepare = getattr(self.columns, "prepare", lambda chunk: (chunk, self.columns))
+            each_block(self.rows, self.plan, size, visit, prepare)
 
     def _each_fused(self, visit: Callable[[slice, Tensor], object]) -> None:
         assert self._fused is not None

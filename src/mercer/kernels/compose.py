@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,18 @@ from torch import Tensor
 from mercer.component import part
 from mercer.kernels.base import Columns, Kernel, checked_number
 from mercer.kernels.form import FusedForm
+from mercer.kernels.radial import RadialColumns
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A constant kernel bound to m basis vectors."""
+
+    variance: Any
+    m: int
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return self.variance * X.new_ones(X.shape[0], self.m)
 
 
 @part
@@ -27,6 +40,9 @@ class Sum(Kernel):
 
     def columns(self, Z: Tensor) -> Columns:
         left, right = self.left.columns(Z), self.right.columns(Z)
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, RadialColumns) and isinstance(other, _Constant):  # a tile needs no second tile
+                return replace(one, bias=one.bias + other.variance)
         return lambda X: left(X) + right(X)
 
     def form(self, Z: Tensor) -> FusedForm | None:
@@ -78,6 +94,8 @@ class Scaled(Kernel):
 
     def columns(self, Z: Tensor) -> Columns:
         inner, variance = self.kernel.columns(Z), checked_number(self.variance, "variance")
+        if isinstance(inner, RadialColumns):
+            return replace(inner, variance=inner.variance * variance, bias=inner.bias * variance)
         return lambda X: inner(X) * variance
 
     def form(self, Z: Tensor) -> FusedForm | None:
@@ -103,8 +121,7 @@ class Bias(Kernel):
     variance: float = 1.0
 
     def columns(self, Z: Tensor) -> Columns:
-        variance = checked_number(self.variance, "variance")
-        return lambda X: variance * X.new_ones(X.shape[0], Z.shape[0])
+        return _Constant(checked_number(self.variance, "variance"), Z.shape[0])
 
     def form(self, Z: Tensor) -> FusedForm:
         nothing, variance = Z.new_zeros(()), float(checked_number(self.variance, "variance"))

@@ -10,48 +10,59 @@ import threading
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from mercer.component import part
-from mercer.kernels.base import Kernel, checked_number, positive_parameter
+from mercer.kernels.base import Columns, Kernel, checked_number, positive_parameter
 from mercer.kernels.form import FusedForm
 
 
 @dataclass(frozen=True)
 class RadialColumns:
-    """A radial kernel bound to basis vectors: ``[x, |x|², 1] @ [2z, −1, −|z|²]ᵀ = −|x − z|²``."""
+    """variance · radial + bias, bound to basis vectors: ``[x, |x|², 1] @ [2z, −1, −|z|²]ᵀ = −|x − z|²``."""
 
     kernel: Radial
     shift: Tensor
     scale: Tensor
     right: Tensor
-
-    def left(self, X: Tensor) -> Tensor:
-        """Rows of `X`, centred on the basis, scaled, and augmented by their squared norm and a one."""
-        x = (X - self.shift) * self.scale
-        norms = x.square().sum(1, keepdim=True)
-        return torch.cat([x, norms, torch.ones_like(norms)], 1)
+    variance: Any = 1.0
+    bias: Any = 0.0
 
     def __call__(self, X: Tensor) -> Tensor:
-        left = self.left(X)
-        tile = self.kernel.profile(left @ self.right)
-        if tile.device.type == "cpu" and not tile.requires_grad and self._vanishes(left):
-            torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
-        return tile
+        left, tile = self.prepare(X)
+        return tile(left)
 
-    def _vanishes(self, left: Tensor) -> bool:
+    def prepare(self, X: Tensor) -> tuple[Tensor, Columns]:
+        """Rows of `X`, centred, scaled, augmented by squared norm and one; and what makes tiles of them."""
+        x = (X - self.shift) * self.scale
+        norms = x.square().sum(1, keepdim=True)
+        left = torch.cat([x, norms, torch.ones_like(norms)], 1)
+        return left, partial(self._tile, vanishing=self._vanishes(norms))
+
+    def _tile(self, left: Tensor, vanishing: bool) -> Tensor:
+        tile = self.kernel.profile(left @ self.right)
+        if vanishing:
+            torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
+        if isinstance(self.variance, Tensor) or tile.requires_grad:
+            return tile * self.variance + self.bias
+        if self.variance != 1.0:
+            tile.mul_(self.variance)
+        return tile.add_(self.bias) if isinstance(self.bias, Tensor) or self.bias else tile
+
+    def _vanishes(self, norms: Tensor) -> bool:
         """Whether values so small may occur that they or their squares are denormal: CPUs then crawl.
 
-        The largest distance is at most the sum of the largest norms; a tile whose values all stay above
-        is spared the pass.
+        The largest distance is at most the sum of the largest norms; tiles whose values all stay above are
+        spared the pass.
         """
-        if left.shape[0] == 0 or self.right.shape[1] == 0:
+        if norms.device.type != "cpu" or norms.requires_grad or self.right.requires_grad or not norms.numel():
             return False
-        reach = left[:, -2].max().sqrt() + self.right[-1].min().neg().clamp(min=0).sqrt()
-        return bool(self.kernel.profile(-reach.square()[None]) < torch.finfo(left.dtype).tiny ** 0.5)
+        reach = norms.max().sqrt() + self.right[-1].min().neg().clamp(min=0).sqrt()
+        return bool(self.kernel.profile(-reach.square()[None]) < torch.finfo(norms.dtype).tiny ** 0.5)
 
 
 class Radial(Kernel):
