@@ -16,7 +16,8 @@ from mercer.estimators.base import require_number, require_whole
 from mercer.estimators.forward import ForwardClassifier, ForwardEstimator, ForwardRegressor
 from mercer.forward.block import Block
 from mercer.forward.combine import Separate
-from mercer.forward.criteria import Criterion
+from mercer.forward.criteria import Criterion, Random
+from mercer.forward.exact import RandomRows
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
 from mercer.forward.fit import ForwardFit
 from mercer.forward.learners import Ensemble, Learner, SingleVector
@@ -111,7 +112,9 @@ class _Greedy(ForwardEstimator):
         self._step = self._vectors_a_step(criterion)
         self._refuse_nonsense(problem)
         learner: Learner = SingleVector(criterion)
-        if self._step > 1:
+        if self._step == self.n_basis > 1 and isinstance(criterion, Random):
+            learner = RandomRows(self.n_basis)
+        elif self._step > 1:
             draw = "largest" if criterion.n_candidates is None else "random"
             learner = Ensemble(criterion, Separate(), self._step, 16 * self._step, draw)
         return ForwardFit(
@@ -128,7 +131,9 @@ class _Greedy(ForwardEstimator):
         """Several vectors a pass where that is asked for, or where passes over the columns are what costs."""
         if isinstance(self.step_size, str):
             alone = self.exchange or self.update != "full" or self._n_rows <= 5000 or criterion.short_name == "ormp"
-            return 1 if alone else 16
+            plain = self.penalty != "gram" and self.loss == "squared" and not self.prune
+            at_once = plain and self.validation_fraction is None and not self._size_rules() and self.tol == 0
+            return 1 if alone else self.n_basis if isinstance(criterion, Random) and at_once else 16
         return self.step_size
 
     def _refuse_nonsense(self, problem: Problem) -> None:
@@ -238,7 +243,8 @@ class GreedyKernelRegressor(_Greedy, ForwardRegressor):
         Which weights follow: all of them with the penalty in the RKHS, all of them by thin QR of the columns of
         K + σ²I (Nair et al. 2002), one minimal residual iteration, or only the newest weight.
     step_size : int or "auto"
-        Basis vectors per pass over the rows; "auto" takes several where there are many rows.
+        Basis vectors per pass over the rows; "auto" takes several where there are many rows, and all at once where
+        they are random anyway.
     exchange : bool
         After each step try to replace the least useful vector (QR downdate and update).
     stopping : None, "mdl", "aic", a rule or several

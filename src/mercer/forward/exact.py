@@ -1,7 +1,7 @@
-"""The exact solution, with every row a basis vector: kernel ridge by one Cholesky factor.
+"""Learners that need no steps: all rows as basis vectors (kernel ridge), or random ones, solved at once.
 
-Where n × n fits the device nothing cheaper beats it. As a learner it is the paper's ensemble at its
-largest: S = N, in one step.
+Where n × n fits the device nothing cheaper beats the exact solution. As a learner it is the paper's
+ensemble at its largest: S = N, in one step.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mercer.component import part
 from mercer.forward.block import Block
 from mercer.forward.learners import Functions, Learner
 from mercer.forward.problem import Problem
+from mercer.forward.solve import sparse_ridge
 from mercer.linalg import cholesky
 
 
@@ -26,6 +27,22 @@ class AllRows(Learner):
         if len(index) == 0 or step > 0:
             return None
         A = kernel_ridge(block.problem, index)
+        return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
+
+
+@part
+class RandomRows(Learner):
+    """`size` random rows and the best weights on them, in one step."""
+
+    size: int
+
+    def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
+        rows = block.open_rows()
+        if len(rows) == 0 or step > 0:
+            return None
+        draw = rng.choice(len(rows), min(self.size, len(rows)), replace=False)
+        index = rows[torch.from_numpy(draw).to(rows.device)]
+        A = sparse_ridge(block.problem, index)
         return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
 
 

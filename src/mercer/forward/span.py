@@ -63,9 +63,9 @@ class FunctionSpan:
             rkhs = own - h.T @ cross - cross.T @ within
             gram = self._data(F, F) + rkhs
             before, left = left, gram.diagonal().clamp(min=0).sqrt()
-            # One projection leaves rounding of eps·before; it is harmless (coordinates are taken from the
-            # residual, which sees it) while what is left stands a thousand times above it.
-            if F.device.type == "cpu" and bool((left > 1e3 * eps * before).all()):
+            # One projection leaves rounding of eps·before. Kernel columns overlap so much that in float32 a
+            # thousand functions with 1e-3 of each other in them cost half the accuracy (KIN40K): go by 0.1.
+            if F.device.type == "cpu" and bool((left > 0.1 * before).all()):
                 break
 
         # what is left of the penalty is a difference: rounding of a share eps of what it was taken from
