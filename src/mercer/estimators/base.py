@@ -6,6 +6,7 @@ An estimator validates, assembles a `Problem`, calls one function and stores wha
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,6 +25,8 @@ from mercer.losses import Loss, Squared
 from mercer.sources import ArrayRows, PreparedRows, RowSource, TensorRows, as_source
 from mercer.tuning import tune_kernel, tune_noise
 
+#: Noiseless targets tune the penalty to nearly zero; below this, of unit variance, float32 tiles only add noise.
+FLOAT32_PENALTY = 1e-4
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
 MERGED_ROWS = 10_000
 
@@ -102,6 +105,13 @@ class KernelEstimator(BaseEstimator):
             weight=torch.as_tensor(weight, **as_vector),
             loss=loss or Squared(),
         )
+
+    def _steadied(self, problem: Problem) -> Problem:
+        """The problem with a tuned penalty raised to what float32 tiles can resolve; one given stays as it is."""
+        if self.regularization != "auto" or problem.plan.dtype != torch.float32 or problem.lam >= FLOAT32_PENALTY:
+            return problem
+        self.regularization_ = FLOAT32_PENALTY
+        return replace(problem, lam=FLOAT32_PENALTY)
 
     def _scale_columns(self, source: RowSource, weight: np.ndarray, plan: Plan, enabled: bool) -> None:
         """Weighted mean and standard deviation of each column, in one pass, taken around the first row."""

@@ -135,6 +135,7 @@ class _Boosting(ForwardEstimator):
         criterion = Criterion.resolve(self.criterion, "criterion")
         combination = Combination.resolve(self.combination, "combination")
         self._one_learner = self._exact(problem)
+        problem = problem if self._one_learner else self._steadied(problem)
         learner = AllRows() if self._one_learner else Ensemble(criterion, combination, size, subset)
         return ForwardFit(
             problem,

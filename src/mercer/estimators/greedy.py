@@ -111,6 +111,7 @@ class _Greedy(ForwardEstimator):
         self._n_rows = int((problem.weight > 0).sum())
         self._step = self._vectors_a_step(criterion)
         self._refuse_nonsense(problem)
+        problem = self._steadied(problem)
         learner: Learner = SingleVector(criterion)
         if self._step == self.n_basis > 1 and isinstance(criterion, Random):
             learner = RandomRows(self.n_basis)
