@@ -102,8 +102,8 @@ def tuning() -> None:
     gp = GaussianProcessRegressor(form, n_restarts_optimizer=2, random_state=0).fit(Xs, ys)
     theirs = time.perf_counter() - began
     print("\nTuning a Gaussian kernel with a length-scale per input on 1000 rows of KIN40K")
-    print(f"  ours {ours:5.2f} s, log evidence {tuned.log_marginal_likelihood:.2f}")
-    print(f"  scikit-learn, two restarts {theirs:5.2f} s, log evidence {gp.log_marginal_likelihood_value_:.2f}")
+    print(f"  ours {ours:5.2f} s, log evidence {tuned.log_marginal_likelihood:.4f}")
+    print(f"  scikit-learn, two restarts {theirs:5.2f} s, log evidence {gp.log_marginal_likelihood_value_:.4f}")
     print(f"  {theirs / ours:.1f} times as fast")
 
 

@@ -72,7 +72,7 @@ class Search:
         """
         at = self.isotropic(families[0])
         if self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1):
-            finer = self.onward(self.per_input(at), at)
+            finer = self.onward(self.per_input(at), at, same=True)
             n, D = self.X.shape
             pays = finer.value - at.value > 0.5 * (D - 1) * math.log(n)
             at = finer if pays or self.ard is True else at
@@ -83,6 +83,8 @@ class Search:
             found[family.__name__] = at
             if at.value < best:
                 break
+        best_name = max(found, key=lambda name: found[name].value)
+        found[best_name] = self.climb(found[best_name].kernel, found[best_name].noise, ftol=1e-10)
         return found
 
     def isotropic(self, family: type[Radial]) -> Point:
@@ -94,15 +96,17 @@ class Search:
         rough = self.ard is not False  # what follows refines it
         return self.climb(starts[int(np.argmax(values))], 0.1, ftol=1e-4 if rough else 1e-8)
 
-    def onward(self, kernel: Kernel, at: Point) -> Point:
+    def onward(self, kernel: Kernel, at: Point, same: bool = False) -> Point:
         """Climb on from `at` with another form of its kernel.
 
-        A variance that the last climb left near zero has no slope on a log scale, so it starts anew; where
-        that ends lower than where it came from, the search goes on from there after all.
+        A variance that the last climb left near zero has no slope on a log scale, so it starts anew. If the form
+        is the `same`, only with more length-scales, and that ends lower, the search goes on from there after all.
         """
         lifted = {name: max(v, 1e-3) for name, v in kernel.tunable().items() if name.endswith("variance")}
-        found = self.climb(kernel.replaced(lifted), max(at.noise, 1e-2))
-        return found if found.value >= at.value else max(found, self.climb(kernel, at.noise), key=lambda p: p.value)
+        found = self.climb(kernel.replaced(lifted), max(at.noise, 1e-2), ftol=1e-6)
+        if not same or found.value >= at.value:
+            return found
+        return max(found, self.climb(kernel, at.noise), key=lambda point: point.value)
 
     def per_input(self, at: Point) -> Kernel:
         """The same kernel with one length-scale per input, in proportion to the inputs' spread."""
