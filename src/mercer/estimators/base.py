@@ -151,7 +151,7 @@ class KernelEstimator(BaseEstimator):
             self.kernel_ = as_kernel(self.kernel)
             noise = tune_noise(self.kernel_, *sample, **options) if automatic else self.regularization
         else:
-            tuned = tune_kernel(*sample, self.kernel, n_rows=self.tuning_rows, random_state=rng, **options)
+            tuned = tune_kernel(*sample, self.kernel, n_rows=self.tuning_rows, max_iter=50, random_state=rng, **options)
             self.kernel_, noise = tuned.kernel, tuned.noise if automatic else self.regularization
         self.regularization_ = float(noise)
 

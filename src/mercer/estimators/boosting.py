@@ -117,7 +117,7 @@ class _Boosting(ForwardEstimator):
         """Learners, their size and the subset each is chosen from, where the user left them open."""
         size: Any = self.learner_size
         if isinstance(size, str):
-            size = int(min(max(n_rows / 64, 50), 1000, n_rows))
+            size = int(min(max(n_rows / 64, 50), 300, n_rows))
         number = int(size) if isinstance(size, Integral) else 50
         subset = self.subset_size
         if isinstance(subset, str):
