@@ -62,10 +62,13 @@ def draw(results: dict[str, Result], X_test: np.ndarray, y_test: np.ndarray) -> 
     ours = next(iter(results.values()))
     variance = np.var(y_test)
     stages = [100 * np.mean((y_test - p) ** 2) / variance for p in ours.model.staged_predict(X_test)]
-    before = ours.seconds - ours.model.history_["seconds"][-1]  # tuning and polish lie outside the history
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     axes.plot(
-        ours.model.history_["seconds"] + before / 2, stages, "o-", ms=3, label="kernel boosting, learner by learner"
+        ours.model.history_["seconds"] + ours.model.tuning_seconds_,
+        stages,
+        "o-",
+        ms=3,
+        label="kernel boosting, learner by learner",
     )
     for (name, result), marker in zip(results.items(), "Dsv", strict=False):
         axes.plot(result.seconds, result.error, marker, ms=9, label=name)

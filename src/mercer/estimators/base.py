@@ -6,6 +6,7 @@ An estimator validates, assembles a `Problem`, calls one function and stores wha
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
@@ -94,7 +95,9 @@ class KernelEstimator(BaseEstimator):
         self._scale_columns(source, weight, plan, enabled=self.scale_inputs and not pairwise)
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         rows = self._prepared(source, plan)
+        began = time.perf_counter()
         self._tune(rows, Y, weight, plan, rng)
+        self.tuning_seconds_ = time.perf_counter() - began
         as_vector: dict[str, Any] = {"device": plan.device, "dtype": plan.dtype}
         return Problem(
             rows=rows,

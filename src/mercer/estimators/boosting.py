@@ -213,7 +213,7 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
     ----------
     basis_, basis_indices_, dual_coef_ : the expansion (in standardised targets)
     kernel_, regularization_ : what was tuned or given
-    history_, objective_path_, stop_reason_, polish_reason_ : what happened
+    history_, objective_path_, tuning_seconds_, stop_reason_, polish_reason_ : what happened
 
     References
     ----------
