@@ -63,13 +63,8 @@ def draw(results: dict[str, Result], X_test: np.ndarray, y_test: np.ndarray) -> 
     variance = np.var(y_test)
     stages = [100 * np.mean((y_test - p) ** 2) / variance for p in ours.model.staged_predict(X_test)]
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    axes.plot(
-        ours.model.history_["seconds"] + ours.model.tuning_seconds_,
-        stages,
-        "o-",
-        ms=3,
-        label="kernel boosting, learner by learner",
-    )
+    seconds = ours.model.history_["seconds"] + ours.model.tuning_seconds_
+    axes.plot(seconds, stages, "o-", ms=3, label="kernel boosting, learner by learner")
     for (name, result), marker in zip(results.items(), "Dsv", strict=False):
         axes.plot(result.seconds, result.error, marker, ms=9, label=name)
     axes.set(xscale="log", yscale="log", xlabel="seconds, tuning included", ylabel="test NMSE in %")
