@@ -34,7 +34,10 @@ class Point:
 class Search:
     """Maximise the evidence of centred targets `Y` of unit variance on rows `X`."""
 
-    def __init__(self, X: Tensor, Y: Tensor, weight: Tensor, ard: bool | str, max_iter: int) -> None:
+    def __init__(
+        self, X: Tensor, Y: Tensor, weight: Tensor, ard: bool | str, max_iter: int, least_noise: float = NOISE_BOUNDS[0]
+    ) -> None:
+        self.noise_bounds = least_noise, NOISE_BOUNDS[1]
         self.X, self.Y, self.weight, self.ard, self.max_iter = X, Y, weight, ard, max_iter
         self.n_evaluations = 0
         spread = X.std(0, correction=0).cpu().numpy()
@@ -46,7 +49,7 @@ class Search:
         values = [np.atleast_1d(value) for value in kernel.tunable().values()]
         theta = np.log(np.concatenate([*values, [noise]]).astype(float).clip(1e-12))
         reach = math.log(PARAMETER_RANGE)
-        bounds = [(t - reach, t + reach) for t in theta[:-1]] + [tuple(np.log(NOISE_BOUNDS))]
+        bounds = [(t - reach, t + reach) for t in theta[:-1]] + [tuple(np.log(self.noise_bounds))]
         edges = np.cumsum([v.size for v in values])[:-1]
 
         def at(theta: np.ndarray) -> tuple[Kernel, float]:
@@ -118,5 +121,5 @@ class Search:
         """Climb from a random point around the best one: each parameter within a factor of ten."""
         tunable = best.kernel.tunable()
         values = {name: value * 10 ** rng.uniform(-1, 1, np.shape(value)) for name, value in tunable.items()}
-        noise = float(np.clip(best.noise * 10 ** rng.uniform(-1, 1), *NOISE_BOUNDS))
+        noise = float(np.clip(best.noise * 10 ** rng.uniform(-1, 1), *self.noise_bounds))
         return self.climb(best.kernel.replaced(values), noise)

@@ -17,10 +17,12 @@ from torch import Tensor
 from mercer.component import require
 from mercer.engine import make_plan
 from mercer.kernels import Gaussian, Kernel, Laplacian, Matern32, Matern52, Radial, Scaled, as_kernel
-from mercer.tuning.search import Search
+from mercer.tuning.search import NOISE_BOUNDS, Search
 
 #: Families tried by ``kernel="auto"``, smoothest first.
 FAMILIES: tuple[type[Radial], ...] = (Gaussian, Matern52, Matern32, Laplacian)
+#: Least noise variance, of unit variance, where the targets are class codes.
+CODE_NOISE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def tune_kernel(
     ----------
     X : array or tensor of shape (n, D)
     y : array or tensor of shape (n,) or (n, p)
-        Targets are centred and scaled inside; several outputs share the kernel. For two classes pass ±1.
+        Targets are centred and scaled inside; several outputs share the kernel. For two classes pass ±1; where
+        every column holds two values only, the noise is kept at 1 % of the variance or more.
     kernel : "auto", a short name, or a kernel
         The name of a radial kernel, or ``"auto"`` (the best of Gaussian, Matérn 5/2, Matérn 3/2 and
         Laplacian by evidence), gives ``variance · kernel + bias``. A kernel object keeps its form, times a
@@ -100,7 +103,7 @@ def tune_kernel(
     rows, targets, weight = _subset(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
     targets = targets - (weight[:, None] * targets).sum(0) / weight.sum()
     scale = float((weight[:, None] * targets.square()).sum() / weight.sum() / targets.shape[1]) ** 0.5 or 1.0
-    search = Search(rows, targets / scale, weight, ard, max_iter)
+    search = Search(rows, targets / scale, weight, ard, max_iter, least_noise=_least_noise(targets))
     if isinstance(kernel, str) and kernel in {"auto", *Radial.choices()}:
         found = search.radial(FAMILIES if kernel == "auto" else [Radial.choices()[kernel]])
     else:
@@ -135,6 +138,12 @@ def _subset(
     if not (rows.isfinite().all() and targets.isfinite().all()):
         raise ValueError("X and y must be finite numbers, got NaN or infinity")
     return rows, targets[:, None] if targets.ndim == 1 else targets, copies
+
+
+def _least_noise(targets: Tensor) -> float:
+    """Class codes (two values a column) are not Gaussian: interpolating them has unbounded evidence."""
+    codes = all(len(column.unique()) <= 2 for column in targets.T)
+    return CODE_NOISE if codes and len(targets) > 2 else NOISE_BOUNDS[0]
 
 
 def _in_target_units(kernel: Kernel, scale: float) -> Kernel:
