@@ -136,12 +136,11 @@ class ForwardFit:
         problem, history = self.problem, self.history
         error = problem.loss.residual(problem.y, self.f)
         residual = (problem.weight[:, None] * error.square()).sum(dtype=torch.float64).sqrt()
-        objective = (problem.weight[:, None] * problem.loss.value(problem.y, self.f)).sum(dtype=torch.float64)
         held_out = residual.new_zeros(())
         if self.validation is not None:
             rows = self.validation
             held_out = problem.loss.value(problem.y[rows], self.f[rows]).mean(dtype=torch.float64)
-        self._raw.append((objective + 0.5 * penalty, residual, held_out, novelty))
+        self._raw.append((problem.objective(self.f, penalty), residual, held_out, novelty))
         history.n_basis.append((history.n_basis[-1] if history.n_basis else 0) + n_new)
         history.seconds.append(time.perf_counter() - self._began)
 

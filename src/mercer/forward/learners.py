@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mercer.component import Component, part, require
 from mercer.forward.candidates import RowCandidates
-from mercer.forward.combine import Combination, JointPursuit
-from mercer.forward.criteria import Criterion, MaxResidual
+from mercer.forward.combine import Combination
+from mercer.forward.criteria import Criterion
 
 if TYPE_CHECKING:
     from mercer.forward.block import Block
@@ -123,8 +123,3 @@ def size_at(size: Size, step: int) -> int:
     if isinstance(size, Sequence):
         return int(size[min(step, len(size) - 1)])
     return int(size)
-
-
-def default_learner() -> Ensemble:
-    """The paper's learner with the stronger combination."""
-    return Ensemble(MaxResidual(), JointPursuit())

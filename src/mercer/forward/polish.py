@@ -127,7 +127,7 @@ def _least_squares(
     )
 
     def objective(x: Tensor, f: Tensor) -> float:
-        return float(0.5 * (w * (problem.y - f).square()).sum(dtype=torch.float64) + 0.5 * (x * penalised(x)).sum())
+        return float(problem.objective(f, (x * penalised(x)).sum()))
 
     before, after = K.product(a), K.product(found.x)
     if objective(found.x, after) <= objective(a, before):
@@ -145,7 +145,7 @@ def _newton(
     penalised = _penalised(problem, basis)
 
     def objective(a: Tensor, f: Tensor) -> float:
-        return float((w * loss.value(y, f)).sum(dtype=torch.float64) + 0.5 * (a * penalised(a)).sum())
+        return float(problem.objective(f, (a * penalised(a)).sum()))
 
     f = K.product(a)
     value, why, n_iter = objective(a, f), f"all {max_iter} Newton steps were taken", 0

@@ -49,6 +49,6 @@ class Problem:
         """Q, the kernel matrix between basis vectors, in float64."""
         return self.kernel(basis.double(), basis.double())
 
-    def objective(self, f: Tensor, norm2: float | Tensor) -> Tensor:
-        """Σ w V(y, f) + λ/2 ‖f‖² for model values `f` at all rows and squared RKHS norm `norm2`."""
-        return (self.weight[:, None] * self.loss.value(self.y, f)).sum(dtype=torch.float64) + 0.5 * self.lam * norm2
+    def objective(self, f: Tensor, penalty: float | Tensor) -> Tensor:
+        """Σ w V(y, f) + ½·penalty for model values `f` at all rows, where `penalty` is λ‖f‖²."""
+        return (self.weight[:, None] * self.loss.value(self.y, f)).sum(dtype=torch.float64) + 0.5 * penalty

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from mercer.forward.stopping import description_length, information_criterion
+
 
 def prune(R: Tensor, weights: Tensor, residual2: float, n_rows: float, criterion: str) -> tuple[Tensor, Tensor]:
     r"""Which functions stay, and their weights, dropping one at a time while the criterion falls.
@@ -25,12 +27,13 @@ def prune(R: Tensor, weights: Tensor, residual2: float, n_rows: float, criterion
     kept = torch.arange(R.shape[0], device=R.device)
     inverse = torch.linalg.solve_triangular(R, torch.eye(len(R), dtype=R.dtype, device=R.device), upper=True)
     C, x = inverse @ inverse.T, weights.clone()
-    cost = _cost(criterion, residual2, len(kept), n_rows)
+    price = description_length if criterion == "mdl" else information_criterion
+    cost = price(math.sqrt(residual2), len(kept), n_rows)
     while len(kept) > 1:
         rise = x.square().sum(1) / C.diagonal()
         j = int(rise.argmin())
         after = residual2 + float(rise[j])
-        new_cost = _cost(criterion, after, len(kept) - 1, n_rows)
+        new_cost = price(math.sqrt(after), len(kept) - 1, n_rows)
         if new_cost > cost:
             break
         keep = torch.arange(len(kept), device=R.device) != j
@@ -39,10 +42,3 @@ def prune(R: Tensor, weights: Tensor, residual2: float, n_rows: float, criterion
         C = (C - column[:, None] * C[j])[keep][:, keep]
         kept, residual2, cost = kept[keep], after, new_cost
     return kept, x
-
-
-def _cost(criterion: str, residual2: float, size: int, n: float) -> float:
-    fit = 0.5 * n * math.log(max(residual2, 1e-300))
-    if criterion == "mdl":
-        return fit + 0.5 * size * math.log(n)
-    return fit + 0.5 * size * (1 + size / n) / (1 - (size + 2) / n) if size + 2 < n else math.inf

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 
-from mercer.component import Component, part, require
+from mercer.component import Component, part
 
 
 @dataclass
@@ -22,20 +22,24 @@ class History:
     seconds: list[float] = field(default_factory=list)
 
     def description_length(self) -> list[float]:
-        """MDL, (N/2) log(rᵀr) + (l/2) log N (Greedy02 eq. 10)."""
-        n = self.n_rows
-        return [
-            n * math.log(max(r, 1e-300)) + 0.5 * l * math.log(n)
-            for r, l in zip(self.residual_norm, self.n_basis, strict=True)
-        ]
+        """MDL after each step."""
+        return [description_length(*at, self.n_rows) for at in zip(self.residual_norm, self.n_basis, strict=True)]
 
     def information_criterion(self) -> list[float]:
-        """AIC for small samples, (N/2) log(rᵀr) + (l/2)(1 + l/N)/(1 − (l+2)/N) (Greedy02 eq. 11)."""
-        n = self.n_rows
-        return [
-            n * math.log(max(r, 1e-300)) + 0.5 * l * (1 + l / n) / (1 - (l + 2) / n) if l + 2 < n else math.inf
-            for r, l in zip(self.residual_norm, self.n_basis, strict=True)
-        ]
+        """AIC after each step."""
+        return [information_criterion(*at, self.n_rows) for at in zip(self.residual_norm, self.n_basis, strict=True)]
+
+
+def description_length(residual_norm: float, size: int, n: float) -> float:
+    """MDL, (N/2) log(rᵀr) + (l/2) log N (Greedy02 eq. 10)."""
+    return n * math.log(max(residual_norm, 1e-300)) + 0.5 * size * math.log(n)
+
+
+def information_criterion(residual_norm: float, size: int, n: float) -> float:
+    """AIC for small samples, (N/2) log(rᵀr) + (l/2)(1 + l/N)/(1 − (l+2)/N) (Greedy02 eq. 11)."""
+    if size + 2 >= n:
+        return math.inf
+    return n * math.log(max(residual_norm, 1e-300)) + 0.5 * size * (1 + size / n) / (1 - (size + 2) / n)
 
 
 class Stopping(Component):
@@ -162,8 +166,3 @@ class Validation(_Minimum):
 
     def curve(self, history: History) -> list[float]:
         return history.validation
-
-
-def check_patience(patience: int) -> None:
-    """Refuse a patience that could never be satisfied."""
-    require(patience >= 1, "patience", "at least 1", patience)
