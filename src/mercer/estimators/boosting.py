@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from mercer.component import require
-from mercer.estimators.base import require_whole
 from mercer.estimators.forward import ForwardClassifier, ForwardEstimator, ForwardRegressor
+from mercer.estimators.rows import require_whole
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
 from mercer.forward.exact import AllRows

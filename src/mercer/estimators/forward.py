@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.component import require
-from mercer.estimators.base import KernelEstimator, require_number, require_whole, with_index
+from mercer.estimators.base import KernelEstimator, with_index
+from mercer.estimators.rows import require_number, require_whole
 from mercer.estimators.targets import ClassTargets, RealTargets, fit_temperature, probabilities
 from mercer.forward.fit import ForwardFit
 from mercer.forward.problem import Problem
@@ -105,7 +106,7 @@ class ForwardEstimator(KernelEstimator):
         source, Y, weight, self._original = self._merge(source, self._coding.encode(y), weight)
         rng = check_random_state(self.random_state)
         source, Y, weight, held_out = self._hold_out(source, Y, weight, X_val, y_val, rng)
-        if self.__sklearn_tags__().input_tags.pairwise:
+        if self._pairwise:
             source = with_index(source)
         problem = self._problem(source, Y, weight, self._loss())
         validation = None if held_out is None else torch.as_tensor(held_out, device=problem.plan.device)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from mercer.component import require
-from mercer.estimators.base import require_number, require_whole
 from mercer.estimators.forward import ForwardClassifier, ForwardEstimator, ForwardRegressor
+from mercer.estimators.rows import require_number, require_whole
 from mercer.forward.block import Block
 from mercer.forward.combine import Separate
 from mercer.forward.criteria import Criterion, Random

@@ -1,0 +1,1 @@
+"""Several empirical kernel maps trained together by regularised Ho-Kashyap steps (MEKL13)."""

@@ -1,0 +1,118 @@
+"""What every estimator shares at the border: reading rows from anything, merging, scaling, preparing them."""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, validate_data
+from torch import Tensor
+
+from mercer.component import require
+from mercer.engine import Plan, reduce_rows
+from mercer.sources import ArrayRows, PreparedRows, RowSource, as_source
+
+#: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
+MERGED_ROWS = 10_000
+
+
+class RowEstimator(BaseEstimator):
+    """Base of all estimators: a table of rows comes in as an array, frame, tensor, file or source."""
+
+    scale_inputs: bool
+    device: Any
+    dtype: Any
+    memory_limit: Any
+    random_state: Any
+
+    @property
+    def _pairwise(self) -> bool:
+        """Whether the columns are kernel values, which must not be scaled."""
+        return False
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, **check: Any) -> tuple[RowSource, Any, np.ndarray]:
+        """Rows, targets and weights as they came, checked; from arrays, frames, tensors, files or sources."""
+        if isinstance(X, RowSource | str | os.PathLike):
+            source = as_source(X)
+            y = source.targets() if y is None else y
+            require(y is not None, "y", "given, or a target column of the source", None)
+            require(len(y) == source.n_rows, "y", f"of length {source.n_rows}", len(y))
+            self.n_features_in_ = source.n_columns
+        else:
+            X, y = validate_data(self, _host(X), _host(y), dtype=[np.float64, np.float32], **check)
+            source = ArrayRows(X)
+        weight = _check_sample_weight(sample_weight, _like(source), dtype=np.float64)
+        require(bool((weight >= 0).all()), "sample_weight", "non-negative", float(weight.min()))
+        require(bool((weight > 0).any()), "sample_weight", "positive for at least one row", 0.0)
+        return source, np.asarray(y), weight
+
+    def _new_rows(self, X: Any) -> RowSource:
+        """Rows to predict for, checked against those of fit."""
+        if isinstance(X, RowSource | str | os.PathLike):
+            source = as_source(X)
+            seen, wanted = source.n_columns, self.n_features_in_
+            require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
+            return source
+        return ArrayRows(validate_data(self, _host(X), dtype=[np.float64, np.float32], reset=False))
+
+    def _merge(
+        self, source: RowSource, y: np.ndarray, weight: np.ndarray
+    ) -> tuple[RowSource, np.ndarray, np.ndarray, np.ndarray]:
+        """Drop rows of weight zero and merge identical ones; also each new row's index among the old."""
+        if not isinstance(source, ArrayRows) or source.n_rows > MERGED_ROWS or self._pairwise:
+            return source, y, weight, np.arange(source.n_rows)
+        alive = np.flatnonzero(weight > 0)
+        table = np.column_stack([source.X[alive], y.reshape(len(y), -1)[alive]]).astype(np.float64)
+        _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        index = alive[first]
+        merged = np.bincount(group.reshape(-1), weights=weight[alive])
+        return ArrayRows(source.X[index]), y[index], merged, index
+
+    def _scale_columns(self, source: RowSource, weight: np.ndarray, plan: Plan, enabled: bool) -> None:
+        """Weighted mean and standard deviation of each column, in one pass, taken around the first row."""
+        origin = source.take(np.array([0]))[0].double()
+        w = torch.as_tensor(weight)
+
+        def statistic(where: slice, block: Tensor) -> Tensor:
+            centred = block.double().cpu() - origin.cpu()
+            return torch.stack([w[where] @ centred, w[where] @ centred.square()])
+
+        sums = reduce_rows(source, plan, statistic).cpu() / w.sum()
+        if not bool(sums.isfinite().all()):
+            column = int((~sums.isfinite().all(0)).nonzero()[0, 0])
+            raise ValueError(f"column {column} of the rows holds NaN or infinity; finite numbers are wanted")
+        mean, variance = origin.cpu() + sums[0], sums[1] - sums[0].square()
+        floor = (1e-12 * mean.abs()).square() + 1e-300  # a constant column has only rounding
+        scale = torch.where(variance > floor, variance.clamp(min=0).sqrt(), 1.0)
+        self.input_mean_ = mean.numpy() if enabled else np.zeros(source.n_columns)
+        self.input_scale_ = scale.numpy() if enabled else np.ones(source.n_columns)
+
+    def _prepared(self, source: RowSource, plan: Plan) -> RowSource:
+        shift, scale = torch.as_tensor(self.input_mean_), torch.as_tensor(self.input_scale_)
+        prepared = PreparedRows(source, plan.device, plan.dtype, shift, scale)
+        held = plan.holds_rows(source.n_rows, source.n_columns)
+        return prepared.in_memory(plan.chunk_rows(source.n_columns)) if held else prepared
+
+
+def require_whole(parameter: str, value: Any, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    good = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+    require(good, parameter, f"a whole number of at least {least}", value)
+
+
+def require_number(parameter: str, value: Any, wanted: str, low: float, high: float = float("inf")) -> None:
+    """Refuse what is not a number from `low` (inclusive) to `high` (exclusive)."""
+    require(isinstance(value, Real) and low <= float(value) < high, parameter, wanted, value)
+
+
+def _like(source: RowSource) -> Any:
+    """What scikit-learn's weight check needs to know of a table: its number of rows."""
+    return np.empty((source.n_rows, 1), dtype=np.float32)
+
+
+def _host(X: Any) -> Any:
+    return X.detach().cpu().numpy() if isinstance(X, Tensor) else X
