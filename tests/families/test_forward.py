@@ -7,7 +7,7 @@ well enough (`LAM` on a spectrum that reaches 1e-6) that solutions agree to abou
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +19,7 @@ from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor
 
 from mercer.engine import Plan
+from mercer.forward import fit as forward_fit
 from mercer.forward.block import Block
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
@@ -30,6 +31,7 @@ from mercer.forward.learners import Ensemble, Functions, Learner, SingleVector, 
 from mercer.forward.polish import polish
 from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
+from mercer.forward.pursuit import ReplayedPursuit
 from mercer.forward.solve import sparse_ridge
 from mercer.forward.stopping import (
     AkaikeInformation,
@@ -871,3 +873,43 @@ def test_a_callback_sees_every_step_and_may_stop():
     assert why == "a callback asked to stop"
     assert seen == fit.history.objective
     assert len(seen) == 3
+
+
+# --- replayed steps ---------------------------------------------------------------------------------
+
+
+@over_outputs
+@over_lengths
+@pytest.mark.parametrize("gram_noise", [0.0, 0.3])
+def test_replayed_steps_are_those_of_max_res(monkeypatch, p, length, gram_noise):
+    """The operations of the captured graph, run one by one, against the general code; arrays grow on the way."""
+    rng = np.random.default_rng(3)
+    problem = replace(make_problem(p=p), weight=torch.from_numpy(rng.integers(0, 3, N)).double())
+    lam = 0.0 if gram_noise else None
+    make_block = partial(Block, lam=lam, gram_noise=gram_noise)
+    options = {"block_length": length, "capacity": 2, "make_block": make_block, "shrinkage": 0.9}
+    plain = grown(problem, SingleVector(MaxResidual()), 12, **options)
+    monkeypatch.setattr(forward_fit, "can_replay", lambda block: True)
+    monkeypatch.setattr(forward_fit, "ReplayedPursuit", partial(ReplayedPursuit, capture=False))
+    replayed = grown(problem, SingleVector(MaxResidual()), 12, **options)
+    assert replayed.history.n_basis == plain.history.n_basis
+    torch.testing.assert_close(replayed.f, plain.f, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(replayed.history.objective, plain.history.objective, rtol=1e-9)
+    np.testing.assert_allclose(replayed.history.novelty, plain.history.novelty, rtol=1e-6)
+    for one, other in zip(expansion(replayed), expansion(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_captured_steps_are_those_of_max_res():
+    problem = make_problem()
+    there = replace(
+        problem,
+        rows=TensorRows(problem.rows.take(torch.arange(N)).cuda()),
+        y=problem.y.cuda(),
+        weight=problem.weight.cuda(),
+        plan=replace(problem.plan, device=torch.device("cuda")),
+    )
+    plain, captured = (grown(at, SingleVector(MaxResidual()), 20, capacity=4) for at in (problem, there))
+    assert captured._pursuit is not None
+    torch.testing.assert_close(captured.f.cpu(), plain.f, rtol=1e-8, atol=1e-8)

@@ -33,6 +33,9 @@ class Block:
     order. With `gram_noise` = σ² the columns are those of K + σ²I, Greedy02's regularisation.
     """
 
+    #: Whether a step of one vector does nothing but `absorb` it (`mercer.forward.pursuit`).
+    replayable = True
+
     def __init__(
         self,
         problem: Problem,

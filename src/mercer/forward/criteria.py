@@ -23,6 +23,8 @@ class Criterion(Component):
     n_candidates: int | None = None
     #: Candidates scoring at or below this are not worth a basis vector.
     threshold: float = 0.0
+    #: Whether the residual alone decides, so that steps can be replayed (`mercer.forward.pursuit`).
+    residual_alone = False
 
     @abstractmethod
     def score(self, seen: Candidates) -> Tensor:
@@ -71,6 +73,7 @@ class MaxResidual(Criterion):
     """MAX-RES: the row of largest residual (Greedy02 eq. 5); several outputs count by their norm."""
 
     short_name = "max-res"
+    residual_alone = True
 
     def score(self, seen: Candidates) -> Tensor:
         return seen.residual.square().sum(1)

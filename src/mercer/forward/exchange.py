@@ -15,6 +15,8 @@ from mercer.forward.learners import Functions
 class _Swapping(Block):
     """Finds the swap of Greedy02 Algorithm 1: which vector leaves, which enters, and whether that helps."""
 
+    replayable = False
+
     def _swap(self, weights: Tensor) -> tuple[int, Tensor, Tensor, Tensor] | None:
         """Member s to leave, row l to enter, its column and its weight; None if the residual would not fall."""
         residual, w = self.problem.y - self.f, self.problem.weight[:, None]

@@ -21,6 +21,7 @@ from mercer.forward.focus import Focus
 from mercer.forward.learners import Learner
 from mercer.forward.path import ExpansionPath
 from mercer.forward.problem import Problem
+from mercer.forward.pursuit import ReplayedPursuit, can_replay
 from mercer.forward.stopping import History, Stopping
 from mercer.sources import TensorRows
 
@@ -54,6 +55,7 @@ class ForwardFit:
         self.f = torch.zeros_like(problem.y)
         self.blocks: list[Block] = []
         self.current: Block | None = None
+        self._pursuit: ReplayedPursuit | None = None
         self.norm2 = torch.zeros((), dtype=torch.float64, device=problem.plan.device)
         self.history = History(n_rows=float(problem.weight.sum()))
         self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -92,11 +94,9 @@ class ForwardFit:
     def step(self) -> bool:
         """One learner: propose, absorb, record. False if the learner had nothing to propose."""
         block = self.current if self.current is not None else self._open()
-        new = self.learner.next(block, self.n_steps, self.rng)
-        if new is None:
+        n_new = self._advance(block)
+        if n_new is None:
             return False
-        n_new = len(new.index)
-        block.absorb(new, self.shrinkage)
         penalty = self.norm2 + block.penalty()
         if block.pool is None:
             self.f = block.f
@@ -108,6 +108,16 @@ class ForwardFit:
         self._record(penalty, novelty, n_new)
         return True
 
+    def _advance(self, block: Block) -> int | None:
+        """Let the block take in what the learner proposes; the number of basis vectors added."""
+        if self._pursuit is not None:
+            return self._pursuit.step()
+        new = self.learner.next(block, self.n_steps, self.rng)
+        if new is None:
+            return None
+        block.absorb(new, self.shrinkage)
+        return len(new.index)
+
     def _open(self) -> Block:
         problem, pool, f = self.problem, None, self.f
         if self.focus is not None and self.blocks:
@@ -117,8 +127,10 @@ class ForwardFit:
             problem, f = _restricted(problem, pool), self.f[pool]
         b = self.problem.n_outputs
         capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
-        self.current = self.make_block(problem, f, capacity, pool)
-        return self.current
+        self.current = block = self.make_block(problem, f, capacity, pool)
+        replays = self.learner.replayable and can_replay(block)
+        self._pursuit = ReplayedPursuit(block, self.shrinkage) if replays else None
+        return block
 
     def _close(self, block: Block, penalty: Tensor) -> None:
         """End the block: carry its change to all rows, free its memory."""
@@ -130,7 +142,7 @@ class ForwardFit:
         self.norm2 = penalty
         block.close()
         self.blocks.append(block)
-        self.current = None
+        self.current = self._pursuit = None
 
     def _record(self, penalty: Tensor, novelty: Tensor, n_new: int) -> None:
         problem, history = self.problem, self.history

@@ -39,6 +39,11 @@ class Functions:
 class Learner(Component):
     """Proposes the next functions for a block of a fit, or None when no row is worth adding."""
 
+    @property
+    def replayable(self) -> bool:
+        """Whether each step is MAX-RES with one vector (`mercer.forward.pursuit`)."""
+        return False
+
     @abstractmethod
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None: ...
 
@@ -48,6 +53,10 @@ class SingleVector(Learner):
     """One basis vector, the best of the candidates by a criterion."""
 
     criterion: Criterion
+
+    @property
+    def replayable(self) -> bool:
+        return self.criterion.residual_alone
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         problem, wanted = block.problem, self.criterion.n_candidates
