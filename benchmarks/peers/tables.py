@@ -1,6 +1,6 @@
 """Defaults against defaults: every estimator as it comes, on many tables, 90/10, three splits.
 
-    MERCER_DATA=… python benchmarks/peers/tables.py [--tables abalone wine] [--methods mercer svm] [--out file.json]
+    MERCER_DATA=… python benchmarks/peers/tables.py [--tables abalone wine] [--methods ours svm] [--out file.json]
 
 Errors are the normalised mean squared error (regression) or the share of wrong classes, in percent. A method whose
 package is missing is left out. Nothing is tuned by hand: no argument but a seed.
@@ -12,17 +12,12 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from rivals import rival
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, SVR
 
-from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.datasets import load
 
 REGRESSION = (
@@ -33,78 +28,8 @@ CLASSIFICATION = (
     "cmc", "ecoli", "glass", "ionosphere", "iris", "letter", "musk1", "page_blocks", "pima", "segment", "sonar",
     "spambase", "waveform21", "wdbc", "wine", "ripley", "usps",
 )  # fmt: skip
+METHODS = ("ours", "lightgbm", "catboost", "svm", "xrfm")
 LARGEST = 12_000  # training rows taken at most, so that the slowest rival ends
-
-
-def mercer(task: str, seed: int) -> Any:
-    return (KernelBoostingRegressor if task == "regression" else KernelBoostingClassifier)(random_state=seed)
-
-
-def lightgbm(task: str, seed: int) -> Any:
-    from lightgbm import LGBMClassifier, LGBMRegressor
-
-    return (LGBMRegressor if task == "regression" else LGBMClassifier)(random_state=seed, verbose=-1)
-
-
-def catboost(task: str, seed: int) -> Any:
-    from catboost import CatBoostClassifier, CatBoostRegressor
-
-    kind = CatBoostRegressor if task == "regression" else CatBoostClassifier
-    return kind(random_state=seed, verbose=False, allow_writing_files=False)
-
-
-def svm(task: str, seed: int) -> Any:
-    if task == "classification":
-        return make_pipeline(StandardScaler(), SVC())
-    return _ScaledTargets(make_pipeline(StandardScaler(), SVR()))
-
-
-def xrfm(task: str, seed: int) -> Any:
-    from xrfm import xRFM
-
-    return _Rows(xRFM(tuning_metric="mse" if task == "regression" else "accuracy"), seed, task)
-
-
-class _ScaledTargets:
-    """SVR's ε is in the units of y: without this its default would be meaningless."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> _ScaledTargets:
-        self.mean, self.scale = y.mean(), y.std()
-        self.model.fit(X, (y - self.mean) / self.scale)
-        return self
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        return self.model.predict(X) * self.scale + self.mean
-
-
-class _Rows:
-    """xRFM takes float32 rows, scaled by the caller, and a validation set."""
-
-    def __init__(self, model: Any, seed: int, task: str) -> None:
-        self.model, self.seed, self.task = model, seed, task
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> _Rows:
-        self.scaler = StandardScaler().fit(X)
-        self.mean, self.scale = (y.mean(), y.std()) if self.task == "regression" else (0.0, 1.0)
-        target = ((y - self.mean) / self.scale)[:, None] if self.task == "regression" else y
-        parts = train_test_split(
-            self.scaler.transform(X).astype(np.float32), target, test_size=0.2, random_state=self.seed
-        )
-        kind = np.float32 if self.task == "regression" else np.int64
-        self.model.fit(parts[0], parts[2].astype(kind), parts[1], parts[3].astype(kind))
-        return self
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        out = np.asarray(self.model.predict(self.scaler.transform(X).astype(np.float32)))
-        return out.reshape(len(X), -1)[:, 0] * self.scale + self.mean if self.task == "regression" else out.reshape(-1)
-
-
-METHODS: dict[str, Callable[[str, int], Any]] = {
-    "mercer": mercer, "lightgbm": lightgbm, "catboost": catboost, "svm": svm, "xrfm": xrfm,
-}  # fmt: skip
 
 
 def table(name: str) -> tuple[np.ndarray, np.ndarray, str]:
@@ -126,7 +51,7 @@ def judge(name: str, method: str, seed: int) -> tuple[float, float]:
     if len(X) > LARGEST:
         X, y = X[:LARGEST], y[:LARGEST]
     began = time.perf_counter()
-    prediction = METHODS[method](task, seed).fit(X, y).predict(X_test)
+    prediction = rival(method).default(task, seed).fit(X, y).predict(X_test)
     seconds = time.perf_counter() - began
     wrong = (
         (np.asarray(prediction).reshape(-1) - y_test) ** 2 / np.var(y)

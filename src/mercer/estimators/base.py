@@ -47,6 +47,8 @@ class KernelEstimator(RowEstimator):
     def _require_parameters(self) -> None:
         """Refuse parameters out of range, before any data is looked at."""
         require_whole("tuning_rows", self.tuning_rows, 2)
+        known = isinstance(self.scale_inputs, bool) or self.scale_inputs == "standard"
+        require(known, "scale_inputs", "True, False or 'standard'", self.scale_inputs)
         if isinstance(self.regularization, str):
             require(self.regularization == "auto", "regularization", "'auto' or a number", self.regularization)
         else:
@@ -56,7 +58,8 @@ class KernelEstimator(RowEstimator):
         """Plan, scale and tune: everything an algorithm needs, from numeric targets `Y` (n × p)."""
         rng = check_random_state(self.random_state)
         plan = make_plan(source.n_rows, self.device, self.dtype, self.memory_limit)
-        self._scale_columns(source, weight, plan, enabled=self.scale_inputs and not self._pairwise)
+        scaled = bool(self.scale_inputs) and not self._pairwise
+        self._scale_columns(source, weight, plan, scaled, bends=self.scale_inputs is True)
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         rows = self._prepared(source, plan)
         began = time.perf_counter()

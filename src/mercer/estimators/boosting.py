@@ -49,7 +49,7 @@ class _Boosting(ForwardEstimator):
         kernel: Any = "auto",
         regularization: Any = "auto",
         tuning_rows: int = 1000,
-        scale_inputs: bool = True,
+        scale_inputs: bool | str = True,
         device: Any = "auto",
         dtype: Any = "auto",
         memory_limit: Any = None,
@@ -205,7 +205,10 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
         A second `fit` with more learners goes on where the first stopped.
     kernel, regularization, tuning_rows
         "auto" or a name: tuned by `tune_kernel` on `tuning_rows` rows; a kernel object: taken as it is.
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
+    scale_inputs : bool or "standard"
+        True bends columns with heavy tails (`mercer.sources.bend`) and standardises all; "standard" does only the
+        latter.
+    device, dtype, memory_limit, random_state, verbose, callbacks
         As everywhere in the package; callbacks receive the fit after each learner and stop it by
         returning true.
 

@@ -161,7 +161,7 @@ class ForwardEstimator(KernelEstimator):
         self._calibrate(fit, basis, weights)
         self._store(self._source, index, weights, self._original)
         if self._moved:
-            self.basis_ = basis.double().cpu().numpy() * self.input_scale_ + self.input_mean_
+            self.basis_ = self._in_own_units(basis)
         self._path, self._stage_rows = path, self._stored(path.rows)
         history = fit.history
         self.objective_path_ = np.array(history.objective)

@@ -78,7 +78,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
         kernel: Any = "auto",
         regularization: Any = "auto",
         tuning_rows: int = 1000,
-        scale_inputs: bool = True,
+        scale_inputs: bool | str = True,
         device: Any = "auto",
         dtype: Any = "auto",
         memory_limit: Any = None,
@@ -118,11 +118,12 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
             )
         }
         chosen = face(self.n_components, criterion=criterion, kernel=kernel, **options).fit(X, y, sample_weight)
-        for name in ("basis_", "basis_indices_", "kernel_", "dtype_", "input_mean_", "input_scale_", "n_features_in_"):
+        shared = ("basis_", "basis_indices_", "kernel_", "dtype_", "n_features_in_")
+        for name in (*shared, "input_mean_", "input_scale_", "input_bend_"):
             setattr(self, name, getattr(chosen, name))
         if hasattr(chosen, "feature_names_in_"):
             self.feature_names_in_ = chosen.feature_names_in_
-        Z = torch.as_tensor((self.basis_ - self.input_mean_) / self.input_scale_, dtype=torch.float64)
+        Z = self._standardised(self.basis_)
         self.normalization_ = whitening(self.kernel_(Z, Z), dtype=getattr(torch, self.dtype_)).map.numpy()
         self._n_features_out = self.normalization_.shape[1]
         return self

@@ -14,16 +14,18 @@ from torch import Tensor
 
 from mercer.component import require
 from mercer.engine import Plan, reduce_rows
-from mercer.sources import ArrayRows, PreparedRows, RowSource, as_source
+from mercer.sources import ArrayRows, Bend, PreparedRows, RowSource, as_source, find_bend
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
 MERGED_ROWS = 10_000
+#: Rows from which heavy tails are judged: where rows are merged into weights, all of them.
+BEND_ROWS = MERGED_ROWS
 
 
 class RowEstimator(BaseEstimator):
     """Base of all estimators: a table of rows comes in as an array, frame, tensor, file or source."""
 
-    scale_inputs: bool
+    scale_inputs: bool | str
     device: Any
     dtype: Any
     memory_limit: Any
@@ -72,13 +74,20 @@ class RowEstimator(BaseEstimator):
         merged = np.bincount(group.reshape(-1), weights=weight[alive])
         return ArrayRows(source.X[index]), y[index], merged, index
 
-    def _scale_columns(self, source: RowSource, weight: np.ndarray, plan: Plan, enabled: bool) -> None:
+    #: How heavy-tailed columns are bent before they are scaled (`mercer.sources.bend`).
+    input_bend_: Bend | None = None
+
+    def _scale_columns(
+        self, source: RowSource, weight: np.ndarray, plan: Plan, enabled: bool, bends: bool = False
+    ) -> None:
         """Weighted mean and standard deviation of each column, in one pass, taken around the first row."""
-        origin = source.take(np.array([0]))[0].double()
+        self.input_bend_ = bend = self._find_bend(source, weight) if enabled and bends else None
+        straight = bend if bend is not None else (lambda block: block)
+        origin = straight(source.take(np.array([0])).double())[0]
         w = torch.as_tensor(weight)
 
         def statistic(where: slice, block: Tensor) -> Tensor:
-            centred = block.double().cpu() - origin.cpu()
+            centred = straight(block.double().cpu()) - origin.cpu()
             return torch.stack([w[where] @ centred, w[where] @ centred.square()])
 
         sums = reduce_rows(source, plan, statistic).cpu() / w.sum()
@@ -91,9 +100,26 @@ class RowEstimator(BaseEstimator):
         self.input_mean_ = mean.numpy() if enabled else np.zeros(source.n_columns)
         self.input_scale_ = scale.numpy() if enabled else np.ones(source.n_columns)
 
+    def _find_bend(self, source: RowSource, weight: np.ndarray) -> Bend | None:
+        """From at most `BEND_ROWS` rows, evenly spaced among those of positive weight."""
+        alive = np.flatnonzero(weight > 0)
+        some = alive[np.linspace(0, len(alive) - 1, min(len(alive), BEND_ROWS)).astype(int)]
+        return find_bend(source.take(some).cpu(), torch.as_tensor(weight[some]))
+
+    def _standardised(self, X: np.ndarray) -> Tensor:
+        """A few rows in the units the kernel sees, in float64 on the host."""
+        rows = torch.as_tensor(X, dtype=torch.float64)
+        rows = rows if self.input_bend_ is None else self.input_bend_(rows)
+        return (rows - torch.as_tensor(self.input_mean_)) / torch.as_tensor(self.input_scale_)
+
+    def _in_own_units(self, Z: Tensor) -> np.ndarray:
+        """The inverse of `_standardised`."""
+        rows = Z.double().cpu() * torch.as_tensor(self.input_scale_) + torch.as_tensor(self.input_mean_)
+        return (rows if self.input_bend_ is None else self.input_bend_.inverse(rows)).numpy()
+
     def _prepared(self, source: RowSource, plan: Plan) -> RowSource:
         shift, scale = torch.as_tensor(self.input_mean_), torch.as_tensor(self.input_scale_)
-        prepared = PreparedRows(source, plan.device, plan.dtype, shift, scale)
+        prepared = PreparedRows(source, plan.device, plan.dtype, shift, scale, self.input_bend_)
         held = plan.holds_rows(source.n_rows, source.n_columns)
         return prepared.in_memory(plan.chunk_rows(source.n_columns)) if held else prepared
 

@@ -13,11 +13,13 @@ import torch
 from mercer.component import require
 from mercer.sources.array import ArrayRows, FrameRows, PreparedRows, TensorRows, require_numbers
 from mercer.sources.base import RowSource
+from mercer.sources.bend import Bend, find_bend
 from mercer.sources.files import FilePath, NpyRows, ParquetRows
 from mercer.sources.text import CsvRows, LibsvmRows
 
 __all__ = [
     "ArrayRows",
+    "Bend",
     "CsvRows",
     "FrameRows",
     "LibsvmRows",
@@ -27,6 +29,7 @@ __all__ = [
     "RowSource",
     "TensorRows",
     "as_source",
+    "find_bend",
 ]
 
 _BY_SUFFIX: dict[str, type[NpyRows | ParquetRows | CsvRows | LibsvmRows]] = {

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mercer.sources.base import RowSource
+from mercer.sources.bend import Bend
 
 
 class TensorRows(RowSource):
@@ -71,17 +72,28 @@ class FrameRows(ArrayRows):
 
 
 class PreparedRows(RowSource):
-    """Rows of another source, on one device in one precision, shifted and scaled column by column."""
+    """Rows of another source, on one device in one precision, bent (`Bend`), shifted and scaled column by column."""
 
-    def __init__(self, rows: RowSource, device: torch.device, dtype: torch.dtype, shift: Tensor, scale: Tensor) -> None:
-        self.rows, self.device, self.dtype = rows, device, dtype
+    def __init__(
+        self,
+        rows: RowSource,
+        device: torch.device,
+        dtype: torch.dtype,
+        shift: Tensor,
+        scale: Tensor,
+        bend: Bend | None = None,
+    ) -> None:
+        self.rows, self.device, self.dtype, self.bend = rows, device, dtype, bend
         self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
         # Shift in float64: a column of large offset and small spread keeps its digits.
         self.shift, self.scale = shift.double().to(device), scale.double().to(device)
         self.total, self.best = rows.total, rows.best  # type: ignore[method-assign]
 
     def _prepare(self, block: Tensor) -> Tensor:
-        return ((block.to(self.device, torch.float64) - self.shift) / self.scale).to(self.dtype)
+        block = block.to(self.device, torch.float64)
+        if self.bend is not None:
+            block = self.bend(block)
+        return ((block - self.shift) / self.scale).to(self.dtype)
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for start, block in self.rows.blocks(size):

@@ -1,0 +1,12 @@
+"""CatBoost: gradient-boosted symmetric trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def default(task: str, seed: int) -> Any:
+    from catboost import CatBoostClassifier, CatBoostRegressor
+
+    kind = CatBoostRegressor if task == "regression" else CatBoostClassifier
+    return kind(random_state=seed, verbose=False, allow_writing_files=False)
