@@ -512,3 +512,17 @@ def test_newton_says_when_its_steps_are_used_up_or_rounding_stops_it():
     assert "after the 1 step allowed" in found.stop_reason
     found = minimize_newton(objective, torch.full((5,), 9.0), tol=0.0)
     assert "no step along the Newton direction" in found.stop_reason
+
+
+def test_conjugate_gradients_in_float32_reach_float64_by_exact_residuals():
+    """Products rounded to float32 alone stall where the residual is their rounding; exact residuals go on."""
+    generator = torch.Generator().manual_seed(0)
+    U = torch.linalg.qr(torch.randn(40, 40, generator=generator, dtype=torch.float64))[0]
+    A = (U * torch.logspace(0, -5, 40, dtype=torch.float64)) @ U.T
+    x = torch.randn(40, generator=generator, dtype=torch.float64)
+    rounded = lambda p: (A.float() @ p.float()).double()  # noqa: E731
+    options = {"precondition": lambda r: torch.linalg.solve(A.float(), r.float()).double(), "tol": 1e-11}
+    plain = conjugate_gradients(rounded, A @ x, **options)
+    refined = conjugate_gradients(rounded, A @ x, apply_exactly=lambda p: A @ p, **options)
+    assert float(refined.residual) <= 1e-11
+    assert torch.linalg.vector_norm(refined.x - x) < 1e-3 * torch.linalg.vector_norm(plain.x - x)

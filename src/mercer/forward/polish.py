@@ -7,7 +7,7 @@ which the plan keeps where it fits. Losses other than the squared one take Newto
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
 from mercer.linalg import cholesky, conjugate_gradients
 from mercer.losses import Squared
+from mercer.sources import PreparedRows, TensorRows
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,24 @@ def polish(
     return _newton(problem, K, basis, a, sample, tol, max_iter)
 
 
-def _penalised(problem: Problem, basis: Tensor) -> Callable[[Tensor], Tensor]:
-    """a ↦ λQa, with Q in float64 where that is small and in blocks of rows otherwise."""
-    from mercer.sources import TensorRows
-
-    Q = KernelMatrix(TensorRows(basis), problem.kernel, basis, problem.plan, uses=50)
+def _penalised(problem: Problem, basis: Tensor, uses: int = 50) -> Callable[[Tensor], Tensor]:
+    """a ↦ λQa, by blocks of rows unless the plan keeps Q."""
+    Q = KernelMatrix(TensorRows(basis), problem.kernel, basis, problem.plan, uses=uses)
     return lambda a: problem.lam * Q.product(a).double()
+
+
+def _normal_equations(problem: Problem, K: KernelMatrix, basis: Tensor, uses: int = 50) -> Callable[[Tensor], Tensor]:
+    """a ↦ (K_nmᵀDK_nm + λQ)a."""
+    w, penalised = problem.weight[:, None], _penalised(problem, basis, uses)
+    return lambda a: K.transposed(w * K.product(a)) + penalised(a)
+
+
+def _in_float64(problem: Problem) -> Problem:
+    """The same rows, targets and weights with tiles in float64."""
+    plan = replace(problem.plan, dtype=torch.float64)
+    D = problem.rows.n_columns
+    rows = PreparedRows(problem.rows, plan.device, plan.dtype, torch.zeros(D), torch.ones(D))
+    return replace(problem, rows=rows, y=problem.y.double(), weight=problem.weight.double(), plan=plan)
 
 
 def _least_squares(
@@ -109,21 +122,21 @@ def _least_squares(
     max_iter: int,
     watch: Callable[[Tensor], bool] | None,
 ) -> Polished:
-    w = problem.weight[:, None]
-    penalised = _penalised(problem, basis)
-
-    def system(x: Tensor) -> Tensor:
-        return K.transposed(w * K.product(x)) + penalised(x)
-
+    """Steps in the plan's precision around residuals in float64: weights of nearly dependent basis vectors are large
+    numbers of opposite sign, and float32 alone ends up far from the minimum."""
+    system, penalised = _normal_equations(problem, K, basis), _penalised(problem, basis)
+    wide = _in_float64(problem)
+    K_wide = wide.matrix(basis.double())
     found = conjugate_gradients(
         system,
-        K.transposed(w * problem.y),
+        K_wide.transposed(wide.weight[:, None] * wide.y),
         x0=a,
         precondition=Preconditioner(problem, basis, problem.weight, sample),
         tol=1e-10,
         energy_tol=tol,
         max_iter=max_iter,
         callback=None if watch is None else lambda _, x: watch(K.product(x)),
+        apply_exactly=_normal_equations(wide, K_wide, basis.double(), uses=1),
     )
 
     def objective(x: Tensor, f: Tensor) -> float:
