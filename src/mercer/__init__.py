@@ -1,22 +1,51 @@
 """Large kernel machines that choose their own basis vectors, as scikit-learn estimators on PyTorch."""
 
 from mercer.estimators import (
+    ARDSelector,
+    CommonBasisMixtureClassifier,
+    EmpiricalKernelMap,
+    ENRBFClassifier,
+    ENRBFRegressor,
+    GaussianMixtureClassifier,
     GreedyKernelClassifier,
     GreedyKernelRegressor,
     GreedyNystroem,
     KernelBoostingClassifier,
     KernelBoostingRegressor,
+    MHKSClassifier,
+    MultiKernelMHKSClassifier,
+    NRBFClassifier,
+    NRBFRegressor,
+    RPEMEKLClassifier,
+    RPEMEKLRegressor,
+    SparseGPClassifier,
+    SparseGPRegressor,
     select_basis,
 )
-from mercer.tuning import tune_kernel
+from mercer.tuning import one_standard_error, tune_kernel
 
 __version__ = "0.1.0"
 __all__ = [
+    "ARDSelector",
+    "SparseGPClassifier",
+    "SparseGPRegressor",
     "GreedyKernelClassifier",
     "GreedyKernelRegressor",
     "GreedyNystroem",
     "KernelBoostingClassifier",
     "KernelBoostingRegressor",
+    "EmpiricalKernelMap",
+    "MHKSClassifier",
+    "MultiKernelMHKSClassifier",
+    "RPEMEKLClassifier",
+    "RPEMEKLRegressor",
+    "CommonBasisMixtureClassifier",
+    "ENRBFClassifier",
+    "ENRBFRegressor",
+    "GaussianMixtureClassifier",
+    "NRBFClassifier",
+    "NRBFRegressor",
+    "one_standard_error",
     "select_basis",
     "tune_kernel",
 ]

@@ -25,8 +25,8 @@ from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.solve import whitened_ridge
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
+from mercer.gp.climb import refine_basis
 from mercer.sources import TensorRows
-from mercer.tuning.sparse import refine_basis
 
 UPDATES = ("full", "qr", "mrx", "one")
 PENALTIES = ("auto", "rkhs", "gram")
@@ -58,7 +58,7 @@ class _Greedy(ForwardEstimator):
         kernel: Any = "auto",
         regularization: Any = "auto",
         tuning_rows: int = 1000,
-        scale_inputs: bool = True,
+        scale_inputs: bool | str = True,
         device: Any = "auto",
         dtype: Any = "auto",
         memory_limit: Any = None,

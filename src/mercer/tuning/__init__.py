@@ -2,6 +2,7 @@
 
 from mercer.tuning.evidence import log_evidence
 from mercer.tuning.noise import tune_noise
+from mercer.tuning.selection import one_standard_error
 from mercer.tuning.tune import Tuned, tune_kernel
 
-__all__ = ["Tuned", "log_evidence", "tune_kernel", "tune_noise"]
+__all__ = ["Tuned", "log_evidence", "one_standard_error", "tune_kernel", "tune_noise"]

@@ -1,0 +1,95 @@
+"""What is learnt in the views: classes by Ho-Kashyap steps, numbers by least squares; each fits and judges a grid."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mercer.empirical.coupled import coupled_ridge, joint_moments
+from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap
+from mercer.empirical.problem import ViewProblem
+from mercer.empirical.views import Views
+
+Grid = Sequence[tuple[float, float]]
+
+
+class ViewLearner(ABC):
+    """Fits all views of a problem together, for one pair (c, λ) or for judging many."""
+
+    #: Passes over the rows to expect: whether coordinates are worth keeping.
+    passes: int
+
+    @abstractmethod
+    def fit(self, views: Views, problem: ViewProblem, c: float, lam: float) -> Solution:
+        """The solution for all rows, one column per output."""
+
+    @abstractmethod
+    def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
+        """Two numbers for each point of the grid, larger is better, from the rows held out (a mask, n).
+
+        The second one decides where the first ties.
+        """
+
+
+@dataclass(frozen=True)
+class ClassLearner(ViewLearner):
+    """Signs ±1 by `hokashyap`; judged by the weight of the rows it gets right, then by the squared hinge loss."""
+
+    margins: Margins = field(default_factory=Margins)
+    callbacks: Sequence[Callable[[Sweep], object]] = ()
+    passes = 8
+
+    def fit(self, views: Views, problem: ViewProblem, c: float, lam: float) -> Solution:
+        ones = torch.ones(problem.targets.shape[1], dtype=torch.float64, device=problem.plan.device)
+        factors = views.factors(problem.weight)
+        return hokashyap(
+            views, factors, problem.targets, problem.weight, c * ones, lam * ones, self.margins, self.callbacks
+        )
+
+    def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
+        P, n, M = problem.targets.shape[1], views.rows.n_rows, len(views.maps)
+        weight = torch.where(held_out, 0.0, problem.weight)
+        factors = views.factors(weight)
+        affordable = problem.plan.memory_limit // (8 * 4 * M * n * P * problem.plan.itemsize)
+        step = max(min(len(grid), affordable), 1)
+        parts = []
+        for start in range(0, len(grid), step):
+            points = torch.tensor(grid[start : start + step], dtype=torch.float64, device=problem.plan.device)
+            c, lam = points.repeat_interleave(P, 0).unbind(1)
+            signs = problem.targets.repeat(1, len(points))
+            found = hokashyap(views, factors, signs, weight, c, lam, self.margins)
+            f = views.values(found.weights, found.bias).mean(0)[held_out].double()
+            truth, s = problem.targets[held_out].double(), problem.weight[held_out].double()
+            parts.append(_judged(f.reshape(len(f), len(points), P), truth[:, None], s))
+        return torch.cat(parts)
+
+
+def _judged(f: Tensor, truth: Tensor, s: Tensor) -> Tensor:
+    """Weight of the rows that are right, and minus the squared hinge loss; f is n × points × outputs."""
+    right = (f * truth > 0)[..., 0] if f.shape[2] == 1 else f.argmax(2) == truth.argmax(2)
+    hinge = (1 - f * truth).clamp(min=0).square().sum(2)
+    return torch.stack([s @ right.double(), -(s @ hinge)], 1)
+
+
+@dataclass(frozen=True)
+class NumberLearner(ViewLearner):
+    """Numbers by `coupled_ridge`; judged by the squared error."""
+
+    passes = 3
+
+    def fit(self, views: Views, problem: ViewProblem, c: float, lam: float) -> Solution:
+        W, bias, objective = coupled_ridge(joint_moments(views, problem.targets, problem.weight), c, lam)
+        return Solution(W, bias, objective[None], 1, "the objective is quadratic: solved exactly")
+
+    def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
+        moments = joint_moments(views, problem.targets, torch.where(held_out, 0.0, problem.weight))
+        fits = [coupled_ridge(moments, c, lam)[:2] for c, lam in grid]
+        weights = [torch.cat(views_of, 1) for views_of in zip(*(W for W, _ in fits), strict=True)]
+        f = views.values(weights, torch.cat([bias for _, bias in fits], 1)).mean(0)[held_out].double()
+        truth, s = problem.targets[held_out].double(), problem.weight[held_out].double()
+        error = (f.reshape(len(f), len(grid), -1) - truth[:, None]).square().sum(2)
+        return torch.stack([-(s @ error), torch.zeros(len(grid), dtype=s.dtype, device=s.device)], 1)

@@ -1,0 +1,130 @@
+"""The empirical kernel map: coordinates whose inner products are a kernel (MEKL13 eqs. 3 and 4).
+
+This module makes maps and the kernels of MEKL13; what is learnt in their coordinates is the business of its siblings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.component import require
+from mercer.engine import Plan
+from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Radial, as_kernel
+from mercer.linalg.cholesky import require_finite
+from mercer.sources import RowSource
+
+#: Rows from which the mean pairwise distance is taken: its relative error is then below about 1 %.
+DISTANCE_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class EmpiricalMap:
+    r"""Φ(x) = Λ^{-1/2} Qᵀ [k(x, x_1), …, k(x, x_p)]ᵀ for p basis vectors; make one with `empirical_map`.
+
+    >>> import torch
+    >>> from mercer.empirical.mapping import empirical_map
+    >>> from mercer.kernels import Linear
+    >>> empirical_map(Linear(), torch.tensor([[1.0], [2.0]], dtype=torch.float64)).rank
+    1
+    """
+
+    kernel: Kernel
+    basis: Tensor
+    #: Q Λ^{-1/2}, p × r, in float64.
+    coefficients: Tensor
+
+    @property
+    def rank(self) -> int:
+        """The number r of coordinates."""
+        return self.coefficients.shape[1]
+
+    def columns(self, plan: Plan) -> Callable[[Tensor], Tensor]:
+        """What turns a block of rows into its coordinates, in the plan's device and precision."""
+        tile = self.kernel.columns(self.basis.to(plan.device, plan.dtype))
+        coefficients = self.coefficients.to(plan.device, plan.dtype)
+        return lambda block: tile(block) @ coefficients
+
+    def to(self, device: Any) -> EmpiricalMap:
+        """The same map on another device."""
+        return EmpiricalMap(self.kernel, self.basis.to(device), self.coefficients.to(device))
+
+
+def empirical_map(
+    kernel: Kernel,
+    basis: Tensor,
+    rank: int | None = None,
+    tol: float | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> EmpiricalMap:
+    """The map of `kernel` on p basis vectors, for tiles of precision `dtype`.
+
+    Eigenvalues above `tol` times the largest are kept (by default eps of `dtype`, at least p eps of float64: what is
+    smaller is not known), the largest `rank` of them at most.
+
+    >>> import torch
+    >>> from mercer.empirical.mapping import empirical_map
+    >>> from mercer.engine import make_plan
+    >>> from mercer.kernels import Gaussian
+    >>> X = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    >>> features = empirical_map(Gaussian(), X).columns(make_plan(3, device="cpu"))(X)
+    >>> bool(torch.allclose(features @ features.T, Gaussian()(X, X)))
+    True
+    """
+    Z = basis.double()
+    K = kernel(Z, Z)
+    require_finite(K, "the kernel matrix between the rows of an empirical map")
+    if not bool(K.any()):  # such as the linear kernel of rows at the origin: one coordinate, always zero
+        return EmpiricalMap(kernel, basis, Z.new_zeros(len(Z), 1))
+    values, vectors = torch.linalg.eigh((K + K.T) / 2)
+    largest, rounding = float(values[-1]), len(Z) * torch.finfo(torch.float64).eps
+    if not largest > rounding * float(values.abs().max()):
+        raise ValueError(
+            f"the kernel matrix between {len(Z)} rows must have a positive eigenvalue, the largest is {largest:.3g}; "
+            "take more rows or another kernel"
+        )
+    tol = max(torch.finfo(dtype).eps, rounding) if tol is None else tol
+    kept = int((values > tol * largest).sum())
+    kept = kept if rank is None else min(rank, kept)
+    values, vectors = values[-kept:].flip(0), vectors[:, -kept:].flip(1)
+    return EmpiricalMap(kernel, basis, vectors / values.sqrt())
+
+
+def mean_distance(rows: RowSource, weight: Tensor, rng: np.random.Generator) -> float:
+    """Weighted mean of ‖x_i − x_j‖ over all pairs i, j, equal ones too; from 2000 random rows where there are more."""
+    alive = weight.nonzero()[:, 0].cpu().numpy()
+    if len(alive) > DISTANCE_ROWS:
+        alive = np.sort(rng.choice(alive, DISTANCE_ROWS, replace=False))
+    X, w = rows.take(alive).double(), weight[torch.as_tensor(alive, device=weight.device)].double()
+    mean = float(w @ torch.cdist(X, X, compute_mode="donot_use_mm_for_euclid_dist") @ w / w.sum().square())
+    return mean if mean > 0 else 1.0  # all rows are the same, and any width will do
+
+
+def resolve_kernels(choice: Any, distance: float) -> list[Kernel]:
+    """Kernels from "paper", or a kernel, name or callable, or several; named radial ones at that length-scale.
+
+    "paper" is MEKL13 section 3.1: the normalised linear kernel and Gaussians at the mean distance between rows and at
+    a tenth of it.
+
+    >>> from mercer.empirical.mapping import resolve_kernels
+    >>> resolve_kernels(["gaussian", "linear"], distance=3.0)
+    [Gaussian(length_scale=3.0), Linear()]
+    >>> len(resolve_kernels("paper", distance=3.0))
+    3
+    """
+    if isinstance(choice, str) and choice == "paper":
+        return [Normalized(Linear()), Gaussian(distance), Gaussian(distance / 10)]
+    several = list(choice) if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
+    require(len(several) > 0, "kernels", "'paper', a kernel or at least one of them", choice)
+    return [_resolve(one, distance) for one in several]
+
+
+def _resolve(choice: Any, distance: float) -> Kernel:
+    if isinstance(choice, str) and choice in Radial.choices():
+        return Radial.choices()[choice](length_scale=distance)
+    return as_kernel(choice)

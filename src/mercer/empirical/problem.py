@@ -1,0 +1,98 @@
+"""What a member of an ensemble is given: rows, targets, weights and kernels; and the rows of one pair of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
+from mercer.engine import Plan
+from mercer.kernels import Kernel
+from mercer.sources import RowSource
+
+
+@dataclass(frozen=True)
+class ViewProblem:
+    """Targets (n × P, ±1 for classes) and weights (n) of all rows, on the plan's device in its precision."""
+
+    rows: RowSource
+    targets: Tensor
+    weight: Tensor
+    kernels: list[Kernel]
+    plan: Plan
+    #: Each row's index in the table the user gave.
+    original: np.ndarray
+
+    @property
+    def n_alive(self) -> int:
+        """Rows of positive weight."""
+        return int((self.weight > 0).sum())
+
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, list[EmpiricalMap]]:
+        """Steps 1 and 2 of table 1: `size` random rows (all of them if there are no more) and their maps."""
+        alive = self.weight.nonzero()[:, 0].cpu().numpy()
+        chosen = alive if size >= len(alive) else np.sort(rng.choice(alive, size, replace=False))
+        self.plan.require_square(len(chosen))
+        basis = self.rows.take(chosen)
+        return chosen, [empirical_map(kernel, basis, dtype=self.plan.dtype) for kernel in self.kernels]
+
+    def size(self, wanted: Any) -> int:
+        """The number p of rows of a map (`subset_number`)."""
+        return subset_number(wanted, self.n_alive)
+
+
+def subset_number(wanted: Any, n: int) -> int:
+    """How many of n rows: all for None, that number for a whole one (at most n), else a share of them.
+
+    >>> from mercer.empirical.problem import subset_number
+    >>> subset_number(None, 50), subset_number(0.1, 50), subset_number(300, 50)
+    (50, 5, 50)
+    """
+    if wanted is None:
+        return n
+    return min(max(int(wanted) if isinstance(wanted, Integral) else round(float(wanted) * n), 1), n)
+
+
+def make_problem(
+    rows: RowSource,
+    targets: np.ndarray,
+    weight: np.ndarray,
+    kernels: Any,
+    plan: Plan,
+    original: np.ndarray,
+    rng: np.random.Generator,
+) -> ViewProblem:
+    """A problem whose named kernels get the width of these rows."""
+    as_tile: dict[str, Any] = {"device": plan.device, "dtype": plan.dtype}
+    w = torch.as_tensor(weight, **as_tile)
+    parts = resolve_kernels(kernels, mean_distance(rows, w, rng))
+    return ViewProblem(rows, torch.as_tensor(targets, **as_tile), w, parts, plan, original)
+
+
+class RowSubset(RowSource):
+    """Some rows of another source, such as those of two classes.
+
+    >>> import torch
+    >>> from mercer.empirical.problem import RowSubset
+    >>> from mercer.sources import TensorRows
+    >>> RowSubset(TensorRows(torch.arange(6.0)[:, None]), [1, 4]).take([1]).tolist()
+    [[4.0]]
+    """
+
+    def __init__(self, rows: RowSource, index: Any) -> None:
+        self.rows, self.index = rows, np.asarray(index)
+        self.n_rows, self.n_columns = len(self.index), rows.n_columns
+        self.total = rows.total  # type: ignore[method-assign]
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, self.rows.take(self.index[start : start + size])
+
+    def take(self, index: Any) -> Tensor:
+        return self.rows.take(self.index[np.asarray(index)])

@@ -1,0 +1,169 @@
+"""Experts whose targets are classes: one class each, class proportions, logistic and softmax regressions.
+
+Targets come as one row of class numbers 0 … C − 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mercer.mixture.experts import Experts, Sums
+from mercer.mixture.features import Features
+
+#: Stands for log 0: finite, so that zero times it is zero.
+NEVER = -1e30
+#: Penalty on intercepts: only enough to give a component of one single class a finite one.
+INTERCEPT_PENALTY = 1e-9
+
+
+def indicators(y: Tensor, n_classes: int) -> Tensor:
+    """C × n: one where the row is of the class."""
+    return (y == torch.arange(n_classes, device=y.device)[:, None]).to(torch.float64)
+
+
+@dataclass(frozen=True)
+class Categorical(Experts):
+    """Common-basis GMC (eq. 3.17): P(C_c | j), the share of class c in component j; `table` is k × C.
+
+    Rows that belong to no component by their class still count: a share of zero is a very small one.
+    """
+
+    table: Tensor
+
+    def further(self, x: Tensor, y: Tensor) -> Tensor:
+        return indicators(y, self.table.shape[1])
+
+    def coefficients(self, layout: Features) -> Tensor:
+        logs = self.table.log().clamp(min=NEVER)
+        return torch.cat([logs.new_zeros(len(logs), layout.size), logs], 1)
+
+    def log_density(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.table.log().clamp(min=NEVER)[:, y[0].long()]
+
+    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
+        counts = moments[:, layout.size :]
+        return replace(self, table=counts / counts.sum(1, keepdim=True))
+
+    def select(self, index: Tensor) -> Self:
+        return replace(self, table=self.table[index])
+
+    def mean(self, x: Tensor) -> Tensor:
+        return self.table[:, :, None].expand(-1, -1, x.shape[1])
+
+
+@dataclass(frozen=True)
+class Owned(Categorical):
+    """GMC (eq. 3.15): each component belongs to one class for good, so that EM over all is EM within each class."""
+
+    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
+        return self
+
+
+@dataclass(frozen=True)
+class Logistic(Experts):
+    """ENRBFC (eq. 3.1): a logistic regression per component, softmax for more than two classes.
+
+    `coef` is k × c × (1 + D), the intercept first, with one row of coefficients for two classes (c = 1) and one per
+    class for more. The penalty is (λ/2)‖slopes‖² per component. The M step is one Newton step of IRLS (eq. 3.10 to
+    3.13) per EM iteration, where the thesis iterates IRLS to the end inside each: the same fixed points for one pass
+    over the rows, and the loop shortens a step after which the likelihood would have fallen.
+    """
+
+    needs_products = True
+    newton = True
+
+    coef: Tensor
+    ridge: float
+
+    @classmethod
+    def start(cls, k: int, D: int, n_classes: int, ridge: float, device: torch.device) -> Self:
+        c = 1 if n_classes == 2 else n_classes
+        return cls(torch.zeros(k, c, 1 + D, dtype=torch.float64, device=device), float(ridge))
+
+    def _logits(self, x: Tensor) -> Tensor:
+        k, c, width = self.coef.shape
+        flat = self.coef.reshape(k * c, width)
+        return torch.addmm(flat[:, :1], flat[:, 1:], x).reshape(k, c, -1)
+
+    def log_density(self, x: Tensor, y: Tensor) -> Tensor:
+        logits = self._logits(x)
+        if logits.shape[1] == 1:
+            return F.logsigmoid(logits[:, 0] * (2 * y - 1))
+        index = y.long().expand(len(logits), 1, -1)
+        return logits.gather(1, index)[:, 0] - logits.logsumexp(1)
+
+    def mean(self, x: Tensor) -> Tensor:
+        logits = self._logits(x)
+        if logits.shape[1] == 1:
+            return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], 1)
+        return torch.softmax(logits, 1)
+
+    def width(self) -> int:
+        k, c, _ = self.coef.shape
+        return k * (4 * c + c * (c + 1) // 2)
+
+    def sums(self, x: Tensor, y: Tensor, R: Tensor, psi: Tensor) -> Sums:
+        """Slope and curvature of Σ r log p(y | x, j) for every component (eq. 3.11, 3.12)."""
+        k, c, width = self.coef.shape
+        inputs = psi[:width]
+        features = psi[: Features(width - 1, products=True).size]
+        p = self.mean(x)
+        if c == 1:
+            p = p[:, 1:]
+            slope, pairs = R[:, None] * (y - p), R[:, None] * p * (1 - p)
+        else:
+            slope = R[:, None] * (indicators(y, c) - p)
+            i, j = torch.triu_indices(c, c, device=x.device)
+            pairs = R[:, None] * p[:, i] * ((i == j)[:, None].to(p) - p[:, j])
+        return {
+            "slope": (slope.flatten(0, 1) @ inputs.T).reshape(k, c, width),
+            "curvature": (pairs.flatten(0, 1) @ features.T).reshape(k, pairs.shape[1], -1),
+        }
+
+    def penalty(self) -> Tensor:
+        return 0.5 * (self._penalties() * self.coef.square()).sum()
+
+    def _penalties(self) -> Tensor:
+        penalties = torch.full_like(self.coef[0, 0], self.ridge)
+        penalties[0] = INTERCEPT_PENALTY
+        return penalties
+
+    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
+        k, c, width = self.coef.shape
+        own = Features(width - 1, products=True)
+        blocks = sums["curvature"].flatten(0, 1)
+        H = blocks.new_empty(len(blocks), width, width)  # Σ … [1; x][1; x]ᵀ
+        H[:, 0, 0] = blocks[:, 0]
+        H[:, 0, 1:] = H[:, 1:, 0] = blocks[:, own.linear]
+        H[:, 1:, 1:] = own.matrices(blocks[:, own.second])
+        hessian = self._assembled(H.reshape(k, -1, width, width))
+        slope = sums["slope"] - self._penalties() * self.coef
+        size = hessian.diagonal(dim1=1, dim2=2).clamp(min=1e-300).rsqrt()
+        unit = size[:, :, None] * hessian * size[:, None, :]
+        values, V = torch.linalg.eigh(unit)
+        least = values[:, -1:] * 1e-13  # what is flat to rounding stays where it is
+        inverse = torch.where(values > least, 1 / values.clamp(min=1e-300), 0.0)
+        g = size * slope.flatten(1)
+        direction = size * ((V * inverse[:, None]) @ (V.mT @ g[:, :, None]))[:, :, 0]
+        direction = direction.reshape(k, c, width)
+        if c > 1:  # only differences between classes matter to an intercept
+            direction[:, :, 0] -= direction[:, :, 0].mean(1, keepdim=True)
+        return replace(self, coef=self.coef + step * direction)
+
+    def _assembled(self, H: Tensor) -> Tensor:
+        """The whole negative Hessian (k × c(1+D) × c(1+D)) from its blocks for pairs of classes, with the penalty."""
+        k, c, width = self.coef.shape
+        full = H.new_empty(k, c, width, c, width)
+        for block, (i, j) in enumerate(torch.triu_indices(c, c).T.tolist()):
+            full[:, i, :, j] = H[:, block]
+            full[:, j, :, i] = H[:, block]
+        full = full.reshape(k, c * width, c * width)
+        return full + torch.diag(self._penalties().repeat(c))
+
+    def select(self, index: Tensor) -> Self:
+        return replace(self, coef=self.coef[index])

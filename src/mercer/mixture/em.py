@@ -1,0 +1,255 @@
+"""The EM loop (Thesis09 tables 2-1 and 3-1): one pass over the rows per iteration, nothing kept per row.
+
+`expectation` gives the objective of a mixture and, in the same pass, the sums over rows from which the M step makes the
+next one. Responsibilities exist for one block at a time, so any row source will do and memory does not grow with N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from mercer.engine import Plan, each_block
+from mercer.mixture.experts import Experts
+from mercer.mixture.features import Features
+from mercer.mixture.gates import Floor, Gates, gates_from_sums, make_gates
+from mercer.sources import RowSource
+
+#: Rows' worth of responsibility below which a component is moved elsewhere, and below which it is removed.
+FAINT, DEAD = 0.5, 1e-8
+#: Shortest share of a Newton step tried before the loop gives up raising the likelihood.
+SHORTEST_STEP = 2.0**-12
+#: Fall of the objective, relative to its size, that counts as rounding.
+ROUNDING = 1e-11
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows, their targets (p × N) and weights, all on the plan's device."""
+
+    rows: RowSource
+    y: Tensor
+    weight: Tensor
+    plan: Plan
+
+    @cached_property
+    def total(self) -> float:
+        return float(self.rows.total(self.weight.sum()))
+
+    @cached_property
+    def mean_weight(self) -> float:
+        """The mean weight of rows that count at all."""
+        return self.total / float(self.rows.total((self.weight > 0).sum()))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Gates and experts of k components; `floor` and `layout` go with their M steps."""
+
+    gates: Gates
+    experts: Experts
+    floor: Floor
+    layout: Features
+
+    @property
+    def n_components(self) -> int:
+        return self.gates.n_components
+
+    def to(self, device: Any) -> Mixture:
+        gates = Gates(**{name: value.to(device) for name, value in vars(self.gates).items()})
+        floor = replace(self.floor, variance=self.floor.variance.to(device), groups=self.floor.groups.to(device))
+        return replace(self, gates=gates, floor=floor, experts=self.experts.to(device))
+
+    def select(self, index: Tensor) -> Mixture:
+        return replace(
+            self, gates=self.gates.select(index), experts=self.experts.select(index), floor=self.floor.of(index)
+        )
+
+    def log_joint(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        """A function of a block's inputs, targets and features: log p(x, y, j), k × n."""
+        linear = self.experts.coefficients(self.layout)
+        if not (self.gates.expandable and self.experts.expandable):
+            return lambda x, y, psi: _plus(self.gates.whitened(x), self.experts.log_density(x, y))
+        C = self.gates.coefficients(self.layout)
+        if linear is None:
+            return lambda x, y, psi: _plus(C @ psi, self.experts.log_density(x, y))
+        C = torch.cat([C + linear[:, : self.layout.size], linear[:, self.layout.size :]], 1)
+        return lambda x, y, psi: C @ psi
+
+    def log_gates(self) -> Callable[[Tensor], Tensor]:
+        """A function of a block's inputs: log p(x, j), k × n."""
+        if not self.gates.expandable:
+            return self.gates.whitened
+        C = self.gates.coefficients(self.layout)
+        return lambda x: C @ self.layout.of(x)
+
+    def block_rows(self, plan: Plan) -> int:
+        """Rows of a block: its features, responsibilities and what the experts hold stay in cache."""
+        return plan.tile_rows(self.layout.size + 3 * self.n_components + self.experts.width())
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What one pass tells: penalised log-likelihood, sums for the M step, and the row the mixture fits worst."""
+
+    objective: float
+    moments: Tensor
+    sums: dict[str, Tensor]
+    worst: int
+
+
+def expectation(sample: Sample, mixture: Mixture) -> Expectation:
+    """The E step, and all sums over rows that the M step needs."""
+    log_joint, experts, layout = mixture.log_joint(), mixture.experts, mixture.layout
+    totals: dict[str, Tensor] = {}
+    worst = torch.full((), torch.inf, dtype=torch.float64, device=sample.plan.device)
+    at = torch.zeros((), dtype=torch.int64, device=sample.plan.device)
+
+    def visit(where: slice, block: Tensor) -> None:
+        x, y, w = columns(block), sample.y[:, where], sample.weight[where]
+        psi = layout.of(x, experts.further(x, y))
+        R, log_p = posterior(log_joint(x, y, psi))
+        lowest, row = torch.where(w > 0, log_p, torch.inf).min(0)
+        R *= w
+        new = {"moments": R @ psi.T, "log_likelihood": w @ log_p, **experts.sums(x, y, R, psi)}
+        if not totals:
+            totals.update({name: torch.zeros_like(value) for name, value in new.items()})
+        at.copy_(torch.where(lowest < worst, row + where.start, at))
+        worst.copy_(torch.minimum(lowest, worst))
+        for name, value in new.items():
+            totals[name].add_(value)
+
+    each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
+    summed = {name: sample.rows.total(value) for name, value in totals.items()}
+    objective = float(summed.pop("log_likelihood") - experts.penalty())
+    return Expectation(objective, summed.pop("moments"), summed, int(at))
+
+
+def posterior(log_joint: Tensor) -> tuple[Tensor, Tensor]:
+    """Responsibilities (eq. 2.12, 3.5), k × n, and log p of each row, by log-sum-exp; overwrites its argument."""
+    largest = log_joint.amax(0)
+    R = log_joint.sub_(largest).exp_()
+    total = R.sum(0)
+    return R.div_(total), largest.add_(total.log())
+
+
+def columns(block: Tensor) -> Tensor:
+    """A block of rows as D × n in float64."""
+    return block.to(torch.float64).T.contiguous()
+
+
+@dataclass
+class EMResult:
+    """A fitted mixture, its penalised log-likelihood per unit of weight after each iteration, and why it stopped."""
+
+    mixture: Mixture
+    path: list[float]
+    stop_reason: str
+    worst: int = 0
+
+    @property
+    def objective(self) -> float:
+        return self.path[-1]
+
+
+def fit_em(
+    sample: Sample,
+    mixture: Mixture,
+    max_iter: int = 200,
+    tol: float = 1e-5,
+    callbacks: Sequence[Callable[[EMResult], Any]] = (),
+    verbose: bool = False,
+    done: int = 0,
+) -> EMResult:
+    """Raise the penalised log-likelihood from `mixture` on until it rises by less than `tol` per unit of weight.
+
+    It never falls but for rounding: what an iteration would lose beyond `ROUNDING` is not accepted. Of `max_iter` iterations `done` are
+    taken as done before.
+    """
+    total = sample.total
+    state = expectation(sample, mixture)
+    result = EMResult(mixture, [state.objective / total], "", state.worst)
+    moves = 2 * mixture.n_components
+    with tqdm(total=max_iter, initial=done, disable=not verbose, desc="EM iterations", unit="") as bar:
+        for _ in range(done, max_iter):
+            slack = ROUNDING * (abs(state.objective) + total)
+            for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
+                moves -= moved
+                trial = expectation(sample, proposal)
+                if trial.objective >= state.objective - slack:
+                    break
+            else:
+                result.stop_reason = "no step raises the likelihood any more"
+                break
+            gain = (trial.objective - state.objective) / total
+            result.mixture, state, result.worst = proposal, trial, trial.worst
+            result.path.append(state.objective / total)
+            bar.update()
+            bar.set_postfix(log_likelihood=f"{result.path[-1]:.5g}", refresh=False)
+            asked = [callback(result) for callback in callbacks]
+            if any(asked):
+                result.stop_reason = "a callback asked to stop"
+                break
+            if gain < tol and not moved:
+                result.stop_reason = f"the log-likelihood rose by less than tol={tol:g} per row"
+                break
+        else:
+            result.stop_reason = f"max_iter={max_iter} iterations were done"
+    return result
+
+
+def maximisation(mixture: Mixture, state: Expectation, step: float = 1.0) -> Mixture:
+    """The M step: gates and experts of the next mixture."""
+    gates = gates_from_sums(state.moments, mixture.layout, mixture.floor)
+    return replace(
+        mixture, gates=gates, experts=mixture.experts.updated(state.moments, state.sums, mixture.layout, step)
+    )
+
+
+def _proposals(sample: Sample, mixture: Mixture, state: Expectation, may_move: bool) -> Iterator[tuple[bool, Mixture]]:
+    """Next mixtures, boldest first: a component without rows moved to the worst row, the M step, shorter Newton steps.
+
+    Components that are dead are removed; one of them may come back as the component that is moved.
+    """
+    rows = state.moments[:, 0] / sample.mean_weight
+    alive = (rows > DEAD).nonzero()[:, 0]
+    lost = len(alive) < len(rows)
+    if lost:
+        mixture = mixture.select(alive)
+        sums = {name: value[alive] for name, value in state.sums.items()}
+        state, rows = replace(state, moments=state.moments[alive], sums=sums), rows[alive]
+    if may_move and (lost or float(rows.min()) < FAINT):
+        every = torch.arange(len(rows), device=rows.device)
+        after = maximisation(mixture, state)
+        if lost:
+            after = after.select(torch.cat([every, rows.argmax()[None]]))
+        yield True, _moved(sample, after, len(rows) if lost else int(rows.argmin()), state.worst)
+    step = 1.0
+    while step >= SHORTEST_STEP:
+        yield False, maximisation(mixture, state, step)
+        if not mixture.experts.newton:
+            return
+        step /= 2
+
+
+def _moved(sample: Sample, mixture: Mixture, j: int, row: int) -> Mixture:
+    """Component j moved to a row, with one row's weight and half the extent of a usual one; its expert stays."""
+    gates, share = mixture.gates, sample.mean_weight / sample.total
+    means, weights, covariances = gates.means.clone(), gates.weights.clone(), gates.covariances.clone()
+    means[j] = columns(sample.rows.take(torch.tensor([row])))[:, 0]
+    shape = (-1,) + (1,) * (covariances.ndim - 1)
+    covariances[j] = (gates.weights.reshape(shape) * gates.covariances).sum(0) / 4
+    weights[j] = 0.0
+    weights = weights / weights.sum().clamp(min=1e-300) * (1 - share)
+    weights[j] = share
+    return replace(mixture, gates=make_gates(weights, means, covariances, mixture.floor))
+
+
+def _plus(log_gates: Tensor, log_experts: Tensor | None) -> Tensor:
+    return log_gates if log_experts is None else log_gates.add_(log_experts)

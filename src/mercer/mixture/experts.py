@@ -1,0 +1,202 @@
+"""Experts p(y | x, j) of components: none, a constant or a linear form with Gaussian noise; classes are in `classes`.
+
+An expert says which features of the targets it needs, its log density as coefficients of all features (or, where it
+is no linear function of them, directly), and its M step from the sums over rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from math import log, pi
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from mercer.mixture.features import Features
+from mercer.mixture.gates import EPS, EXPANSION_ERROR
+
+Sums = dict[str, Tensor]
+
+
+class Experts(ABC):
+    """The experts of all k components."""
+
+    #: Whether the sums must hold all products of inputs.
+    needs_products = False
+    #: Whether the M step is one Newton step, which may have to be shortened.
+    newton = False
+
+    def further(self, x: Tensor, y: Tensor) -> Tensor | None:
+        """Features of the targets (q × n) of a block x (D × n), y (p × n)."""
+        return None
+
+    def coefficients(self, layout: Features) -> Tensor | None:
+        """log p(y | x, j) as k × (F + q) coefficients of the features, where it is linear in them."""
+        return None
+
+    def log_density(self, x: Tensor, y: Tensor) -> Tensor | None:
+        """log p(y | x, j), k × n, without the features' rounding; None where y says nothing."""
+        return None
+
+    @property
+    def expandable(self) -> bool:
+        """Whether `coefficients` are accurate enough."""
+        return True
+
+    def sums(self, x: Tensor, y: Tensor, R: Tensor, psi: Tensor) -> Sums:
+        """What the M step needs besides R Ψᵀ."""
+        return {}
+
+    def width(self) -> int:
+        """Numbers per row that `sums` and `log_density` hold at a time."""
+        return 0
+
+    def penalty(self) -> Tensor | float:
+        """What is subtracted from the log-likelihood."""
+        return 0.0
+
+    def badness(self) -> Tensor | float:
+        """How badly each component fits its rows (k), to choose the one worth splitting."""
+        return 1.0
+
+    @abstractmethod
+    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
+        """The M step."""
+
+    @abstractmethod
+    def select(self, index: Tensor) -> Self:
+        """The experts of some components, in this order, repeated where asked for."""
+
+    def mean(self, x: Tensor) -> Tensor:
+        """E[y | x, j] (k × p × n); of classes, their probabilities."""
+        raise NotImplementedError
+
+    def to(self, device: Any) -> Self:
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class NoExperts(Experts):
+    """A mixture of the inputs alone."""
+
+    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
+        return self
+
+    def select(self, index: Tensor) -> Self:
+        return self
+
+
+@dataclass(frozen=True)
+class Constant(Experts):
+    """NRBF (eq. 2.8, 2.16): y ~ N(w_j, σ_j²), each output with its own σ_j² (k × p), which the floor bounds below."""
+
+    intercept: Tensor
+    noise: Tensor
+    floor: Tensor
+
+    @classmethod
+    def start(cls, k: int, D: int, variance: Tensor, floor: float) -> Self:
+        return cls(variance.new_zeros(k, len(variance)), variance.expand(k, -1).clone(), floor * variance)
+
+    def further(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([y, y.square()])
+
+    def coefficients(self, layout: Features) -> Tensor:
+        k = self.intercept.shape[0]
+        constant = -0.5 * (log(2 * pi) + self.noise.log() + self.intercept.square() / self.noise).sum(1, keepdim=True)
+        inputs = constant.new_zeros(k, layout.size - 1)
+        return torch.cat([constant, inputs, self.intercept / self.noise, -0.5 / self.noise], 1)
+
+    def log_density(self, x: Tensor, y: Tensor) -> Tensor:
+        squares = (y - self.mean(x)).square() / self.noise[:, :, None]
+        return -0.5 * (squares.sum(1) + (log(2 * pi) + self.noise.log()).sum(1)[:, None])
+
+    @property
+    def expandable(self) -> bool:
+        return bool((EPS * (1 + self.intercept.square() / self.noise)).max() < EXPANSION_ERROR)
+
+    def width(self) -> int:
+        return self.intercept.numel()
+
+    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
+        n, p = moments[:, :1], self.intercept.shape[1]
+        targets = moments[:, layout.size :] / n
+        mean = targets[:, :p]
+        return replace(self, intercept=mean, noise=torch.maximum(targets[:, p : 2 * p] - mean.square(), self.floor))
+
+    def select(self, index: Tensor) -> Self:
+        return replace(self, intercept=self.intercept[index], noise=self.noise[index])
+
+    def badness(self) -> Tensor:
+        return self.noise.sum(1)
+
+    def mean(self, x: Tensor) -> Tensor:
+        return self.intercept[:, :, None].expand(-1, -1, x.shape[1])
+
+
+@dataclass(frozen=True)
+class Linear(Constant):
+    """ENRBF (eq. 2.17, 2.19): y ~ N(w_jᵀ[x; 1], σ_j²), with the penalty (λ/2)‖slopes‖²/σ_j² of a ridge regression."""
+
+    needs_products = True
+
+    coef: Tensor  # k × p × D
+    ridge: float
+
+    @classmethod
+    def start(cls, k: int, D: int, variance: Tensor, floor: float, ridge: float = 0.0) -> Self:
+        zeros = variance.new_zeros(k, len(variance))
+        return cls(
+            zeros, variance.expand(k, -1).clone(), floor * variance, zeros[:, :, None].repeat(1, 1, D), float(ridge)
+        )
+
+    def further(self, x: Tensor, y: Tensor) -> Tensor:
+        cross = (y[:, None] * x).flatten(0, 1)  # output by output
+        return torch.cat([y, y.square(), cross])
+
+    def coefficients(self, layout: Features) -> Tensor:
+        b, precision = self.coef, 1 / self.noise
+        scaled = b * precision[:, :, None]
+        linear = -(scaled * self.intercept[:, :, None]).sum(1)
+        own = super().coefficients(layout)
+        second = -0.5 * layout.quadratic(b.mT @ scaled)
+        targets = own[:, layout.size :]
+        return torch.cat([own[:, :1], linear, second, targets, scaled.flatten(1)], 1)
+
+    @property
+    def expandable(self) -> bool:
+        size = (self.coef.square().sum(2) * self.coef.shape[2] + self.intercept.square()) / self.noise
+        return bool((EPS * (1 + size)).max() < EXPANSION_ERROR)
+
+    def penalty(self) -> Tensor:
+        return 0.5 * self.ridge * (self.coef.square().sum(2) / self.noise).sum()
+
+    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
+        n, p, D = moments[:, :1], self.intercept.shape[1], layout.n_inputs
+        x_mean = moments[:, layout.linear] / n
+        S = layout.matrices(moments[:, layout.second] / n) - x_mean[:, :, None] * x_mean[:, None, :]
+        targets = moments[:, layout.size :] / n
+        y_mean = targets[:, :p]
+        y_var = targets[:, p : 2 * p] - y_mean.square()
+        c = targets[:, 2 * p :].reshape(-1, p, D) - y_mean[:, :, None] * x_mean[:, None, :]
+        values, V = torch.linalg.eigh(S)
+        # directions in which a component has no extent leave their slope at zero
+        least = 4 * D * EPS * (values[:, -1:].clamp(min=0) + x_mean.square().sum(1, keepdim=True))
+        inverse = torch.where(values > least, 1 / (values + self.ridge / n).clamp(min=1e-300), 0.0)
+        along = c @ V  # k × p × D
+        slopes = along * inverse[:, None]
+        rss = y_var - 2 * (along * slopes).sum(2) + (slopes.square() * values.clamp(min=0)[:, None]).sum(2)
+        noise = rss.clamp(min=0) + self.ridge / n * slopes.square().sum(2)
+        coef = slopes @ V.mT
+        intercept = y_mean - (coef @ x_mean[:, :, None])[:, :, 0]
+        return replace(self, coef=coef, intercept=intercept, noise=torch.maximum(noise, self.floor))
+
+    def select(self, index: Tensor) -> Self:
+        return replace(super().select(index), coef=self.coef[index])
+
+    def mean(self, x: Tensor) -> Tensor:
+        k, p, D = self.coef.shape
+        return (self.coef.reshape(k * p, D) @ x).reshape(k, p, -1) + self.intercept[:, :, None]

@@ -1,0 +1,79 @@
+"""The features in which the log densities of this family are linear: 1, inputs, their squares or products, targets.
+
+A block is held columns first (D × n), so that each feature is one contiguous run of numbers. With the features Ψ of
+a block the log densities of all components are one matrix product, C Ψ, and so are the sums the M step needs, R Ψᵀ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Features:
+    """Where things stand among the features of D inputs: 1, x, then x_i² or, with `products`, all x_i x_j with i ≤ j.
+
+    >>> import torch
+    >>> layout = Features(2, products=True)
+    >>> layout.of(torch.tensor([[2.0], [3.0]])).ravel().tolist()
+    [1.0, 2.0, 3.0, 4.0, 6.0, 9.0]
+    """
+
+    n_inputs: int
+    products: bool
+
+    @property
+    def size(self) -> int:
+        D = self.n_inputs
+        return 1 + D + (D * (D + 1) // 2 if self.products else D)
+
+    @property
+    def linear(self) -> slice:
+        return slice(1, 1 + self.n_inputs)
+
+    @property
+    def second(self) -> slice:
+        return slice(1 + self.n_inputs, self.size)
+
+    def of(self, x: Tensor, further: Tensor | None = None) -> Tensor:
+        """Features of a block (D × n), those of its targets below: F × n."""
+        D, n = x.shape
+        psi = x.new_empty(self.size + (0 if further is None else further.shape[0]), n)
+        psi[0] = 1.0
+        psi[self.linear] = x
+        if self.products:
+            begin = 1 + D
+            for i in range(D):
+                torch.mul(x[i:], x[i], out=psi[begin : begin + D - i])
+                begin += D - i
+        else:
+            torch.mul(x, x, out=psi[self.second])
+        if further is not None:
+            psi[self.size :] = further
+        return psi
+
+    def quadratic(self, P: Tensor) -> Tensor:
+        """Coefficients of xᵀP_jx for matrices (k × D × D), or for their diagonals (k × D)."""
+        if not self.products:
+            return P
+        full = torch.diag_embed(P) if P.ndim == 2 else P
+        i, j = torch.triu_indices(self.n_inputs, self.n_inputs, device=P.device)
+        return full[:, i, j] * torch.where(i == j, 1.0, 2.0).to(P)
+
+    def matrices(self, moments: Tensor) -> Tensor:
+        """Second moments as symmetric matrices (k × D × D) from their part of the sums; needs `products`."""
+        i, j = torch.triu_indices(self.n_inputs, self.n_inputs, device=moments.device)
+        out = moments.new_empty(moments.shape[0], self.n_inputs, self.n_inputs)
+        out[:, i, j] = moments
+        out[:, j, i] = moments
+        return out
+
+    def squares(self, moments: Tensor) -> Tensor:
+        """Second moments of each input by itself (k × D) from their part of the sums."""
+        if not self.products:
+            return moments
+        i, j = torch.triu_indices(self.n_inputs, self.n_inputs, device=moments.device)
+        return moments[:, i == j]

@@ -1,0 +1,127 @@
+"""Gates: the Gaussian mixture over the inputs, p(j) N(x; μ_j, Σ_j), and its M step under a floor on the covariances.
+
+Maximum likelihood subject to Σ_j ⪰ floor is what the M step solves exactly (eigenvalues below the floor are raised
+to it), so the floor stops collapse without letting the likelihood fall, and changes nothing where it does not bind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+from mercer.mixture.features import Features
+
+COVARIANCES = ("spherical", "diagonal", "full", "tied")
+EPS = torch.finfo(torch.float64).eps
+#: Error of a log density up to which the expanded quadratic form is used; beyond it, rows are whitened instead.
+EXPANSION_ERROR = 1e-7
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What no covariance falls below: `variance` per input (a constant input counts as one of unit variance).
+
+    `groups` says which components share a covariance when that is tied: all of them, or those of one class.
+    """
+
+    kind: str
+    variance: Tensor
+    groups: Tensor
+
+    def of(self, keep: Tensor) -> Floor:
+        return replace(self, groups=self.groups[keep])
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Weights p(j), means (k × D) and covariances: k × D × D for full and tied, k × D for diagonal and spherical.
+
+    `root` holds factors of the precisions, P_j = W_j W_jᵀ, of the same shape; `log_det` is log|Σ_j|.
+    """
+
+    weights: Tensor
+    means: Tensor
+    covariances: Tensor
+    root: Tensor
+    log_det: Tensor
+
+    @property
+    def n_components(self) -> int:
+        return self.weights.shape[0]
+
+    def coefficients(self, layout: Features) -> Tensor:
+        """log p(j) + log N(x; μ_j, Σ_j) as k × F coefficients of the features of x."""
+        P = self.root @ self.root.mT if self.root.ndim == 3 else self.root.square()
+        P_mu = (P @ self.means[:, :, None])[:, :, 0] if P.ndim == 3 else P * self.means
+        constant = self._constant() - 0.5 * (P_mu * self.means).sum(1)
+        return torch.cat([constant[:, None], P_mu, -0.5 * layout.quadratic(P)], 1)
+
+    def whitened(self, x: Tensor) -> Tensor:
+        """The same log densities (k × n) from whitened rows: slower, exact for any covariance."""
+        if self.root.ndim == 2:
+            z = self.root[:, :, None] * (x - self.means[:, :, None])
+            return self._constant()[:, None] - 0.5 * z.square().sum(1)
+        k, D, n = *self.means.shape, x.shape[1]
+        W = self.root.mT.reshape(k * D, D)
+        offset = (self.root.mT @ self.means[:, :, None]).reshape(k * D, 1)
+        return self._constant()[:, None] - 0.5 * (W @ x - offset).square().reshape(k, D, n).sum(1)
+
+    @property
+    def expandable(self) -> bool:
+        """Whether rounding in the expanded form stays below `EXPANSION_ERROR` near the components' centres."""
+        spread = self.covariances.diagonal(dim1=1, dim2=2).sum(1) if self.root.ndim == 3 else self.covariances.sum(1)
+        steepest = self.root.flatten(1).square().sum(1)
+        size = steepest * (self.means.square().sum(1) + spread)
+        return bool((EPS * size).max() < EXPANSION_ERROR)
+
+    def _constant(self) -> Tensor:
+        D = self.means.shape[1]
+        return self.weights.log() - 0.5 * (D * log(2 * pi) + self.log_det)
+
+    def select(self, keep: Tensor) -> Gates:
+        """The gates of some components, their weights summing to one again."""
+        weights = self.weights[keep]
+        return Gates(
+            weights / weights.sum(), self.means[keep], self.covariances[keep], self.root[keep], self.log_det[keep]
+        )
+
+
+def gates_from_sums(sums: Tensor, layout: Features, floor: Floor) -> Gates:
+    """The M step of the gates (Thesis09 eq. 2.13, 3.7 to 3.9) from Σ r, Σ r x and Σ r xxᵀ, k × F."""
+    n = sums[:, 0]
+    means = sums[:, layout.linear] / n[:, None]
+    if floor.kind in ("full", "tied"):
+        scatter = layout.matrices(sums[:, layout.second]) - n[:, None, None] * means[:, :, None] * means[:, None, :]
+        if floor.kind == "tied":
+            scatter, mass = _pooled(scatter, floor.groups), _pooled(n, floor.groups)
+        else:
+            mass = n
+        return make_gates(n / n.sum(), means, scatter / mass[:, None, None], floor)
+    variances = layout.squares(sums[:, layout.second]) / n[:, None] - means.square()
+    if floor.kind == "spherical":
+        variances = variances.mean(1, keepdim=True).expand_as(means)
+    return make_gates(n / n.sum(), means, variances, floor)
+
+
+def make_gates(weights: Tensor, means: Tensor, covariances: Tensor, floor: Floor) -> Gates:
+    """Gates with these parameters, covariances raised to the floor."""
+    least = floor.variance
+    if covariances.ndim == 2:
+        least = least.mean().expand_as(least) if floor.kind == "spherical" else least
+        variances = torch.maximum(covariances, least)
+        return Gates(weights, means, variances, variances.rsqrt(), variances.log().sum(1))
+    d = least.sqrt()
+    values, V = torch.linalg.eigh(covariances / d[:, None] / d)  # the floor is the identity there
+    values = values.clamp(min=1.0)
+    half = d[:, None] * V * values.sqrt()[:, None, :]
+    root = V / d[:, None] * values.rsqrt()[:, None, :]
+    return Gates(weights, means, half @ half.mT, root, values.log().sum(1) + least.log().sum())
+
+
+def _pooled(value: Tensor, groups: Tensor) -> Tensor:
+    """The sum over each component's group, given back to every member."""
+    out = value.new_zeros(int(groups.max()) + 1, *value.shape[1:])
+    return out.index_add_(0, groups, value)[groups]

@@ -1,0 +1,113 @@
+"""Gradient-trained NRBF (Thesis09 section 2.5.3): centres, covariances, priors and output weights by least squares.
+
+The residual sum of squares of f(x) = Σ_j w_j p(j | x) is minimised by L-BFGS over all parameters at once. A pass over
+the rows gives the value and its derivative in the coefficients of the log gates; the rest is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from mercer.engine import each_block
+from mercer.mixture.em import EMResult, Mixture, Sample, columns, posterior
+from mercer.mixture.gates import Floor, Gates
+from mercer.mixture.readout import least_squares
+
+#: L-BFGS restarts its curvature every so many iterations: output weights are then solved for afresh.
+ROUND = 100
+
+
+def fit_gradient(
+    sample: Sample, mixture: Mixture, ridge: float, max_iter: int = 200, tol: float = 1e-5
+) -> tuple[EMResult, Tensor]:
+    """The mixture with trained gates, and the output weights (k × p). The path holds minus the penalised loss."""
+    weights, path, why = least_squares(sample, mixture, ridge), [], ""
+    done = 0
+    while done < max_iter:
+        start = [part.detach() for part in _parameters(mixture)]
+        shapes = [part.shape for part in (*start, weights)]
+
+        def objective(flat: np.ndarray, shapes: list = shapes, mixture: Mixture = mixture) -> tuple[float, np.ndarray]:
+            *own, W = _unpacked(flat, shapes, sample.plan.device)
+            own = [part.requires_grad_() for part in own]
+            C = _gates(own, mixture.floor).coefficients(mixture.layout)
+            value, by_C, by_W = loss_and_slopes(sample, mixture, C.detach(), W)
+            C.backward(by_C / sample.total)
+            slopes = [part.grad for part in own] + [(by_W + ridge * W) / sample.total]
+            flat_slope = torch.cat([slope.flatten() for slope in slopes if slope is not None])
+            penalised = (value + 0.5 * ridge * float(W.square().sum())) / sample.total
+            return penalised, flat_slope.cpu().numpy()
+
+        x0 = torch.cat([part.flatten() for part in (*start, weights)]).cpu().numpy()
+        before = objective(x0)[0]
+        options = {"maxiter": min(ROUND, max_iter - done), "ftol": 1e-12, "gtol": 1e-9, "maxcor": 20}
+        found = minimize(objective, x0, jac=True, method="L-BFGS-B", options=options)
+        done += max(int(found.nit), 1)
+        *own, _ = _unpacked(found.x, shapes, sample.plan.device)
+        mixture = replace(mixture, gates=_gates(own, mixture.floor))
+        weights = least_squares(sample, mixture, ridge)
+        path += [-before, -float(found.fun)]
+        if before - found.fun < tol * before:
+            why = f"the squared error fell by less than tol={tol:g} of itself in {ROUND} steps"
+            break
+    return EMResult(mixture, path, why or f"max_iter={max_iter} iterations were done"), weights
+
+
+def loss_and_slopes(sample: Sample, mixture: Mixture, C: Tensor, W: Tensor) -> tuple[float, Tensor, Tensor]:
+    """½ Σ w ‖y − Wᵀp(· | x)‖² and its derivatives in the coefficients C of the log gates (k × F) and in W (k × p)."""
+    value = torch.zeros((), dtype=torch.float64, device=C.device)
+    by_C, by_W = torch.zeros_like(C), torch.zeros_like(W)
+
+    def visit(where: slice, block: Tensor) -> None:
+        psi = mixture.layout.of(columns(block))
+        A, _ = posterior(C @ psi)
+        error = W.T @ A - sample.y[:, where]
+        weighted = error * sample.weight[where]
+        by_A = W @ weighted
+        by_logits = A * (by_A - (A * by_A).sum(0))
+        add_C, add_W = by_logits @ psi.T, A @ weighted.T
+        value.add_(0.5 * (error * weighted).sum())
+        by_C.add_(add_C)
+        by_W.add_(add_W)
+
+    each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
+    return float(sample.rows.total(value)), sample.rows.total(by_C), sample.rows.total(by_W)
+
+
+def _parameters(mixture: Mixture) -> list[Tensor]:
+    """Log priors, means, and free parameters of the covariances above their floor."""
+    gates, floor = mixture.gates, mixture.floor
+    if gates.covariances.ndim == 2:
+        least = floor.variance.mean() if floor.kind == "spherical" else floor.variance
+        spread = 0.5 * (gates.covariances - least).clamp(min=1e-3 * least).log()
+        shape = spread[:, :1] if floor.kind == "spherical" else spread
+    else:
+        above = gates.covariances - torch.diag(floor.variance)
+        values, V = torch.linalg.eigh(above)
+        shape = V * values.clamp(min=1e-3 * float(floor.variance.min())).sqrt()[:, None, :]
+        shape = shape[:1] if floor.kind == "tied" else shape
+    return [gates.weights.log(), gates.means.clone(), shape.clone()]
+
+
+def _gates(parts: list[Tensor], floor: Floor) -> Gates:
+    logits, means, shape = parts
+    weights = torch.softmax(logits, 0)
+    if shape.ndim == 2:
+        least = floor.variance.mean() if floor.kind == "spherical" else floor.variance
+        variances = (least + (2 * shape).exp()).expand_as(means)
+        return Gates(weights, means, variances, variances.rsqrt(), variances.log().sum(1))
+    covariances = (torch.diag(floor.variance) + shape @ shape.mT).expand(len(means), -1, -1)
+    factor = torch.linalg.cholesky(covariances)
+    identity = torch.eye(means.shape[1], dtype=means.dtype, device=means.device).expand_as(covariances)
+    root = torch.linalg.solve_triangular(factor, identity, upper=False).mT
+    return Gates(weights, means, covariances, root, 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1))
+
+
+def _unpacked(flat: np.ndarray, shapes: list, device: torch.device) -> list[Tensor]:
+    pieces = torch.as_tensor(flat, device=device).split([shape.numel() for shape in shapes])
+    return [piece.reshape(shape).clone() for piece, shape in zip(pieces, shapes, strict=True)]

@@ -1,0 +1,299 @@
+"""The faces of the empirical kernel family: limits that join them, borders, choices, memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.kernel_approximation import Nystroem
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import KernelCenterer
+
+from mercer import (
+    EmpiricalKernelMap,
+    MHKSClassifier,
+    MultiKernelMHKSClassifier,
+    RPEMEKLClassifier,
+    RPEMEKLRegressor,
+)
+from mercer.datasets import make_ripley, make_sinc
+from mercer.kernels import Gaussian, Linear
+from mercer.sources import NpyRows
+
+CLASSIFIERS = [
+    MHKSClassifier(),
+    MultiKernelMHKSClassifier(),
+    RPEMEKLClassifier(subset_size=0.3, random_state=0),
+    RPEMEKLClassifier(subset_size=20, multiclass="one-vs-rest", n_members=4, random_state=0),
+]
+
+
+@pytest.fixture(scope="module")
+def two_classes():
+    return make_ripley(120, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def three_classes():
+    return load_iris(return_X_y=True)
+
+
+# --- limits -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("multiclass", ["one-vs-one", "one-vs-rest"])
+def test_all_rows_and_one_member_are_multik_mhks(three_classes, multiclass):
+    X, y = three_classes
+    one = RPEMEKLClassifier(subset_size=None, n_members=1, multiclass=multiclass).fit(X, y)
+    other = MultiKernelMHKSClassifier(multiclass=multiclass).fit(X, y)
+    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-9)
+
+
+def test_one_kernel_is_mhks_whatever_the_coupling(two_classes):
+    X, y = two_classes
+    one = MHKSClassifier(Gaussian(0.7), c=0.5).fit(X, y)
+    other = MultiKernelMHKSClassifier([Gaussian(0.7)], c=0.5, coupling=7.0).fit(X, y)
+    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-9)
+
+
+def test_two_classes_need_no_pairs(two_classes):
+    X, y = two_classes
+    one = RPEMEKLClassifier(random_state=0).fit(X, y)
+    other = RPEMEKLClassifier(multiclass="one-vs-rest", random_state=0).fit(X, y)
+    np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
+
+
+def test_a_pair_of_classes_is_trained_on_its_own_rows(three_classes):
+    X, y = three_classes
+    whole = MultiKernelMHKSClassifier(scale_inputs=False).fit(X, y)
+    pair = y != 1
+    part = MultiKernelMHKSClassifier(scale_inputs=False).fit(X[pair], y[pair])
+    ours, alone = whole.members_[1][0], part.members_[0][0]  # pairs (0, 1), (0, 2), (1, 2)
+    assert set(ours.basis_indices) <= set(np.flatnonzero(pair))
+    np.testing.assert_allclose(ours.objective_path, alone.objective_path, rtol=1e-9)
+
+
+def test_the_regressor_at_coupling_minus_one_is_kernel_ridge():
+    X, y = make_sinc(60, random_state=0)
+    kernels = [Gaussian(1.0), Gaussian(0.2)]
+    model = RPEMEKLRegressor(kernels, c=0.2, n_members=1, subset_size=None, scale_inputs=False).fit(X, y)
+    Z = torch.as_tensor(X)
+    K = KernelCenterer().fit_transform(sum(kernel(Z, Z) for kernel in kernels).numpy())
+    ridge = KernelRidge(alpha=0.4, kernel="precomputed").fit(K, y - y.mean())
+    np.testing.assert_allclose(model.predict(X), ridge.predict(K) + y.mean(), atol=1e-8)
+
+
+def test_the_map_on_all_rows_is_nystroem_on_all_rows():
+    X, _ = make_ripley(60, random_state=0)
+    features = EmpiricalKernelMap(Gaussian(1.0), None, scale_inputs=False).fit(X).transform(X[:20] + 0.1)
+    theirs = Nystroem(gamma=0.5, n_components=60, random_state=0).fit(X).transform(X[:20] + 0.1)
+    np.testing.assert_allclose(features @ features.T, theirs @ theirs.T, atol=1e-6)
+
+
+# --- behaviour -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
+def test_a_weight_of_two_is_the_row_twice(model, three_classes):
+    X, y = three_classes
+    weight = np.random.default_rng(0).integers(0, 3, size=len(y))
+    one = clone(model).fit(X, y, weight)
+    other = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
+def test_classes_are_those_of_the_largest_score_and_probability(model, three_classes, two_classes):
+    for X, y in (three_classes, two_classes):
+        fitted = clone(model).fit(X, y)
+        probability, score = fitted.predict_proba(X), fitted.decision_function(X)
+        np.testing.assert_allclose(probability.sum(1), 1.0)
+        np.testing.assert_array_equal(fitted.classes_[probability.argmax(1)], fitted.predict(X))
+        best = score.argmax(1) if score.ndim == 2 else (score > 0).astype(int)
+        np.testing.assert_array_equal(fitted.classes_[best], fitted.predict(X))
+
+
+def test_probabilities_are_larger_where_more_members_agree(two_classes):
+    X, y = two_classes
+    model = RPEMEKLClassifier(subset_size=5, n_members=5, random_state=0).fit(X, y)
+    probability = model.predict_proba(X)[:, 1]
+    votes = sum((member.values(*model._to_predict(X))[:, 0] > 0).astype(int) for member in model.members_[0])
+    for few, more in zip(range(5), range(1, 6), strict=True):
+        if (votes == few).any() and (votes == more).any():
+            assert probability[votes == few].max() < probability[votes == more].min()
+
+
+def test_members_tell_their_rows_kernels_and_agreement(three_classes):
+    X, y = three_classes
+    model = RPEMEKLClassifier(subset_size=0.2, random_state=0).fit(X, y)
+    assert [len(members) for members in model.members_] == [3, 3, 3]
+    assert model.agreement_.shape == (3, 3)
+    assert bool(((model.agreement_ > 0.5) & (model.agreement_ <= 1)).all())
+    member = model.members_[0][0]
+    assert len(member.basis_indices) == round(0.2 * len(np.unique(X[y < 2], axis=0)))
+    assert set(y[member.basis_indices]) <= {0, 1}
+    assert member.kernel_norms.shape == (3, 1)
+    assert len(member.agreement) == 3
+
+
+def test_members_differ_and_one_seed_gives_one_result_in_any_number_of_threads(two_classes):
+    X, y = two_classes
+    one = RPEMEKLClassifier(subset_size=15, random_state=3).fit(X, y)
+    two = RPEMEKLClassifier(subset_size=15, random_state=3, n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(one.decision_function(X), two.decision_function(X))
+    first, second = one.members_[0][:2]
+    assert not np.array_equal(first.basis_indices, second.basis_indices)
+
+
+def test_rows_may_come_as_frames_tensors_files_or_sources(tmp_path, three_classes):
+    X, y = three_classes
+    np.save(tmp_path / "rows.npy", X)
+    model = RPEMEKLClassifier(subset_size=40, random_state=0)
+    expected = clone(model).fit(X, y).predict_proba(X)
+    names = [f"c{j}" for j in range(X.shape[1])]
+    frame, file = pd.DataFrame(X, columns=names), tmp_path / "rows.npy"
+    for rows in (frame, pl.DataFrame(X, schema=names), torch.as_tensor(X)):
+        np.testing.assert_allclose(clone(model).fit(rows, y).predict_proba(rows), expected, atol=1e-9)
+    from_file = clone(model).fit(file, y)
+    np.testing.assert_allclose(from_file.predict_proba(file), from_file.predict_proba(X), atol=1e-9)
+    np.testing.assert_allclose(clone(model).fit(NpyRows(file), y).predict_proba(X), from_file.predict_proba(X))
+    mapped = EmpiricalKernelMap(subset_size=10, random_state=0).fit(file)
+    np.testing.assert_allclose(mapped.transform(file), mapped.transform(X), atol=1e-12)
+
+
+def test_float32_comes_close_to_float64(two_classes):
+    X, y = two_classes
+    one = RPEMEKLClassifier(subset_size=40, dtype="float64", random_state=0).fit(X, y)
+    other = RPEMEKLClassifier(subset_size=40, dtype="float32", random_state=0).fit(X, y)
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=2e-3)
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
+def test_blobs_apart_are_told_apart(model):
+    corners = [(3, 3), (3, -3), (-3, 3), (-3, -3)]  # in different directions: a normalised kernel knows no length
+    X, y = make_blobs(90, centers=corners, cluster_std=0.5, random_state=1)
+    assert clone(model).fit(X[:60], y[:60]).score(X[60:], y[60:]) == 1.0
+
+
+# --- choices --------------------------------------------------------------------------------------------------
+
+
+def test_cross_validation_finds_the_penalty_that_generalises(two_classes):
+    X, y = two_classes
+    keep = (y == y[0]) | (np.arange(len(y)) % 3 > 0)  # uneven classes: a huge penalty leaves the bias alone
+    model = MHKSClassifier(Gaussian(0.5), c=(1e7, 0.1), n_folds=4, random_state=0).fit(X[keep], y[keep])
+    assert model.c_ == 0.1
+    assert model.cv_scores_.shape == (1, 2)
+    assert model.cv_scores_[0, 1] > model.cv_scores_[0, 0] + 5
+
+
+def test_the_papers_grid_has_81_points_and_sizes_may_be_chosen_too(two_classes):
+    X, y = two_classes
+    model = RPEMEKLClassifier(c="paper", coupling="paper", subset_size=(0.05, 0.5), n_folds=3, random_state=0).fit(X, y)
+    assert model.cv_scores_.shape == (2, 81)
+    assert model.subset_size_ in (0.05, 0.5)
+    assert 2**-4 <= model.c_ <= 2**4
+
+
+def test_a_regressor_chooses_by_squared_error():
+    X, y = make_sinc(150, random_state=0)
+    model = RPEMEKLRegressor(c=(1e-2, 1e4), coupling=(-1.0, 1.0), random_state=0).fit(X, y)
+    assert model.c_ == 1e-2
+    assert model.coupling_ == -1.0
+    assert model.score(X, y) > 0.8
+
+
+def test_grid_search_reaches_a_kernels_parameters(two_classes):
+    X, y = two_classes
+    search = GridSearchCV(MHKSClassifier(Gaussian()), {"kernel__length_scale": [0.5, 100.0]}, cv=2).fit(X, y)
+    assert search.best_params_ == {"kernel__length_scale": 0.5}
+
+
+def test_several_targets_are_fitted_at_once():
+    X, y = make_sinc(80, random_state=0)
+    both = RPEMEKLRegressor(random_state=0, coupling=0.5).fit(X, np.column_stack([y, -2 * y]))
+    alone = RPEMEKLRegressor(random_state=0, coupling=0.5).fit(X, y)
+    np.testing.assert_allclose(both.predict(X)[:, 0], alone.predict(X), atol=1e-8)
+
+
+def test_a_linear_model_may_follow_a_map_of_rows_chosen_for_the_targets():
+    X, y = make_sinc(120, random_state=0)
+    mapped = EmpiricalKernelMap(Gaussian(0.3), 12, criterion="max-res", random_state=0)
+    model = make_pipeline(mapped, Ridge(1e-3)).fit(X, y)
+    assert model.score(X, y) > 0.8
+    assert len(model[0].basis_) == 12
+    with pytest.raises(ValueError, match="criterion must be 'random' where there are no targets"):
+        mapped.fit(X)
+
+
+def test_a_callback_sees_the_objective_and_may_stop(two_classes):
+    X, y = two_classes
+    sweeps: list = []
+    model = MHKSClassifier(Linear(), callbacks=[lambda s: sweeps.append(s) or s.iteration == 2], tol=0.0).fit(X, y)
+    assert model.stop_reason_ == "a callback asked to stop"
+    assert [s.iteration for s in sweeps] == [1, 2]
+    assert model.objective_path_[-1] == sweeps[-1].objective
+
+
+def test_a_bar_shows_members_and_the_reason_to_stop_is_a_sentence(two_classes, capsys):
+    X, y = two_classes
+    model = RPEMEKLClassifier(verbose=True, max_iter=1, tol=0.0, random_state=0).fit(X, y)
+    assert "members: 100%" in capsys.readouterr().err
+    assert model.stop_reason_ == "max_iter=1 steps were made"
+
+
+# --- borders ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "sentence"),
+    [
+        ("c", -1.0, "c must be 'paper', one number of at least 0, or several, got -1.0"),
+        ("c", "best", "c must be 'paper'"),
+        ("coupling", -0.5, "coupling must be 'paper', one number of at least 0, or several, got -0.5"),
+        ("n_members", 0, "n_members must be a whole number of at least 1, got 0"),
+        ("subset_size", 1.5, "subset_size must be None, a whole number"),
+        ("subset_size", [], "at least one value"),
+        ("n_folds", 1, "n_folds must be a whole number of at least 2, got 1"),
+        ("learning_rate", 1.01, "learning_rate must be a number above 0 and at most 1, got 1.01"),
+        ("multiclass", "ovo", "multiclass must be one of"),
+        ("kernels", [], "kernels must be 'paper'"),
+        ("max_iter", 2.5, "max_iter must be a whole number"),
+        ("callbacks", 3, "callbacks must be None or several functions"),
+    ],
+)
+def test_bad_parameters_are_refused_in_a_sentence(two_classes, parameter, value, sentence):
+    with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
+        RPEMEKLClassifier(**{parameter: value}).fit(*two_classes)
+
+
+def test_maps_of_all_rows_are_refused_where_random_rows_fit():
+    X, y = make_ripley(2000, random_state=0)
+    limit = 20 * 2**20
+    with pytest.raises(MemoryError, match="memory_limit"):
+        MultiKernelMHKSClassifier(memory_limit=limit).fit(X, y)
+    model = RPEMEKLClassifier(subset_size=60, memory_limit=limit, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.85
+
+
+def test_a_class_of_one_row_and_constant_columns_do_no_harm():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=30), np.ones(30), 1e6 * rng.normal(size=30)])
+    y = np.array(["a"] * 15 + ["b"] * 14 + ["c"])
+    model = RPEMEKLClassifier(c=(0.1, 1.0), subset_size=0.1, n_folds=5, random_state=0).fit(X, y)
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_five_iterations_are_usually_enough(two_classes, three_classes):
+    for X, y in (two_classes, three_classes):
+        model = RPEMEKLClassifier(subset_size=0.3, tol=0.0, max_iter=30, random_state=0).fit(X, y)
+        for member in (member for members in model.members_ for member in members):
+            path = member.objective_path[:, 0]
+            assert path[4] <= path[-1] + 0.01 * path[0]

@@ -1,0 +1,263 @@
+"""The faces of sparse Gaussian processes: agreement with scikit-learn, weights, sources, hard data, relevance."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.pipeline import make_pipeline
+
+from mercer import ARDSelector, SparseGPClassifier, SparseGPRegressor
+from mercer.datasets import make_redundant_gaussians, make_ripley, make_three_gaussians
+from mercer.kernels import Gaussian
+
+APPROXIMATIONS = ["full", "sd", "sr", "pp", "spgp", "variational"]
+FOR_CLASSES = APPROXIMATIONS[:-1]
+
+
+def wave(n=120, outputs=1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, 2))
+    Y = np.stack([np.sin(X[:, 0] + c) + 0.1 * rng.normal(size=n) for c in range(outputs)], 1)
+    return X, Y[:, 0] if outputs == 1 else Y
+
+
+def quick(**options):
+    return SparseGPRegressor(15, **({"tuning_rows": 60, "max_iter": 10, "random_state": 0} | options))
+
+
+def quick_classifier(**options):
+    return SparseGPClassifier(10, **({"tuning_rows": 60, "max_iter": 8, "random_state": 0} | options))
+
+
+# --- agreement with scikit-learn ------------------------------------------------------------------------
+
+
+def test_the_full_regression_is_scikit_learns():
+    X, y = wave(60)
+    noise = 0.05
+    ours = SparseGPRegressor(
+        approximation="full", kernel=1.5 * Gaussian([0.7, 1.3]), regularization=noise, scale_inputs=False
+    ).fit(X, y)
+    kernel = ConstantKernel(1.5) * RBF([0.7, 1.3])
+    theirs = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None, normalize_y=True).fit(X, y)
+    new = wave(20, seed=1)[0]
+    for flag in ("return_std", "return_cov"):
+        mean, spread = ours.predict(new, **{flag: True}, include_noise=False)
+        wanted, their_spread = theirs.predict(new, **{flag: True})
+        np.testing.assert_allclose(mean, wanted, atol=1e-6)
+        np.testing.assert_allclose(spread, their_spread, atol=1e-6)
+    shift = len(y) * np.log(y.std())  # theirs is the evidence of the standardised targets
+    assert ours.log_marginal_likelihood_ + shift == pytest.approx(theirs.log_marginal_likelihood_value_, rel=1e-6)
+
+
+def test_the_full_classifier_is_scikit_learns():
+    X, y = make_ripley(80, random_state=0)
+    ours = SparseGPClassifier(approximation="full", kernel=3.0 * Gaussian(0.5), scale_inputs=False).fit(X, y)
+    theirs = GaussianProcessClassifier(
+        ConstantKernel(3.0) * RBF(0.5), optimizer=None, max_iter_predict=500
+    ).fit(X, y)  # fmt: skip
+    assert ours.log_marginal_likelihood_ == pytest.approx(theirs.log_marginal_likelihood_value_, rel=1e-6)
+    new, _ = make_ripley(30, random_state=1)
+    # scikit-learn averages by five error functions, accurate to a few times 1e-4; ours is a quadrature
+    np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(new), atol=1e-3)
+    mean, cov = ours.latent_mean_and_covariance(new)
+    if hasattr(theirs, "latent_mean_and_variance"):
+        wanted, variance = theirs.latent_mean_and_variance(new)
+        np.testing.assert_allclose(mean[:, 0], wanted, atol=1e-5)
+        np.testing.assert_allclose(cov[:, 0, 0], variance, atol=1e-5)
+
+
+def test_tuning_the_full_model_reaches_scikit_learns_evidence():
+    X, y = make_ripley(60, random_state=0)
+    ours = SparseGPClassifier(
+        approximation="full", kernel="gaussian", ard=False, scale_inputs=False, tol=1e-8, max_iter=40
+    ).fit(X, y)
+    theirs = GaussianProcessClassifier(ConstantKernel(1.0) * RBF(1.0) + ConstantKernel(1.0), random_state=0).fit(X, y)
+    assert ours.log_marginal_likelihood_ >= theirs.log_marginal_likelihood_value_ - 0.05
+
+
+# --- what every approximation must do -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("approximation", APPROXIMATIONS)
+def test_regression_predicts_samples_and_is_kept_by_pickle(approximation):
+    X, Y = wave(outputs=2)
+    model = quick(approximation=approximation).fit(X, Y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.sqrt(np.mean((mean - Y) ** 2)) < (0.6 if approximation == "sd" else 0.2)
+    assert (std >= np.sqrt(model.noise_) * (1 - 1e-9)).all()
+    _, cov = model.predict(X[:5], return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std[:5], rtol=1e-4)
+    drawn = model.sample_y(X[:5], 300, random_state=0)
+    assert drawn.shape == (5, 2, 300)
+    np.testing.assert_allclose(drawn.mean(2), mean[:5], atol=5 * std.max() / np.sqrt(300))
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), mean)
+    assert model.stop_reason_ and np.isfinite(model.log_marginal_likelihood_)
+
+
+@pytest.mark.parametrize(
+    ("approximation", "multi_class"),
+    [("spgp", "one_vs_rest"), ("sd", "one_vs_rest"), *((name, "softmax") for name in FOR_CLASSES)],
+)
+def test_classes_are_found_with_probabilities_that_sum_to_one(approximation, multi_class):
+    rng = np.random.default_rng(0)
+    centre = np.array([[0, 0], [3, 0], [0, 3]])
+    y = np.arange(60) % 3
+    X = centre[y] + 0.6 * rng.normal(size=(60, 2))
+    kernel = 4.0 * Gaussian([1.0, 1.0])
+    model = quick_classifier(approximation=approximation, multi_class=multi_class, kernel=kernel, optimize_kernel=True)
+    model.fit(X, np.array(list("abc"))[y])
+    p = model.predict_proba(X)
+    assert model.score(X, np.array(list("abc"))[y]) > 0.9
+    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-12)
+    assert (p >= 0).all()
+    assert model.relevance_.shape == ((3, 2) if multi_class == "one_vs_rest" else (2,))
+
+
+def test_far_from_the_data_a_classifier_does_not_know():
+    X, y = make_three_gaussians(100, random_state=0)
+    p = quick_classifier(kernel=4.0 * Gaussian(1.0)).fit(X, y).predict_proba([[100.0, 100.0]])
+    np.testing.assert_allclose(p, 0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize("approximation", ["full", "pp", "spgp", "variational"])
+def test_a_row_of_weight_two_is_the_row_twice(approximation):
+    X, y = wave(40)
+    weight = 1.0 + np.arange(40) % 3
+    here = quick(approximation=approximation).fit(X, y, sample_weight=weight)
+    twice = np.repeat(np.arange(40), weight.astype(int))
+    there = quick(approximation=approximation).fit(X[twice], y[twice])
+    np.testing.assert_allclose(here.predict(X), there.predict(X), atol=1e-6)
+    # rounding sends the two searches along slightly different ways up the same hill
+    assert here.log_marginal_likelihood_ == pytest.approx(there.log_marginal_likelihood_, rel=1e-4)
+
+
+def test_optimised_inducing_inputs_have_more_evidence_than_the_rows_they_started_from():
+    X, y = wave()
+    fixed = quick(optimize_inducing=False, max_iter=40).fit(X, y)
+    moved = quick(optimize_inducing=True, max_iter=40).fit(X, y)
+    assert moved.log_marginal_likelihood_ > fixed.log_marginal_likelihood_
+    np.testing.assert_allclose(fixed.basis_, X[fixed.basis_indices_], atol=1e-10)
+
+
+@pytest.mark.parametrize("inducing", ["random", "k-means++", "max-res", "mp", np.zeros((3, 2)) + np.arange(3)[:, None]])
+def test_inducing_inputs_start_where_they_are_told(inducing):
+    X, y = wave()
+    model = quick(inducing=inducing, max_iter=3, optimize_inducing=False).fit(X, y)
+    assert model.basis_.shape == ((15, 2) if isinstance(inducing, str) else (3, 2))
+    if not isinstance(inducing, str):
+        np.testing.assert_allclose(model.basis_, inducing, atol=1e-12)
+
+
+def test_files_tensors_and_frames_give_the_model_of_the_array(tmp_path):
+    pd = pytest.importorskip("pandas")
+    X, y = wave()
+    np.save(tmp_path / "X.npy", X)
+    wanted = quick().fit(X, y).predict(X)
+    for given in (torch.as_tensor(X), pd.DataFrame(X, columns=["a", "b"])):
+        np.testing.assert_allclose(quick().fit(given, y).predict(given), wanted, atol=1e-6)
+    from_file = quick().fit(str(tmp_path / "X.npy"), y)  # rows of a file keep their order, so the start differs
+    assert np.sqrt(np.mean((from_file.predict(str(tmp_path / "X.npy")) - y) ** 2)) < 0.15
+
+
+def test_many_rows_are_climbed_in_two_stages_within_the_memory_limit():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (12_000, 2))
+    y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=12_000)
+    seen = []
+    model = quick(max_iter=5, memory_limit=2**24, callbacks=[seen.append]).fit(X, y)
+    assert model.dtype_ == "float32"
+    assert len(seen) > 5
+    mean, std = model.predict(X, return_std=True)
+    assert np.mean(np.abs(mean - y) < 1.96 * std) > 0.9
+
+
+# --- data that are hard on numbers ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("approximation", APPROXIMATIONS)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda X, y: (X, np.full_like(y, 3.0)),
+        lambda X, y: (np.repeat(X[:5], 8, 0), y),
+        lambda X, y: (1e8 * X, 1e-8 * y),
+        lambda X, y: (1e-8 * X, 1e8 * y),
+        lambda X, y: (np.column_stack([X[:, 0], np.ones(len(X))]), y),
+        lambda X, y: (X[:2], y[:2]),
+    ],
+    ids=["constant targets", "duplicates", "large inputs", "small inputs", "a constant column", "two rows"],
+)
+def test_hard_data_give_finite_predictions(spoil, approximation):
+    X, y = spoil(*wave(40))
+    model = quick(approximation=approximation, kernel="gaussian", max_iter=4).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+    assert (std >= 0).all()
+    assert np.abs(mean - y).max() <= 2 * np.ptp(y) + 1e-6 * np.abs(y).max()
+
+
+@pytest.mark.parametrize("approximation", FOR_CLASSES)
+def test_hard_classes_give_finite_probabilities(approximation):
+    X, y = make_ripley(60, random_state=0)
+    y = np.where(np.arange(60) < 2, 7, y)  # a class of two rows, which a subset of data may miss
+    for given in (np.repeat(X[:6], 10, 0), 1e8 * X):
+        kernel = 4.0 * Gaussian([1.0, 1.0])
+        model = quick_classifier(approximation=approximation, kernel=kernel, optimize_kernel=True, max_iter=3)
+        model.fit(given, y)
+        p = model.predict_proba(given)
+        assert np.isfinite(p).all()
+        np.testing.assert_allclose(p.sum(1), 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"approximation": "fitc"}, "approximation must be one of .* got 'fitc'"),
+        ({"n_inducing": 0}, "n_inducing must be a whole number of at least 1, got 0"),
+        ({"inducing": "grid"}, "inducing must be one of .* got 'grid'"),
+        ({"approximation": "sd", "optimize_inducing": True}, "optimize_inducing must be False"),
+        ({"regularization": -1.0}, "regularization must be 'auto' or a positive number, got -1.0"),
+        ({"time_budget": 0}, "time_budget must be None or a positive number of seconds, got 0"),
+    ],
+)
+def test_bad_parameters_are_refused_in_a_sentence(change, words):
+    with pytest.raises(ValueError, match=words):
+        quick().set_params(**change).fit(*wave(20))
+
+
+def test_the_bound_is_refused_for_classes():
+    with pytest.raises(ValueError, match="approximation must be other than 'variational' for classes"):
+        quick_classifier(approximation="variational").fit(*make_ripley(20, random_state=0))
+
+
+# --- which inputs matter --------------------------------------------------------------------------------
+
+
+def test_noise_inputs_of_the_thesis_artificial_set_come_last():
+    X, y = make_redundant_gaussians(200, random_state=0)
+    model = SparseGPClassifier(10, kernel="gaussian", ard=True, random_state=0, max_iter=60).fit(X, y)
+    best = set(np.argsort(model.relevance_)[-2:].tolist())
+    assert not best & {4, 5}
+
+
+def test_the_selector_votes_and_works_in_a_pipeline():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 5))
+    y = np.sin(2 * X[:, 1]) + X[:, 3] + 0.1 * rng.normal(size=150)
+    models = [quick(kernel="gaussian", ard=True, approximation=a, max_iter=20) for a in ("spgp", "pp", "spgp")]
+    selector = ARDSelector(models)
+    pipeline = make_pipeline(selector, quick()).fit(X, y)
+    assert np.flatnonzero(pipeline[0].get_support()).tolist() == [1, 3]
+    assert pipeline[0].votes_.max() == 3
+    assert pipeline.score(X, y) > 0.9
+    assert ARDSelector(models, n_features_to_select=1).fit(X, y).get_support().sum() == 1
+    with pytest.raises(ValueError, match="min_votes must be at most the number of models, 3, got 4"):
+        ARDSelector(models, min_votes=4).fit(X, y)

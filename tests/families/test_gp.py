@@ -1,0 +1,288 @@
+"""What theory promises of sparse Gaussian processes: evidence, gradients, posteriors, modes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import oracles_gp as oracle
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mercer.engine import make_plan
+from mercer.gp.approximations import (
+    Approximation,
+    ProjectedProcess,
+    PseudoInputs,
+    SubsetOfRegressors,
+    Variational,
+)
+from mercer.gp.climb import Point, climb, refine_basis, spread_out
+from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
+from mercer.gp.inducing import JITTER, Gradient
+from mercer.gp.laplace import LaplaceEvidence
+from mercer.gp.likelihoods import Bernoulli, Categorical
+from mercer.gp.posterior import draw
+from mercer.kernels import Gaussian, Linear, Matern52
+from mercer.sources import TensorRows
+
+SPARSE = [SubsetOfRegressors(), ProjectedProcess(), PseudoInputs(), Variational()]
+KERNELS = [2.0 * Gaussian([0.8, 1.5]) + 0.3, 0.7 * Matern52(1.2), Linear() + 1.0 * Gaussian()]
+
+
+def problem(n=30, m=5, p=1, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    normal = lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)  # noqa: E731
+    X = normal(n, 2)
+    Y = torch.stack([torch.sin((c + 1) * X[:, 0]) + X[:, 1].cos() for c in range(p)], 1) + 0.1 * normal(n, p)
+    weight = torch.randint(1, 4, (n,), generator=rng).double()
+    return X, Y, weight, X[:m] + 0.1 * normal(m, 2)
+
+
+def repeated(weight, *tables):
+    index = torch.repeat_interleave(torch.arange(len(weight)), weight.long())
+    return [table[index] for table in tables]
+
+
+def cpu(n, memory_limit=None):
+    return make_plan(n, device="cpu", memory_limit=memory_limit)
+
+
+def classes(X, p):
+    if p == 1:
+        return torch.where(X[:, :1] * X[:, 1:] > 0.2, 1.0, -1.0).double()
+    label = (X[:, 0] > 0.3).long() + (X[:, 1] > 0).long()
+    return torch.where(torch.nn.functional.one_hot(label, p) > 0, 1.0, -1.0).double()
+
+
+# --- regression -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("approximation", SPARSE, ids=repr)
+def test_evidence_and_gradients_are_those_of_the_dense_formula_on_repeated_rows(approximation, kernel, p):
+    X, Y, weight, Z = problem(p=p)
+    found = sparse_evidence(kernel, 0.1, Z, TensorRows(X), Y, cpu(len(X)), approximation, weight)
+    names = list(kernel.tunable())
+    leaves = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in kernel.tunable().values()]
+    noise, at = torch.tensor(0.1, dtype=torch.float64, requires_grad=True), Z.clone().requires_grad_()
+    bound = kernel.replaced(dict(zip(names, leaves, strict=True)))
+    value = oracle.sparse_evidence(bound, noise, *repeated(weight, X, Y), at, approximation.alpha, approximation.bound)
+    slopes = torch.autograd.grad(value, [*leaves, noise, at])
+    assert found.value == pytest.approx(value.item(), rel=1e-9)
+    for name, slope in zip(names, slopes, strict=False):
+        torch.testing.assert_close(found.by_parameter[name], slope, rtol=1e-6, atol=1e-6)
+    assert found.by_noise == pytest.approx(slopes[-2].item(), rel=1e-6)
+    torch.testing.assert_close(found.by_basis, slopes[-1], rtol=1e-6, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=15)
+@given(n=st.integers(2, 40), m=st.integers(1, 6), scale=st.sampled_from([1e-3, 1.0, 1e3]), seed=st.integers(0, 99))
+def test_the_bound_lies_below_the_full_evidence_and_below_pp(n, m, scale, seed):
+    X, Y, _, Z = problem(n, min(m, n), seed=seed)
+    X, Z, kernel = scale * X, scale * Z, Gaussian(scale)
+    rows, plan = TensorRows(X), cpu(n)
+    bound, pp = (sparse_evidence(kernel, 0.1, Z, rows, Y, plan, a).value for a in (Variational(), ProjectedProcess()))
+    full = oracle.log_normal(Y, kernel(X, X) + 0.1 * torch.eye(n, dtype=torch.float64)).item()
+    assert bound <= full + 1e-6 * abs(full)
+    assert bound <= pp + 1e-9 * abs(pp)
+
+
+@pytest.mark.parametrize("approximation", SPARSE, ids=repr)
+def test_all_rows_as_inducing_inputs_give_the_full_model(approximation):
+    X, Y, _, _ = problem(p=2)
+    kernel, new = KERNELS[0], torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) * 3
+    plan, ones = cpu(len(X)), torch.ones(len(X), dtype=torch.float64)
+    full = exact_posterior(kernel, 0.1, X, Y, ones)
+    sparse = sparse_posterior(kernel, 0.1, X, TensorRows(X), Y, plan, approximation)
+    mean, variance = full.moments(kernel, TensorRows(new), plan)
+    seen, spread = sparse.moments(kernel, TensorRows(new), plan)
+    torch.testing.assert_close(seen, mean, rtol=1e-6, atol=1e-6)
+    if approximation.degenerate:
+        assert bool((spread <= variance + 1e-8).all())
+    else:
+        torch.testing.assert_close(spread, variance, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("approximation", SPARSE, ids=repr)
+def test_predictions_are_those_of_the_thesis_table(approximation):
+    X, Y, _, Z = problem(p=2)
+    kernel, new = KERNELS[0], X[:6] + 0.3
+    posterior = sparse_posterior(kernel, 0.1, Z, TensorRows(X), Y, cpu(len(X)), approximation)
+    mean, cov = oracle.sparse_prediction(kernel, 0.1, X, Y, Z, new, approximation.alpha, approximation.degenerate)
+    seen, spread = posterior.moments(kernel, TensorRows(new), cpu(6))
+    torch.testing.assert_close(seen, mean, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(spread[:, 0, 0], cov.diagonal(), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(posterior.covariance(kernel, new), cov, rtol=1e-6, atol=1e-8)
+
+
+def test_the_variance_of_sr_falls_to_zero_away_from_the_data_and_those_of_pp_and_spgp_do_not():
+    X, Y, _, Z = problem()
+    far, kernel = torch.full((1, 2), 50.0, dtype=torch.float64), 2.0 * Gaussian()
+    spread = {}
+    for approximation in SPARSE:
+        posterior = sparse_posterior(kernel, 0.1, Z, TensorRows(X), Y, cpu(len(X)), approximation)
+        spread[approximation.short_name] = float(posterior.moments(kernel, TensorRows(far), cpu(1))[1])
+    assert spread["sr"] < 1e-12
+    assert [spread[name] for name in ("pp", "spgp", "variational")] == pytest.approx([2.0] * 3)
+
+
+@pytest.mark.parametrize("approximation", SPARSE, ids=repr)
+def test_float32_tiles_and_small_blocks_change_little(approximation, monkeypatch):
+    monkeypatch.setitem(JITTER, torch.float64, JITTER[torch.float32])  # what is compared is the rounding of tiles
+    X, Y, weight, Z = problem(n=300, m=6)
+    wide, narrow = cpu(300), replace(cpu(300, memory_limit=2**20), dtype=torch.float32)
+    here = sparse_evidence(KERNELS[0], 0.1, Z, TensorRows(X), Y, wide, approximation, weight)
+    there = sparse_evidence(KERNELS[0], 0.1, Z, TensorRows(X.float()), Y, narrow, approximation, weight)
+    assert there.value == pytest.approx(here.value, rel=1e-3, abs=0.05)
+    torch.testing.assert_close(there.by_basis, here.by_basis, rtol=0.02, atol=0.02 * float(here.by_basis.abs().max()))
+
+
+def test_refining_raises_the_bound_and_says_where_it_ends():
+    X, Y, _, Z = problem(n=100)
+    rows, plan = TensorRows(X), cpu(100)
+    before = sparse_evidence(KERNELS[0], 0.1, Z, rows, Y, plan, Variational()).value
+    kernel, noise, basis, after = refine_basis(KERNELS[0], 0.1, Z, rows, Y, plan, max_iter=20)
+    assert after > before
+    assert sparse_evidence(kernel, noise, basis, rows, Y, plan, Variational()).value == pytest.approx(after, rel=1e-9)
+
+
+# --- the search -----------------------------------------------------------------------------------------
+
+
+def test_a_climb_moves_only_what_is_free_and_gives_a_reason():
+    start = Point(Gaussian(2.0), 0.5, torch.ones(2, 1, dtype=torch.float64))
+
+    def evidence(kernel, noise, basis):  # largest at length-scale 1, noise 0.1, basis 0
+        length = torch.tensor(kernel.length_scale, dtype=torch.float64)
+        value = -((float(length) - 1) ** 2) - (noise - 0.1) ** 2 - float(basis.square().sum())
+        return Gradient(value, {"length_scale": -2 * (length - 1)}, -2 * (noise - 0.1), -2 * basis)
+
+    for free in ({"kernel"}, {"noise"}, {"basis"}, {"kernel", "noise", "basis"}, set()):
+        found = climb(evidence, start, cpu(2), free=free, tol=1e-12)
+        assert (found.kernel.length_scale == pytest.approx(1.0, abs=1e-3)) == ("kernel" in free)
+        assert (found.noise == pytest.approx(0.1, abs=1e-3)) == ("noise" in free)
+        assert (float(found.basis.abs().max()) < 1e-3) == ("basis" in free)
+        assert found.why
+
+
+def test_a_climb_survives_points_at_which_the_evidence_fails():
+    def evidence(kernel, noise, basis):
+        if noise < 0.3:
+            raise ValueError("not positive definite")
+        return Gradient(-noise, {}, -1.0, torch.zeros_like(basis))
+
+    found = climb(evidence, Point(Gaussian(), 1.0, torch.ones(1, 1)), cpu(2), free={"noise"})
+    assert 0.3 <= found.noise <= 1.0
+
+
+def test_kmeans_starts_are_distinct_rows_even_where_rows_repeat():
+    X = torch.zeros(10, 2, dtype=torch.float64)
+    X[:3, 0] = torch.arange(3.0)
+    chosen = spread_out(X, 6, np.random.RandomState(0))
+    assert len(set(chosen.tolist())) == 6
+    assert {0.0, 1.0, 2.0} <= set(X[chosen, 0].tolist())
+
+
+# --- classes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("p", "likelihood"), [(1, Bernoulli()), (3, Categorical())], ids=["logistic", "softmax"])
+@pytest.mark.parametrize("approximation", [ProjectedProcess(), PseudoInputs()], ids=repr)
+def test_laplace_and_its_gradients_are_those_of_dense_newton_on_repeated_rows(approximation, p, likelihood):
+    X, _, weight, Z = problem(n=20, m=4)
+    y, kernel = classes(X, p), KERNELS[0]
+    evidence = LaplaceEvidence(TensorRows(X), y, weight, cpu(20), likelihood, approximation)
+    found = evidence(kernel, 0.0, Z)
+    X_long, y_long = repeated(weight, X, y)
+
+    def dense(kernel, Z):
+        return float(oracle.laplace(oracle.prior(kernel, X_long, Z, approximation.alpha), y_long, likelihood)[0])
+
+    assert found.value == pytest.approx(dense(kernel, Z), rel=1e-8)
+    h = 1e-5
+    for name, value in kernel.tunable().items():
+        value = np.asarray(value, dtype=float)
+        for i in range(value.size):
+            step = np.zeros(value.size)
+            step[i] = h
+            ends = [value.reshape(-1) + sign * step for sign in (1, -1)]
+            ends = [e.reshape(value.shape) for e in ends]
+            up, down = (dense(kernel.replaced({name: e.item() if e.ndim == 0 else e.tolist()}), Z) for e in ends)
+            seen = float(found.by_parameter[name].reshape(-1)[i])
+            assert seen == pytest.approx((up - down) / (2 * h), rel=1e-4, abs=1e-5)
+    for i, d in ((0, 0), (2, 1)):
+        step = torch.zeros_like(Z)
+        step[i, d] = h
+        slope = (dense(kernel, Z + step) - dense(kernel, Z - step)) / (2 * h)
+        assert float(found.by_basis[i, d]) == pytest.approx(slope, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(("p", "likelihood"), [(1, Bernoulli()), (3, Categorical())], ids=["logistic", "softmax"])
+@pytest.mark.parametrize("approximation", [SubsetOfRegressors(), ProjectedProcess(), PseudoInputs()], ids=repr)
+def test_latent_moments_are_those_of_the_dense_posterior(approximation, p, likelihood):
+    X, _, _, Z = problem(n=20, m=4)
+    y, kernel, new = classes(X, p), KERNELS[0], X[:3] + 0.4
+    ones = torch.ones(20, dtype=torch.float64)
+    model = LaplaceEvidence(TensorRows(X), y, ones, cpu(20), likelihood, approximation)
+    posterior, _ = model.posterior(kernel, Z)
+    mean, cov = posterior.moments(kernel, TensorRows(new), cpu(3))
+    C = oracle.prior(kernel, X, Z, approximation.alpha)
+    _, f, W = oracle.laplace(C, y, likelihood)
+    across = oracle.low_rank(kernel, torch.cat([X, new]), Z)[20:, :20]
+    own = oracle.low_rank(kernel, new, Z) if approximation.degenerate else kernel(new, new)
+    wide = torch.block_diag(*[across] * p)
+    torch.testing.assert_close(mean, across @ likelihood.slope(y, f), rtol=1e-5, atol=1e-5)
+    R = W @ torch.linalg.inv(torch.eye(20 * p, dtype=torch.float64) + torch.block_diag(*[C] * p) @ W)
+    dense = torch.block_diag(*[own] * p) - wide @ R @ wide.T
+    dense = dense.reshape(p, 3, p, 3)
+    wanted = torch.stack([dense[:, i, :, i] for i in range(3)])
+    torch.testing.assert_close(cov, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_warm_start_reaches_the_same_mode():
+    X, _, weight, Z = problem(n=40)
+    cold = LaplaceEvidence(TensorRows(X), classes(X, 1), weight, cpu(40), Bernoulli(), PseudoInputs())
+    warm = replace(cold, slopes=1e3 * torch.ones(40, 1, dtype=torch.float64))
+    assert warm(KERNELS[0], 0.0, Z).value == pytest.approx(cold(KERNELS[0], 0.0, Z).value, rel=1e-9)
+
+
+@pytest.mark.parametrize("variance", [1e-8, 1e8])
+def test_extreme_amplitudes_keep_modes_and_variances_finite(variance):
+    X, _, weight, Z = problem(n=40)
+    X[20:] = X[:20]  # duplicates
+    for approximation in (ProjectedProcess(), PseudoInputs()):
+        model = LaplaceEvidence(TensorRows(X), classes(X, 1), weight, cpu(40), Bernoulli(), approximation)
+        found = model(variance * Gaussian(), 0.0, Z)
+        posterior, value = model.posterior(variance * Gaussian(), Z)
+        mean, cov = posterior.moments(variance * Gaussian(), TensorRows(X), cpu(40))
+        assert np.isfinite([found.value, value]).all()
+        assert bool(mean.isfinite().all() and cov.isfinite().all() and found.by_basis.isfinite().all())
+        assert bool((cov[:, 0, 0] >= 0).all())
+
+
+def test_third_derivatives_are_differences_of_curvatures():
+    f = torch.tensor([[0.3, -1.0, 0.5]], dtype=torch.float64)
+    A = torch.tensor([[2.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.5]], dtype=torch.float64)[None]
+    for likelihood, at, spread in ((Categorical(), f, A), (Bernoulli(), f[:, :1], A[:, :1, :1])):
+        slope = likelihood.third(at, spread)
+        for d in range(at.shape[1]):
+            step = torch.zeros_like(at)
+            step[0, d] = 1e-6
+            up, down = ((spread * likelihood.curvature(at + s)).sum() for s in (step, -step))
+            assert float(slope[0, d]) == pytest.approx(float(up - down) / 2e-6, abs=1e-8)
+
+
+def test_samples_have_the_mean_and_covariance_asked_for():
+    cov = torch.tensor([[2.0, 0.9], [0.9, 1.0]], dtype=torch.float64)
+    mean = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    drawn = draw(mean, cov, 20_000, torch.Generator().manual_seed(0))[:, :, 0]
+    torch.testing.assert_close(drawn.mean(0), mean[:, 0], atol=0.05, rtol=0)  # five standard errors
+    torch.testing.assert_close(drawn.T.cov(), cov, atol=0.1, rtol=0)
+
+
+def test_every_approximation_has_the_name_of_the_thesis():
+    assert set(Approximation.choices()) == {"full", "sd", "sr", "pp", "spgp", "variational"}
