@@ -24,6 +24,8 @@ from mercer.datasets import load, make_sin2, make_three_gaussians
 
 HERE = Path(__file__).parent
 OURS = HERE / "ours.json"
+#: Names of the models asked for; all of them where it is empty.
+ONLY: set[str] = set()
 
 
 def keep(table: str, entry: str, value: dict[str, Any]) -> None:
@@ -31,6 +33,11 @@ def keep(table: str, entry: str, value: dict[str, Any]) -> None:
     ours.setdefault(table, {})[entry] = value
     OURS.write_text(json.dumps(ours, indent=1, sort_keys=True) + "\n")
     print(table, entry, {k: v for k, v in value.items() if not isinstance(v, list)}, flush=True)
+
+
+def chosen(models: dict[str, Any]) -> list[tuple[str, Any]]:
+    """All models of a table, or those asked for on the command line."""
+    return [(name, value) for name, value in models.items() if not ONLY or name in ONLY]
 
 
 def sin2(repeats: int = 10) -> None:
@@ -49,7 +56,7 @@ def sin2(repeats: int = 10) -> None:
 def gaussians(repeats: int = 10) -> None:
     """Sizes chosen on ten draws of 200 rows, and accuracy on 10 000 new ones (Bayes' rule: 82.7 %)."""
     X_new, y_new = make_three_gaussians(10_000, random_state=10_000)
-    for name, make in methods.CLASSIFIERS.items():
+    for name, make in chosen(methods.CLASSIFIERS):
         sizes, scores = [], []
         for seed in range(repeats):
             model = make("auto", covariance_type="full", max_components=6, random_state=seed)
@@ -64,7 +71,7 @@ def laser(lags: list[int]) -> None:
     for lag in lags:
         X, y = methods.laser(lag)
         X_new, y_new = methods.laser(lag, 1000 - lag, 3000)
-        for name, most in methods.LASER_SIZES.items():
+        for name, most in chosen(methods.LASER_SIZES):
             began = time.perf_counter()
             model = methods.REGRESSORS[name]("auto", max_components=most, random_state=0).fit(X, y)
             found = {
@@ -83,7 +90,7 @@ def wdbc(repeats: int = 2) -> None:
     """The size chosen by three-fold cross-validation; accuracy on the training rows, and ten-fold, repeated."""
     data = load("wdbc")
     folds = RepeatedStratifiedKFold(n_splits=10, n_repeats=repeats, random_state=0)
-    for name, make in methods.CLASSIFIERS.items():
+    for name, make in chosen(methods.CLASSIFIERS):
         for covariance in ("spherical", "diagonal", "full"):
             began = time.perf_counter()
             most = 5 if name == "GMC" else 10  # of two classes each
@@ -106,8 +113,10 @@ def wdbc(repeats: int = 2) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", nargs="*", default=["sin2", "gaussians", "wdbc", "laser"])
+    parser.add_argument("--models", nargs="*", help="only these, by the names of `methods`")
     parser.add_argument("--lags", nargs="*", type=int, default=[1, 2, 4, 8, 16, 32])
     arguments = parser.parse_args()
+    ONLY.update(arguments.models or ())
     for what in arguments.what:
         if what == "laser":
             laser(arguments.lags)

@@ -13,17 +13,17 @@ from rivals import Given, Setting
 
 
 def sweep(given: Given) -> Iterator[Setting]:
-    for epochs in (1, 3, 10, 30) if given.task == "regression" else (1, 3, 6):
-        for name, shrink in (("gaussian", 1.0), ("laplacian", 1.0)):
-            yield Setting(f"{name}, {epochs} epochs", _Descent(given, epochs, name, shrink), tuned=True)
+    """Its own choice, the Laplacian kernel: on the Gaussian its eigensolver takes half a minute."""
+    for epochs in (1, 3, 10, 30) if given.task == "regression" else (1, 2):
+        yield Setting(f"Laplacian, {epochs} epochs", _Descent(given, epochs), tuned=True)
 
 
 class _Descent:
-    def __init__(self, given: Given, epochs: int, kernel: str, shrink: float) -> None:
+    def __init__(self, given: Given, epochs: int, bandwidth: float = 3.0) -> None:
         from eigenpro2 import kernels, models
 
-        bandwidth = shrink if kernel == "gaussian" else 3 * shrink  # Laplacian tails: a longer scale serves them
-        self.kernel = lambda x, z: getattr(kernels, kernel)(x, z, bandwidth=bandwidth)
+        # in units of the Gaussian's length-scales: a Laplacian wants longer ones
+        self.kernel = lambda x, z: kernels.laplacian(x, z, bandwidth=bandwidth)
         self.models, self.given, self.epochs = models, given, epochs
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> _Descent:

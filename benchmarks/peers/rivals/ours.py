@@ -22,7 +22,7 @@ REGRESSION = [
     (1000, "gaussian", 16, 800), (2000, "matern32", 16, 500), (3000, "matern32", 20, 800),
 ]  # fmt: skip
 #: Tuning rows, learners in the search for a factor on the length-scales, learners of 1000 vectors in the fit.
-CLASSIFICATION = [(500, 0, 10), (1000, 10, 40), (2000, 40, 140), (4000, 100, 300)]
+CLASSIFICATION = [(1500, 0, 5), (2000, 0, 20), (2000, 0, 60), (4000, 60, 140), (4000, 100, 300)]
 FACTORS = (0.35, 0.25, 0.18, 0.13)
 
 
@@ -53,7 +53,7 @@ class _Sharpened:
         self.kernels = {f: Gaussian((np.minimum(lengths, 50.0) * f).tolist()) for f in FACTORS}
         held = len(X) // 20
         score = lambda f: self._model(f, self.search).fit(X[held:], y[held:]).score(X[:held], y[:held])  # noqa: E731
-        self.model = self._model(max(FACTORS, key=score) if self.search else 0.25, self.learners).fit(X, y)
+        self.model = self._model(max(FACTORS, key=score) if self.search else 0.18, self.learners).fit(X, y)
         return self
 
     def _model(self, factor: float, learners: int) -> KernelBoostingClassifier:

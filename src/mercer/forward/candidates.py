@@ -102,11 +102,23 @@ class RowCandidates:
 
     @cached_property
     def captured(self) -> Tensor:
-        m = self.span.size
-        values = self.span.values[:m]
-        data = self.problem.matrix(self.rows).transposed((values * self.span.metric).T)
-        own = self.lam + self.gram_noise * self.span.metric[self.index].double()
-        return (data.T + own * values[:, self.index].double()).square().sum(0)
+        """Where most rows are candidates the sum is kept for all of them and only new functions are added to it."""
+        span, n = self.span, len(self.problem.y)
+        if 2 * len(self.index) < n:
+            return self._captured_by(span.values[: span.size], self.index)
+        if span.captured is None:
+            span.captured = 0, torch.zeros(n, dtype=torch.float64, device=self.index.device)
+        seen, total = span.captured
+        if seen < span.size:
+            everything = torch.arange(n, device=self.index.device)
+            total = total + self._captured_by(span.values[seen : span.size], everything)
+            span.captured = span.size, total
+        return total[self.index]
+
+    def _captured_by(self, functions: Tensor, index: Tensor) -> Tensor:
+        data = self.problem.matrix(self.problem.basis(index)).transposed((functions * self.span.metric).T)
+        own = self.lam + self.gram_noise * self.span.metric[index].double()
+        return (data.T + own * functions[:, index].double()).square().sum(0)
 
     def random(self) -> Tensor:
         return torch.from_numpy(self.rng.random(len(self.index))).to(self.index.device)

@@ -37,6 +37,7 @@ class FunctionSpan:
         self.R, self.H = torch.zeros(2, capacity, capacity, **wide)
         self.prior, self.coef = torch.zeros(2, capacity, p, **wide)  # prior: λ⟨φ_j, before⟩_H
         self.novelty = torch.ones((), **wide)  # share of the newest functions that was not in the span
+        self.captured: tuple[int, Tensor] | None = None  # kept by `RowCandidates`: functions seen, their sum
         self.size = 0
 
     def extend(self, F: Tensor, index: Tensor, A: Tensor, tol: float | None = None) -> slice:
@@ -119,7 +120,7 @@ class FunctionSpan:
         The functions after it are rotated so that one of them, the last, carries what only function j
         brought; that one goes (Greedy02 Algorithm 3).
         """
-        m = self.size
+        m, self.captured = self.size, None
         self.R[: m - 1, : m - 1], rotations = drop_column(self.R[:m, :m], j)
         for rows in (self.values, self.prior, self.coef, self.H, self.H.T):
             rotate_rows(rows[j:m], rotations)

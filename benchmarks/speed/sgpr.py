@@ -1,0 +1,94 @@
+"""KIN40K and other tables: our sparse Gaussian process beside GPyTorch's SGPR, in one run.
+
+    MERCER_DATA=… python benchmarks/speed/sgpr.py [--data kin40k] [--device cpu] [--steps 25 50 100] [--no-rival]
+
+Prints RMSE, negative log predictive density and coverage of 95 % intervals (targets of unit variance) with seconds of
+training: ours after every tenth step of the search on all rows, the rival's after its Adam steps; then, for each of
+the rival's marks, the time at which ours was first as good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mercer import SparseGPRegressor
+from mercer.datasets import load, split
+from mercer.gp.climb import Point
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
+import gpytorch_sgpr
+
+Mark = tuple[str, float, float, float, float]
+
+
+def judged(name: str, seconds: float, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Mark:
+    error = (y - mean) / std
+    density = float(np.mean(0.5 * error**2 + np.log(std) + 0.5 * np.log(2 * np.pi)))
+    mark = name, seconds, float(np.sqrt(np.mean((y - mean) ** 2))), density, float(np.mean(np.abs(error) < 1.96))
+    print("{:28s} {:7.1f} s   RMSE {:.4f}   NLPD {:7.3f}   coverage {:.3f}".format(*mark), flush=True)
+    return mark
+
+
+def ours(X, y, X_test, y_test, approximation: str, device: str, m: int, max_iter: int) -> list[Mark]:
+    """The search is watched from outside: every tenth point is refitted, without moving, after the clock stopped."""
+    points: list[tuple[float, Point]] = []
+    began = time.perf_counter()
+
+    def seen(point: Point) -> None:
+        points.append((time.perf_counter() - began, point))
+
+    options = {"approximation": approximation, "kernel": "gaussian", "ard": True, "device": device, "random_state": 0}
+    model = SparseGPRegressor(m, max_iter=max_iter, callbacks=[seen], **options).fit(X, y)
+    total, marks = time.perf_counter() - began, []
+    for seconds, point in points[9::10]:
+        options |= {"kernel": point.kernel, "regularization": point.noise, "optimize_inducing": False}
+        Z = point.basis.double().cpu().numpy() * model.input_scale_ + model.input_mean_
+        here = SparseGPRegressor(m, inducing=Z, **options).fit(X, y)
+        marks.append(judged(f"mercer {approximation}", seconds, y_test, *here.predict(X_test, return_std=True)))
+    marks.append(judged(f"mercer {approximation}, end", total, y_test, *model.predict(X_test, return_std=True)))
+    return marks
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--data", default="kin40k")
+    options.add_argument("--device", default="cpu")
+    options.add_argument("--inducing", type=int, default=512)
+    options.add_argument("--max-iter", type=int, default=60)
+    options.add_argument("--steps", type=int, nargs="+", default=[25, 50, 100])
+    options.add_argument("--approximations", nargs="+", default=["variational", "spgp"])
+    options.add_argument("--no-rival", action="store_true")
+    given = options.parse_args()
+    X, X_test, y, y_test = split(load(given.data), test_size=0.1, seed=0)
+    shift, scale = X.mean(0), np.where(X.std(0) > 0, X.std(0), 1.0)
+    X, X_test = (X - shift) / scale, (X_test - shift) / scale
+    y, y_test = (y - y.mean()) / y.std(), (y_test - y.mean()) / y.std()
+    print(f"{given.data}: {len(X)} / {len(X_test)} rows, {given.inducing} inducing inputs, {given.device}")
+    mine = [
+        mark
+        for name in given.approximations
+        for mark in ours(X, y, X_test, y_test, name, given.device, given.inducing, given.max_iter)
+    ]
+    if given.no_rival or not gpytorch_sgpr.available():
+        print("GPyTorch is left out" if given.no_rival else "GPyTorch is not installed: no rival")
+        return
+    for step, seconds, mean, std in gpytorch_sgpr.sgpr(
+        X, y, X_test, given.inducing, given.steps, device=given.device
+    ):  # fmt: skip
+        mark = judged(f"GPyTorch SGPR, {step} steps", seconds, y_test, mean, std)
+        reached = [one for one in mine if one[2] <= mark[2]]
+        first = min(reached, key=lambda one: one[1]) if reached else None
+        print(
+            f"    ours as good after {first[1]:.1f} s, a share of {first[1] / seconds:.2f}"
+            if first
+            else "    not reached"
+        )
+
+
+if __name__ == "__main__":
+    main()
