@@ -21,7 +21,7 @@ from mercer.datasets import load, split
 from mercer.gp.climb import Point
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
-import gpytorch_sgpr
+from rivals.gpytorch import sgpr
 
 Mark = tuple[str, float, float, float, float]
 
@@ -62,9 +62,10 @@ def main() -> None:
     options.add_argument("--max-iter", type=int, default=60)
     options.add_argument("--steps", type=int, nargs="+", default=[25, 50, 100])
     options.add_argument("--approximations", nargs="+", default=["variational", "spgp"])
+    options.add_argument("--seed", type=int, default=0)
     options.add_argument("--no-rival", action="store_true")
     given = options.parse_args()
-    X, X_test, y, y_test = split(load(given.data), test_size=0.1, seed=0)
+    X, X_test, y, y_test = split(load(given.data), test_size=0.1, seed=given.seed)
     shift, scale = X.mean(0), np.where(X.std(0) > 0, X.std(0), 1.0)
     X, X_test = (X - shift) / scale, (X_test - shift) / scale
     y, y_test = (y - y.mean()) / y.std(), (y_test - y.mean()) / y.std()
@@ -74,13 +75,10 @@ def main() -> None:
         for name in given.approximations
         for mark in ours(X, y, X_test, y_test, name, given.device, given.inducing, given.max_iter)
     ]
-    if given.no_rival or not gpytorch_sgpr.available():
-        print("GPyTorch is left out" if given.no_rival else "GPyTorch is not installed: no rival")
+    if given.no_rival:
         return
-    for step, seconds, mean, std in gpytorch_sgpr.sgpr(
-        X, y, X_test, given.inducing, given.steps, device=given.device
-    ):  # fmt: skip
-        mark = judged(f"GPyTorch SGPR, {step} steps", seconds, y_test, mean, std)
+    for step, seconds, predict in sgpr(X, y, given.steps, given.inducing, device=given.device):
+        mark = judged(f"GPyTorch SGPR, {step} steps", seconds, y_test, *predict(X_test))
         reached = [one for one in mine if one[2] <= mark[2]]
         first = min(reached, key=lambda one: one[1]) if reached else None
         print(

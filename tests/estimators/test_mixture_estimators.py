@@ -177,9 +177,10 @@ def test_as_many_basis_functions_as_rows_interpolate_when_trained_by_gradient():
     assert model.fit(few, y).score(few, y) > 0.999
 
 
-def test_gradient_training_ends_below_the_squared_error_it_starts_from():
-    two = NRBFRegressor(6, random_state=0).fit(X, Y)
-    trained = NRBFRegressor(6, training="gradient", random_state=0).fit(X, Y)
+@pytest.mark.parametrize("face", REGRESSORS)
+def test_gradient_training_ends_below_the_squared_error_it_starts_from(face):
+    two = face(6, random_state=0).fit(X, Y)
+    trained = face(6, training="gradient", random_state=0).fit(X, Y)
     assert np.mean((trained.predict(X) - Y) ** 2) < np.mean((two.predict(X) - Y) ** 2)
     assert never_falls(trained.log_likelihood_path_)
 
@@ -188,9 +189,10 @@ def test_gradient_training_ends_below_the_squared_error_it_starts_from():
 
 
 @pytest.mark.parametrize("training", ["em", "two-step", "gradient"])
-def test_several_outputs_are_answered_together_and_in_their_own_units(training):
+@pytest.mark.parametrize("face", REGRESSORS)
+def test_several_outputs_are_answered_together_and_in_their_own_units(face, training):
     both = np.column_stack([Y, 100 * X[:, 0] ** 2])
-    model = NRBFRegressor(8, training=training, random_state=0, max_iter=50).fit(X, both)
+    model = face(8, training=training, random_state=0, max_iter=50).fit(X, both)
     f, std = model.predict(X, return_std=True)
     assert f.shape == std.shape == both.shape
     assert (std > 0).all()

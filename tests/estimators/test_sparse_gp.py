@@ -98,7 +98,8 @@ def test_regression_predicts_samples_and_is_kept_by_pickle(approximation):
     np.testing.assert_allclose(drawn.mean(2), mean[:5], atol=5 * std.max() / np.sqrt(300))
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(X), mean)
-    assert model.stop_reason_ and np.isfinite(model.log_marginal_likelihood_)
+    assert model.stop_reason_
+    assert np.isfinite(model.log_marginal_likelihood_)
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,11 @@ def test_two_step_weights_are_ridge_regression_on_the_activations():
     mixture = begin(sample, "none", "diagonal")
     A, w, y = _activations(sample, mixture), sample.weight.numpy(), sample.y[0].numpy()
     expected = np.linalg.solve(A.T @ (w[:, None] * A) + 0.1 * np.eye(K), A.T @ (w * y))
-    np.testing.assert_allclose(least_squares(sample, mixture, 0.1)[:, 0], expected, rtol=1e-8)
+    np.testing.assert_allclose(least_squares(sample, mixture, 0.1)[:, 0, 0], expected, rtol=1e-8)
+    Z = np.column_stack([np.ones(N), X_of(sample)])
+    wide = (A[:, :, None] * Z[:, None]).reshape(N, -1)
+    expected = np.linalg.solve(wide.T @ (w[:, None] * wide) + 0.1 * np.eye(K * (1 + D)), wide.T @ (w * y))
+    np.testing.assert_allclose(least_squares(sample, mixture, 0.1, True).flatten(), expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -373,16 +377,17 @@ def test_class_shares_are_counts_weighted_by_the_gates():
     np.testing.assert_allclose(class_shares(sample, mixture, 3), counts / counts.sum(1, keepdims=True), rtol=1e-9)
 
 
-def test_the_slopes_of_gradient_training_are_those_of_automatic_differentiation():
+@pytest.mark.parametrize("q", [1, 1 + D], ids=["constants", "lines"])
+def test_the_slopes_of_gradient_training_are_those_of_automatic_differentiation(q):
     sample = draw()
     mixture = begin(sample, "none", "diagonal")
     rng = np.random.default_rng(0)
     C = mixture.gates.coefficients(mixture.layout)
-    W = torch.as_tensor(rng.normal(size=(K, 1)))
+    W = torch.as_tensor(rng.normal(size=(K, q, 1)))
     psi = mixture.layout.of(torch.as_tensor(X_of(sample).T).contiguous())
 
     def loss(C, W):
-        f = W.T @ torch.softmax(C @ psi, 0)
+        f = (torch.softmax(C @ psi, 0) * (W[:, :, 0] @ psi[:q])).sum(0)
         return 0.5 * (sample.weight * (f - sample.y).square()).sum()
 
     value, by_C, by_W = loss_and_slopes(sample, mixture, C, W)

@@ -15,9 +15,10 @@ NOTES = """
 - A cell is "within" if our mean is at least the printed mean less the printed spread. p is that of a paired t-test
   against RPEMEKL over the splits that both were measured on; * marks p < 0.05. A number in brackets is that of the
   splits measured so far, where these are not all ten; the command above goes on with the others.
-- Glass: the paper's has 10 inputs, one of them the row number, and UCI's rows are sorted by class: hence its 95 %.
-  The 9 real inputs are used here, on which no method comes near that.
-- Letter: the paper's 432 inputs and 500 rows are no set of UCI. Ours: 50 random rows of each of A to J, 16 inputs.
+- Glass: the paper counts 10 inputs where UCI's file has 9 and a row number; since that file is sorted by class, the row
+  number is presumably what gives 95 %. The 9 inputs are used here, on which no method measured comes near that.
+- Letter: the paper's 432 inputs and 500 rows are not those of UCI's letter (16 and 20 000), so the two columns are of
+  different data. Ours: 50 random rows of each of A to J, 16 inputs.
 - Halves as training and test rows. The paper does not say; its own accuracies on iris are multiples of 1/750, hence
   halves, but those of MKDA(SDP) (38.46 ± 0, 63.81 ± 0, 65.22 ± 0) are the majority class of 30 % test rows: there the
   rival did not learn at all, probably for want of scaled inputs.

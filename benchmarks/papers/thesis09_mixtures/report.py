@@ -18,7 +18,11 @@ Written by `MERCER_DATA=… python benchmarks/papers/thesis09_mixtures/run.py`; 
 - Sizes are chosen as the thesis chooses them: the smallest whose three-fold cross-validated score is within one
   standard error of the best. Folds are random, so sizes vary from draw to draw; where the thesis has one draw of an
   artificial set we have ten.
-- All models have the package's default settings; only `covariance_type` and the largest size tried are set.
+- What was set after seeing results: ENRBFC's default λ was 0.01 and became 1 after a look at Wisconsin, so its rows there
+  are not an untouched test; λ = 0.01 is shown too. On the laser series λ = 1 was added after λ = 0.01 left ENRBF with one
+  component at 16 and 32 lags; every model that has a λ there gets the better of the two by cross-validated error, which
+  flatters that error a little. The ten folds of Wisconsin use a size chosen on all rows, for every model alike.
+- Everything else is the package's default; `covariance_type` and the largest size tried are set.
 """
 
 
@@ -79,36 +83,67 @@ def _gaussians(printed: list[dict[str, Any]], ours: dict[str, Any]) -> str:
     )
 
 
+LASER = ("NRBF by EM", "NRBF by gradient", "ENRBF", "ENRBF by gradient")
+
+
 def _laser(printed: list[dict[str, Any]], ours: dict[str, Any]) -> str:
     rows, equal = [], []
     for row in printed:
-        found = {name: ours.get(f"{row['lags']}, {name}") for name in LASER}
+        lag = row["lags"]
+        found = {name: _better(ours, f"{lag}, {name}") for name in LASER}
         if any(value is None for value in found.values()):
             continue
-        print_nrbf = f"{row['nrbf']:.2f} with {row['nrbf_components']}"
-        print_enrbf = f"{row['enrbf']:.2f} with {row['enrbf_components']}"
         cells = [_laser_cell(found[name]) for name in LASER]
-        rows.append([str(row["lags"]), print_nrbf, cells[0], cells[1], print_enrbf, cells[2], cells[3]])
-        by_em, by_gradient = _equal(found[LASER[2]], found[LASER[0]]), _equal(found[LASER[3]], found[LASER[1]])
-        equal.append([str(row["lags"]), *by_em, *by_gradient])
+        nrbf, enrbf = (f"{row[key]:.2f} with {row[key + '_components']}" for key in ("nrbf", "enrbf"))
+        rows.append([str(lag), nrbf, *cells[:2], enrbf, *cells[2:]])
+        line = [str(lag)]
+        for mine, others in (("ENRBF", LASER[:2]), ("ENRBF by gradient", LASER[1:2])):
+            line.append(f"{_at(found[mine]):.2f} with **{found[mine]['components']}**")
+            line += [_enough(_runs(ours, f"{lag}, {other}"), _at(found[mine])) for other in others]
+        equal.append(line)
     head = ["lags", "NRBF printed", "by EM", "by gradient", "ENRBF printed", "by EM", "by gradient"]
-    own = ["lags"]
-    for training in ("EM", "gradient"):
-        own += [f"error of ENRBF by {training}", "its components", f"components of NRBF by {training} for that error"]
-    return _table(head, rows) + LASER_NOTE + _table(own, equal)
+    own = [
+        "lags",
+        "ENRBF by EM",
+        "NRBF by EM needs",
+        "NRBF by gradient needs",
+        "ENRBF by gradient",
+        "NRBF by gradient needs",
+    ]
+    return _table(head, rows) + LASER_NOTE + _table(own, equal) + LASER_VERDICT
 
 
-LASER = ("NRBF by EM", "NRBF by gradient", "ENRBF", "ENRBF by gradient")
 LASER_NOTE = """
 A cell of ours: **cross-validated RMSE with the number of components chosen**; RMSE on the training rows / one step
-ahead on the next 2000 values of the series, which the thesis does not use. Diagonal covariances, as in section 2.5. The
-thesis trains NRBF by gradient and ENRBF by EM, so that its table compares two trainings as well as two models; ours has
-both models under both trainings. Gradient training here is L-BFGS over all parameters from where EM ends, and reaches
-errors with a handful of components that the thesis does not reach with 80.
+ahead on the next 2000 values of the series, which the thesis does not use. Diagonal covariances, as in section 2.5.
+Gradient training is L-BFGS over all parameters from where EM ends. A training error far above the cross-validated one
+(NRBF by gradient at 32 lags) is a final fit that ended in a poor local minimum.
 
-Components needed for equal cross-validated error, the thesis' claim, at the size chosen for ENRBF:
+Components needed for ENRBF's cross-validated error, the thesis' claim being that NRBF needs more:
 
 """
+LASER_VERDICT = """
+The thesis trains NRBF by gradient and ENRBF by EM. In that pairing (fourth column against the second) its claim is not
+borne out here: our gradient training needs fewer components than ENRBF by EM wherever it reaches its error. Compared
+under one training, EM with EM or gradient with gradient, ENRBF needs fewer where the table says so. One component of
+ENRBF is linear regression, so rows with one component say only that nothing larger was found to be worth it.
+"""
+
+
+def _runs(ours: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The runs of a model with the default λ and with λ = 1."""
+    return [ours[key] for key in (name, f"{name}, λ = 1") if key in ours]
+
+
+def _enough(runs: list[dict[str, Any]], error: float) -> str:
+    """The smallest size of any of the runs whose cross-validated error is no larger."""
+    sizes = [size for run in runs for size, own in zip(run["sizes"], run["cv"], strict=True) if own <= error]
+    return f"**{min(sizes)}**" if sizes else f"more than {runs[0]['sizes'][-1]}"
+
+
+def _better(ours: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """Of the runs of a model the one of smaller cross-validated error."""
+    return min(_runs(ours, name), key=_at, default=None)
 
 
 def _laser_cell(found: dict[str, Any]) -> str:
@@ -120,13 +155,6 @@ def _at(found: dict[str, Any]) -> float:
     return found["cv"][found["sizes"].index(_nearest(found["sizes"], found["components"]))]
 
 
-def _equal(enrbf: dict[str, Any], nrbf: dict[str, Any]) -> list[str]:
-    """ENRBF's error and size, and the smallest NRBF whose error is no larger."""
-    enough = [size for size, error in zip(nrbf["sizes"], nrbf["cv"], strict=True) if error <= _at(enrbf)]
-    least = str(enough[0]) if enough else f"more than {nrbf['sizes'][-1]}"
-    return [f"{_at(enrbf):.2f}", f"**{enrbf['components']}**", f"**{least}**"]
-
-
 def _nearest(sizes: list[int], size: int) -> int:
     """The size tried; fewer components may be in use than were asked for."""
     return min(sizes, key=lambda tried: abs(tried - size))
@@ -136,11 +164,14 @@ def _wdbc(printed: list[dict[str, Any]], ours: dict[str, Any]) -> str:
     rows = []
     for row in printed:
         name = f"{row['model']}, {row['covariance']}"
-        if name in ours:
-            found = ours[name]
+        earlier = f"ENRBFC, λ = 0.01, {row['covariance']}"
+        for key in [name, earlier] if row["model"] == "ENRBFC" else [name]:
+            if key not in ours:
+                continue
+            found = ours[key]
             rows.append(
                 [
-                    row["model"],
+                    row["model"] if key == name else "ENRBFC, λ = 0.01",
                     row["covariance"],
                     f"{row['accuracy']:.2f} with {row['components']}",
                     f"**{found['train']:.2f} with {found['components']}**",

@@ -3,8 +3,9 @@
 from mercer.estimators.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.estimators.empirical import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.estimators.empirical_map import EmpiricalKernelMap
-from mercer.estimators.gp import SparseGPClassifier, SparseGPRegressor
+from mercer.estimators.gp import SparseGPRegressor
 from mercer.estimators.gp_ard import ARDSelector
+from mercer.estimators.gp_classifier import SparseGPClassifier
 from mercer.estimators.greedy import GreedyKernelClassifier, GreedyKernelRegressor
 from mercer.estimators.mixture import ENRBFRegressor, NRBFRegressor
 from mercer.estimators.mixture_classifiers import (

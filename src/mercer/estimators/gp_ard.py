@@ -1,4 +1,4 @@
-"""`ARDSelector`: which inputs matter, by the length-scales of Gaussian processes that vote (Thesis09, section 5.3.4)."""
+"""`ARDSelector`: which inputs matter, by the length-scales of voting Gaussian processes (Thesis09, section 5.3.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mercer.component import require
-from mercer.estimators.gp import SparseGPClassifier, SparseGPRegressor
+from mercer.estimators.gp import SparseGPRegressor
+from mercer.estimators.gp_classifier import SparseGPClassifier
 from mercer.estimators.rows import require_number, require_whole
 
 

@@ -16,9 +16,10 @@ from mercer.sources import TensorRows
 
 def can_replay(block: Block) -> bool:
     """Whether a step on this block is the same few operations every time: least squares, rows held on a GPU."""
-    problem = block.problem
-    held = isinstance(problem.rows, TensorRows) and problem.rows.X.device.type == "cuda"
-    return held and block.replayable and problem.loss.quadratic and problem.kernel.form(problem.rows.X) is not None
+    problem, rows = block.problem, block.problem.rows
+    if not isinstance(rows, TensorRows) or rows.X.device.type != "cuda":
+        return False
+    return block.replayable and problem.loss.quadratic and problem.kernel.form(rows.X) is not None
 
 
 class ReplayedPursuit:

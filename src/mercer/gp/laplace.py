@@ -39,10 +39,8 @@ class State:
     value: float  # Ψ = Σ w log p(y|f) − ½ (|u|² + Σ w Δ |a|²)
 
     def toward(self, other: State, t: float) -> State:
-        mix = [
-            torch.lerp(mine, theirs, t) for mine, theirs in ((self.u, other.u), (self.a, other.a), (self.f, other.f))
-        ]
-        return State(*mix, value=-float("inf"))
+        u, a, f = (torch.lerp(*pair, t) for pair in ((self.u, other.u), (self.a, other.a), (self.f, other.f)))
+        return State(u, a, f, value=-float("inf"))
 
 
 class Laplace:

@@ -169,8 +169,8 @@ def fit_em(
 ) -> EMResult:
     """Raise the penalised log-likelihood from `mixture` on until it rises by less than `tol` per unit of weight.
 
-    It never falls but for rounding: what an iteration would lose beyond `ROUNDING` is not accepted. Of `max_iter` iterations `done` are
-    taken as done before.
+    It never falls but for rounding: what an iteration would lose beyond `ROUNDING` is not accepted. Of `max_iter`
+    iterations `done` are taken as done before.
     """
     total = sample.total
     state = expectation(sample, mixture)

@@ -1,7 +1,8 @@
-"""Gradient-trained NRBF (Thesis09 section 2.5.3): centres, covariances, priors and output weights by least squares.
+"""Gradient training (Thesis09 section 2.5.3): centres, covariances, priors and local models by least squares.
 
-The residual sum of squares of f(x) = Σ_j w_j p(j | x) is minimised by L-BFGS over all parameters at once. A pass over
-the rows gives the value and its derivative in the coefficients of the log gates; the rest is small.
+The residual sum of squares of f(x) = Σ_j p(j | x) w_jᵀz, with z = 1 (NRBF) or [1; x] (ENRBF), is minimised by
+L-BFGS over all parameters at once. A pass over the rows gives the value and its derivative in the coefficients of the
+log gates; the rest is small.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from torch import Tensor
 from mercer.engine import each_block
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, posterior
 from mercer.mixture.gates import Floor, Gates
-from mercer.mixture.readout import least_squares
+from mercer.mixture.readout import least_squares, local_inputs
 
 #: L-BFGS restarts its curvature every so many iterations: output weights are then solved for afresh.
 ROUND = 100
 
 
 def fit_gradient(
-    sample: Sample, mixture: Mixture, ridge: float, max_iter: int = 200, tol: float = 1e-5
+    sample: Sample, mixture: Mixture, ridge: float, linear: bool, max_iter: int = 200, tol: float = 1e-5
 ) -> tuple[EMResult, Tensor]:
-    """The mixture with trained gates, and the output weights (k × p). The path holds minus the penalised loss."""
-    weights, path, why = least_squares(sample, mixture, ridge), [], ""
+    """The mixture with trained gates, and the output weights (k × q × p). The path holds minus the penalised loss."""
+    weights, path, why = least_squares(sample, mixture, ridge, linear), [], ""
     done = 0
     while done < max_iter:
         start = [part.detach() for part in _parameters(mixture)]
@@ -50,7 +51,7 @@ def fit_gradient(
         done += max(int(found.nit), 1)
         *own, _ = _unpacked(found.x, shapes, sample.plan.device)
         mixture = replace(mixture, gates=_gates(own, mixture.floor))
-        weights = least_squares(sample, mixture, ridge)
+        weights = least_squares(sample, mixture, ridge, linear)
         path += [-before, -float(found.fun)]
         if before - found.fun < tol * before:
             why = f"the squared error fell by less than tol={tol:g} of itself in {ROUND} steps"
@@ -59,18 +60,22 @@ def fit_gradient(
 
 
 def loss_and_slopes(sample: Sample, mixture: Mixture, C: Tensor, W: Tensor) -> tuple[float, Tensor, Tensor]:
-    """½ Σ w ‖y − Wᵀp(· | x)‖² and its derivatives in the coefficients C of the log gates (k × F) and in W (k × p)."""
+    """½ Σ w ‖y − f(x)‖² and its derivatives in the coefficients C of the log gates (k × F) and in W (k × q × p)."""
     value = torch.zeros((), dtype=torch.float64, device=C.device)
     by_C, by_W = torch.zeros_like(C), torch.zeros_like(W)
 
     def visit(where: slice, block: Tensor) -> None:
-        psi = mixture.layout.of(columns(block))
+        x = columns(block)
+        psi = mixture.layout.of(x)
+        z = local_inputs(x, W.shape[1] > 1)
         A, _ = posterior(C @ psi)
-        error = W.T @ A - sample.y[:, where]
+        local = W.mT @ z  # k × p × n
+        error = torch.einsum("kn,kpn->pn", A, local) - sample.y[:, where]
         weighted = error * sample.weight[where]
-        by_A = W @ weighted
+        by_A = torch.einsum("kpn,pn->kn", local, weighted)
         by_logits = A * (by_A - (A * by_A).sum(0))
-        add_C, add_W = by_logits @ psi.T, A @ weighted.T
+        add_C = by_logits @ psi.T
+        add_W = torch.stack([(A * part) @ z.T for part in weighted], 2)
         value.add_(0.5 * (error * weighted).sum())
         by_C.add_(add_C)
         by_W.add_(add_W)

@@ -5,6 +5,8 @@ The activations of a row are p(j | x), the normalised basis functions of eq. 2.4
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,15 +15,18 @@ from mercer.linalg import cholesky, minimize_newton
 from mercer.mixture.classes import indicators
 from mercer.mixture.em import Mixture, Sample, columns, posterior
 
+Statistic = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
-def reduce_activations(sample: Sample, mixture: Mixture, statistic: object) -> list[Tensor]:
-    """Sums over rows of the tensors that ``statistic(A, y, w)`` returns for a block's activations A (k × n)."""
+
+def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic) -> list[Tensor]:
+    """Sums over rows of the tensors that ``statistic(A, x, y, w)`` returns for a block's activations A (k × n)."""
     log_gates = mixture.log_gates()
     totals: list[Tensor] = []
 
     def visit(where: slice, block: Tensor) -> None:
-        A, _ = posterior(log_gates(columns(block)))
-        new = statistic(A, sample.y[:, where], sample.weight[where])  # type: ignore[operator]
+        x = columns(block)
+        A, _ = posterior(log_gates(x))
+        new = statistic(A, x, sample.y[:, where], sample.weight[where])
         if not totals:
             totals.extend(torch.zeros_like(value) for value in new)
         for total, value in zip(totals, new, strict=True):
@@ -31,19 +36,40 @@ def reduce_activations(sample: Sample, mixture: Mixture, statistic: object) -> l
     return [sample.rows.total(value) for value in totals]
 
 
-def least_squares(sample: Sample, mixture: Mixture, ridge: float) -> Tensor:
-    """Output weights (k × p): ŵ = (ΦᵀΦ + λI)⁻¹Φᵀy, the second step of two-step training (section 2.2.1)."""
-    G, b = reduce_activations(sample, mixture, lambda A, y, w: (A * w @ A.T, A * w @ y.T))
+def local_inputs(x: Tensor, linear: bool) -> Tensor:
+    """What a local model is a linear form of: 1, or [1; x] (q × n)."""
+    one = torch.ones_like(x[:1])
+    return torch.cat([one, x]) if linear else one
+
+
+def least_squares(sample: Sample, mixture: Mixture, ridge: float, linear: bool = False) -> Tensor:
+    """Output weights (k × q × p): ŵ = (ΦᵀΦ + λI)⁻¹Φᵀy, the second step of two-step training (section 2.2.1).
+
+    The columns of Φ are the activations, or with `linear` the activations times 1 and every input.
+    """
+
+    def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        phi = (A[:, None] * local_inputs(x, linear)).flatten(0, 1)
+        weighted = phi * w
+        return weighted @ phi.T, weighted @ y.T
+
+    G, b = reduce_activations(sample, mixture, statistic)
     factor, _ = cholesky(G + ridge * torch.eye(len(G), dtype=G.dtype, device=G.device))
-    return torch.cholesky_solve(b, factor)
+    return torch.cholesky_solve(b, factor).reshape(mixture.n_components, -1, b.shape[1])
+
+
+def blended(A: Tensor, x: Tensor, weights: Tensor) -> Tensor:
+    """f(x) = Σ_j p(j | x) w_jᵀz with z = 1 or [1; x] (p × n)."""
+    z = local_inputs(x, weights.shape[1] > 1)
+    return torch.einsum("kn,kpn->pn", A, weights.mT @ z)
 
 
 def local_noise(sample: Sample, mixture: Mixture, weights: Tensor) -> Tensor:
-    """Mean squared error around f(x) = Σ_j w_j p(j | x) near each component (k × p)."""
+    """Mean squared error of f near each component (k × p)."""
 
-    def statistic(A: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         A_w = A * w
-        return A_w @ (y - weights.T @ A).square().T, A_w.sum(1)
+        return A_w @ (y - blended(A, x, weights)).square().T, A_w.sum(1)
 
     squares, mass = reduce_activations(sample, mixture, statistic)
     overall = squares.sum(0) / mass.sum()
@@ -52,7 +78,7 @@ def local_noise(sample: Sample, mixture: Mixture, weights: Tensor) -> Tensor:
 
 def class_shares(sample: Sample, mixture: Mixture, n_classes: int) -> Tensor:
     """P(C_c | j) as the share of class c among the rows of component j (k × C), the gates left as they are."""
-    (counts,) = reduce_activations(sample, mixture, lambda A, y, w: (A * w @ indicators(y, n_classes).T,))
+    (counts,) = reduce_activations(sample, mixture, lambda A, x, y, w: (A * w @ indicators(y, n_classes).T,))
     overall = counts.sum(0, keepdim=True) / counts.sum()
     mass = counts.sum(1, keepdim=True)
     return torch.where(mass > 0, counts / mass.clamp(min=1e-300), overall)
@@ -66,7 +92,7 @@ def logistic_weights(sample: Sample, mixture: Mixture, n_classes: int, ridge: fl
     def objective(flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         W = flat.reshape(c, k)
 
-        def statistic(A: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             f = W @ A
             if c == 1:
                 loss, t = torch.nn.functional.softplus(-(2 * y - 1) * f), y

@@ -29,12 +29,14 @@ def one_standard_error(
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import GridSearchCV
-    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from sklearn.tree import DecisionTreeClassifier
     >>> from mercer.tuning import one_standard_error
     >>> X, y = load_iris(return_X_y=True)
-    >>> grid = {"n_neighbors": [1, 5, 20]}
-    >>> GridSearchCV(KNeighborsClassifier(), grid, refit=one_standard_error).fit(X, y).best_params_
-    {'n_neighbors': 1}
+    >>> tree, grid = DecisionTreeClassifier(random_state=0), {"max_depth": [1, 2, 3, 4, 5, 6]}
+    >>> GridSearchCV(tree, grid).fit(X, y).best_params_
+    {'max_depth': 4}
+    >>> GridSearchCV(tree, grid, refit=one_standard_error).fit(X, y).best_params_
+    {'max_depth': 3}
     """
     names = [name for name in cv_results if name.startswith("param_")]
     chosen = f"param_{parameter}" if parameter is not None else next(iter(names), "")

@@ -1,0 +1,243 @@
+"""What sparse Gaussian processes share at the border: where they start, how they climb, what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from mercer.component import require
+from mercer.engine import Plan, make_plan
+from mercer.estimators.greedy import GreedyKernelRegressor
+from mercer.estimators.rows import RowEstimator, require_number, require_whole
+from mercer.forward.criteria import Criterion
+from mercer.gp.approximations import Approximation
+from mercer.gp.climb import Point, climb, spread_out
+from mercer.gp.inducing import Gradient
+from mercer.gp.posterior import Posterior
+from mercer.kernels import Kernel
+from mercer.sources import RowSource, TensorRows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training rows as algorithms see them."""
+
+    rows: RowSource
+    Y: Tensor
+    weight: Tensor
+    plan: Plan
+
+    def part(self, index: np.ndarray) -> Rows:
+        where = torch.as_tensor(index, device=self.plan.device)
+        block = self.rows.take(index).to(self.plan.device, self.plan.dtype)
+        return Rows(TensorRows(block), self.Y[where], self.weight[where], self.plan)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One Gaussian process after fitting."""
+
+    kernel: Kernel
+    noise: float
+    posterior: Posterior
+    log_evidence: float
+    index: np.ndarray  # of the rows that the inducing inputs are or started from
+    why: str
+    n_iter: int = 1
+
+
+class SparseGP(RowEstimator):
+    """How sparse Gaussian processes are started, climbed and asked; the faces add what their targets need."""
+
+    def __init__(
+        self,
+        n_inducing: int = 500,
+        *,
+        approximation: Any = "spgp",
+        inducing: Any = "k-means++",
+        optimize_inducing: bool | str = "auto",
+        optimize_kernel: bool | str = "auto",
+        kernel: Any = "auto",
+        ard: bool | str = "auto",
+        tuning_rows: int = 1000,
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        time_budget: float | None = None,
+        scale_inputs: bool = True,
+        device: Any = "auto",
+        dtype: Any = "auto",
+        memory_limit: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+        callbacks: Any = None,
+    ) -> None:
+        self.n_inducing = n_inducing
+        self.approximation = approximation
+        self.inducing = inducing
+        self.optimize_inducing = optimize_inducing
+        self.optimize_kernel = optimize_kernel
+        self.kernel = kernel
+        self.ard = ard
+        self.tuning_rows = tuning_rows
+        self.max_iter = max_iter
+        self.tol = tol
+        self.time_budget = time_budget
+        self.scale_inputs = scale_inputs
+        self.device = device
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    # --- before any data --------------------------------------------------------------------------------
+
+    def _require_parameters(self) -> Approximation:
+        require_whole("n_inducing", self.n_inducing)
+        require_whole("tuning_rows", self.tuning_rows, 2)
+        require_whole("max_iter", self.max_iter, 0)
+        require_number("tol", self.tol, "a number of at least 0", 0.0)
+        for name in ("optimize_inducing", "optimize_kernel", "ard"):
+            value = getattr(self, name)
+            require(value in (True, False, "auto"), name, "True, False or 'auto'", value)
+        if self.time_budget is not None:
+            wanted = "None or a positive number of seconds"
+            require_number("time_budget", self.time_budget, wanted, np.nextafter(0, 1))
+        several = self.callbacks is None or isinstance(self.callbacks, Iterable)
+        good = several and all(callable(callback) for callback in self.callbacks or ())
+        require(good, "callbacks", "None or several functions of a point of the search", self.callbacks)
+        if isinstance(self.inducing, str):
+            names = ["random", "k-means++", *sorted(set(Criterion.choices()) - {"random"})]
+            require(self.inducing in names, "inducing", f"one of {names}, a Criterion or an array", self.inducing)
+        approximation = Approximation.resolve(self.approximation, "approximation")
+        if approximation.dense:
+            require(self.optimize_inducing is not True, "optimize_inducing", "False where inputs are rows", True)
+        return approximation
+
+    def _moves(self, approximation: Approximation) -> bool:
+        """Whether the inducing inputs leave the rows: by default where the evidence asks for it."""
+        if isinstance(self.optimize_inducing, str):
+            return not approximation.dense and (approximation.alpha > 0 or approximation.bound)
+        return bool(self.optimize_inducing)
+
+    def _tunes(self) -> bool:
+        if isinstance(self.optimize_kernel, str):
+            return isinstance(self.kernel, str)
+        return bool(self.optimize_kernel)
+
+    # --- rows, start and search -------------------------------------------------------------------------
+
+    def _data(self, source: RowSource, Y: np.ndarray, weight: np.ndarray, approximation: Approximation) -> Rows:
+        dtype = "float64" if approximation.dense and self.dtype == "auto" else self.dtype
+        plan = make_plan(source.n_rows, self.device, dtype, self.memory_limit)
+        self._scale_columns(source, weight, plan, enabled=bool(self.scale_inputs))
+        self.dtype_ = str(plan.dtype).removeprefix("torch.")
+        on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
+        return Rows(
+            self._prepared(source, plan), torch.as_tensor(Y, **on_device), torch.as_tensor(weight, **on_device), plan
+        )
+
+    def _inducing_rows(self, data: Rows, kernel: Kernel, noise: float, m: int, rng: Any) -> np.ndarray:
+        """Rows at which the inducing inputs start."""
+        alive = np.flatnonzero(data.weight.cpu().numpy() > 0)
+        m = min(m, len(alive))
+        if m == len(alive):
+            return alive
+        choice = self.inducing
+        if isinstance(choice, str) and choice in ("random", "k-means++"):
+            pool = alive if len(alive) <= 20 * m else rng.choice(alive, 20 * m, replace=False)
+            if choice == "random":
+                return rng.choice(pool, m, replace=False)
+            scale = relevance_of(kernel, data.rows.n_columns)
+            return pool[
+                spread_out(data.rows.take(pool).double() * torch.as_tensor(scale, device=data.plan.device), m, rng)
+            ]
+        greedy = GreedyKernelRegressor(
+            m, criterion=choice, kernel=kernel, regularization=max(noise, 1e-4), scale_inputs=False,
+            device=data.plan.device, dtype=self.dtype_, memory_limit=self.memory_limit, random_state=rng,
+        )  # fmt: skip
+        found = greedy.fit(data.rows, data.Y.cpu().numpy(), data.weight.cpu().numpy()).basis_indices_
+        rest = np.setdiff1d(alive, found)
+        return np.concatenate([found, rng.choice(rest, m - len(found), replace=False)])
+
+    def _start(self, data: Rows, kernel: Kernel, noise: float, m: int, rng: Any) -> tuple[np.ndarray, Tensor]:
+        """Rows and inducing inputs (in scaled units) at which the search starts."""
+        if isinstance(self.inducing, str | Criterion):
+            index = self._inducing_rows(data, kernel, noise, m, rng)
+            return index, data.rows.take(index).to(data.plan.device, data.plan.dtype)
+        given = np.atleast_2d(np.asarray(self.inducing, dtype=np.float64))
+        require(given.shape[1] == data.rows.n_columns, "inducing", f"of {data.rows.n_columns} columns", given.shape)
+        Z = (given - self.input_mean_) / self.input_scale_
+        return np.arange(0), torch.as_tensor(Z, device=data.plan.device, dtype=data.plan.dtype)
+
+    def _search(
+        self,
+        evidence: Callable[[Rows], Callable[[Kernel, float, Tensor], Gradient]],
+        start: Point,
+        data: Rows,
+        free: set[str],
+        rng: Any,
+    ) -> Point:
+        """Uphill on the evidence: the first steps on a part of the rows, which is cheap, the rest on all of them.
+
+        More steps on the part would settle on the shorter description that few rows ask for.
+        """
+        n, m = data.rows.n_rows, len(start.basis)
+        few = max(16 * m, 4000)
+        stages = [(data, self.max_iter)]
+        if n > 2 * few and free:
+            part = data.part(np.sort(rng.choice(n, few, replace=False)))
+            stages = [(part, max(self.max_iter // 4, 1)), (data, self.max_iter)]
+        point = start
+        with tqdm(total=sum(k for _, k in stages), disable=not self.verbose, desc="evidence", unit=" steps") as bar:
+
+            def seen(point: Point) -> None:
+                bar.update()
+                for callback in self.callbacks or ():
+                    callback(point)
+
+            for rows, steps in stages:
+                point = climb(
+                    evidence(rows), point, data.plan, free=free, max_iter=steps, tol=self.tol,
+                    time_budget=self.time_budget, callback=seen,
+                )  # fmt: skip
+        return point
+
+    # --- new rows ---------------------------------------------------------------------------------------
+
+    def _moments(self, X: Any, model: Fitted, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        source = self._new_rows(X)
+        plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
+        mean, cov = model.posterior.moments(model.kernel, self._prepared(source, plan), plan, spread)
+        return mean.cpu().numpy(), cov.cpu().numpy()
+
+    def _store(self, models: list[Fitted]) -> None:
+        """What all faces show: inducing inputs in the inputs' own units, weights, kernel, evidence, reason."""
+        self._models = models
+        one = len(models) == 1
+        bases = [m.posterior.basis.double().numpy() * self.input_scale_ + self.input_mean_ for m in models]
+        relevances = [relevance_of(m.kernel, self.n_features_in_) for m in models]
+        self.basis_ = bases[0] if one else bases
+        self.dual_coef_ = models[0].posterior.weights.numpy() if one else [m.posterior.weights.numpy() for m in models]
+        self.kernel_ = models[0].kernel if one else [m.kernel for m in models]
+        self.relevance_ = relevances[0] if one else np.stack(relevances)
+        self.log_marginal_likelihood_ = float(sum(m.log_evidence for m in models))
+        self.n_iter_ = max(max(m.n_iter for m in models), 1)
+        self.stop_reason_ = models[0].why if one else "; ".join(dict.fromkeys(m.why for m in models))
+
+
+def relevance_of(kernel: Kernel, n_inputs: int) -> np.ndarray:
+    """Inverse length-scales of standardised inputs; ones for kernels without them."""
+    scales = [v for name, v in kernel.tunable().items() if name.endswith("length_scale")]
+    return np.broadcast_to(1 / np.asarray(scales[0], dtype=float), (n_inputs,)).copy() if scales else np.ones(n_inputs)
+
+
+def on_host(posterior: Posterior) -> Posterior:
+    explained, scatter = (None if t is None else t.cpu() for t in (posterior.explained, posterior.scatter))
+    return Posterior(posterior.basis.cpu(), posterior.weights.cpu(), explained, scatter)
