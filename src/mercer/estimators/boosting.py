@@ -206,8 +206,8 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
     kernel, regularization, tuning_rows
         "auto" or a name: tuned by `tune_kernel` on `tuning_rows` rows; a kernel object: taken as it is.
     scale_inputs : bool or "standard"
-        True bends columns with heavy tails (`mercer.sources.bend`) and standardises all; "standard" does only the
-        latter.
+        True standardises all columns and, where the kernel is tuned and held-out rows speak for it, bends those with
+        heavy tails before (`mercer.sources.bend`); "standard" only standardises.
     device, dtype, memory_limit, random_state, verbose, callbacks
         As everywhere in the package; callbacks receive the fit after each learner and stop it by
         returning true.

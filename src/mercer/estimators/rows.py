@@ -14,12 +14,10 @@ from torch import Tensor
 
 from mercer.component import require
 from mercer.engine import Plan, reduce_rows
-from mercer.sources import ArrayRows, Bend, PreparedRows, RowSource, as_source, find_bend
+from mercer.sources import ArrayRows, Bend, PreparedRows, RowSource, as_source
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
 MERGED_ROWS = 10_000
-#: Rows from which heavy tails are judged: where rows are merged into weights, all of them.
-BEND_ROWS = MERGED_ROWS
 
 
 class RowEstimator(BaseEstimator):
@@ -78,10 +76,10 @@ class RowEstimator(BaseEstimator):
     input_bend_: Bend | None = None
 
     def _scale_columns(
-        self, source: RowSource, weight: np.ndarray, plan: Plan, enabled: bool, bends: bool = False
+        self, source: RowSource, weight: np.ndarray, plan: Plan, enabled: bool, bend: Bend | None = None
     ) -> None:
-        """Weighted mean and standard deviation of each column, in one pass, taken around the first row."""
-        self.input_bend_ = bend = self._find_bend(source, weight) if enabled and bends else None
+        """Weighted mean and standard deviation of each (bent) column, in one pass, taken around the first row."""
+        self.input_bend_ = bend
         straight = bend if bend is not None else (lambda block: block)
         origin = straight(source.take(np.array([0])).double())[0]
         w = torch.as_tensor(weight)
@@ -99,12 +97,6 @@ class RowEstimator(BaseEstimator):
         scale = torch.where(variance > floor, variance.clamp(min=0).sqrt(), 1.0)
         self.input_mean_ = mean.numpy() if enabled else np.zeros(source.n_columns)
         self.input_scale_ = scale.numpy() if enabled else np.ones(source.n_columns)
-
-    def _find_bend(self, source: RowSource, weight: np.ndarray) -> Bend | None:
-        """From at most `BEND_ROWS` rows, evenly spaced among those of positive weight."""
-        alive = np.flatnonzero(weight > 0)
-        some = alive[np.linspace(0, len(alive) - 1, min(len(alive), BEND_ROWS)).astype(int)]
-        return find_bend(source.take(some).cpu(), torch.as_tensor(weight[some]))
 
     def _standardised(self, X: np.ndarray) -> Tensor:
         """A few rows in the units the kernel sees, in float64 on the host."""
