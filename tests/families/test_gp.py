@@ -19,12 +19,14 @@ from mercer.gp.approximations import (
     SubsetOfRegressors,
     Variational,
 )
-from mercer.gp.climb import Point, climb, refine_basis, spread_out
+from mercer.gp.ascend import ascend
+from mercer.gp.climb import Point, climb, spread_out
 from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.inducing import JITTER, Gradient
 from mercer.gp.laplace import LaplaceEvidence
 from mercer.gp.likelihoods import Bernoulli, Categorical
 from mercer.gp.posterior import draw
+from mercer.gp.search import Rows, refine_basis, search
 from mercer.kernels import Gaussian, Linear, Matern52
 from mercer.sources import TensorRows
 
@@ -145,7 +147,8 @@ def test_refining_raises_the_bound_and_says_where_it_ends():
     X, Y, _, Z = problem(n=100)
     rows, plan = TensorRows(X), cpu(100)
     before = sparse_evidence(KERNELS[0], 0.1, Z, rows, Y, plan, Variational()).value
-    kernel, noise, basis, after = refine_basis(KERNELS[0], 0.1, Z, rows, Y, plan, max_iter=20)
+    data, rng = Rows(rows, Y, torch.ones(100, dtype=torch.float64), plan), np.random.default_rng(0)
+    kernel, noise, basis, after = refine_basis(KERNELS[0], 0.1, Z, data, max_iter=20, rng=rng)
     assert after > before
     assert sparse_evidence(kernel, noise, basis, rows, Y, plan, Variational()).value == pytest.approx(after, rel=1e-9)
 
@@ -167,6 +170,48 @@ def test_a_climb_moves_only_what_is_free_and_gives_a_reason():
         assert (found.noise == pytest.approx(0.1, abs=1e-3)) == ("noise" in free)
         assert (float(found.basis.abs().max()) < 1e-3) == ("basis" in free)
         assert found.why
+
+
+def test_an_ascent_comes_near_the_top_though_every_step_sees_another_noise():
+    rng = np.random.default_rng(0)
+    start = Point(Gaussian(2.0), 0.5, torch.full((2, 1), 3.0, dtype=torch.float64))
+
+    def part():
+        shift = 0.1 * rng.standard_normal()
+
+        def evidence(kernel, noise, basis):
+            if shift > 0.25:
+                raise ValueError("a part on which the kernel matrix cannot be factored")
+            length = torch.tensor(kernel.length_scale, dtype=torch.float64)
+            return Gradient(0.0, {"length_scale": -2 * (length - 1 - shift)}, -2 * (noise - 0.1), -2 * (basis - shift))
+
+        return evidence
+
+    found = ascend(part, start, cpu(2), n_steps=150)
+    assert found.kernel.length_scale == pytest.approx(1.0, abs=0.1)
+    assert found.noise == pytest.approx(0.1, abs=0.05)
+    assert float(found.basis.abs().max()) < 0.2
+
+
+def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
+    """8200 rows and 4 inducing inputs: parts of 4000 rows, reweighted, then a quarter of the steps on everything."""
+    X, Y, _, Z = problem(n=8200, m=4)
+    data, seen = Rows(TensorRows(X), Y, torch.ones(8200, dtype=torch.float64), cpu(8200)), []
+
+    def evidence(some):
+        def at(kernel, noise, basis):
+            seen.append((some.rows.n_rows, float(some.weight.sum())))
+            return sparse_evidence(kernel, noise, basis, some.rows, some.Y, some.plan, Variational(), some.weight)
+
+        return at
+
+    start = Point(KERNELS[0], 0.1, Z)
+    before = evidence(data)(start.kernel, start.noise, start.basis).value
+    found = search(evidence, start, data, rng=np.random.default_rng(0), max_iter=8)
+    assert [n for n, _ in seen[1:9]] == [4000] * 8
+    assert {n for n, _ in seen[9:]} == {8200}
+    assert {round(total) for _, total in seen} == {8200}
+    assert found.value > before
 
 
 def test_a_climb_survives_points_at_which_the_evidence_fails():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.component import require
 from mercer.engine import make_plan
-from mercer.estimators.gp_base import Fitted, Rows, SparseGP, on_host
+from mercer.estimators.gp_base import Fitted, SparseGP, on_host
 from mercer.estimators.rows import require_number, require_whole
 from mercer.estimators.targets import RealTargets
 from mercer.gp.approximations import Approximation
@@ -24,22 +24,10 @@ from mercer.gp.climb import LEAST_NOISE, Point
 from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.inducing import Gradient
 from mercer.gp.posterior import draw
+from mercer.gp.search import Rows, eased
 from mercer.kernels import Kernel, as_kernel
 from mercer.sources import TensorRows
 from mercer.tuning import log_evidence, tune_kernel, tune_noise
-
-#: Where a climb of Titsias' bound starts: share of the tuned variances, and noise of targets of unit variance.
-EASED_VARIANCE, EASED_NOISE = 0.125, 0.3
-
-
-def _eased(kernel: Kernel) -> Kernel:
-    """The kernel with smaller outer variances, where a climb of the bound starts.
-
-    The bound counts unexplained variance against the model. From the full model's own parameters it first flees to
-    long length-scales and comes back slowly; from a low amplitude and much noise it does not.
-    """
-    variances = {name: v for name, v in kernel.tunable().items() if name.endswith("variance")}
-    return kernel.replaced({name: float(np.clip(v * EASED_VARIANCE, 1e-3, None)) for name, v in variances.items()})
 
 
 class SparseGPRegressor(RegressorMixin, SparseGP):
@@ -87,7 +75,8 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
 
     References
     ----------
-    M. Li, "Sparse Gaussian processes and mixtures of radial basis functions", thesis (2009), chapter 4.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), chapter 4.
     E. Snelson and Z. Ghahramani, "Sparse Gaussian processes using pseudo-inputs", NIPS 18 (2006).
     M. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS (2009).
 
@@ -115,7 +104,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         regularization: Any = "auto",
         ard: bool | str = "auto",
         tuning_rows: int = 1000,
-        max_iter: int = 50,
+        max_iter: int = 100,
         tol: float = 1e-6,
         time_budget: float | None = None,
         scale_inputs: bool = True,
@@ -188,7 +177,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         data.plan.require_square(len(Z))
         free = self._free(approximation)
         if approximation.bound and free >= {"kernel", "noise"}:
-            kernel, noise = _eased(kernel), max(noise, EASED_NOISE)
+            kernel, noise = eased(kernel, noise)
 
         def evidence(rows: Rows) -> Callable[[Kernel, float, Tensor], Gradient]:
             return partial(

@@ -50,7 +50,8 @@ class ARDSelector(SelectorMixin, BaseEstimator):
 
     References
     ----------
-    M. Li, "Sparse Gaussian processes and mixtures of radial basis functions", thesis (2009), sections 5.1.2 and 5.3.4.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), sections 5.1.2 and 5.3.4.
 
     Examples
     --------

@@ -12,31 +12,16 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from mercer.component import require
-from mercer.engine import Plan, make_plan
+from mercer.engine import make_plan
 from mercer.estimators.greedy import GreedyKernelRegressor
 from mercer.estimators.rows import RowEstimator, require_number, require_whole
 from mercer.forward.criteria import Criterion
 from mercer.gp.approximations import Approximation
-from mercer.gp.climb import Point, climb, spread_out
-from mercer.gp.inducing import Gradient
+from mercer.gp.climb import Evidence, Point, spread_out
 from mercer.gp.posterior import Posterior
+from mercer.gp.search import Rows, search
 from mercer.kernels import Kernel
-from mercer.sources import RowSource, TensorRows
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Training rows as algorithms see them."""
-
-    rows: RowSource
-    Y: Tensor
-    weight: Tensor
-    plan: Plan
-
-    def part(self, index: np.ndarray) -> Rows:
-        where = torch.as_tensor(index, device=self.plan.device)
-        block = self.rows.take(index).to(self.plan.device, self.plan.dtype)
-        return Rows(TensorRows(block), self.Y[where], self.weight[where], self.plan)
+from mercer.sources import RowSource
 
 
 @dataclass(frozen=True)
@@ -66,7 +51,7 @@ class SparseGP(RowEstimator):
         kernel: Any = "auto",
         ard: bool | str = "auto",
         tuning_rows: int = 1000,
-        max_iter: int = 50,
+        max_iter: int = 100,
         tol: float = 1e-6,
         time_budget: float | None = None,
         scale_inputs: bool = True,
@@ -178,36 +163,22 @@ class SparseGP(RowEstimator):
 
     def _search(
         self,
-        evidence: Callable[[Rows], Callable[[Kernel, float, Tensor], Gradient]],
+        evidence: Callable[[Rows], Evidence],
         start: Point,
         data: Rows,
         free: set[str],
         rng: Any,
     ) -> Point:
-        """Uphill on the evidence: the first steps on a part of the rows, which is cheap, the rest on all of them.
-
-        More steps on the part would settle on the shorter description that few rows ask for.
-        """
-        n, m = data.rows.n_rows, len(start.basis)
-        few = max(16 * m, 4000)
-        stages = [(data, self.max_iter)]
-        if n > 2 * few and free:
-            part = data.part(np.sort(rng.choice(n, few, replace=False)))
-            stages = [(part, max(self.max_iter // 4, 1)), (data, self.max_iter)]
-        point = start
-        with tqdm(total=sum(k for _, k in stages), disable=not self.verbose, desc="evidence", unit=" steps") as bar:
+        """Uphill on the evidence, with a bar and the user's callbacks."""
+        with tqdm(disable=not self.verbose, desc="evidence", unit=" steps") as bar:
 
             def seen(point: Point) -> None:
                 bar.update()
                 for callback in self.callbacks or ():
                     callback(point)
 
-            for rows, steps in stages:
-                point = climb(
-                    evidence(rows), point, data.plan, free=free, max_iter=steps, tol=self.tol,
-                    time_budget=self.time_budget, callback=seen,
-                )  # fmt: skip
-        return point
+            options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "time_budget": self.time_budget}
+            return search(evidence, start, data, rng=rng, free=free, callback=seen, **options)
 
     # --- new rows ---------------------------------------------------------------------------------------
 

@@ -58,7 +58,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
 
     References
     ----------
-    M. Li, "Sparse Gaussian processes and mixtures of radial basis functions", thesis (2009), chapter 5.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), chapter 5.
     C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning" (2006), chapter 3.
 
     Examples

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mercer.component import require
@@ -25,7 +24,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.solve import whitened_ridge
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
-from mercer.gp.climb import refine_basis
+from mercer.gp.search import Rows, refine_basis
 from mercer.sources import TensorRows
 
 UPDATES = ("full", "qr", "mrx", "one")
@@ -48,7 +47,7 @@ class _Greedy(ForwardEstimator):
         min_novelty: float = 1e-6,
         prune: bool = False,
         refine: bool = False,
-        refine_iter: int = 40,
+        refine_iter: int = 100,
         penalty: str = "auto",
         loss: Any = "squared",
         validation_fraction: float | None = None,
@@ -200,18 +199,14 @@ class _Greedy(ForwardEstimator):
     def _refined(self, problem: Problem, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Basis vectors, kernel and noise moved uphill on the sparse evidence; then all weights anew."""
         alive = problem.candidates()
-        rows = TensorRows(problem.basis(alive))
-        basis = problem.basis(index)
-        kernel, noise = problem.kernel, max(problem.lam, 1e-6)
-        # most of the way on a part of the rows, which shows a model of m vectors nearly as much as all of them
-        few = alive[torch.randperm(len(alive), generator=torch.Generator().manual_seed(0))][: 16 * len(index)]
-        if len(few) < len(alive):
-            part = TensorRows(problem.basis(few))
-            kernel, noise, basis, _ = refine_basis(
-                kernel, noise, basis, part, problem.y[few], problem.plan, max_iter=self.refine_iter
-            )
+        data = Rows(TensorRows(problem.basis(alive)), problem.y[alive], problem.weight[alive], problem.plan)
         kernel, noise, basis, self.log_evidence_bound_ = refine_basis(
-            kernel, noise, basis, rows, problem.y[alive], problem.plan, max_iter=max(self.refine_iter // 4, 1)
+            problem.kernel,
+            max(problem.lam, 1e-6),
+            problem.basis(index),
+            data,
+            max_iter=self.refine_iter,
+            rng=np.random.default_rng(0),
         )
         self.kernel_, self.regularization_ = kernel, noise
         return index, basis, whitened_ridge(replace(problem, kernel=kernel, lam=noise), basis)

@@ -229,7 +229,8 @@ class ENRBFRegressor(_MixtureRegressor):
     References
     ----------
     L. Xu, "RBF nets, mixture experts, and Bayesian Ying-Yang learning", Neurocomputing 19 (1998).
-    Ma Li, thesis (2009), sections 2.3 to 2.5, table 2-1.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), sections 2.3 to 2.5, table 2-1.
 
     Examples
     --------
@@ -274,7 +275,8 @@ class NRBFRegressor(_MixtureRegressor):
 
     References
     ----------
-    Ma Li, thesis (2009), section 2.2, table 2-1.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), section 2.2, table 2-1.
 
     Examples
     --------

@@ -94,7 +94,8 @@ class ENRBFClassifier(_MixtureClassifier, PenalisedMixture):
 
     References
     ----------
-    Ma Li, thesis (2009), section 3.1, table 3-1.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), section 3.1, table 3-1.
 
     Examples
     --------
@@ -187,7 +188,8 @@ class NRBFClassifier(_MixtureClassifier, PenalisedMixture):
 
     References
     ----------
-    Ma Li, thesis (2009), section 3.2.3, eq. 3.18.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), section 3.2.3, eq. 3.18.
 
     Examples
     --------
@@ -251,7 +253,8 @@ class GaussianMixtureClassifier(_MixtureClassifier):
 
     References
     ----------
-    Ma Li, thesis (2009), section 3.2.1, eq. 3.15.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), section 3.2.1, eq. 3.15.
 
     Examples
     --------
@@ -303,7 +306,8 @@ class CommonBasisMixtureClassifier(_MixtureClassifier):
 
     References
     ----------
-    Ma Li, thesis (2009), section 3.2.2, eq. 3.16 and 3.17.
+    Ma Li, "Computationally efficient models for high-dimensional and large-scale classification problems", thesis
+    (2009), section 3.2.2, eq. 3.16 and 3.17.
 
     Examples
     --------

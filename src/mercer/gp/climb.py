@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from mercer.engine import Plan
-from mercer.gp.approximations import Variational
-from mercer.gp.evidence import sparse_evidence
 from mercer.gp.inducing import Gradient
 from mercer.kernels import Kernel
-from mercer.sources import RowSource
 
+#: What is climbed: kernel, noise and inducing inputs to a value and its gradient.
+Evidence = Callable[[Kernel, float, Tensor], Gradient]
 #: A kernel parameter stays within this factor of the value it starts from.
 PARAMETER_RANGE = 1e3
 #: Noise variance, of unit variance of the targets, that tiles of a precision can resolve.
@@ -99,7 +97,7 @@ class Coordinates:
 
 
 def climb(
-    evidence: Callable[[Kernel, float, Tensor], Gradient],
+    evidence: Evidence,
     start: Point,
     plan: Plan,
     *,
@@ -160,25 +158,6 @@ def _reason(done: Any, tol: float, n_iter: int) -> str:
     if "RELATIVE REDUCTION" in str(done.message).upper() or "NORM OF PROJECTED" in str(done.message).upper():
         return f"a step gained less than {tol:g} of the evidence after {n_iter} steps"
     return f"no step along the search direction raises the evidence any more after {n_iter} steps"
-
-
-def refine_basis(
-    kernel: Kernel,
-    noise: float,
-    basis: Tensor,
-    rows: RowSource,
-    Y: Tensor,
-    plan: Plan,
-    *,
-    max_iter: int = 50,
-) -> tuple[Kernel, float, Tensor, float]:
-    """Move kernel, noise and basis vectors together uphill on Titsias' bound (`sparse_evidence`).
-
-    Returns the kernel, the noise variance, the basis vectors and the bound reached.
-    """
-    evidence = partial(sparse_evidence, rows=rows, Y=Y, plan=plan, approximation=Variational())
-    found = climb(evidence, Point(kernel, noise, basis), plan, max_iter=max_iter, tol=1e-9)
-    return found.kernel, found.noise, found.basis, found.value
 
 
 def spread_out(X: Tensor, m: int, rng: Any) -> np.ndarray:
