@@ -98,7 +98,10 @@ def main() -> None:
                     prediction = np.asarray(setting.model.fit(X, y).predict(X_test))
                 seconds = time.perf_counter() - began + tuning * setting.tuned
                 points.setdefault(name, []).append((setting.label, seconds, error(task, y_test, prediction)))
-                print(f"{name:10s} {setting.label:45s} {seconds:8.2f} s  {points[name][-1][2]:7.3f} %", flush=True)
+                size = f"{len(setting.model.basis_)} vectors" if hasattr(setting.model, "basis_") else ""
+                print(
+                    f"{name:10s} {setting.label:45s} {seconds:8.2f} s  {points[name][-1][2]:7.3f} %  {size}", flush=True
+                )
                 if given.out:
                     given.out.write_text(json.dumps({"device": device, "tuning": tuning, "points": points}))
         except ImportError:

@@ -1,6 +1,7 @@
 """Defaults against defaults: every estimator as it comes, on many tables, 90/10, three splits.
 
-    MERCER_DATA=… python benchmarks/peers/tables.py [--tables abalone wine] [--methods ours svm] [--out file.json]
+    MERCER_DATA=… python benchmarks/peers/tables.py [--tables abalone wine] [--methods ours svm]
+        [--out file.json]
 
 Errors are the normalised mean squared error (regression) or the share of wrong classes, in percent. A method whose
 package is missing is left out. Nothing is tuned by hand: no argument but a seed.
@@ -20,7 +21,7 @@ from sklearn.model_selection import train_test_split
 
 from mercer.datasets import load
 
-#: Every table of the shared collection with at most 25 000 rows, 100 columns without gaps and 10 classes.
+#: Every table at hand with at most 25 000 rows, 100 columns, 10 classes, no missing values and no list of splits.
 REGRESSION = (
     "boston", "abalone", "kin8nm", "pumadyn32nm", "elevators", "pol", "cal_housing", "house_8L", "house_16H",
     "sarcos_test_only",
@@ -62,40 +63,58 @@ def judge(name: str, method: str, seed: int) -> tuple[float, float]:
     return 100 * float(np.mean(wrong)), seconds
 
 
+Results = dict[str, dict[str, list[tuple[float, float]]]]  # table, method, (error, seconds) of each split
+
+
+def run(tables: list[str], methods: list[str], splits: int, out: Path | None) -> Results:
+    results: Results = {}
+    for name in tables:
+        results[name] = {}
+        for method in methods:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    results[name][method] = [judge(name, method, seed) for seed in range(splits)]
+            except ImportError:
+                continue
+            except Exception as error:  # a rival that breaks is reported, not hidden
+                print(f"{name}: {method} failed: {error!r}"[:200], flush=True)
+        means = {m: np.mean(r, axis=0) for m, r in results[name].items()}
+        print(f"{name:18s} " + "  ".join(f"{m} {e:7.2f} ({t:5.1f} s)" for m, (e, t) in means.items()), flush=True)
+        if out:
+            out.write_text(json.dumps(results))
+    return results
+
+
+def report(results: Results, methods: list[str]) -> str:
+    """A Markdown table of mean errors, the best in bold, and the mean rank of each method over all tables."""
+    errors = np.array([[np.mean([e for e, _ in r[m]]) for m in methods] for r in results.values()])
+    below, equal = errors[:, :, None] > errors[:, None, :], errors[:, :, None] == errors[:, None, :]
+    ranks = 1 + below.sum(2) + 0.5 * (equal.sum(2) - 1)
+    lines = [f"| table | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
+    for name, row in zip(results, errors, strict=True):
+        cells = [f"**{e:.2f}**" if e == row.min() else f"{e:.2f}" for e in row]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines.append(f"| mean rank | {' | '.join(f'{rank:.2f}' for rank in ranks.mean(0))} |")
+    seconds = [np.mean([t for r in results.values() for _, t in r[m]]) for m in methods]
+    lines.append(f"| mean seconds of fit and prediction | {' | '.join(f'{t:.1f}' for t in seconds)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--tables", nargs="+", default=[*REGRESSION, *CLASSIFICATION])
     options.add_argument("--methods", nargs="+", default=list(METHODS))
     options.add_argument("--splits", type=int, default=3)
     options.add_argument("--out", type=Path, default=None)
+    options.add_argument("--merge", type=Path, nargs="+", default=None, help="files of --out, instead of a run")
     given = options.parse_args()
-    results: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for name in given.tables:
-        results[name] = {}
-        for method in given.methods:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    results[name][method] = [judge(name, method, seed) for seed in range(given.splits)]
-            except ImportError:
-                continue
-            except Exception as error:  # a rival that breaks is reported, not hidden
-                print(f"{name}: {method} failed: {error!r}"[:200], flush=True)
-        cells = "  ".join(
-            f"{m} {np.mean([e for e, _ in r]):7.2f} ({np.mean([s for _, s in r]):5.1f} s)"
-            for m, r in results[name].items()
-        )
-        print(f"{name:18s} {cells}", flush=True)
-        if given.out:
-            given.out.write_text(json.dumps(results))
-    methods = [m for m in given.methods if all(m in r for r in results.values())]
-    errors = np.array([[np.mean([e for e, _ in r[m]]) for m in methods] for r in results.values()])
-    ranks = (
-        (errors[:, :, None] > errors[:, None, :]).sum(2)
-        + 0.5 * ((errors[:, :, None] == errors[:, None, :]).sum(2) - 1)
-        + 1
-    )
-    print("mean rank: " + ", ".join(f"{m} {rank:.2f}" for m, rank in zip(methods, ranks.mean(0), strict=True)))
+    if given.merge:
+        found = [json.loads(path.read_text()) for path in given.merge]
+        results = {name: {m: r for part in found for m, r in part[name].items()} for name in given.tables}
+    else:
+        results = run(given.tables, given.methods, given.splits, given.out)
+    print(report(results, [m for m in given.methods if all(m in r for r in results.values())]))
 
 
 if __name__ == "__main__":

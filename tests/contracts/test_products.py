@@ -110,6 +110,7 @@ class Product(NamedTuple):
 
 PRODUCTS = {
     "product": Product(lambda K, d: K.product(d.W), lambda K, d: oracles.product(K, d.W), False),
+    "normal": Product(lambda K, d: K.normal(d.W, d.weight), lambda K, d: K.T @ (d.weight[:, None] * (K @ d.W)), True),
     "transposed": Product(lambda K, d: K.transposed(d.R), lambda K, d: oracles.transposed(K, d.R), True),
     "moments": Product(lambda K, d: K.moments(d.R), lambda K, d: oracles.moments(K, d.R), True),
     "weighted moments": Product(

@@ -29,7 +29,6 @@ from mercer.forward.problem import Problem
 from mercer.kernels import Gaussian, Matern32, Radial
 from mercer.sources import TensorRows
 
-FACTORS = (0.25, 0.18, 0.13)
 PAPER = [(17_000, 2.19), (25_000, 2.02)]  # seconds and test error in percent, Boost10 section IV-B
 
 
@@ -48,12 +47,13 @@ class Curve:
         size: int,
         subset: int,
         n_learners: int,
+        gram_rows: int | None = None,
         seconds: float = np.inf,
         show: bool = False,
     ) -> list[tuple[int, int, float, float]]:
         plan = make_plan(len(self.y), device=self.X.device, dtype="float32")
         problem = Problem(TensorRows(self.X), self.y, kernel, lam, plan, self.weight)
-        learner = Ensemble(LargestResiduals(), JointPursuit(), size, subset)
+        learner = Ensemble(LargestResiduals(), JointPursuit(gram_rows), size, subset)
         fit = ForwardFit(problem, learner, np.random.default_rng(0), block_length=1, focus=HingeFocus())
         curve, began, spent = [], time.perf_counter(), 0.0
         for step in range(1, n_learners + 1):
@@ -81,6 +81,9 @@ def main() -> None:
     options.add_argument("--search-rows", type=int, default=10**9, help="training rows used to choose the factor")
     options.add_argument("--search-learners", type=int, default=150)
     options.add_argument("--lam", type=float, default=1e-2)
+    options.add_argument("--gram-rows", type=int, default=None, help="rows that make a learner's Gram matrix")
+    options.add_argument("--families", type=int, default=2, help="1: only the Gaussian kernel is tried")
+    options.add_argument("--factors", type=float, nargs="+", default=[0.25, 0.18, 0.13])
     options.add_argument("--out", type=Path, default=None)
     given = options.parse_args()
 
@@ -101,10 +104,10 @@ def main() -> None:
     few = torch.randperm(n, generator=torch.Generator().manual_seed(0))[: min(given.search_rows, n)].to(device)
     search = Curve(rows[few], y[few], torch.arange(len(few) // 20, device=device))
     errors = {}
-    for family in (Gaussian, Matern32):
-        for factor in FACTORS:
+    for family in (Gaussian, Matern32)[: given.families]:
+        for factor in given.factors:
             kernel = family((lengths * factor).tolist())
-            curve = search.run(kernel, given.lam, given.size, given.subset, given.search_learners)
+            curve = search.run(kernel, given.lam, given.size, given.subset, given.search_learners, given.gram_rows)
             errors[family, factor] = curve[-1][3]
             print(
                 f"  {family.__name__}, factor {factor}: {curve[-1][3]:.2f} % of held-out training rows, "
@@ -119,7 +122,9 @@ def main() -> None:
     final = Curve(rows, y, test)
     kernel = family((lengths * factor).tolist())
     print("learners  basis vectors  seconds  test error %")
-    curve = final.run(kernel, given.lam, given.size, given.subset, given.learners, given.seconds, show=True)
+    curve = final.run(
+        kernel, given.lam, given.size, given.subset, given.learners, given.gram_rows, given.seconds, show=True
+    )
     print("the paper: " + ", ".join(f"{error} % in {seconds} s" for seconds, error in PAPER))
     if given.out:
         given.out.write_text(

@@ -43,7 +43,7 @@ class KernelMatrix:
     """
 
     def __init__(self, rows: RowSource, kernel: Kernel, basis: Tensor, plan: Plan, uses: int = 1) -> None:
-        self.rows, self.plan = rows, plan
+        self.rows, self.basis, self.plan = rows, basis, plan
         self.shape = (rows.n_rows, basis.shape[0])
         self._fused = fused_columns(kernel, basis, plan)
         self.columns = self._fused or kernel.columns(basis)
@@ -93,6 +93,18 @@ class KernelMatrix:
             self._each_fused(lambda where, block: out.add_(fused.transposed(block, R[where])))
         else:
             self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
+        return self.rows.total(out)
+
+    def normal(self, W: Tensor, weight: Tensor) -> Tensor:
+        """K_nmᵀ D K_nm W, m × p, in float64, from one look at each tile; `weight` is the diagonal of D."""
+        if self._fused is not None:
+            return self.transposed(weight[:, None] * self.product(W))
+        W, out = W.to(self.plan.device, self.plan.dtype), self._new(self.shape[1], W.shape[1])
+
+        def visit(where: slice, tile: Tensor) -> None:
+            out.add_(tile.T @ (weight[where, None].to(tile.dtype) * (tile @ W)))
+
+        self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
         return self.rows.total(out)
 
     def moments(
