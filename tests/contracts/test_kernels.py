@@ -440,3 +440,10 @@ def test_a_new_kernel_is_its_profile_and_a_constant():
 def test_what_makes_no_kernel_is_refused_in_a_sentence(ask, words):
     with pytest.raises(ValueError, match=words):
         ask(points(4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kernel", [Gaussian(), Laplacian(), Matern32(), Matern52()], ids=repr)
+def test_the_deepest_value_is_below_what_is_kept_and_above_denormal_numbers(kernel, dtype):
+    at = kernel.profile(torch.full((1,), kernel.deepest(dtype), dtype=dtype))
+    assert torch.finfo(dtype).tiny < float(at) < torch.finfo(dtype).tiny ** 0.5

@@ -6,6 +6,7 @@ squared distance, because one matrix product gives it with no further pass over 
 
 from __future__ import annotations
 
+import math
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -44,7 +45,12 @@ class RadialColumns:
         return left, partial(self._tile, vanishing=self._vanishes(norms))
 
     def _tile(self, left: Tensor, vanishing: bool) -> Tensor:
-        tile = self.kernel.profile(left @ self.right)
+        t = left @ self.right
+        if (
+            vanishing
+        ):  # neither a denormal number, which an exponential takes fifty times as long to make, nor its square
+            t.clamp_(min=self.kernel.deepest(t.dtype))
+        tile = self.kernel.profile(t)
         if vanishing:
             torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
         if isinstance(self.variance, Tensor) or tile.requires_grad:
@@ -79,6 +85,13 @@ class Radial(Kernel):
     @abstractmethod
     def profile(self, t: Tensor) -> Tensor:
         """The kernel's value where t = −c‖(x − z)/ℓ‖²; may overwrite `t`."""
+
+    def deepest(self, dtype: torch.dtype) -> float:
+        """A value of t from which on downwards the kernel is below the root of the smallest normal number.
+
+        As it stands for kernels that fall as exp(−√−t) times a quadratic.
+        """
+        return -((12 - 0.5 * math.log(torch.finfo(dtype).tiny)) ** 2)
 
     def columns(self, Z: Tensor) -> RadialColumns:
         length = positive_parameter(self.length_scale, "length_scale", Z)
@@ -152,6 +165,9 @@ class Gaussian(Radial):
     @property
     def sharpness(self) -> float:
         return 0.5
+
+    def deepest(self, dtype: torch.dtype) -> float:
+        return 0.5 * math.log(torch.finfo(dtype).tiny) - 0.5
 
     def profile(self, t: Tensor) -> Tensor:
         return t.exp_()
@@ -242,6 +258,9 @@ class RationalQuadratic(Radial):
     @property
     def sharpness(self) -> Any:
         return 0.5 / checked_number(self.alpha, "alpha", above=1e-6)
+
+    def deepest(self, dtype: torch.dtype) -> float:
+        return -math.inf  # a power: it vanishes nowhere in reach
 
     def profile(self, t: Tensor) -> Tensor:
         alpha = torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)
