@@ -76,8 +76,8 @@ def polish(
 
     It ends when a step lowers the objective by less than `tol` of what all steps did: steps gain ever less, and what
     is left then changes no error that one could measure (KIN40K: 1.582 % against 1.581 % at a thousandth of it).
-    `sample_size` rows (twice the basis vectors by default, which halves the steps that once as many need) make the preconditioner.
-    `watch(f)` sees the model's values at all rows after each step and may end the iteration.
+    `sample_size` rows (twice the basis vectors by default, which halves the steps that once as many need) make the
+    preconditioner. `watch(f)` sees the model's values at all rows after each step and may end the iteration.
     """
     basis = problem.basis(index)
     problem.plan.require_square(len(index), copies=3)
