@@ -70,8 +70,7 @@ class JointPursuit(Combination):
         dtype = problem.plan.dtype
         eps = torch.finfo(dtype).eps
         if self.gram_rows is not None and self.gram_rows < len(metric):
-            K, metric = self._sampled(problem, K.basis, metric)
-            gradient = gradient[: len(metric)]  # only its shape is used from here on
+            return torch.cholesky_solve(u, cholesky(self._sampled(problem, K, gradient, metric) + problem.lam * Q)[0])
         if dtype == torch.float64 or _overlap(Q):
             white = whitening(Q, dtype=dtype)
             gram, _ = K.moments(gradient[:, :0], weight=metric, whiten=white)
@@ -83,14 +82,21 @@ class JointPursuit(Combination):
         gram.diagonal().add_(10 * eps * gram.diagonal().mean())
         return torch.cholesky_solve(u, cholesky(gram + problem.lam * Q)[0])
 
-    def _sampled(self, problem: Problem, basis: Tensor, metric: Tensor) -> tuple[KernelMatrix, Tensor]:
-        """The kernel matrix of random rows, and their weights, raised to stand for all rows."""
+    def _sampled(self, problem: Problem, K: KernelMatrix, gradient: Tensor, metric: Tensor) -> Tensor:
+        """K_NSᵀDK_NS from random rows, with the diagonal of all rows where the sample has less.
+
+        A basis vector that few of the sampled rows are near would otherwise get a weight without bounds.
+        """
         alive = metric.nonzero()[:, 0]
         draw = torch.randperm(len(alive), generator=torch.Generator().manual_seed(0))[: self.gram_rows]
         some = alive[draw.sort().values.to(alive.device)]
-        rows = TensorRows(problem.basis(some))
         weight = metric[some] * (metric.sum() / metric[some].sum())
-        return KernelMatrix(rows, problem.kernel, basis, problem.plan), weight
+        sample = KernelMatrix(TensorRows(problem.basis(some)), problem.kernel, K.basis, problem.plan)
+        gram, _ = sample.moments(gradient[some][:, :0], weight=weight)
+        _, diagonal = K.column_scores(gradient[:, :0], metric)
+        missing = (diagonal - gram.diagonal()).clamp(min=0)
+        gram.diagonal().add_(missing + 10 * torch.finfo(problem.plan.dtype).eps * diagonal.mean())
+        return gram
 
 
 def _overlap(Q: Tensor) -> bool:
