@@ -47,7 +47,7 @@ def boundaries() -> None:
             ax.plot(*Z.T, "k^", ms=5)
         right = np.mean((p > 0.5) == (bayes > 0.5))
         ax.set_title(f"{name}: {100 * right:.0f} % as Bayes")
-    plt.savefig(OUT / "thesis09_boundaries.png", dpi=110)
+    plt.savefig(OUT / "thesis09_gp_boundaries.png", dpi=110)
 
 
 def variances() -> None:
