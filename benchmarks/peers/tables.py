@@ -87,17 +87,20 @@ def run(tables: list[str], methods: list[str], splits: int, out: Path | None) ->
 
 
 def report(results: Results, methods: list[str]) -> str:
-    """A Markdown table of mean errors, the best in bold, and the mean rank of each method over all tables."""
-    errors = np.array([[np.mean([e for e, _ in r[m]]) for m in methods] for r in results.values()])
-    below, equal = errors[:, :, None] > errors[:, None, :], errors[:, :, None] == errors[:, None, :]
-    ranks = 1 + below.sum(2) + 0.5 * (equal.sum(2) - 1)
+    """A Markdown table of mean errors, the best in bold, and mean ranks among the methods that have every table."""
+    whole = [m for m in methods if all(m in r for r in results.values())]
+    mean = {name: {m: float(np.mean([e for e, _ in r[m]])) for m in methods if m in r} for name, r in results.items()}
+    errors = np.array([[row[m] for m in whole] for row in mean.values()])
+    above, equal = errors[:, :, None] > errors[:, None, :], errors[:, :, None] == errors[:, None, :]
+    ranks = dict(zip(whole, (1 + above.sum(2) + 0.5 * (equal.sum(2) - 1)).mean(0), strict=True))
+    seconds = {m: float(np.mean([t for r in results.values() if m in r for _, t in r[m]])) for m in methods}
     lines = [f"| table | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
-    for name, row in zip(results, errors, strict=True):
-        cells = [f"**{e:.2f}**" if e == row.min() else f"{e:.2f}" for e in row]
+    for name, row in mean.items():
+        best = min(row.values())
+        cells = [("**{:.2f}**" if row[m] == best else "{:.2f}").format(row[m]) if m in row else "–" for m in methods]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines.append(f"| mean rank | {' | '.join(f'{rank:.2f}' for rank in ranks.mean(0))} |")
-    seconds = [np.mean([t for r in results.values() for _, t in r[m]]) for m in methods]
-    lines.append(f"| mean seconds of fit and prediction | {' | '.join(f'{t:.1f}' for t in seconds)} |")
+    lines.append(f"| mean rank | {' | '.join(f'{ranks[m]:.2f}' if m in ranks else '–' for m in methods)} |")
+    lines.append(f"| mean seconds | {' | '.join(f'{seconds[m]:.1f}' for m in methods)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -114,7 +117,7 @@ def main() -> None:
         results = {name: {m: r for part in found for m, r in part[name].items()} for name in given.tables}
     else:
         results = run(given.tables, given.methods, given.splits, given.out)
-    print(report(results, [m for m in given.methods if all(m in r for r in results.values())]))
+    print(report(results, [m for m in given.methods if any(m in r for r in results.values())]))
 
 
 if __name__ == "__main__":
