@@ -136,7 +136,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowE
 
     def _greedy(self, source: RowSource, y: np.ndarray, p: int) -> np.ndarray:
         """Rows by a criterion of the package, on inputs scaled as ours are."""
-        X = (source.take(np.arange(source.n_rows)).cpu().numpy() - self.input_mean_) / self.input_scale_
+        X = self._standardised(source.take(np.arange(source.n_rows)).cpu().numpy()).numpy()
         options = {"scale_inputs": False, "device": self.device, "dtype": self.dtype, "random_state": self.random_state}
         return select_basis(X, y, self.kernel_, self.criterion, p, **options)
 

@@ -158,8 +158,7 @@ class SparseGP(RowEstimator):
             return index, data.rows.take(index).to(data.plan.device, data.plan.dtype)
         given = np.atleast_2d(np.asarray(self.inducing, dtype=np.float64))
         require(given.shape[1] == data.rows.n_columns, "inducing", f"of {data.rows.n_columns} columns", given.shape)
-        Z = (given - self.input_mean_) / self.input_scale_
-        return np.arange(0), torch.as_tensor(Z, device=data.plan.device, dtype=data.plan.dtype)
+        return np.arange(0), self._standardised(given).to(data.plan.device, data.plan.dtype)
 
     def _search(
         self,
@@ -192,7 +191,7 @@ class SparseGP(RowEstimator):
         """What all faces show: inducing inputs in the inputs' own units, weights, kernel, evidence, reason."""
         self._models = models
         one = len(models) == 1
-        bases = [m.posterior.basis.double().numpy() * self.input_scale_ + self.input_mean_ for m in models]
+        bases = [self._in_own_units(m.posterior.basis) for m in models]
         relevances = [relevance_of(m.kernel, self.n_features_in_) for m in models]
         self.basis_ = bases[0] if one else bases
         self.dual_coef_ = models[0].posterior.weights.numpy() if one else [m.posterior.weights.numpy() for m in models]

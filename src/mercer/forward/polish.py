@@ -99,9 +99,10 @@ def _penalised(problem: Problem, basis: Tensor, uses: int = 50) -> Callable[[Ten
     return lambda a: problem.lam * Q.product(a).double()
 
 
-def _normal_equations(problem: Problem, K: KernelMatrix, basis: Tensor, uses: int = 50) -> Callable[[Tensor], Tensor]:
+def _normal_equations(
+    problem: Problem, K: KernelMatrix, penalised: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
     """a ↦ (K_nmᵀDK_nm + λQ)a."""
-    penalised = _penalised(problem, basis, uses)
     return lambda a: K.normal(a, problem.weight) + penalised(a)
 
 
@@ -125,11 +126,11 @@ def _least_squares(
 ) -> Polished:
     """Steps in the plan's precision around residuals in float64: weights of nearly dependent basis vectors are large
     numbers of opposite sign, and float32 alone ends up far from the minimum."""
-    system, penalised = _normal_equations(problem, K, basis), _penalised(problem, basis)
+    penalised = _penalised(problem, basis)
     wide = _in_float64(problem)
     K_wide = wide.matrix(basis.double())
     found = conjugate_gradients(
-        system,
+        _normal_equations(problem, K, penalised),
         K_wide.transposed(wide.weight[:, None] * wide.y),
         x0=a,
         precondition=Preconditioner(problem, basis, problem.weight, sample),
@@ -137,7 +138,7 @@ def _least_squares(
         energy_tol=tol,
         max_iter=max_iter,
         callback=None if watch is None else lambda _, x: watch(K.product(x)),
-        apply_exactly=_normal_equations(wide, K_wide, basis.double(), uses=1),
+        apply_exactly=_normal_equations(wide, K_wide, _penalised(wide, basis.double(), uses=1)),
     )
 
     def objective(x: Tensor, f: Tensor) -> float:
