@@ -20,7 +20,8 @@ import triton.language as tl
 from torch import Tensor
 
 from mercer.engine import KernelMatrix, Plan
-from mercer.engine.fused import Blocks, FusedColumns, bind, choose_blocks, pack
+from mercer.engine.fused import Blocks, FusedColumns, bind, choose_blocks
+from mercer.engine.packing import pack
 from mercer.engine.products import _gram
 from mercer.kernels import (
     Gaussian,
@@ -38,7 +39,8 @@ N, M = 400_000, 32_768
 GOALS = {8: 2.5, 21: 1.5, 54: 1.0}
 BLOCKS = [
     Blocks(128, 64, 4, 3), Blocks(128, 64, 4, 2), Blocks(128, 128, 8, 2), Blocks(128, 128, 4, 2), Blocks(64, 128, 4, 2),
-    Blocks(256, 64, 8, 2), Blocks(64, 64, 4, 3), Blocks(128, 32, 4, 3), Blocks(128, 64, 8, 2), Blocks(64, 256, 4, 2),
+    Blocks(256, 64, 8, 2), Blocks(64, 64, 4, 3), Blocks(64, 64, 4, 1), Blocks(128, 64, 8, 2), Blocks(64, 128, 4, 1),
+    Blocks(128, 64, 4, 1), Blocks(128, 128, 8, 1), Blocks(128, 128, 4, 1), Blocks(64, 256, 4, 1), Blocks(256, 64, 8, 1),
 ]  # fmt: skip
 WIDE_BLOCKS = [Blocks(128, 64, 4, 3), Blocks(128, 64, 8, 2), Blocks(64, 64, 4, 2), Blocks(128, 128, 8, 2)]
 FAMILIES: dict[str, Callable[[int], Kernel]] = {
@@ -218,7 +220,7 @@ def split_gram(columns: Callable[[Tensor], Tensor], X: Tensor, m: int, rows: int
 def compare_blocks(deadline: float) -> None:
     """Every block shape, norms packed or not; the winner of each row belongs into `choose_blocks`."""
     say("\nblock shapes (rows×columns, warps, stages): tera kernel values a second; * is the library's choice")
-    cases = [(D, 1, BLOCKS) for D in GOALS] + [(8, p, WIDE_BLOCKS) for p in (16, 64)]
+    cases = [(D, 1, BLOCKS) for D in sorted(GOALS, reverse=True)] + [(8, p, WIDE_BLOCKS) for p in (16, 64)]
     for D, p, table in cases:
         X, Z, V = inputs(N, D, 0), inputs(M, D, 1), inputs(M, p, 2)
         columns, found = bound(Gaussian(), Z), []

@@ -1,21 +1,12 @@
 """Fused products: K_nm meets what it is multiplied with on the chip, and no tile of it is written to memory.
 
-This module packs the operands and launches the Triton programs of `fused_kernels`; without Triton, on another
+This module launches the Triton programs of `fused_kernels` on what `packing` packed; without Triton, on another
 device than CUDA, in float64, where a gradient is wanted or for a kernel without a `FusedForm`, `fused_columns`
 is None and the products are torch's.
-
-A scaled input u is the sum of two float16 numbers, u = u₁ + u₂, good to 2⁻²² of the longest row. One float16 matrix
-product with float32 sums then gives s to float32 accuracy,
-
-    [u₁, u₂, u₁ | ν₁, ν₂, ν₃ | c, c, c] · [2w₁, 2w₁, 2w₂ | −c, −c, −c | −ω₁, −ω₂, −ω₃] = −|u − w|²,
-
-where ν₁ + ν₂ + ν₃ = |u|²/c and ω likewise of w: the norms cost six columns and no further arithmetic. Everything is
-multiplied by a power of two beforehand, so that no input over- or underflows float16.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -24,23 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mercer.engine.packing import PADDING, UNITS, Packed, chunks, pack, packed_width, split_columns
 from mercer.engine.plan import Plan
 from mercer.kernels import FusedForm, Kernel
 
-LOG2E = math.log2(math.e)
-#: The profiles that the programs know, and the factor on the inputs that makes their exponentials powers of two.
-UNITS = {
-    "gaussian": LOG2E**0.5,
-    "laplacian": LOG2E,
-    "matern32": LOG2E,
-    "matern52": LOG2E,
-    "rational-quadratic": 1.0,
-    "power": 1.0,
-}
-#: Operands are padded to a multiple of every block size.
-PADDING = 256
-#: The longest row is scaled to at most 2¹⁰, its squared norm to 2²⁰ = 2⁵ · c: within float16 with room on both sides.
-EXPONENT, CARRIER = 10, 2.0**15
 #: Programs per launch, where the work allows: several waves over the chip, so that the last one matters little.
 PROGRAMS = 4096
 #: Columns of V that one program holds.
@@ -59,7 +37,7 @@ class Blocks:
 
 def choose_blocks(width: int, p: int) -> Blocks:
     """The block for packed inputs of `width` columns and p columns of V: THE place for measured choices."""
-    if width > 128:
+    if width > 176:  # a third block in flight would leave no room for a second program beside the first
         return Blocks(128, 64, 4, 2)
     if p > 16:
         return Blocks(128, 64, 8, 2)
@@ -193,124 +171,11 @@ class FusedColumns:
     def _launch(
         self, name: str, grid: tuple[int, int], b: Blocks, packed: Packed, rest: tuple[Any, ...], **options: Any
     ) -> None:
-        big, tail, streamed = chunks(packed.left.shape[1])
+        big, tail, tip, streamed = chunks(packed.left.shape[1])
         getattr(_programs(), name)[grid](
             packed.left, packed.right, packed.left_norms, packed.right_norms, packed.unscale, *rest,
             exponent=float(self.form.exponent), offset=self.form.offset, PROFILE=self.form.profile,
             DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
-            FOLDED=self.folded or not self.form.radial, BIG=big, TAIL=tail, REST=streamed,
+            FOLDED=self.folded or not self.form.radial, BIG=big, TAIL=tail, TIP=tip, REST=streamed,
             ROWS=b.rows, COLUMNS=b.columns, num_warps=b.warps, num_stages=b.stages, enable_fp_fusion=True, **options,
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Packed:
-    """Operands of one launch: float16 rows of both sides, their norms, and what undoes the power of two."""
-
-    left: Tensor
-    right: Tensor
-    left_norms: Tensor
-    right_norms: Tensor
-    unscale: Tensor
-
-
-def pack(form: FusedForm, X: Tensor, Z: Tensor, precision: str = "accurate", folded: bool = True) -> Packed:
-    """Rows of `X` and of `Z` as the module's docstring lays them out."""
-    unit, width = UNITS[form.profile], packed_width(form, X.shape[1], precision, folded)
-    u, w = form.inputs(X.float(), unit), form.inputs(Z.float(), unit)
-    scale = _fitting_scale(u, w)
-    u1, u2 = _rounded(u * scale, precision)
-    w1, w2 = _rounded(w * scale, precision)
-    left, right = ([u1], [w1]) if u2 is None or w2 is None else ([u1, u2, u1], [w1, w1, w2])
-    left_norms, right_norms = _squared_norms(u1, u2), _squared_norms(w1, w2)
-    if form.radial:
-        right = [2 * column for column in right]
-    if form.radial and folded:
-        nu, omega = (torch.cat(split(norms / CARRIER, 3), 1) for norms in (left_norms, right_norms))
-        left += [nu, torch.full_like(nu, CARRIER)]
-        right += [torch.full_like(omega, -CARRIER), -omega]
-    unscale = scale.square().reciprocal()
-    return Packed(
-        _joined(left, width),
-        _joined(right, width),
-        _padded(left_norms * unscale),
-        _padded(right_norms * unscale),
-        unscale,
-    )
-
-
-def _fitting_scale(*sides: Tensor) -> Tensor:
-    """The power of two that brings the longest row to a length between 2⁹ and 2¹⁰."""
-    longest = torch.stack([a.square().sum(1).amax() for a in sides if a.shape[0]]).amax()
-    return power_of_two(EXPONENT - (torch.frexp(longest).exponent + 1) // 2, limit=60)
-
-
-def _rounded(a: Tensor, precision: str) -> tuple[Tensor, Tensor | None]:
-    digits = split(a, 1 if precision == "fast" else 2)
-    return digits[0], digits[1] if len(digits) > 1 else None
-
-
-def _squared_norms(first: Tensor, second: Tensor | None) -> Tensor:
-    """Of the rounded rows, n × 1: of what enters the product, so that s is the squared distance of real points."""
-    a = first.float() if second is None else first.float() + second
-    return a.square().sum(1, keepdim=True)
-
-
-def _joined(columns: list[Tensor], width: int) -> Tensor:
-    used = sum(column.shape[1] for column in columns)
-    return _padded(torch.cat([*columns, columns[0].new_zeros(columns[0].shape[0], width - used)], 1))
-
-
-def _padded(a: Tensor) -> Tensor:
-    """`a` with rows of zeros up to a multiple of `PADDING`."""
-    short = -a.shape[0] % PADDING
-    return pad(a, (0, 0, 0, short)) if short else a
-
-
-def split(a: Tensor, count: int) -> list[Tensor]:
-    """`count` float16 tensors whose sum is `a`, to 11 bits each."""
-    digits: list[Tensor] = []
-    for _ in range(count):
-        digits.append(a.half())
-        a = a - digits[-1]
-    return digits
-
-
-def split_columns(V: Tensor, m: int, factor: int) -> tuple[Tensor, Tensor]:
-    """V by columns of m entries, in float32 or as `factor` float16 numbers, and what undoes its scaling."""
-    p, rows = V.shape[1], m - V.shape[0]
-    one = V.new_ones(p)
-    if p <= 1:
-        return pad(V, (0, 1 - p, 0, rows)).reshape(1, m), one
-    padding = (0, rows, 0, max(16, 1 << (p - 1).bit_length()) - p)
-    if factor == 0:
-        return pad(V.T, padding).contiguous(), one
-    scale = power_of_two(EXPONENT - torch.frexp(V.abs().amax(0)).exponent, limit=120)
-    return torch.stack([pad(half.T, padding) for half in split(V * scale, factor)]), scale.reciprocal()
-
-
-def power_of_two(exponent: Tensor, limit: int) -> Tensor:
-    """2 to these whole numbers, exactly: built from the bits of a float32 number."""
-    return ((exponent.clamp(-limit, limit).int() + 127) << 23).view(torch.float32)
-
-
-def packed_width(form: FusedForm, D: int, precision: str = "accurate", folded: bool = True) -> int:
-    """Columns of a packed row of D inputs: as many as `chunks` can cut."""
-    used = D * (1 if precision == "fast" else 3) + (6 if form.radial and folded else 0)
-    return sum(chunks(used))
-
-
-def chunks(width: int) -> tuple[int, int, int]:
-    """At least `width` columns as two powers of two that stay on the chip, and a multiple of 64 that streams by.
-
-    >>> from mercer.engine.fused import chunks
-    >>> chunks(30), chunks(69), chunks(168), chunks(396)
-    ((32, 0, 0), (64, 16, 0), (128, 64, 0), (128, 64, 256))
-    """
-    if width > 192:
-        return 128, 64, -(-(width - 192) // 64) * 64
-    big = 1 << max(min(width.bit_length() - 1, 7), 4)
-    if width <= big:
-        return big, 0, 0
-    tail = max(1 << (width - big - 1).bit_length(), 16)
-    return (big, tail, 0) if tail < big else (2 * big, 0, 0)

@@ -1,4 +1,4 @@
-"""The Triton programs behind `mercer.engine.fused`, which packs their operands and launches them.
+"""The Triton programs behind `mercer.engine.fused`, which launches them, and `mercer.engine.packing`.
 
 A program owns a block of rows, keeps their packed inputs on the chip and walks over columns: one matrix product
 of packed float16 inputs gives a block of s, the profile gives kernel values, and these meet V in registers.
@@ -39,29 +39,36 @@ def _profile(s, exponent, offset, PROFILE: tl.constexpr, DEGREE: tl.constexpr):
 
 
 @triton.jit
-def _inner(x0, x1, left, right, rows, cols, BIG: tl.constexpr, TAIL: tl.constexpr, REST: tl.constexpr):
-    """The products of packed rows and columns; x0 and x1 stay on the chip, what is wider streams by."""
-    WIDTH: tl.constexpr = BIG + TAIL + REST
+def _inner(
+    x0, x1, x2, left, right, rows, cols, BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr
+):
+    """The products of packed rows and columns; x0, x1 and x2 stay on the chip, what is wider streams by."""
+    WIDTH: tl.constexpr = BIG + TAIL + TIP + REST
     column = right + cols[None, :] * WIDTH
     acc = tl.dot(x0, tl.load(column + tl.arange(0, BIG)[:, None]))
     if TAIL > 0:
         acc = tl.dot(x1, tl.load(column + BIG + tl.arange(0, TAIL)[:, None]), acc)
+    if TIP > 0:
+        acc = tl.dot(x2, tl.load(column + BIG + TAIL + tl.arange(0, TIP)[:, None]), acc)
     if REST > 0:
         part = tl.arange(0, 64)
         row = left + rows[:, None] * WIDTH
-        for k in range(BIG + TAIL, WIDTH, 64):
+        for k in range(BIG + TAIL + TIP, WIDTH, 64):
             acc = tl.dot(tl.load(row + k + part[None, :]), tl.load(column + k + part[:, None]), acc)
     return acc
 
 
 @triton.jit
-def _stationary(left, rows, BIG: tl.constexpr, TAIL: tl.constexpr, REST: tl.constexpr):
-    row = left + rows[:, None] * (BIG + TAIL + REST)
+def _stationary(left, rows, BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr):
+    row = left + rows[:, None] * (BIG + TAIL + TIP + REST)
     x0 = tl.load(row + tl.arange(0, BIG)[None, :])
     x1 = x0
+    x2 = x0
     if TAIL > 0:
         x1 = tl.load(row + BIG + tl.arange(0, TAIL)[None, :])
-    return x0, x1
+    if TIP > 0:
+        x2 = tl.load(row + BIG + TAIL + tl.arange(0, TIP)[None, :])
+    return x0, x1, x2
 
 
 @triton.jit
@@ -77,7 +84,7 @@ def _distance(acc, unscale, left_norm, right_norm, rows, cols, FOLDED: tl.conste
 def product_program(
     left, right, left_norm, right_norm, unscale, V, weight, out, squares, n, m, span, exponent, offset,
     PROFILE: tl.constexpr, DEGREE: tl.constexpr, FOLDED: tl.constexpr,
-    BIG: tl.constexpr, TAIL: tl.constexpr, REST: tl.constexpr,
+    BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
     P: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr, SQUARES: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -90,7 +97,7 @@ def product_program(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     start = tl.program_id(1) * span
     stop = tl.minimum(start + span, m)
-    x0, x1 = _stationary(left, rows, BIG, TAIL, REST)
+    x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
     scale = tl.load(unscale)
     acc = tl.zeros((ROWS,) if P == 1 else (ROWS, P), tl.float32)
     square = tl.zeros((ROWS,), tl.float32)
@@ -99,7 +106,7 @@ def product_program(
         cols = j + tl.arange(0, COLUMNS)
         if P == 1:
             v = tl.load(V + cols)  # before the product, which hides the wait
-        s = _inner(x0, x1, left, right, rows, cols, BIG, TAIL, REST)
+        s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
         s = _distance(s, scale, left_norm, right_norm, rows, cols, FOLDED)
         k = _profile(s, exponent, offset, PROFILE, DEGREE)
         if P == 1:
@@ -132,15 +139,84 @@ def product_program(
 def tile_program(
     left, right, left_norm, right_norm, unscale, out, n, m, exponent, offset, variance, bias,
     PROFILE: tl.constexpr, DEGREE: tl.constexpr, FOLDED: tl.constexpr,
-    BIG: tl.constexpr, TAIL: tl.constexpr, REST: tl.constexpr,
+    BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """out = variance · K + bias, for products that torch does."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    x0, x1 = _stationary(left, rows, BIG, TAIL, REST)
-    s = _inner(x0, x1, left, right, rows, cols, BIG, TAIL, REST)
+    x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
+    s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
     s = _distance(s, tl.load(unscale), left_norm, right_norm, rows, cols, FOLDED)
     k = variance * _profile(s, exponent, offset, PROFILE, DEGREE) + bias
     inside = (rows < n)[:, None] & (cols < m)[None, :]
     tl.store(out + rows.to(tl.int64)[:, None] * m + cols[None, :], k, mask=inside)
+
+
+@triton.jit
+def _scaled(X, affine, rows, at, n, D):
+    """Some inputs of some rows as the kernel sees them; zeros outside."""
+    inside = (rows < n)[:, None] & (at < D)[None, :]
+    x = tl.load(X + rows.to(tl.int64)[:, None] * D + at[None, :], mask=inside, other=0.0)
+    shift = tl.load(affine + at, mask=at < D, other=0.0)
+    scale = tl.load(affine + D + at, mask=at < D, other=0.0)
+    return tl.where(inside, (x - shift[None, :]) * scale[None, :], 0.0)
+
+
+@triton.jit(do_not_specialize=["n"])
+def longest_program(X, affine, longest, n, D, ROWS: tl.constexpr, INPUTS: tl.constexpr):
+    """The largest squared length among the scaled rows of each block."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS,), tl.float32)
+    for d in range(0, D, INPUTS):
+        u = _scaled(X, affine, rows, d + tl.arange(0, INPUTS), n, D)
+        total += tl.sum(u * u, 1)
+    tl.store(longest + tl.program_id(0), tl.max(total, 0))
+
+
+@triton.jit(do_not_specialize=["n"])
+def pack_program(
+    X, affine, power, out, norms, n, D, width, CARRIER: tl.constexpr,
+    SPLIT: tl.constexpr, RADIAL: tl.constexpr, FOLDED: tl.constexpr, RIGHT: tl.constexpr,
+    ROWS: tl.constexpr, INPUTS: tl.constexpr, EXTRA: tl.constexpr,
+):  # fmt: skip
+    """Packed rows of one side: two float16 digits of every input, three of the squared norm, zeros to the end."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = out + rows.to(tl.int64)[:, None] * width
+    factor = tl.load(power)
+    norm = tl.zeros((ROWS,), tl.float32)
+    for d in range(0, D, INPUTS):
+        at = d + tl.arange(0, INPUTS)
+        u = _scaled(X, affine, rows, at, n, D) * factor
+        first = u.to(tl.float16)
+        second = (u - first.to(tl.float32)).to(tl.float16)
+        value = first.to(tl.float32)
+        if SPLIT == 2:
+            value += second.to(tl.float32)
+        norm += tl.sum(value * value, 1)
+        if RADIAL and RIGHT:
+            first = first * 2
+            second = second * 2
+        inside = (at < D)[None, :]
+        tl.store(row + at[None, :], first, mask=inside)
+        if SPLIT == 2:
+            tl.store(row + D + at[None, :], first if RIGHT else second, mask=inside)
+            tl.store(row + 2 * D + at[None, :], second if RIGHT else first, mask=inside)
+    used = D * 3 if SPLIT == 2 else D
+    extra = tl.arange(0, EXTRA)
+    value = tl.zeros((ROWS, EXTRA), tl.float32)
+    if FOLDED:
+        own, other = 0, 3
+        sign = 1.0
+        if RIGHT:
+            own, other = 3, 0
+            sign = -1.0
+        rest = norm / CARRIER
+        for digit in tl.static_range(3):
+            half = rest.to(tl.float16).to(tl.float32)
+            value = tl.where((extra == own + digit)[None, :], sign * half[:, None], value)
+            rest = rest - half
+        value = tl.where(((extra >= other) & (extra < other + 3))[None, :], sign * CARRIER, value)
+        value = tl.where((rows < n)[:, None], value, 0.0)
+    tl.store(row + used + extra[None, :], value.to(tl.float16), mask=(used + extra < width)[None, :])
+    tl.store(norms + rows, norm / (factor * factor))

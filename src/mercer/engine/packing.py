@@ -1,0 +1,147 @@
+"""Operands of the fused products: rows of inputs as float16 numbers whose products are exact to float32.
+
+A scaled input u is the sum of two float16 numbers, u = u₁ + u₂, good to 2⁻²² of the longest row. One float16 matrix
+product with float32 sums then gives s to float32 accuracy,
+
+    [u₁, u₂, u₁ | ν₁, ν₂, ν₃ | c, c, c] · [2w₁, 2w₁, 2w₂ | −c, −c, −c | −ω₁, −ω₂, −ω₃] = −|u − w|²,
+
+where ν₁ + ν₂ + ν₃ = |u|²/c and ω likewise of w: the norms cost six columns and no further arithmetic. Everything is
+multiplied by a power of two beforehand, so that no input over- or underflows float16.
+Two Triton programs do it in two passes over the inputs: one finds the longest row, one writes the packed rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mercer.kernels import FusedForm
+
+LOG2E = math.log2(math.e)
+#: The profiles that the programs know, and the factor on the inputs that makes their exponentials powers of two.
+UNITS = {
+    "gaussian": LOG2E**0.5,
+    "laplacian": LOG2E,
+    "matern32": LOG2E,
+    "matern52": LOG2E,
+    "rational-quadratic": 1.0,
+    "power": 1.0,
+}
+#: Operands are padded to a multiple of every block size.
+PADDING = 256
+#: The longest row is scaled to at most 2¹⁰, its squared norm to 2²⁰ = 2⁵ · c: within float16 with room on both sides.
+EXPONENT, CARRIER = 10, 2.0**15
+#: Rows and inputs that a packing program holds at a time.
+PACKED_ROWS, PACKED_INPUTS = 64, 32
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Operands of one launch: float16 rows of both sides, their norms, and what undoes the power of two."""
+
+    left: Tensor
+    right: Tensor
+    left_norms: Tensor
+    right_norms: Tensor
+    unscale: Tensor
+
+
+def pack(form: FusedForm, X: Tensor, Z: Tensor, precision: str = "accurate", folded: bool = True) -> Packed:
+    """Rows of `X` and of `Z` as the module's docstring lays them out."""
+    width = packed_width(form, X.shape[1], precision, folded)
+    shift, scale = (a.to(X.device, torch.float32).expand(X.shape[1]) for a in (form.shift, form.scale))
+    affine = torch.stack([shift, scale * UNITS[form.profile]])
+    sides = [rows.float().contiguous() for rows in (X, Z)]
+    power = _fitting_power(sides, affine)
+    split = 1 if precision == "fast" else 2
+    (left, left_norms), (right, right_norms) = (
+        _pack_side(rows, affine, power, width, split, form.radial, folded, bool(side))
+        for side, rows in enumerate(sides)
+    )
+    return Packed(left, right, left_norms, right_norms, power.square().reciprocal())
+
+
+def _fitting_power(sides: list[Tensor], affine: Tensor) -> Tensor:
+    """The power of two that brings the longest row to a length between 2⁹ and 2¹⁰."""
+    from mercer.engine.fused_kernels import longest_program
+
+    parts = [affine.new_empty(-(-rows.shape[0] // PACKED_ROWS)) for rows in sides]
+    for rows, longest in zip(sides, parts, strict=True):
+        if rows.shape[0]:
+            longest_program[(longest.shape[0],)](
+                rows, affine, longest, *rows.shape, ROWS=PACKED_ROWS, INPUTS=PACKED_INPUTS
+            )
+    return power_of_two(EXPONENT - (torch.frexp(torch.cat(parts).amax()).exponent + 1) // 2, limit=60)
+
+
+def _pack_side(
+    rows: Tensor, affine: Tensor, power: Tensor, width: int, split: int, radial: bool, folded: bool, right: bool
+) -> tuple[Tensor, Tensor]:
+    """Packed rows and their squared norms in the inputs' own scale, with zeros up to a multiple of `PADDING` rows."""
+    from mercer.engine.fused_kernels import pack_program
+
+    n, D = rows.shape
+    padded = -(-n // PADDING) * PADDING
+    out, norms = rows.new_empty(padded, width, dtype=torch.float16), rows.new_empty(padded)
+    used = D * (3 if split == 2 else 1)
+    if padded:
+        pack_program[(padded // PACKED_ROWS,)](
+            rows, affine, power, out, norms, n, D, width, CARRIER=CARRIER, SPLIT=split, RADIAL=radial,
+            FOLDED=radial and folded, RIGHT=right, ROWS=PACKED_ROWS, INPUTS=PACKED_INPUTS,
+            EXTRA=1 << max(width - used, 1).bit_length(),
+        )  # fmt: skip
+    return out, norms
+
+
+def split_columns(V: Tensor, m: int, factor: int) -> tuple[Tensor, Tensor]:
+    """V by columns of m entries, in float32 or as `factor` float16 numbers, and what undoes its scaling."""
+    p, rows = V.shape[1], m - V.shape[0]
+    one = V.new_ones(p)
+    if p <= 1:
+        return pad(V, (0, 1 - p, 0, rows)).reshape(1, m), one
+    padding = (0, rows, 0, max(16, 1 << (p - 1).bit_length()) - p)
+    if factor == 0:
+        return pad(V.T, padding).contiguous(), one
+    scale = power_of_two(EXPONENT - torch.frexp(V.abs().amax(0)).exponent, limit=120)
+    return torch.stack([pad(half.T, padding) for half in _split(V * scale, factor)]), scale.reciprocal()
+
+
+def _split(a: Tensor, count: int) -> list[Tensor]:
+    """`count` float16 tensors whose sum is `a`, to 11 bits each."""
+    digits: list[Tensor] = []
+    for _ in range(count):
+        digits.append(a.half())
+        a = a - digits[-1]
+    return digits
+
+
+def power_of_two(exponent: Tensor, limit: int) -> Tensor:
+    """2 to these whole numbers, exactly: built from the bits of a float32 number."""
+    return ((exponent.clamp(-limit, limit).int() + 127) << 23).view(torch.float32)
+
+
+def packed_width(form: FusedForm, D: int, precision: str = "accurate", folded: bool = True) -> int:
+    """Columns of a packed row of D inputs: as many as `chunks` can cut."""
+    used = D * (1 if precision == "fast" else 3) + (6 if form.radial and folded else 0)
+    return sum(chunks(used))
+
+
+def chunks(width: int) -> tuple[int, int, int, int]:
+    """At least `width` columns as three powers of two that stay on the chip, and a multiple of 64 that streams by.
+
+    >>> from mercer.engine.packing import chunks
+    >>> chunks(30), chunks(69), chunks(168), chunks(396)
+    ((32, 0, 0, 0), (64, 16, 0, 0), (128, 32, 16, 0), (128, 64, 0, 256))
+    """
+    if width > 192:
+        return 128, 64, 0, -(-(width - 192) // 64) * 64
+    units = max(-(-width // 16), 1)  # the matrix units take 16 columns at a time
+    if units.bit_count() > 3:
+        units += units & -units
+    powers = [16 << bit for bit in range(units.bit_length() - 1, -1, -1) if units >> bit & 1]
+    big, tail, tip = (*powers, 0, 0, 0)[:3]
+    return big, tail, tip, 0
