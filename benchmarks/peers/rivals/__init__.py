@@ -31,6 +31,14 @@ class Given:
         """λ of kernel ridge with a kernel of unit variance."""
         return max(self.noise / self.variance, 1e-7)
 
+    def codes(self, y: np.ndarray) -> np.ndarray:
+        """Targets for a method that regresses: ±1 for two classes."""
+        return y if self.task == "regression" else 2.0 * y - 1
+
+    def answer(self, f: np.ndarray) -> np.ndarray:
+        """What such a method predicts from its values."""
+        return f if self.task == "regression" else (f > 0).astype(int)
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -27,8 +27,8 @@ class _Descent:
         self.models, self.given, self.epochs = models, given, epochs
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> _Descent:
-        rows, codes = self._rows(X), y if self.given.task == "regression" else 2.0 * y - 1
-        target = torch.as_tensor(np.asarray(codes), dtype=torch.float32, device=rows.device)[:, None]
+        rows, codes = self._rows(X), np.asarray(self.given.codes(y))
+        target = torch.as_tensor(codes, dtype=torch.float32, device=rows.device)[:, None]
         with contextlib.redirect_stdout(io.StringIO()):
             self.model = self.models.KernelModel(self.kernel, rows, 1, device=rows.device)
             self.model.fit(rows, target, epochs=self.epochs, mem_gb=20, run_epoch_eval=False)
@@ -36,8 +36,7 @@ class _Descent:
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         pieces = [self.model.forward(rows)[:, 0] for rows in self._rows(X).split(5000)]
-        f = torch.cat(pieces).cpu().numpy()
-        return f if self.given.task == "regression" else (f > 0).astype(int)
+        return self.given.answer(torch.cat(pieces).cpu().numpy())
 
     def _rows(self, X: np.ndarray) -> torch.Tensor:
         scaled = np.ascontiguousarray(X) / self.given.length_scale

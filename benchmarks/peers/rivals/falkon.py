@@ -31,13 +31,11 @@ class _Centres:
             kernel=self.falkon.kernels.GaussianKernel(sigma=sigma, opt=options), penalty=self.given.penalty / len(X),
             M=self.m, seed=self.given.seed, options=options,
         )  # fmt: skip
-        codes = y if self.given.task == "regression" else 2.0 * y - 1
-        self.model.fit(_tensor(X), _tensor(codes)[:, None])
+        self.model.fit(_tensor(X), _tensor(self.given.codes(y))[:, None])
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        f = self.model.predict(_tensor(X))[:, 0].cpu().numpy()
-        return f if self.given.task == "regression" else (f > 0).astype(int)
+        return self.given.answer(self.model.predict(_tensor(X))[:, 0].cpu().numpy())
 
 
 def _tensor(a: np.ndarray) -> torch.Tensor:

@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from rivals import Given, Setting
 
-Predict = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
-
-def sgpr(
-    X: np.ndarray, y: np.ndarray, steps: Sequence[int], m: int = 512, seed: int = 0, device: str = "cpu"
-) -> Iterator[tuple[int, float, Predict]]:
+def sgpr(X, y, steps: list[int], m: int = 512, seed: int = 0, device: str = "cpu") -> Iterator[tuple]:
     """After each of `steps`: steps, seconds of training, and what gives means and standard deviations."""
     import gpytorch as g
 
     torch.manual_seed(seed)
-    as_tensor = lambda a: torch.as_tensor(np.ascontiguousarray(a), dtype=torch.float32, device=device)  # noqa: E731
-    rows, target, likelihood = as_tensor(X), as_tensor(y), g.likelihoods.GaussianLikelihood().to(device)
-
-    class Model(g.models.ExactGP):
-        def __init__(self) -> None:
-            super().__init__(rows, target, likelihood)
-            base = g.kernels.ScaleKernel(g.kernels.RBFKernel(ard_num_dims=rows.shape[1]))
-            start = rows[torch.randperm(len(rows))[:m]].clone()
-            self.mean, self.kernel = g.means.ConstantMean(), g.kernels.InducingPointKernel(base, start, likelihood)
-
-        def forward(self, x: torch.Tensor):
-            return g.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
-
-    model = Model().to(device)
+    rows, target = (torch.as_tensor(np.ascontiguousarray(a), dtype=torch.float32, device=device) for a in (X, y))
+    likelihood = g.likelihoods.GaussianLikelihood().to(device)
+    base = g.kernels.ScaleKernel(g.kernels.RBFKernel(ard_num_dims=rows.shape[1]))
+    model = g.models.ExactGP(rows, target, likelihood)
+    start = rows[torch.randperm(len(rows))[:m]].clone()
+    model.mean, model.kernel = g.means.ConstantMean(), g.kernels.InducingPointKernel(base, start, likelihood)
+    model.forward = lambda x: g.distributions.MultivariateNormal(model.mean(x), model.kernel(x))
+    model.to(device)
     bound, adam = g.mlls.ExactMarginalLogLikelihood(likelihood, model), torch.optim.Adam(model.parameters(), lr=0.1)
 
-    def predict(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def predict(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         model.eval(), likelihood.eval()
         with torch.no_grad():
-            found = [likelihood(model(part)) for part in as_tensor(rows).split(20_000)]
+            found = [likelihood(model(part)) for part in torch.as_tensor(X).to(rows).split(20_000)]
         return tuple(torch.cat(parts).cpu().numpy() for parts in zip(*((f.mean, f.stddev) for f in found), strict=True))
 
     seconds = 0.0
@@ -58,14 +48,12 @@ class _Sparse:
         self.given, self.steps = given, steps
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> _Sparse:
-        codes = y if self.given.task == "regression" else 2.0 * y - 1
-        found = sgpr(X, codes, [self.steps], seed=self.given.seed, device=self.given.device)
-        self.means = next(found)[2]
+        given = self.given
+        self.means = next(sgpr(X, given.codes(y), [self.steps], seed=given.seed, device=given.device))[2]
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        f = self.means(X)[0]
-        return f if self.given.task == "regression" else (f > 0).astype(int)
+        return self.given.answer(self.means(X)[0])
 
 
 def sweep(given: Given) -> Iterator[Setting]:
