@@ -913,13 +913,3 @@ def test_captured_steps_are_those_of_max_res():
     plain, captured = (grown(at, SingleVector(MaxResidual()), 20, capacity=4) for at in (problem, there))
     assert captured._pursuit is not None
     torch.testing.assert_close(captured.f.cpu(), plain.f, rtol=1e-8, atol=1e-8)
-
-
-def test_a_sampled_gram_matrix_of_all_rows_is_the_whole_one_and_of_some_still_descends():
-    problem = make_problem()
-    whole, all_rows, some = (
-        grown(problem, ensemble(combination=JointPursuit(rows)), 6, block_length=1) for rows in (None, N, 40)
-    )
-    np.testing.assert_allclose(all_rows.history.objective, whole.history.objective, rtol=1e-12)
-    assert_never_rises(some.history.objective, 1e-12)
-    assert some.history.objective[-1] < 1.2 * whole.history.objective[-1]

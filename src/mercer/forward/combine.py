@@ -15,7 +15,6 @@ from mercer.component import Component, part
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
 from mercer.linalg import cholesky, conjugate_gradients, whitening
-from mercer.sources import TensorRows
 
 
 class Combination(Component):
@@ -54,14 +53,9 @@ class JointPursuit(Combination):
     rounding of normal equations would cost most of the learner (the first one on KIN40K with a long Matérn kernel
     has an objective of 3460 without, 734 with it); elsewhere rounding only makes the function a little worse than
     the best, and the learners that follow mend it.
-
-    With `gram_rows` the matrix K_NSᵀDK_NS is estimated from that many random rows, u from all of them: Newton's method
-    with a sampled Hessian. Where N is hundreds of times S, that leaves the direction nearly as it is and takes away
-    most of the work.
     """
 
     short_name = "mp"
-    gram_rows: int | None = None
 
     def weights(
         self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
@@ -69,8 +63,6 @@ class JointPursuit(Combination):
         u = K.transposed(gradient) - problem.lam * at_basis
         dtype = problem.plan.dtype
         eps = torch.finfo(dtype).eps
-        if self.gram_rows is not None and self.gram_rows < len(metric):
-            return torch.cholesky_solve(u, cholesky(self._sampled(problem, K, gradient, metric) + problem.lam * Q)[0])
         if dtype == torch.float64 or _overlap(Q):
             white = whitening(Q, dtype=dtype)
             gram, _ = K.moments(gradient[:, :0], weight=metric, whiten=white)
@@ -81,22 +73,6 @@ class JointPursuit(Combination):
         # rounding of the tiles: below it nearly equal rows would get huge weights of opposite sign
         gram.diagonal().add_(10 * eps * gram.diagonal().mean())
         return torch.cholesky_solve(u, cholesky(gram + problem.lam * Q)[0])
-
-    def _sampled(self, problem: Problem, K: KernelMatrix, gradient: Tensor, metric: Tensor) -> Tensor:
-        """K_NSᵀDK_NS from random rows, with the diagonal of all rows where the sample has less.
-
-        A basis vector that few of the sampled rows are near would otherwise get a weight without bounds.
-        """
-        alive = metric.nonzero()[:, 0]
-        draw = torch.randperm(len(alive), generator=torch.Generator().manual_seed(0))[: self.gram_rows]
-        some = alive[draw.sort().values.to(alive.device)]
-        weight = metric[some] * (metric.sum() / metric[some].sum())
-        sample = KernelMatrix(TensorRows(problem.basis(some)), problem.kernel, K.basis, problem.plan)
-        gram, _ = sample.moments(gradient[some][:, :0], weight=weight)
-        _, diagonal = K.column_scores(gradient[:, :0], metric)
-        missing = (diagonal - gram.diagonal()).clamp(min=0)
-        gram.diagonal().add_(missing + 10 * torch.finfo(problem.plan.dtype).eps * diagonal.mean())
-        return gram
 
 
 def _overlap(Q: Tensor) -> bool:

@@ -137,8 +137,10 @@ class ForwardFit:
         if block.pool is not None:
             weights = block.expansion()
             index, W = torch.cat([i for i, _ in weights]), torch.cat([w for _, w in weights])
-            self.f = self.f + self.problem.matrix(self.problem.basis(index)).product(W)
-            self.f[block.pool] = block.f
+            others = torch.ones(len(self.f), dtype=torch.bool, device=block.pool.device)
+            others[block.pool] = False
+            rest = others.nonzero()[:, 0]
+            self.f[rest] += _restricted(self.problem, rest).matrix(self.problem.basis(index)).product(W)
         self.norm2 = penalty
         block.close()
         self.blocks.append(block)
