@@ -60,7 +60,7 @@ def main() -> None:
     options.add_argument("--data", default="kin40k")
     options.add_argument("--device", default="cpu")
     options.add_argument("--inducing", type=int, default=512)
-    options.add_argument("--max-iter", type=int, default=130)
+    options.add_argument("--max-iter", type=int, default=200)
     options.add_argument("--steps", type=int, nargs="+", default=[25, 50, 100])
     options.add_argument("--approximations", nargs="+", default=["variational", "spgp"])
     options.add_argument("--seed", type=int, default=0)

@@ -58,6 +58,10 @@ class Plan:
         affordable = self.memory_limit // (8 * 4 * width)  # with the float32 numbers they are made of
         return max(min(FUSED_ELEMENTS // width, affordable), 1)
 
+    def part_rows(self, m: int) -> int:
+        """Rows of the random part that a rough step on m inducing inputs sees: fewer would not keep the device busy."""
+        return max(16 * m, 4000) if self.device.type == "cpu" else max(128 * m, 32_000)
+
     def traced_rows(self, m: int) -> int:
         """Rows of a tile whose gradient is wanted: autograd keeps several tiles at once."""
         return max(self.panel_rows(m) // 4, 1)

@@ -24,10 +24,13 @@ from mercer.gp.climb import LEAST_NOISE, Point
 from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.inducing import Gradient
 from mercer.gp.posterior import draw
-from mercer.gp.search import Rows, eased
-from mercer.kernels import Kernel, as_kernel
+from mercer.gp.search import PLAIN_NOISE, Rows, plain_like, plain_start
+from mercer.kernels import Kernel, Radial, as_kernel
 from mercer.sources import TensorRows
 from mercer.tuning import log_evidence, tune_kernel, tune_noise
+
+#: Rows from which the inputs' spread is taken at the start of a search.
+SPREAD_ROWS = 5000
 
 
 class SparseGPRegressor(RegressorMixin, SparseGP):
@@ -60,8 +63,9 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
     ard : bool or "auto"
         One length-scale per input; see `tune_kernel`.
     max_iter, tol, time_budget
-        L-BFGS steps on all rows (and a quarter as many on a part of them before, where there are many rows), the
-        relative gain at which they end, and seconds for each of the two.
+        Steps of Adam on random parts of the rows (a quarter as many of L-BFGS on all rows follow), the relative gain
+        at which the latter end, and seconds for both. Where only some of kernel, noise and inducing inputs are free
+        and rows are few, all steps are of L-BFGS.
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as everywhere
         Callbacks receive a point (kernel, noise, basis) after each step.
 
@@ -104,7 +108,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         regularization: Any = "auto",
         ard: bool | str = "auto",
         tuning_rows: int = 1000,
-        max_iter: int = 100,
+        max_iter: int = 200,
         tol: float = 1e-6,
         time_budget: float | None = None,
         scale_inputs: bool = True,
@@ -165,6 +169,15 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         kernel = as_kernel("gaussian" if self.kernel == "auto" else self.kernel)
         return kernel, max(tune_noise(kernel, X, Y, **options), least) if given is None else given
 
+    def _plain(self, data: Rows, rng: Any) -> tuple[Kernel, float]:
+        """Where a search that moves everything starts; tuning is asked at most for the family."""
+        alive = np.flatnonzero(data.weight.cpu().numpy() > 0)
+        some = data.rows.take(alive[np.linspace(0, len(alive) - 1, min(len(alive), SPREAD_ROWS)).astype(int)])
+        if isinstance(self.kernel, str) and self.kernel in Radial.choices():
+            return plain_start(Radial.choices()[self.kernel], some, self.ard), PLAIN_NOISE
+        kernel, noise = self._tuned(data, rng, self.tuning_rows)
+        return (plain_like(kernel, some), PLAIN_NOISE) if self.kernel == "auto" else (kernel, max(noise, PLAIN_NOISE))
+
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()
         if self._tunes() and isinstance(self.regularization, str):
@@ -172,12 +185,10 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         return free | ({"basis"} if self._moves(approximation) else set())
 
     def _sparse(self, data: Rows, approximation: Approximation, rng: Any) -> Fitted:
-        kernel, noise = self._tuned(data, rng, self.tuning_rows)
+        free = self._free(approximation)
+        kernel, noise = self._plain(data, rng) if len(free) == 3 else self._tuned(data, rng, self.tuning_rows)
         index, Z = self._start(data, kernel, noise, self.n_inducing, rng)
         data.plan.require_square(len(Z))
-        free = self._free(approximation)
-        if approximation.bound and free >= {"kernel", "noise"}:
-            kernel, noise = eased(kernel, noise)
 
         def evidence(rows: Rows) -> Callable[[Kernel, float, Tensor], Gradient]:
             return partial(

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from mercer.component import require
+from mercer.engine import Plan
 from mercer.estimators.forward import ForwardClassifier, ForwardEstimator, ForwardRegressor
 from mercer.estimators.rows import require_number, require_whole
 from mercer.forward.block import Block
@@ -24,8 +25,9 @@ from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.solve import whitened_ridge
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
-from mercer.gp.search import Rows, refine_basis
-from mercer.sources import TensorRows
+from mercer.gp.search import PLAIN_NOISE, Rows, plain_like, plain_start, refine_basis
+from mercer.kernels import Radial
+from mercer.sources import RowSource, TensorRows
 
 UPDATES = ("full", "qr", "mrx", "one")
 PENALTIES = ("auto", "rkhs", "gram")
@@ -47,7 +49,7 @@ class _Greedy(ForwardEstimator):
         min_novelty: float = 1e-6,
         prune: bool = False,
         refine: bool = False,
-        refine_iter: int = 100,
+        refine_iter: int = 200,
         penalty: str = "auto",
         loss: Any = "squared",
         validation_fraction: float | None = None,
@@ -183,6 +185,17 @@ class _Greedy(ForwardEstimator):
         problem = fit.problem
         self._target_norm = (problem.weight[:, None] * problem.y.square()).sum().sqrt()
         return fit
+
+    def _tune(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan, rng: Any) -> None:
+        """Where `refine` will move the kernel anyway, tuning is asked at most for its family."""
+        named = isinstance(self.kernel, str) and self.kernel in Radial.choices()
+        if not (self.refine and named):
+            super()._tune(rows, Y, weight, plan, rng)
+        if self.refine and (named or self.kernel == "auto"):
+            alive = np.flatnonzero(weight > 0)
+            some = rows.take(alive[:: -(-len(alive) // self.tuning_rows)])
+            self.kernel_ = plain_start(Radial.choices()[self.kernel], some) if named else plain_like(self.kernel_, some)
+            self.regularization_ = PLAIN_NOISE if self.regularization == "auto" else float(self.regularization)
 
     def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         block = fit.current

@@ -30,10 +30,12 @@ def ascend(
     free: Iterable[str] = ("kernel", "noise", "basis"),
     n_steps: int = 100,
     callback: Callable[[Point], Any] | None = None,
+    over: Callable[[], bool] = lambda: False,
 ) -> Point:
     """`n_steps` steps of Adam from `start`; `evidence()` gives the evidence of a fresh part of the rows.
 
-    The step length falls to zero along a cosine over the second half. A part on which the evidence fails is skipped.
+    The step length falls to zero along a cosine over the second half. A part on which the evidence fails is skipped;
+    it ends early where `over()` says so.
     """
     at = Coordinates(start, plan, free)
     x = at.vector.copy()
@@ -45,6 +47,8 @@ def ascend(
     first, second = np.zeros_like(x), np.zeros_like(x)
     taken = 0
     for step in range(n_steps):
+        if over():
+            break
         here = at.point(x)
         try:
             slope = at.slope(x, evidence()(here.kernel, here.noise, here.basis))
