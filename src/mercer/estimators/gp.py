@@ -56,8 +56,8 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         Whether they follow the evidence. "auto": inducing inputs under SPGP and the bound; the kernel and the noise
         where `kernel` is a name.
     kernel : "auto", a name, a kernel or a callable
-        Names are tuned by the exact evidence on `tuning_rows` rows first; a kernel refers to standardised inputs and
-        targets of unit variance.
+        The family behind "auto", and the parameters of a kernel that moves alone, are tuned by the exact evidence on
+        `tuning_rows` rows first; a kernel refers to standardised inputs and targets of unit variance.
     regularization : "auto" or float
         Noise variance σ² of the standardised targets; a number stays as it is.
     ard : bool or "auto"

@@ -73,8 +73,8 @@ class SingleVector(Learner):
         if self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
             return None
         index = open_rows[best][None]
-        values = problem.matrix(problem.basis(index)).product(torch.ones(1, 1)).T.contiguous()
-        return Functions(index, torch.ones(1, 1, dtype=torch.float64, device=index.device), values)
+        one = torch.ones(1, 1, dtype=torch.float64, device=index.device)
+        return Functions(index, one, problem.column(index))
 
 
 @part

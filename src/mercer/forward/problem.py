@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from mercer.engine import KernelMatrix, Plan
 from mercer.kernels import Kernel
+from mercer.kernels.radial import RadialColumns
 from mercer.losses import Loss, Squared
-from mercer.sources import RowSource
+from mercer.sources import RowSource, TensorRows
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,24 @@ class Problem:
     def basis(self, index: Tensor) -> Tensor:
         """Training rows as basis vectors, on the plan's device."""
         return self.rows.take(index).to(self.plan.device, self.plan.dtype)
+
+    def column(self, index: Tensor) -> Tensor:
+        """The kernel's values between one row and all of them, 1 × n."""
+        basis = self.basis(index)
+        if self._prepared is None:
+            return self.matrix(basis).product(torch.ones(1, 1)).T.contiguous()
+        columns, rows = self._prepared
+        return columns.rebound(basis).tile(rows).T.contiguous()
+
+    @cached_property
+    def _prepared(self) -> tuple[RadialColumns, Tensor] | None:
+        """Rows prepared once for all columns, where they lie in a CPU's memory and the kernel is radial."""
+        if not isinstance(self.rows, TensorRows) or self.plan.device.type != "cpu" or not self.rows.n_rows:
+            return None
+        if self.rows.X.dtype != self.plan.dtype:
+            return None
+        columns = self.kernel.columns(self.rows.X.mean(0, keepdim=True))
+        return (columns, columns.prepare(self.rows.X)[0]) if isinstance(columns, RadialColumns) else None
 
     def gram(self, basis: Tensor) -> Tensor:
         """Q, the kernel matrix between basis vectors, in float64."""

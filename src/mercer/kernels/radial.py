@@ -10,7 +10,7 @@ import math
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -34,8 +34,17 @@ class RadialColumns:
     bias: Any = 0.0
 
     def __call__(self, X: Tensor) -> Tensor:
-        left, tile = self.prepare(X)
-        return tile(left)
+        return self.tile(self.prepare(X)[0])
+
+    def tile(self, left: Tensor) -> Tensor:
+        """The tile of prepared rows."""
+        return self._tile(left, self._vanishes(left[:, -2:-1]))
+
+    def rebound(self, Z: Tensor) -> RadialColumns:
+        """The same for other basis vectors: rows prepared for one serve the other."""
+        z = (Z - self.shift) * self.scale
+        norms = z.square().sum(1, keepdim=True)
+        return replace(self, right=torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous())
 
     def prepare(self, X: Tensor) -> tuple[Tensor, Columns]:
         """Rows of `X`, centred, scaled, augmented by squared norm and one; and what makes tiles of them."""
@@ -96,11 +105,8 @@ class Radial(Kernel):
     def columns(self, Z: Tensor) -> RadialColumns:
         length = positive_parameter(self.length_scale, "length_scale", Z)
         root = torch.as_tensor(self.sharpness, dtype=Z.dtype, device=Z.device).sqrt()
-        shift, scale = Z.detach().mean(0), root / length  # centring keeps |x|² small, hence −|x − z|² exact
-        z = (Z - shift) * scale
-        norms = z.square().sum(1, keepdim=True)
-        right = torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous()
-        return RadialColumns(self, shift, scale, right)
+        shift = Z.detach().mean(0)  # centring keeps |x|² small, hence −|x − z|² exact
+        return RadialColumns(self, shift, root / length, Z).rebound(Z)
 
     def form(self, Z: Tensor) -> FusedForm | None:
         if "short_name" not in vars(type(self)):  # a subclass may have changed the profile its parent's name stands for
