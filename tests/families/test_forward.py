@@ -18,6 +18,7 @@ import torch
 from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor
 
+from mercer import GreedyKernelRegressor
 from mercer.engine import Plan
 from mercer.forward import fit as forward_fit
 from mercer.forward.block import Block
@@ -913,3 +914,18 @@ def test_captured_steps_are_those_of_max_res():
     plain, captured = (grown(at, SingleVector(MaxResidual()), 20, capacity=4) for at in (problem, there))
     assert captured._pursuit is not None
     torch.testing.assert_close(captured.f.cpu(), plain.f, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("step", [4, 16, 32])
+def test_columns_alike_to_the_last_digit_of_float32_leave_a_sound_model(step):
+    """A kernel so long that it is nearly linear: what is left of a column is mostly penalty and rounding."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 6))
+    y = X[:, 0] + 0.3 * X[:, 1] ** 2 + 0.3 * rng.normal(size=3000)
+    options = {"kernel": 130.0 * Gaussian(30.0), "regularization": 0.08, "scale_inputs": False, "random_state": 0}
+    narrow, wide = (
+        GreedyKernelRegressor(160, step_size=step, dtype=dtype, **options).fit(X, y) for dtype in ("float32", "float64")
+    )
+    truth = X[:, 0] + 0.3 * X[:, 1] ** 2
+    errors = [np.sqrt(np.mean((model.predict(X) - truth) ** 2)) for model in (narrow, wide)]
+    assert errors[0] < 1.2 * errors[1] < 0.2

@@ -135,7 +135,7 @@ class _Greedy(ForwardEstimator):
             alone = self.exchange or self.update != "full" or self._n_rows <= 5000 or criterion.short_name == "ormp"
             plain = self.penalty != "gram" and self.loss == "squared" and not self.prune
             at_once = plain and self.validation_fraction is None and not self._size_rules() and self.tol == 0
-            return 1 if alone else self.n_basis if isinstance(criterion, Random) and at_once else 16
+            return 1 if alone else self.n_basis if isinstance(criterion, Random) and at_once else 32
         return self.step_size
 
     def _refuse_nonsense(self, problem: Problem) -> None:

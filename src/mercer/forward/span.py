@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.forward.problem import Problem
-from mercer.linalg import cholesky, drop_column, rotate_rows
+from mercer.linalg import drop_column, rotate_rows
 
 #: Functions taken out of a new one together, and the share of it that must be left for one sweep to be enough.
-SWEEP_WIDTH, ONCE = 128, {torch.float32: 1e-3, torch.float64: 0.1}
+SWEEP_WIDTH, ONCE = 32, {torch.float32: 1e-3, torch.float64: 0.1}
+#: A unit function of which a second sweep leaves less was rounding of the first.
+REAL = 0.3
 
 
 class FunctionSpan:
@@ -28,17 +31,22 @@ class FunctionSpan:
     weights, new functions leave the coordinates of the best model in the span as they are.
 
     `values` holds φ_j at all rows (capacity × n), `R` turns them back into the functions as they came
-    (F = Φ R), `H` their RKHS products times λ. `before` is the model that stands outside the span.
+    (F = Φ R), `H` their RKHS products times λ and `W` those of the functions as they came. `before` is the model that
+    stands outside the span. `points` are the basis vectors of the functions while each has one.
     """
 
     def __init__(self, problem: Problem, capacity: int, metric: Tensor, lam: float, before: Tensor) -> None:
         wide: dict[str, Any] = {"device": problem.plan.device, "dtype": torch.float64}
         n, p = problem.y.shape
         self.rows, self.metric, self.lam, self.before = problem.rows, metric, lam, before
+        self.kernel, self.basis = problem.kernel, problem.basis
         self.plan = problem.plan
         self.plan.require_functions(n, capacity)
         self.values = torch.empty(capacity, n, device=problem.plan.device, dtype=problem.plan.dtype)
-        self.R, self.H = torch.zeros(2, capacity, capacity, **wide)
+        self.R, self.H, self.W = torch.zeros(3, capacity, capacity, **wide)
+        self._sizes = torch.empty(0, **wide)
+        self.alive = torch.zeros(capacity, dtype=torch.bool, device=problem.plan.device)  # others are kept as zero
+        self.points: Tensor | None = torch.empty(0, problem.rows.n_columns, **wide)
         self.prior, self.coef = torch.zeros(2, capacity, p, **wide)  # prior: λ⟨φ_j, before⟩_H
         self.novelty = torch.ones((), **wide)  # share of the newest functions that was not in the span
         self.captured: tuple[int, Tensor] | None = None  # kept by `RowCandidates`: functions seen, their sum
@@ -52,42 +60,86 @@ class FunctionSpan:
         """
         m, b, A = self.size, F.shape[0], A.double()
         self._reserve(m + b)
-        old, H, new = self.values[:m], self.H[:m, :m], slice(m, m + b)
-        eps = torch.finfo(F.dtype).eps
-        own = self.lam * (A.T @ self.rows.pick(F, index).double().T)  # λ⟨f, f'⟩_H
-        h = self.lam * (self.rows.pick(old, index).double() @ A)  # λ⟨φ, f⟩_H
-        cross = torch.zeros_like(h)
-        gram = self._data(F, F) + own
-        norms = left = gram.diagonal().clamp(min=0).sqrt()
-        rkhs, within = own, h
-        for _ in range(2 if m else 0):  # Gram-Schmidt: "twice is enough"
-            for some in self._sweep(m):
-                step = self._data(old[some], F) + (h[some] - H[some] @ cross)
-                _subtract(F, step.to(F.dtype), old[some])
-                cross[some] += step
-            within = h - H @ cross
-            rkhs = own - h.T @ cross - cross.T @ within
-            gram = self._data(F, F) + rkhs
-            before, left = left, gram.diagonal().clamp(min=0).sqrt()
-            if F.device.type == "cpu" and bool((left > ONCE[F.dtype] * before).all()):
-                break
-
-        # what is left of the penalty is a difference: rounding of a share eps of what it was taken from
-        floor = ((10 * eps if tol is None else tol) * norms).square() + 10 * eps * own.diagonal().clamp(min=0)
-        fresh = left.square() > floor
+        new, eps = slice(m, m + b), torch.finfo(F.dtype).eps
+        own, products = self._penalties(F, index, A)
+        norms = (self._data(F, F) + own).diagonal().clamp(min=0).sqrt()
+        cross, gram, rkhs, rest = self._project(F, own, products)
+        left = gram.diagonal().clamp(min=0).sqrt()
         self.novelty = torch.where(norms > 0, left / norms.clamp(min=1e-300), 0.0).min()
-        C, fresh = self._factor(gram, left, fresh, eps)
-        inverse = torch.linalg.solve_triangular(C, torch.eye(b, dtype=C.dtype, device=C.device), upper=False)
-        inverse = torch.where(fresh[:, None], inverse, 0.0)
-        torch.mm(inverse.to(F.dtype), F, out=self.values[new])
+        floor = ((10 * eps if tol is None else tol) * norms).square() + 10 * eps * own.diagonal().clamp(min=0)
+        C, fresh = self._factor(gram, left, left.square() > floor, eps)
+        F = self._normalised(F, C, fresh)
+        if m and not (F.device.type == "cpu" and bool((C.diagonal() > ONCE[F.dtype] * norms)[fresh].all())):
+            # once more, now of unit length: what the first sweep rounded, and functions that were nothing but rounding
+            inverse = _inverse(C, fresh)
+            again, gram, rkhs, rest = self._project(F, inverse @ rkhs @ inverse.T, rest @ inverse.T)
+            left = gram.diagonal().clamp(min=0).sqrt()
+            D, fresh = self._factor(gram, left, fresh & (left > REAL), eps)
+            F = self._normalised(F, D, fresh)
+            cross, C = cross + again @ C.T, C @ D
+            last = _inverse(D, fresh)
+        else:
+            last = _inverse(C, fresh)
+        self.values[new] = F
         self.R[:m, new], self.R[new, new] = cross, C.T
-        self.H[new, :m] = inverse @ within.T
+        if self.points is not None:
+            self.W[:m, new], self.W[new, :m], self.W[new, new] = products, products.T, own
+        self.alive[new] = fresh
+        self.H[new, :m] = last @ self._seen(rest).T
         self.H[:m, new] = self.H[new, :m].T
-        self.H[new, new] = inverse @ rkhs @ inverse.T
+        self.H[new, new] = last @ rkhs @ last.T
         outside = self.lam * (A.T @ self.rows.pick(self.before.T, index).double().T)
-        self.prior[new] = inverse @ (outside - cross.T @ self.prior[:m])
+        self.prior[new] = _inverse(C, fresh) @ (outside - cross.T @ self.prior[:m])
         self.size = m + b
         return new
+
+    def _penalties(self, F: Tensor, index: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+        """λ⟨f, f'⟩_H of the new functions (b × b), and λ⟨·, f⟩_H of those in the span (m × b).
+
+        Kernel columns of different rows may be alike to the last digit of float32, and then what is left of them is
+        mostly penalty. So while functions are single columns it comes from the kernel in float64, and the products are
+        with functions as they came (`_seen` turns them into those with the orthonormal ones).
+        """
+        m, b = self.size, F.shape[0]
+        if self.lam and self.points is not None and A.shape[0] == b and bool((A.diag().diag() == A).all()):
+            Z, size = self.basis(index).double(), A.diagonal()
+            self.points, self._sizes = torch.cat([self.points, Z]), torch.cat([self._sizes, size])
+            K = self.lam * self.kernel(self.points, Z) * self._sizes[:, None] * size
+            return K[m:], K[:m]
+        self.points = None
+        own = self.lam * (A.T @ self.rows.pick(F, index).double().T)
+        return own, self.lam * (self.rows.pick(self.values[:m], index).double() @ A)
+
+    def _seen(self, products: Tensor) -> Tensor:
+        """`products` as those with the orthonormal functions: R⁻ᵀ of products with functions as they came."""
+        m = self.size
+        if self.points is None or not m:
+            return products
+        found = torch.linalg.solve_triangular(self.R[:m, :m].T, products, upper=False)
+        return torch.where(self.alive[:m, None], found, 0.0)
+
+    def _project(self, F: Tensor, own: Tensor, products: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Take the span out of functions `F`, in place; `own` and `products` are what `_penalties` says.
+
+        Returns their coordinates, and of what is left all products, the penalty's part of them, and the penalty's
+        products with the span, in the form of `products`.
+        """
+        m = self.size
+        old, H, h = self.values[:m], self.H[:m, :m], self._seen(products)
+        cross = torch.zeros_like(h)
+        for some in self._sweep(m):
+            step = (self._data(old[some], F) + (h[some] - H[some] @ cross)).to(F.dtype)
+            _subtract(F, step, old[some])
+            cross[some] += step
+        weights, square = cross, H
+        if self.points is not None and m:
+            weights, square = torch.linalg.solve_triangular(self.R[:m, :m], cross, upper=True), self.W[:m, :m]
+        rest = products - square @ weights
+        rkhs = own - products.T @ weights - weights.T @ rest
+        return cross, self._data(F, F) + rkhs, rkhs, rest
+
+    def _normalised(self, F: Tensor, C: Tensor, fresh: Tensor) -> Tensor:
+        return _inverse(C, fresh).to(F.dtype) @ F
 
     def _sweep(self, m: int) -> Iterator[slice]:
         """Groups of functions that a projection takes out one after the other.
@@ -141,8 +193,19 @@ class FunctionSpan:
         for square in (self.R, self.H):
             square[m - 1 : m], square[:, m - 1 : m] = 0.0, 0.0
         self.coef[m - 1], self.prior[m - 1] = 0.0, 0.0
+        self._forget(j)
         self.size = m - 1
         return change
+
+    def _forget(self, j: int) -> None:
+        """What is known of the functions as they came, without function j."""
+        m, keep = self.size, torch.arange(self.size, device=self.W.device)
+        keep = torch.cat([keep[:j], keep[j + 1 :]])
+        self.W[: m - 1, : m - 1] = self.W[keep[:, None], keep]
+        self.W[m - 1 : m], self.W[:, m - 1 : m] = 0.0, 0.0
+        self.alive[j : m - 1], self.alive[m - 1] = self.values[j : m - 1].any(1), False
+        if self.points is not None and len(self.points) == m:
+            self.points, self._sizes = self.points[keep], self._sizes[keep]
 
     def _data(self, F: Tensor, G: Tensor) -> Tensor:
         return self.rows.total((F @ (G * self.metric).T).double())
@@ -151,18 +214,23 @@ class FunctionSpan:
         """Lower factor of the Gram matrix of what is new; identity rows for functions that are not.
 
         Functions that come together may also depend on each other, as the classes of the softmax do: a pivot that
-        is rounding of the unit diagonal belongs to such a function.
+        is rounding of the unit diagonal belongs to such a function, and it is passed over.
         """
         scale = torch.where(fresh, left, 1.0)
-        eye = torch.eye(len(scale), dtype=gram.dtype, device=gram.device)
         if len(scale) == 1:
-            return eye * scale, fresh
-        unit = torch.where(fresh[:, None] & fresh, gram / scale[:, None] / scale, eye)
-        factor = cholesky(unit)[0]
-        new = fresh & (factor.diagonal().square() > 100 * eps)
-        if not torch.equal(new, fresh):
-            return self._factor(gram, left, new, eps)
-        return factor * scale[:, None], fresh
+            return scale[:, None], fresh
+        unit = (gram / scale[:, None] / scale).cpu().numpy()
+        factor, new = np.eye(len(unit)), fresh.cpu().numpy()
+        for j in range(len(unit)):
+            row = factor[j, :j]
+            pivot = unit[j, j] - row @ row
+            new[j] &= pivot > 100 * eps
+            if new[j]:
+                factor[j, j] = np.sqrt(pivot)
+                factor[j + 1 :, j] = (unit[j + 1 :, j] - factor[j + 1 :, :j] @ row) / factor[j, j]
+            else:
+                factor[j, :j] = 0.0
+        return torch.as_tensor(factor).to(scale) * scale[:, None], torch.as_tensor(new).to(fresh)
 
     def _reserve(self, needed: int) -> None:
         capacity = self.values.shape[0]
@@ -172,8 +240,15 @@ class FunctionSpan:
         self.plan.require_functions(self.values.shape[1], capacity + extra)
         self.values = torch.cat([self.values, self.values.new_empty(extra, self.values.shape[1])])
         pad = torch.nn.functional.pad
-        self.R, self.H = (pad(M, (0, extra, 0, extra)) for M in (self.R, self.H))
+        self.R, self.H, self.W = (pad(M, (0, extra, 0, extra)) for M in (self.R, self.H, self.W))
         self.prior, self.coef = (pad(M, (0, 0, 0, extra)) for M in (self.prior, self.coef))
+        self.alive = pad(self.alive, (0, extra))
+
+
+def _inverse(C: Tensor, fresh: Tensor) -> Tensor:
+    """C⁻¹ of a lower factor, with zero rows for functions that are not new."""
+    eye = torch.eye(len(C), dtype=C.dtype, device=C.device)
+    return torch.where(fresh[:, None], torch.linalg.solve_triangular(C, eye, upper=False), 0.0)
 
 
 def _subtract(F: Tensor, coef: Tensor, functions: Tensor) -> None:
