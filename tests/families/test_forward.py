@@ -928,4 +928,4 @@ def test_columns_alike_to_the_last_digit_of_float32_leave_a_sound_model(step):
     )
     truth = X[:, 0] + 0.3 * X[:, 1] ** 2
     errors = [np.sqrt(np.mean((model.predict(X) - truth) ** 2)) for model in (narrow, wide)]
-    assert errors[0] < 1.2 * errors[1] < 0.2
+    assert errors[0] < 1.5 * errors[1] < 0.2
