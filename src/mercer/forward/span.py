@@ -17,8 +17,8 @@ from torch import Tensor
 from mercer.forward.problem import Problem
 from mercer.linalg import drop_column, rotate_rows
 
-#: Functions taken out of a new one together, and the share of it that must be left for one sweep to be enough.
-SWEEP_WIDTH, ONCE = 32, {torch.float32: 1e-3, torch.float64: 0.1}
+#: Functions taken out of a new one together at most, and the share of it that must be left for one sweep to be enough.
+SWEEP_WIDTH, ONCE = 128, {torch.float32: 1e-3, torch.float64: 0.1}
 #: A unit function of which a second sweep leaves less was rounding of the first.
 REAL = 0.3
 
@@ -31,8 +31,8 @@ class FunctionSpan:
     weights, new functions leave the coordinates of the best model in the span as they are.
 
     `values` holds φ_j at all rows (capacity × n), `R` turns them back into the functions as they came
-    (F = Φ R), `H` their RKHS products times λ and `W` those of the functions as they came. `before` is the model that
-    stands outside the span. `points` are the basis vectors of the functions while each has one.
+    (F = Φ R), `H` their RKHS products times λ. `before` is the model that stands outside the span. While every function
+    is one kernel column, `points` are their basis vectors, `W` their RKHS products times λ as they came, `T` is R⁻¹.
     """
 
     def __init__(self, problem: Problem, capacity: int, metric: Tensor, lam: float, before: Tensor) -> None:
@@ -40,10 +40,11 @@ class FunctionSpan:
         n, p = problem.y.shape
         self.rows, self.metric, self.lam, self.before = problem.rows, metric, lam, before
         self.kernel, self.basis = problem.kernel, problem.basis
+        self._equal = problem.plan.device.type == "cpu" and bool((metric == 1).all())
         self.plan = problem.plan
         self.plan.require_functions(n, capacity)
         self.values = torch.empty(capacity, n, device=problem.plan.device, dtype=problem.plan.dtype)
-        self.R, self.H, self.W = torch.zeros(3, capacity, capacity, **wide)
+        self.R, self.H, self.W, self.T = torch.zeros(4, capacity, capacity, **wide)
         self._sizes = torch.empty(0, **wide)
         self.alive = torch.zeros(capacity, dtype=torch.bool, device=problem.plan.device)  # others are kept as zero
         self.points: Tensor | None = torch.empty(0, problem.rows.n_columns, **wide)
@@ -84,6 +85,8 @@ class FunctionSpan:
         self.R[:m, new], self.R[new, new] = cross, C.T
         if self.points is not None:
             self.W[:m, new], self.W[new, :m], self.W[new, new] = products, products.T, own
+            inner = _inverse(C, torch.ones_like(fresh)).T
+            self.T[:m, new], self.T[new, new] = -(self.T[:m, :m] @ cross) @ inner, inner
         self.alive[new] = fresh
         self.H[new, :m] = last @ self._seen(rest).T
         self.H[:m, new] = self.H[new, :m].T
@@ -115,8 +118,7 @@ class FunctionSpan:
         m = self.size
         if self.points is None or not m:
             return products
-        found = torch.linalg.solve_triangular(self.R[:m, :m].T, products, upper=False)
-        return torch.where(self.alive[:m, None], found, 0.0)
+        return torch.where(self.alive[:m, None], self.T[:m, :m].T @ products, 0.0)
 
     def _project(self, F: Tensor, own: Tensor, products: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Take the span out of functions `F`, in place; `own` and `products` are what `_penalties` says.
@@ -128,12 +130,12 @@ class FunctionSpan:
         old, H, h = self.values[:m], self.H[:m, :m], self._seen(products)
         cross = torch.zeros_like(h)
         for some in self._sweep(m):
-            step = (self._data(old[some], F) + (h[some] - H[some] @ cross)).to(F.dtype)
+            step = (self._data(old[some], F) + (h[some] - H[some, : some.start] @ cross[: some.start])).to(F.dtype)
             _subtract(F, step, old[some])
             cross[some] += step
         weights, square = cross, H
         if self.points is not None and m:
-            weights, square = torch.linalg.solve_triangular(self.R[:m, :m], cross, upper=True), self.W[:m, :m]
+            weights, square = self.T[:m, :m] @ cross, self.W[:m, :m]
         rest = products - square @ weights
         rkhs = own - products.T @ weights - weights.T @ rest
         return cross, self._data(F, F) + rkhs, rkhs, rest
@@ -148,7 +150,7 @@ class FunctionSpan:
         they are when all are taken out at once: one sweep over a thousand kernel columns of KIN40K in float32 is as
         good as two such projections.
         """
-        width = SWEEP_WIDTH if self.plan.device.type == "cpu" else max(m, 1)
+        width = min(max(m // 4, 8), SWEEP_WIDTH) if self.plan.device.type == "cpu" else max(m, 1)
         return (slice(at, min(at + width, m)) for at in range(0, m, width))
 
     def append(self, F: Tensor) -> slice:
@@ -206,9 +208,12 @@ class FunctionSpan:
         self.alive[j : m - 1], self.alive[m - 1] = self.values[j : m - 1].any(1), False
         if self.points is not None and len(self.points) == m:
             self.points, self._sizes = self.points[keep], self._sizes[keep]
+            R = self.R[: m - 1, : m - 1]
+            self.T[: m - 1, : m - 1] = torch.linalg.solve_triangular(R, torch.eye(m - 1).to(R), upper=True)
+            self.T[m - 1 : m], self.T[:, m - 1 : m] = 0.0, 0.0
 
     def _data(self, F: Tensor, G: Tensor) -> Tensor:
-        return self.rows.total((F @ (G * self.metric).T).double())
+        return self.rows.total((F @ (G if self._equal else G * self.metric).T).double())
 
     def _factor(self, gram: Tensor, left: Tensor, fresh: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """Lower factor of the Gram matrix of what is new; identity rows for functions that are not.
@@ -240,7 +245,7 @@ class FunctionSpan:
         self.plan.require_functions(self.values.shape[1], capacity + extra)
         self.values = torch.cat([self.values, self.values.new_empty(extra, self.values.shape[1])])
         pad = torch.nn.functional.pad
-        self.R, self.H, self.W = (pad(M, (0, extra, 0, extra)) for M in (self.R, self.H, self.W))
+        self.R, self.H, self.W, self.T = (pad(M, (0, extra, 0, extra)) for M in (self.R, self.H, self.W, self.T))
         self.prior, self.coef = (pad(M, (0, 0, 0, extra)) for M in (self.prior, self.coef))
         self.alive = pad(self.alive, (0, extra))
 
