@@ -58,6 +58,7 @@ class Table:
 
     def model(self, **options: Any) -> Any:
         fixed = {"kernel": self.kernel, "regularization": self.noise, "scale_inputs": False, "random_state": 0}
+        fixed["dtype"] = "float64"  # what is compared is the choice, not the rounding
         return GreedyKernelRegressor(SIZES[-1], **{**fixed, **options})
 
 
@@ -101,9 +102,10 @@ def by_svm(table: Table) -> list[tuple[int, float]]:
 
 def refined(table: Table) -> list[tuple[int, float]]:
     """The basis vectors of max-res moved, with the kernel, by gradients of the sparse evidence."""
-    found = []
-    for m in (32, 128):
-        model = table.model(refine=True).set_params(n_basis=m)
+    found: list[tuple[int, float]] = []
+    for m in () if table.classes else (32, 128, 512):
+        own = {"kernel": "gaussian", "regularization": "auto", "dtype": "auto"}
+        model = table.model(refine=True, **own).set_params(n_basis=m)
         found.append((m, table.error(model.fit(table.X, table.y).predict(table.X_test))))
     return found
 
@@ -114,16 +116,24 @@ def draw(results: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(results), figsize=(4 * len(results), 4.2), layout="constrained")
-    for axis, (name, methods) in zip(np.atleast_1d(axes), results.items(), strict=True):
+    figure, axes = plt.subplots(2, -(-(len(results) + 1) // 2), figsize=(13, 8), layout="constrained")
+    axes, handles = axes.ravel(), {}
+    for axis, (name, methods) in zip(axes, results.items(), strict=False):
+        errors = [e for entry in methods.values() for _, e in entry["points"]]
         for method, entry in methods.items():
             m, e = zip(*entry["points"], strict=True)
             plain = {"random": "k--", "k-means": "k:", "svm": "kx", "refined": "r*-"}.get(method, "o-")
-            axis.loglog(m, e, plain, markersize=4, linewidth=1.2, label=method)
-        axis.set(title=name, xlabel="basis vectors")
-        axis.grid(alpha=0.3, which="both")
-    np.atleast_1d(axes)[0].set_ylabel("test error, %")
-    np.atleast_1d(axes)[-1].legend(frameon=False, fontsize=8)
+            (handles[method],) = axis.loglog(m, e, plain, markersize=4, linewidth=1.2)
+        steps = [step for step in (1, 2, 4, 6, 8, 10, 15, 20, 40, 60, 80) if min(errors) <= step <= max(errors)]
+        axis.set_yticks(steps, [str(step) for step in steps])
+        axis.set_xticks([16, 64, 256, 1024, 4096], ["16", "64", "256", "1024", "4096"])
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        axis.set(title=name, xlabel="basis vectors", ylabel="test error, %")
+        axis.grid(alpha=0.3, which="major")
+    for axis in axes[len(results) :]:
+        axis.axis("off")
+    axes[len(results)].legend(handles.values(), handles.keys(), frameon=False, ncols=2, loc="center")
     figure.savefig(path, dpi=130)
 
 
@@ -135,25 +145,25 @@ def main() -> None:
     given = options.parse_args()
     results: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     for name in given.tables:
-        if name in results:
-            continue
         table = Table(name)
         ways = {c: (lambda t, c=c: by_criterion(t, c)) for c in Criterion.choices() if c != "largest-residuals"}
         if len(table.X) > LARGEST_ORMP:
             del ways["ormp"]
         ways |= {"k-means": by_centres, "refined": refined, "svm": by_svm}
-        results[name] = {}
+        known = results.setdefault(name, {})
         for method, way in ways.items():
+            if method in known:
+                continue
             began = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 points = way(table)
             seconds = time.perf_counter() - began
             if points:
-                results[name][method] = {"points": points, "seconds": seconds}
+                known[method] = {"points": points, "seconds": seconds}
             shown = ", ".join(f"{m}: {e:.2f}" for m, e in points)
             print(f"{name:12s} {method:16s} {seconds:6.1f} s  {shown}", flush=True)
-        given.out.write_text(json.dumps(results))
+            given.out.write_text(json.dumps(results))
     if given.picture:
         draw({name: results[name] for name in given.tables}, given.picture)
 

@@ -57,7 +57,7 @@ def ours(X, y, X_test, y_test, approximation: str, device: str, m: int, max_iter
 
 
 def greedy(X, y, X_test, y_test, device: str, m: int, refine_iter: int) -> Mark:
-    """The whole fit: choice of the basis vectors, refinement, weights. It has no σ of its own: that of training rows."""
+    """The whole fit: choice of the basis vectors, refinement, weights; its σ is that of the training rows."""
     began = time.perf_counter()
     options = {"kernel": "gaussian", "refine": True, "refine_iter": refine_iter, "device": device, "random_state": 0}
     model = GreedyKernelRegressor(m, **options).fit(X, y)
@@ -73,7 +73,7 @@ def main() -> None:
     options.add_argument("--inducing", type=int, default=512)
     options.add_argument("--max-iter", type=int, default=200)
     options.add_argument("--steps", type=int, nargs="+", default=[25, 50, 100])
-    options.add_argument("--approximations", nargs="+", default=["variational", "spgp"])
+    options.add_argument("--approximations", nargs="*", default=["variational", "spgp"])
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--no-rival", action="store_true")
     options.add_argument("--greedy", type=int, nargs="*", default=[], help="steps of greedy models refined")

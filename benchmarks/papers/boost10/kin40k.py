@@ -47,13 +47,13 @@ AS_PRINTED: dict[str, tuple[Learner, int, int | None]] = {
     "ran": (SingleVector(ResourceAllocating(60)), 1000, None),
     "ensemble": (Ensemble(MaxResidual(), Rayleigh(), 50, 500), 500, None),
 }
-#: What this package does today: sixteen vectors a pass, ensembles of 500 by eq. 29 without refitting.
+#: What this package does today: 32 vectors a pass, ensembles of 500 by eq. 29 without refitting.
 OURS: dict[str, tuple[Learner, int, int | None]] = {
-    "random": (Ensemble(Random(), Separate(), 16, 256), 63, None),
-    "mp": (Ensemble(MatchingPursuit(), Separate(), 16, 256), 63, None),
-    "max-res": (Ensemble(MaxResidual(), Separate(), 16, 256, "largest"), 63, None),
-    "ald": (Ensemble(ApproximateLinearDependence(), Separate(), 16, 256), 63, None),
-    "ran": (Ensemble(ResourceAllocating(), Separate(), 16, 256), 63, None),
+    "random": (Ensemble(Random(), Separate(), 32, 512), 32, None),
+    "mp": (Ensemble(MatchingPursuit(), Separate(), 32, 512), 32, None),
+    "max-res": (Ensemble(MaxResidual(), Separate(), 32, 512, "largest"), 32, None),
+    "ald": (Ensemble(ApproximateLinearDependence(), Separate(), 32, 512), 32, None),
+    "ran": (Ensemble(ResourceAllocating(), Separate(), 32, 512), 32, None),
     "ensemble": (Ensemble(LargestResiduals(), JointPursuit(), 500, 5000), 60, 1),
 }
 
