@@ -5,10 +5,13 @@ python benchmarks/speed/scaling.py
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -59,9 +62,22 @@ def boosting(n: int, block_length: int | None, n_learners: int = 20) -> None:
     y = torch.sin(3 * X.sum(1, keepdim=True))
     problem = Problem(TensorRows(X), y, Gaussian(), 1e-2, make_plan(n, DEVICE, "float32"), torch.ones(n, device=DEVICE))
     learner = Ensemble(MaxResidual(), JointPursuit(), 50, 500)
-    ForwardFit(problem, learner, np.random.default_rng(0), block_length=block_length, capacity=32).run(
+    ForwardFit(problem, learner, np.random.default_rng(0), block_length=block_length, capacity=64).run(
         [MaxSteps(n_learners)]
     )
+
+
+def peak(n: int, block_length: int, n_learners: int = 96) -> float:
+    """MiB of memory that a fit in blocks adds at its highest, in a process of its own."""
+    script = (
+        f"import resource, scaling; scaling.boosting(1000, 1, 2); scaling.rows({n}); "
+        "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024; before = used(); "
+        f"scaling.boosting({n}, {block_length}, {n_learners}); print(used() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, check=True, text=True
+    )
+    return float(done.stdout)
 
 
 def product(n: int, m: int, D: int) -> None:
@@ -83,6 +99,11 @@ if __name__ == "__main__":
         doubled,
         [seconds(lambda n=n: boosting(n, None)) for n in doubled],
     )
+    if DEVICE == "cpu":
+        print("memory of 96 learners in blocks of L, N rows: added MiB, and bytes per row and function of a block")
+        for n, length in ((200_000, 16), (400_000, 16), (400_000, 32), (400_000, 64)):
+            added = peak(n, length)
+            print(f"   N = {n}, L = {length}: {added:.0f} MiB, {added * 2**20 / n / length:.1f}", flush=True)
     report("K·v against rows, m = 1024, D = 8", doubled, [seconds(lambda n=n: product(n, 1024, 8)) for n in doubled])
     sizes = [512 * 2**k for k in range(5)]
     report(
