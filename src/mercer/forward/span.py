@@ -69,18 +69,16 @@ class FunctionSpan:
         self.novelty = torch.where(norms > 0, left / norms.clamp(min=1e-300), 0.0).min()
         floor = ((10 * eps if tol is None else tol) * norms).square() + 10 * eps * own.diagonal().clamp(min=0)
         C, fresh = self._factor(gram, left, left.square() > floor, eps)
-        F = self._normalised(F, C, fresh)
+        inverse = _inverse(C, fresh)
+        F = inverse.to(F.dtype) @ F
         if m and not (F.device.type == "cpu" and bool((C.diagonal() > ONCE[F.dtype] * norms)[fresh].all())):
             # once more, now of unit length: what the first sweep rounded, and functions that were nothing but rounding
-            inverse = _inverse(C, fresh)
             again, gram, rkhs, rest = self._project(F, inverse @ rkhs @ inverse.T, rest @ inverse.T)
             left = gram.diagonal().clamp(min=0).sqrt()
             D, fresh = self._factor(gram, left, fresh & (left > REAL), eps)
-            F = self._normalised(F, D, fresh)
+            inverse = _inverse(D, fresh)
+            F = inverse.to(F.dtype) @ F
             cross, C = cross + again @ C.T, C @ D
-            last = _inverse(D, fresh)
-        else:
-            last = _inverse(C, fresh)
         self.values[new] = F
         self.R[:m, new], self.R[new, new] = cross, C.T
         if self.points is not None:
@@ -88,9 +86,9 @@ class FunctionSpan:
             inner = _inverse(C, torch.ones_like(fresh)).T
             self.T[:m, new], self.T[new, new] = -(self.T[:m, :m] @ cross) @ inner, inner
         self.alive[new] = fresh
-        self.H[new, :m] = last @ self._seen(rest).T
+        self.H[new, :m] = inverse @ self._seen(rest).T
         self.H[:m, new] = self.H[new, :m].T
-        self.H[new, new] = last @ rkhs @ last.T
+        self.H[new, new] = inverse @ rkhs @ inverse.T
         outside = self.lam * (A.T @ self.rows.pick(self.before.T, index).double().T)
         self.prior[new] = _inverse(C, fresh) @ (outside - cross.T @ self.prior[:m])
         self.size = m + b
@@ -139,9 +137,6 @@ class FunctionSpan:
         rest = products - square @ weights
         rkhs = own - products.T @ weights - weights.T @ rest
         return cross, self._data(F, F) + rkhs, rkhs, rest
-
-    def _normalised(self, F: Tensor, C: Tensor, fresh: Tensor) -> Tensor:
-        return _inverse(C, fresh).to(F.dtype) @ F
 
     def _sweep(self, m: int) -> Iterator[slice]:
         """Groups of functions that a projection takes out one after the other.

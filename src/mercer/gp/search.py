@@ -95,10 +95,10 @@ def search(
     all; where not everything is free and rows are few, L-BFGS alone. `rng` draws the parts (`choice`).
     """
     n, few, free = data.rows.n_rows, data.plan.part_rows(len(start.basis)), set(free)
-    climbed = partial(climb, evidence(data), plan=data.plan, free=free, tol=tol, time_budget=time_budget)
+    whole = evidence(data)
+    climbed = partial(climb, whole, plan=data.plan, free=free, tol=tol, time_budget=time_budget)
     if not free or (n <= 2 * few and not free >= {"kernel", "noise", "basis"}):
         return climbed(start, max_iter=max_iter, callback=callback)
-    whole = evidence(data)
 
     def of_a_part() -> Evidence:
         if n <= few:

@@ -55,9 +55,8 @@ class RadialColumns:
 
     def _tile(self, left: Tensor, vanishing: bool) -> Tensor:
         t = left @ self.right
-        if (
-            vanishing
-        ):  # neither a denormal number, which an exponential takes fifty times as long to make, nor its square
+        if vanishing:
+            # neither a denormal number, which an exponential takes fifty times as long to make, nor its square
             t.clamp_(min=self.kernel.deepest(t.dtype))
         tile = self.kernel.profile(t)
         if vanishing:
