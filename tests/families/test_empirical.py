@@ -14,11 +14,12 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
 from mercer.empirical.coupled import coupled_ridge, joint_moments
-from mercer.empirical.ensemble import _folds, ballot, tally
+from mercer.empirical.ensemble import _folds, ballot, fit_job, make_jobs, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
 from mercer.empirical.learners import ClassLearner, NumberLearner
 from mercer.empirical.mapping import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.problem import RowSubset, make_problem
+from mercer.empirical.stack import groups
 from mercer.empirical.views import Factor, Views
 from mercer.engine import make_plan
 from mercer.kernels import Gaussian, Laplacian, Linear, Matern52, Normalized, Polynomial
@@ -121,7 +122,7 @@ def test_a_factor_solves_ridge_regression_with_a_free_bias(seed, n, r, alpha, c)
     X = np.column_stack([phi, np.ones(n)])
     A = alpha * X.T @ (s[:, None] * X) + c * np.diag([1.0] * r + [0.0])
     expected = np.linalg.solve(A, X.T @ (s * t))
-    sums = phi.T @ (s[:, None] * phi), phi.T @ s, s.sum(), phi.T @ (s * t)
+    sums = phi.T @ (s[:, None] * phi), phi.T @ s[:, None], s.sum(), phi.T @ (s * t)
     gram, one, total, down = map(torch.as_tensor, sums)
     factor = Factor.of(gram, one, total)
     inverse = factor.inverse(column(alpha), column(c))
@@ -131,7 +132,7 @@ def test_a_factor_solves_ridge_regression_with_a_free_bias(seed, n, r, alpha, c)
 
 def test_without_a_penalty_directions_that_no_row_has_get_no_weight():
     zero = torch.zeros(2, 2, dtype=torch.float64)
-    factor = Factor.of(zero, zero[0], column(3.0)[0])
+    factor = Factor.of(zero, zero[:, :1], column(3.0)[0])
     w, bias = factor.solve(factor.inverse(column(1.0), column(0.0)), column(1.0), zero[:, :1], column(6.0))
     assert w.tolist() == [[0.0], [0.0]]
     assert bias.tolist() == [2.0]
@@ -223,6 +224,59 @@ def test_a_stronger_coupling_makes_views_agree():
     assert apart[0] > apart[1] > apart[2]
 
 
+# --- problems side by side -----------------------------------------------------------------------------------
+
+
+def trained(problems, seeds, c: float, lam: float, learner=None) -> tuple[list, list[int]]:
+    learner = learner or ClassLearner()
+    jobs = make_jobs(problems, learner, 0.4, seeds)
+    places = [at for job in jobs for at in job.places]
+    made = [one for job in jobs for one in fit_job(job, learner, c, lam)]
+    return [made[at] for at in np.argsort(places)], [len(job.places) for job in jobs]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(2, 40), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(0, 10**6),
+    st.floats(1e-2, 16),
+    st.floats(0, 16),
+)
+def test_small_problems_side_by_side_are_trained_as_they_are_alone(rows, n_members, seed, c, lam):
+    problems = [problem(seed + at, n) for at, n in enumerate(rows)]
+    seeds = np.random.default_rng(seed).integers(2**31, size=(len(rows), n_members))
+    together, sizes = trained(problems, seeds, c, lam)
+    alone, ones = trained(problems, seeds, c, lam, ClassLearner(callbacks=[lambda sweep: False]))
+    assert ones == [1] * (len(rows) * n_members)
+    assert sum(sizes) == len(ones)
+    for (one, f), (other, g) in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(one.basis_indices, other.basis_indices)
+        assert [kept.rank for kept in one.maps] == [kept.rank for kept in other.maps]
+        np.testing.assert_allclose(f, g, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(one.agreement, other.agreement, atol=1e-12)
+        if other.objective_path[0, 0] > 1e-20:  # rows of one class are met exactly, and rounding decides when to stop
+            np.testing.assert_allclose(one.objective_path, other.objective_path, rtol=1e-7)
+            assert one.stop_reason == other.stop_reason
+
+
+def test_a_stack_keeps_to_the_memory_and_to_problems_of_like_size():
+    problems = [problem(at, n) for at, n in enumerate([10, 12, 20, 21, 300, 310])]
+    small, alone = groups(problems, [one.size(0.4) for one in problems], 3)
+    assert small == [[0, 1], [2, 3], [4, 5]]
+    assert alone == []
+    tight = [replace(one, plan=replace(PLAN, memory_limit=1 << 20)) for one in problems]
+    assert groups(tight, [one.size(0.4) for one in problems], 3) == ([[0, 1], [2, 3]], [4, 5])
+
+
+def test_members_of_one_problem_are_heard_together_as_one_by_one():
+    rows = problem(3, 40)
+    members = [one for one, _ in trained([rows], np.arange(3)[None], 0.5, 1.0)[0]]
+    X = TensorRows(table(1, 15)[0])
+    for f, member in zip(values(members, X, PLAN), members, strict=True):
+        np.testing.assert_allclose(f, member.views(X, PLAN).mean(0), rtol=1e-8, atol=1e-9)
+
+
 # --- coupled least squares ------------------------------------------------------------------------------------
 
 
@@ -293,14 +347,14 @@ def test_folds_share_rows_and_classes_out_evenly():
 
 def test_a_grid_is_judged_as_separate_fits_on_the_rows_left():
     rows = problem(11, 50)
-    _, maps = rows.draw(20, np.random.default_rng(0))
+    maps = rows.maps(rows.choose(20, np.random.default_rng(0)))
     held = torch.arange(50) % 3 == 0
     views, grid = Views(rows.rows, maps, PLAN, 9), [(0.1, 1.0), (4.0, 0.0)]
     scores = ClassLearner().judge(views, rows, held, grid)
     left = np.flatnonzero(~held.numpy())
     part = replace(rows, rows=RowSubset(rows.rows, left), targets=rows.targets[left], weight=rows.weight[left])
     for at, (c, lam) in enumerate(grid):
-        found = ClassLearner().fit(Views(part.rows, maps, PLAN), part, c, lam)
+        found = ClassLearner().fit(Views(part.rows, maps, PLAN), part.targets, part.weight, c, lam)
         f = views.values(found.weights, found.bias).mean(0)[held]
         right = (rows.weight[held] * (f * rows.targets[held] > 0)[:, 0]).sum()
         assert float(scores[at, 0]) == pytest.approx(float(right))
@@ -309,11 +363,11 @@ def test_a_grid_is_judged_as_separate_fits_on_the_rows_left():
 def test_numbers_are_judged_by_the_squared_error_of_rows_held_out():
     X, _ = table(12, 40)
     rows = problem(12, 40, torch.sin(X[:, :2]))
-    _, maps = rows.draw(20, np.random.default_rng(0))
+    maps = rows.maps(rows.choose(20, np.random.default_rng(0)))
     held = torch.arange(40) % 4 == 1
     views = Views(rows.rows, maps, PLAN, 9)
     scores = NumberLearner().judge(views, rows, held, [(0.1, -1.0), (1.0, 2.0)])
-    found = NumberLearner().fit(views, replace(rows, weight=rows.weight * ~held), 1.0, 2.0)
+    found = NumberLearner().fit(views, rows.targets, rows.weight * ~held, 1.0, 2.0)
     f = views.values(found.weights, found.bias).mean(0)
     error = (rows.weight * held) @ (f - rows.targets).square().sum(1)
     assert float(scores[1, 0]) == pytest.approx(-float(error), rel=1e-9)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from mercer.empirical.views import Views
+from mercer.empirical.views import Coordinates
 from mercer.linalg import cholesky
 
 
@@ -25,7 +25,7 @@ class JointMoments:
     ranks: list[int]
 
 
-def joint_moments(views: Views, targets: Tensor, weight: Tensor) -> JointMoments:
+def joint_moments(views: Coordinates, targets: Tensor, weight: Tensor) -> JointMoments:
     """All that `coupled_ridge` needs of the rows, in one pass; `targets` is n × P."""
     R, P = sum(views.ranks), targets.shape[1]
     views.plan.require_square(R)
@@ -38,7 +38,7 @@ def joint_moments(views: Views, targets: Tensor, weight: Tensor) -> JointMoments
         gram.add_(block.T @ block)
 
     views.each(visit)
-    gram = views.rows.total(gram)
+    gram = views.total(gram)
     n, sums = gram[-1, -1], gram[-1, :-1]
     centred = gram[:-1, :-1] - torch.outer(sums, sums) / n
     mean = sums / n

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.empirical.hokashyap import Solution
 from mercer.empirical.learners import Grid, ViewLearner
 from mercer.empirical.mapping import EmpiricalMap
 from mercer.empirical.problem import ViewProblem
+from mercer.empirical.stack import Stack, groups
 from mercer.empirical.views import Views
-from mercer.engine import Plan
+from mercer.engine import KernelMatrix, Plan
 from mercer.sources import RowSource
 
 
@@ -46,26 +48,86 @@ class Member:
 
     def values(self, rows: RowSource, plan: Plan) -> np.ndarray:
         """The mean of the views, n × P: its sign is eq. (9)."""
-        return self.views(rows, plan).double().mean(0).cpu().numpy()
+        return values([self], rows, plan)[0]
 
 
-def fit_member(problem: ViewProblem, learner: ViewLearner, size: Any, c: float, lam: float, seed: int) -> Member:
-    """Draw `size` rows, map all rows, train the views together."""
-    chosen, maps = problem.draw(problem.size(size), np.random.default_rng(seed))
-    views = Views(problem.rows, maps, problem.plan, learner.passes)
-    found = learner.fit(views, problem, c, lam)
-    f = views.values(found.weights, found.bias)
-    weight = problem.weight / problem.weight.sum()
-    agreement = ((_decided(f) == _decided(f.mean(0)[None])).all(-1) * weight).sum(1)
-    return Member(
+def values(members: Sequence[Member], rows: RowSource, plan: Plan) -> list[np.ndarray]:
+    """The mean of the views of each member of one problem, n × P, from one product per kernel for all members."""
+    M = len(members[0].maps)
+    total = torch.cat([one.bias.mean(0) for one in members]).to(plan.device)
+    for l in range(M):
+        basis = torch.cat([one.maps[l].basis for one in members]).to(plan.device, plan.dtype)
+        weights = torch.block_diag(*(one.maps[l].coefficients @ one.weights[l] for one in members))
+        total = total + KernelMatrix(rows, members[0].maps[l].kernel, basis, plan).product(weights / M)
+    return np.hsplit(total.cpu().numpy(), len(members))
+
+
+@dataclass(frozen=True)
+class Job:
+    """Members that are trained in one go: one, or small ones side by side."""
+
+    problems: list[ViewProblem]
+    #: The rows of the maps of each problem, maps × basis vectors.
+    chosen: list[np.ndarray]
+    #: Where each is among the members of all problems.
+    places: list[int]
+
+
+def make_jobs(problems: Sequence[ViewProblem], learner: ViewLearner, size: Any, seeds: np.ndarray) -> list[Job]:
+    """Draw `size` rows for every member; `seeds` has a row for every problem and a column for every member of it."""
+    chosen = [
+        np.stack([problem.choose(problem.size(size), np.random.default_rng(seed)) for seed in own])
+        for problem, own in zip(problems, seeds, strict=True)
+    ]
+    H, jobs = seeds.shape[1], []
+    small, rest = (
+        groups(problems, [rows.shape[1] for rows in chosen], H) if learner.stacks else ([], range(len(chosen)))
+    )
+    for group in small:
+        places = [q * H + h for q in group for h in range(H)]
+        jobs.append(Job([problems[q] for q in group], [chosen[q] for q in group], places))
+    for q in rest:
+        jobs += [Job([problems[q]], [chosen[q][h : h + 1]], [q * H + h]) for h in range(H)]
+    return jobs
+
+
+def fit_job(job: Job, learner: ViewLearner, c: float, lam: float) -> list[tuple[Member, np.ndarray]]:
+    """Steps 2 to 7 of table 1 for each member: map all rows, train the views together.
+
+    Returns members and their values at the training rows, n × P.
+    """
+    parts: Iterable[Any]
+    if len(job.places) > 1:
+        stack = Stack(job.problems, job.chosen)
+        found = learner.fit(stack, stack.targets, stack.weight, c, lam)
+        f = stack.values(found.weights, found.bias)
+        parts = zip(found.apart(), stack.maps, f.unbind(1), stack.weight, strict=True)
+    else:
+        problem = job.problems[0]
+        maps = problem.maps(job.chosen[0][0])
+        views = Views(problem.rows, maps, problem.plan, learner.passes)
+        found = learner.fit(views, problem.targets, problem.weight, c, lam)
+        parts = [(found, maps, views.values(found.weights, found.bias), problem.weight)]
+    drawn = [(problem, own) for problem, rows in zip(job.problems, job.chosen, strict=True) for own in rows]
+    return [_member(*one, *part) for one, part in zip(drawn, parts, strict=True)]
+
+
+def _member(
+    problem: ViewProblem, chosen: np.ndarray, found: Solution, maps: list[EmpiricalMap], f: Tensor, weight: Tensor
+) -> tuple[Member, np.ndarray]:
+    """`f` are the values of the views at all rows, M × n × P; more rows than the problem has weigh nothing."""
+    mean = f.mean(0)
+    agreement = ((_decided(f) == _decided(mean[None])).all(-1) * (weight / weight.sum())).sum(1)
+    member = Member(
         [one.to("cpu") for one in maps],
         problem.original[chosen],
-        [w.cpu() for w in found.weights],
+        [w[: one.rank].cpu() for w, one in zip(found.weights, maps, strict=True)],
         found.bias.cpu(),
         found.path.cpu().numpy(),
         found.reason,
         agreement.double().cpu().numpy(),
     )
+    return member, mean[: problem.rows.n_rows].cpu().numpy()
 
 
 def _decided(f: Tensor) -> Tensor:
@@ -117,7 +179,7 @@ def choose(
     for at, problem in enumerate(problems):
         fold = _folds(problem, n_folds, np.random.default_rng([seed, at]))
         for i, size in enumerate(sizes):
-            _, maps = problem.draw(problem.size(size), np.random.default_rng([seed, at, i]))
+            maps = problem.maps(problem.choose(problem.size(size), np.random.default_rng([seed, at, i])))
             views = Views(problem.rows, maps, problem.plan, n_folds * learner.passes)
             for k in range(int(fold.max()) + 1 if problem.n_alive > 1 else 0):
                 scores[i] += learner.judge(views, problem, fold == k, grid).cpu()

@@ -1,6 +1,7 @@
 """Regularised Ho-Kashyap steps for several coupled views (MEKL13 eqs. 5 to 8 and steps 3 to 6 of table 1).
 
-Columns are independent problems on the same rows: classes against the rest, or points of a grid of c and λ.
+Columns are independent problems on the same rows: classes against the rest, or points of a grid of c and λ. Problems
+on rows of their own may stand side by side in a dimension before the rows, written … here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.empirical.views import Factor, Views
+from mercer.empirical.views import Coordinates, Factor
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,31 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights (r_l × C) and biases (M × C) of all views, the objective (5) before each step, and why it stopped."""
+    """Weights (… × r_l × C) and biases (M × … × C) of all views, the objective (5) before each step, and why it ended.
+
+    Of several problems side by side, one that ended before the others, for the reason `earlier`, has `steps` (…) of
+    its own in the path.
+    """
 
     weights: list[Tensor]
     bias: Tensor
     path: Tensor
-    n_iter: int
     reason: str
+    steps: Tensor | None = None
+    earlier: str = ""
+
+    def apart(self) -> list[Solution]:
+        """The solutions of problems side by side."""
+        assert self.steps is not None
+        found = []
+        for b, k in enumerate(self.steps.tolist()):
+            reason = self.reason if k == len(self.path) else self.earlier
+            found.append(Solution([w[b] for w in self.weights], self.bias[:, b], self.path[:k, b], reason))
+        return found
 
 
 def hokashyap(
-    views: Views,
+    views: Coordinates,
     factors: Sequence[Factor],
     signs: Tensor,
     weight: Tensor,
@@ -62,51 +77,103 @@ def hokashyap(
     .. math:: L = \sum_l \big[\|S^{1/2}(Y_l\omega_l - 1 - b_l)\|^2 + c\|\tilde\omega_l\|^2\big]
         + \lambda \sum_l \|S^{1/2}(Y_l\omega_l - \tfrac1M\sum_j Y_j\omega_j)\|^2
 
-    `signs` (n × C) are ±1, `weight` (n) the diagonal of S, `c` and `lam` one number a column. L never rises: a margin
-    moves by at most twice its error, and the simultaneous update (6) of all views is a Jacobi step whose matrix D has
-    2D − A positive definite, A being the Hessian of (5). The paper starts from unit vectors; here each view starts
-    from its own solution at b¹, as if all views agreed, which for M = 1 is step 5. Step 5 prints Y_j ω_l for Y_j ω_j.
+    `signs` (… × n × C) are ±1, `weight` (… × n) the diagonal of S, `c` and `lam` one number a column. L never rises: a
+    margin moves by at most twice its error, and the simultaneous update (6) of all views is a Jacobi step whose matrix
+    D has 2D − A positive definite, A being the Hessian of (5). The paper starts from unit vectors; here each view
+    starts from its own solution at b¹, as if all views agreed, which for M = 1 is step 5. Step 5 prints Y_j ω_l for
+    Y_j ω_j.
     """
-    rule, M = margins or Margins(), len(factors)
-    alpha, share = 1 + lam * ((M - 1) / M), (lam / M).to(signs)
-    s, coupling = weight[:, None].to(signs), lam.to(signs)
-    down, total = views.transposed(s * signs * (1 + rule.start))
-    one = torch.ones_like(alpha)
-    solved = [factor.solve(factor.inverse(one, c), one, d, total) for factor, d in zip(factors, down, strict=True)]
-    W, bias = [w for w, _ in solved], torch.stack([b for _, b in solved])
-    inverses = [factor.inverse(alpha, c) for factor in factors]  # once for all steps
-    b = torch.full((M, *signs.shape), rule.start, dtype=signs.dtype, device=signs.device)
-    active, path = torch.ones_like(c, dtype=torch.bool), [torch.full_like(c, torch.inf)]
+    rule, s = margins or Margins(), weight.unsqueeze(-1).to(signs)
+    now = _start(views, factors, signs, s, c, lam, rule)
+    W, bias, columns = [w.clone() for w in now.W], now.bias.clone(), torch.arange(len(c), device=c.device)
+    active = torch.ones_like(bias[0], dtype=torch.bool)
+    steps = torch.zeros_like(bias[0, ..., 0], dtype=torch.int64)
+    path = [torch.full_like(bias[0], torch.inf)]
+    reason, settled = f"max_iter={rule.max_iter} steps were made", f"the objective fell by less than tol={rule.tol:g}"
     for k in range(1, rule.max_iter + 1):
-        down = [torch.zeros_like(w) for w in W]
-        totals, L = torch.zeros_like(bias), torch.zeros_like(c)
-        tiles, offsets = [w.to(signs) for w in W], bias.to(signs)
-
-        def visit(where: slice, features: Sequence[Tensor]) -> None:
-            phi, weights = signs[where], s[where]
-            f = torch.stack([z @ w for z, w in zip(features, tiles, strict=True)]).add_(offsets[:, None])  # noqa: B023
-            mean = f.mean(0)
-            e = phi * f - b[:, where] - 1  # step i
-            loss = (weights * (e.square() + coupling * (f - mean).square())).sum((0, 1), dtype=torch.float64)
-            grown = b[:, where] + rule.rate * (e + e.abs())  # step ii
-            t = weights * (phi * (1 + grown) + share * (M * mean - f))
-            parts = [z.T @ one for z, one in zip(features, t, strict=True)]
-            for into, part in zip(down, parts, strict=True):  # noqa: B023
-                into.add_(part)
-            totals.add_(t.sum(1, dtype=torch.float64))  # noqa: B023
-            L.add_(loss)  # noqa: B023
-            b[:, where] = grown
-
-        views.each(visit, columns=5 * M * signs.shape[1])
-        sum_over = views.rows.total
-        path.append(sum_over(L) + c * sum(w.square().sum(0) for w in W))
+        down, totals, loss = now.sweep(views, s, rule.rate)
+        path.append(path[-1].index_copy(-1, columns, loss))
+        steps += active.any(-1)
         asked = [callback(Sweep(k, path[-1])) for callback in callbacks]
         if any(asked):
-            return Solution(W, bias, torch.stack(path[1:]), k, "a callback asked to stop")
+            reason = "a callback asked to stop"
+            break
         active &= path[-2] - path[-1] > rule.tol * path[-1]
         if not bool(active.any()):
-            return Solution(W, bias, torch.stack(path[1:]), k, f"the objective fell by less than tol={rule.tol:g}")
-        for l, factor in enumerate(factors):  # step iii
-            w, w0 = factor.solve(inverses[l], alpha, sum_over(down[l]), sum_over(totals[l]))
-            W[l], bias[l] = torch.where(active, w, W[l]), torch.where(active, w0, bias[l])
-    return Solution(W, bias, torch.stack(path[1:]), rule.max_iter, f"max_iter={rule.max_iter} steps were made")
+            reason = settled
+            break
+        now.step(factors, down, totals, active[..., columns])
+        for kept, w in zip([*W, bias], [*now.W, now.bias], strict=True):
+            kept[..., columns] = w
+        left = active[..., columns].reshape(-1, len(columns)).any(0).nonzero()[:, 0]
+        if 2 * len(left) <= len(columns):  # what has settled takes no more work
+            now, columns = now.take(left), columns[left]
+    return Solution(W, bias, torch.stack(path[1:]), reason, steps, settled)
+
+
+@dataclass
+class _Columns:
+    """Columns on their way: signs (… × n × C), 1 + b (M × … × n × C), weights, biases; c, λ, α and 1/(α θ + c)."""
+
+    signs: Tensor
+    goals: Tensor
+    W: list[Tensor]
+    bias: Tensor
+    c: Tensor
+    lam: Tensor
+    alpha: Tensor
+    inverses: list[Tensor]
+
+    def sweep(self, views: Coordinates, s: Tensor, rate: float) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Steps i and ii in one pass; the right-hand sides of step iii (Φᵀt and Σ t per view) and L before the step."""
+        M, lam = len(self.W), self.lam.to(self.signs)
+        down, totals = [torch.zeros_like(w) for w in self.W], torch.zeros_like(self.bias)
+        L = torch.zeros_like(self.bias[0])
+        W, bias = [w.to(self.signs) for w in self.W], self.bias.to(self.signs).unsqueeze(-2)
+
+        def visit(where: slice, features: Sequence[Tensor]) -> None:
+            phi, weights, goal = self.signs[..., where, :], s[..., where, :], self.goals[..., where, :]
+            f = torch.stack([z @ w for z, w in zip(features, W, strict=True)]).add_(bias)
+            mean = f.mean(0)
+            short = torch.addcmul(goal, phi, f, value=-1)  # −e of step i
+            apart = f.sub_(mean)
+            loss = weights.mT @ short.square() + lam * (weights.mT @ apart.square())
+            grown = torch.sub(goal, short.clamp_(max=0), alpha=2 * rate)  # step ii
+            t = torch.addcmul((M - 1) / M * lam * mean, phi, grown).addcmul_(lam / M, apart, value=-1).mul_(weights)
+            parts = [z.mT @ one for z, one in zip(features, t, strict=True)]
+            for into, part in zip(down, parts, strict=True):
+                into.add_(part)
+            totals.add_(t.sum(-2, dtype=torch.float64))
+            L.add_(loss.sum(0, dtype=torch.float64).squeeze(-2))
+            goal.copy_(grown)
+
+        views.each(visit, columns=5 * M * self.signs.shape[-1])
+        down, totals, L = [views.total(one) for one in down], views.total(totals), views.total(L)
+        return down, totals, L + self.c * sum(w.square().sum(-2) for w in self.W)
+
+    def step(self, factors: Sequence[Factor], down: list[Tensor], totals: Tensor, active: Tensor) -> None:
+        """Step iii, where `active`."""
+        for l, factor in enumerate(factors):
+            w, w0 = factor.solve(self.inverses[l], self.alpha, down[l], totals[l])
+            self.W[l] = torch.where(active.unsqueeze(-2), w, self.W[l])
+            self.bias[l] = torch.where(active, w0, self.bias[l])
+
+    def take(self, columns: Tensor) -> _Columns:
+        """Some of the columns."""
+        W, inverses = ([one[..., columns] for one in several] for several in (self.W, self.inverses))
+        signs, goals, bias = self.signs[..., columns], self.goals[..., columns], self.bias[..., columns]
+        return _Columns(signs, goals, W, bias, self.c[columns], self.lam[columns], self.alpha[columns], inverses)
+
+
+def _start(
+    views: Coordinates, factors: Sequence[Factor], signs: Tensor, s: Tensor, c: Tensor, lam: Tensor, rule: Margins
+) -> _Columns:
+    """Each view at its own solution for the first margins."""
+    M = len(factors)
+    alpha, one = 1 + lam * ((M - 1) / M), torch.ones_like(lam)
+    down, total = views.transposed(s * signs * (1 + rule.start))
+    solved = [factor.solve(factor.inverse(one, c), one, d, total) for factor, d in zip(factors, down, strict=True)]
+    goals = torch.full((M, *signs.shape), 1 + rule.start, dtype=signs.dtype, device=signs.device)
+    inverses = [factor.inverse(alpha, c) for factor in factors]  # once for all steps
+    bias = torch.stack([b for _, b in solved])
+    return _Columns(signs, goals, [w for w, _ in solved], bias, c, lam, alpha, inverses)

@@ -12,7 +12,7 @@ from torch import Tensor
 from mercer.empirical.coupled import coupled_ridge, joint_moments
 from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap
 from mercer.empirical.problem import ViewProblem
-from mercer.empirical.views import Views
+from mercer.empirical.views import Coordinates, Views
 
 Grid = Sequence[tuple[float, float]]
 
@@ -24,8 +24,13 @@ class ViewLearner(ABC):
     passes: int
 
     @abstractmethod
-    def fit(self, views: Views, problem: ViewProblem, c: float, lam: float) -> Solution:
-        """The solution for all rows, one column per output."""
+    def fit(self, views: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+        """The solution for all rows, one column per output; `targets` are n × P, `weight` n."""
+
+    @property
+    def stacks(self) -> bool:
+        """Whether `fit` takes several problems side by side."""
+        return False
 
     @abstractmethod
     def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
@@ -43,15 +48,17 @@ class ClassLearner(ViewLearner):
     callbacks: Sequence[Callable[[Sweep], object]] = ()
     passes = 8
 
-    def fit(self, views: Views, problem: ViewProblem, c: float, lam: float) -> Solution:
-        ones = torch.ones(problem.targets.shape[1], dtype=torch.float64, device=problem.plan.device)
-        factors = views.factors(problem.weight)
-        return hokashyap(
-            views, factors, problem.targets, problem.weight, c * ones, lam * ones, self.margins, self.callbacks
-        )
+    @property
+    def stacks(self) -> bool:
+        return not self.callbacks  # which see the steps of one problem
+
+    def fit(self, views: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+        ones = torch.ones(targets.shape[-1], dtype=torch.float64, device=targets.device)
+        factors = views.factors(weight)
+        return hokashyap(views, factors, targets, weight, c * ones, lam * ones, self.margins, self.callbacks)
 
     def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
-        P, n, M = problem.targets.shape[1], views.rows.n_rows, len(views.maps)
+        P, n, M = problem.targets.shape[1], views.n_rows, len(views.maps)
         weight = torch.where(held_out, 0.0, problem.weight)
         factors = views.factors(weight)
         affordable = problem.plan.memory_limit // (8 * 4 * M * n * P * problem.plan.itemsize)
@@ -81,9 +88,9 @@ class NumberLearner(ViewLearner):
 
     passes = 3
 
-    def fit(self, views: Views, problem: ViewProblem, c: float, lam: float) -> Solution:
-        W, bias, objective = coupled_ridge(joint_moments(views, problem.targets, problem.weight), c, lam)
-        return Solution(W, bias, objective[None], 1, "the objective is quadratic: solved exactly")
+    def fit(self, views: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+        W, bias, objective = coupled_ridge(joint_moments(views, targets, weight), c, lam)
+        return Solution(W, bias, objective[None], "the objective is quadratic: solved exactly")
 
     def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
         moments = joint_moments(views, problem.targets, torch.where(held_out, 0.0, problem.weight))

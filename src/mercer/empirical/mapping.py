@@ -77,22 +77,33 @@ def empirical_map(
     True
     """
     Z = basis.double()
-    K = kernel(Z, Z)
+    coefficients, kept = normalization(kernel(Z, Z), rank, tol, dtype)
+    return EmpiricalMap(kernel, basis, coefficients[:, : int(kept)])
+
+
+def normalization(
+    K: Tensor, rank: int | None = None, tol: float | None = None, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    """Q Λ^{-1/2} of kernel matrices (… × p × p), largest eigenvalues first, and how many columns to keep (…).
+
+    Columns that are not kept are zero; rows and columns of zeros in K change nothing. One column of zeros is kept of a
+    matrix of zeros, such as that of the linear kernel between rows at the origin.
+    """
     require_finite(K, "the kernel matrix between the rows of an empirical map")
-    if not bool(K.any()):  # such as the linear kernel of rows at the origin: one coordinate, always zero
-        return EmpiricalMap(kernel, basis, Z.new_zeros(len(Z), 1))
-    values, vectors = torch.linalg.eigh((K + K.T) / 2)
-    largest, rounding = float(values[-1]), len(Z) * torch.finfo(torch.float64).eps
-    if not largest > rounding * float(values.abs().max()):
+    values, vectors = torch.linalg.eigh((K + K.mT) / 2)
+    p, rounding = K.shape[-1], K.shape[-1] * torch.finfo(torch.float64).eps
+    largest, size = values[..., -1:], values.abs().amax(-1, keepdim=True)
+    if bool(((largest <= rounding * size) & (size > 0)).any()):
         raise ValueError(
-            f"the kernel matrix between {len(Z)} rows must have a positive eigenvalue, the largest is {largest:.3g}; "
-            "take more rows or another kernel"
+            f"the kernel matrix between {p} rows must have a positive eigenvalue, the largest is "
+            f"{float(largest.min()):.3g}; take more rows or another kernel"
         )
     tol = max(torch.finfo(dtype).eps, rounding) if tol is None else tol
-    kept = int((values > tol * largest).sum())
-    kept = kept if rank is None else min(rank, kept)
-    values, vectors = values[-kept:].flip(0), vectors[:, -kept:].flip(1)
-    return EmpiricalMap(kernel, basis, vectors / values.sqrt())
+    values, vectors = values.flip(-1), vectors.flip(-1)
+    keep = values > tol * largest
+    keep[..., rank if rank is not None else p :] = False
+    scale = torch.where(keep, values, 1.0).rsqrt() * keep
+    return vectors * scale.unsqueeze(-2), keep.sum(-1).clamp(min=1)
 
 
 def mean_distance(rows: RowSource, weight: Tensor, rng: np.random.Generator) -> float:

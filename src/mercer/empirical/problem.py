@@ -34,13 +34,17 @@ class ViewProblem:
         """Rows of positive weight."""
         return int((self.weight > 0).sum())
 
-    def draw(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, list[EmpiricalMap]]:
-        """Steps 1 and 2 of table 1: `size` random rows (all of them if there are no more) and their maps."""
+    def choose(self, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Step 1 of table 1: `size` random rows of positive weight, or all of them if there are no more."""
         alive = self.weight.nonzero()[:, 0].cpu().numpy()
         chosen = alive if size >= len(alive) else np.sort(rng.choice(alive, size, replace=False))
         self.plan.require_square(len(chosen))
+        return chosen
+
+    def maps(self, chosen: np.ndarray) -> list[EmpiricalMap]:
+        """Step 2: the map of each kernel on these rows."""
         basis = self.rows.take(chosen)
-        return chosen, [empirical_map(kernel, basis, dtype=self.plan.dtype) for kernel in self.kernels]
+        return [empirical_map(kernel, basis, dtype=self.plan.dtype) for kernel in self.kernels]
 
     def size(self, wanted: Any) -> int:
         """The number p of rows of a map (`subset_number`)."""

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.empirical.ensemble import values
 from mercer.empirical.learners import NumberLearner, ViewLearner
 from mercer.empirical.problem import ViewProblem
 from mercer.engine import Plan
@@ -199,4 +200,4 @@ class RPEMEKLRegressor(RegressorMixin, ViewEstimator):
         """Predicted targets, of the shape `y` had in `fit`."""
         check_is_fitted(self)
         rows, plan = self._to_predict(X)
-        return self._coding.decode(np.mean([member.values(rows, plan) for member in self.members_[0]], axis=0))
+        return self._coding.decode(np.mean(values(self.members_[0], rows, plan), axis=0))

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from mercer.component import require
-from mercer.empirical.ensemble import Member, ballot, choose, fit_member, tally
+from mercer.empirical.ensemble import Job, Member, ballot, choose, fit_job, make_jobs, tally, values
 from mercer.empirical.hokashyap import Margins
 from mercer.empirical.learners import ClassLearner, ViewLearner
 from mercer.empirical.problem import RowSubset, ViewProblem, make_problem
@@ -111,20 +111,27 @@ class ViewEstimator(RowEstimator):
         shared = problems[0].plan.memory_limit // min(effective_n_jobs(self.n_jobs), len(problems) * H)
         plan = replace(problems[0].plan, memory_limit=max(shared, 2**20))
         problems = [replace(problem, plan=plan) for problem in problems]
-        jobs = [(problem, int(rng.integers(2**31))) for problem in problems for _ in range(H)]
-        with tqdm(total=len(jobs), disable=not self.verbose, desc="members", unit="") as bar:
+        jobs = make_jobs(problems, learner, self.subset_size_, rng.integers(2**31, size=(len(problems), H)))
+        with tqdm(total=len(problems) * H, disable=not self.verbose, desc="members", unit="") as bar:
 
-            def train(problem: ViewProblem, seed: int) -> Member:
-                member = fit_member(problem, learner, self.subset_size_, self.c_, self.coupling_, seed)
-                bar.update()
-                return member
+            def train(job: Job) -> list[tuple[Member, np.ndarray]]:
+                trained = fit_job(job, learner, self.c_, self.coupling_)
+                bar.update(len(trained))
+                return trained
 
             # threads: torch works outside Python's lock, and rows and factors need no copies
-            members = Parallel(self.n_jobs, prefer="threads")(delayed(train)(*job) for job in jobs)
-        self.members_: list[list[Member]] = [members[i : i + H] for i in range(0, len(members), H)]
+            made = Parallel(self.n_jobs, prefer="threads")(delayed(train)(job) for job in jobs)
+        places = [place for job in jobs for place in job.places]
+        trained = [one for several in made for one in several]
+        members, f = zip(*(trained[at] for at in np.argsort(places)), strict=True)
+        self.members_: list[list[Member]] = [list(members[i : i + H]) for i in range(0, len(members), H)]
         first = members[0]
         self.objective_path_, self.stop_reason_ = first.objective_path, first.stop_reason
         self.n_iter_ = max(len(member.objective_path) for member in members)
+        self._hear(problems, [f[i : i + H] for i in range(0, len(f), H)])
+
+    def _hear(self, problems: list[ViewProblem], f: list[Sequence[np.ndarray]]) -> None:
+        """What classifiers make of their members' values at the training rows, n × P each."""
 
     def _calibrate(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan) -> None:
         """What classifiers add."""
@@ -186,11 +193,8 @@ class ViewClassifier(ClassifierMixin, ViewEstimator):
             problems.append(self._problem(part, signs, weight[index], plan, original[index], rng))
         return problems
 
-    def _train(self, problems: list[ViewProblem], rng: np.random.Generator) -> None:
-        super()._train(problems, rng)
-        self.agreement_ = np.array(
-            [_agreement(members, problem) for members, problem in zip(self.members_, problems, strict=True)]
-        )
+    def _hear(self, problems: list[ViewProblem], f: list[Sequence[np.ndarray]]) -> None:
+        self.agreement_ = np.array([_agreement(*one) for one in zip(problems, f, strict=True)])
 
     def _calibrate(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan) -> None:
         index = _sample(weight)
@@ -202,10 +206,10 @@ class ViewClassifier(ClassifierMixin, ViewEstimator):
         """Votes, and margins between equal votes, one column per class."""
         n_classes = len(self.classes_)
         if not self._pairs:
-            return tally(*ballot([member.values(rows, plan) for member in self.members_[0]], n_classes))
+            return tally(*ballot(values(self.members_[0], rows, plan), n_classes))
         votes, margins = np.zeros((2, rows.n_rows, n_classes))
         for pair, members in zip(self._pairs, self.members_, strict=True):
-            both, margin = ballot([member.values(rows, plan) for member in members], 2)
+            both, margin = ballot(values(members, rows, plan), 2)
             winner = tally(both, margin).argmax(1)
             votes[np.arange(rows.n_rows), np.array(pair)[winner]] += 1
             margins[:, list(pair)] += margin
@@ -217,14 +221,13 @@ class ViewClassifier(ClassifierMixin, ViewEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Votes, and margins between equal votes: one column per class, or one number where there are two."""
         check_is_fitted(self)
-        values = self._one_column(self._scores(*self._to_predict(X)))
-        return values[:, 0] if values.shape[1] == 1 else values
+        scores = self._one_column(self._scores(*self._to_predict(X)))
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row, by majority (MEKL13 eq. 10)."""
         check_is_fitted(self)
-        values = self._one_column(self._scores(*self._to_predict(X)))
-        return ClassTargets(self.classes_).decode(values)
+        return ClassTargets(self.classes_).decode(self._one_column(self._scores(*self._to_predict(X))))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`, from votes and margins, calibrated on training rows."""
@@ -232,15 +235,12 @@ class ViewClassifier(ClassifierMixin, ViewEstimator):
         return probabilities(self._one_column(self._scores(*self._to_predict(X))), self.temperature_)
 
 
-def _agreement(members: Sequence[Member], problem: ViewProblem) -> list[float]:
+def _agreement(problem: ViewProblem, f: Sequence[np.ndarray]) -> list[float]:
     """Weighted share of a problem's rows at which each member decides as all of them together."""
     n_classes = max(problem.targets.shape[1], 2)
     weight = problem.weight.double().cpu().numpy()
-    index = _sample(weight)
-    rows, weight = RowSubset(problem.rows, index), weight[index]
-    values = [member.values(rows, problem.plan) for member in members]
-    together = tally(*ballot(values, n_classes)).argmax(1)
-    return [float(weight @ (ballot([f], n_classes)[0].argmax(1) == together) / weight.sum()) for f in values]
+    together = tally(*ballot(f, n_classes)).argmax(1)
+    return [float(weight @ (ballot([one], n_classes)[0].argmax(1) == together) / weight.sum()) for one in f]
 
 
 def _sample(weight: np.ndarray) -> np.ndarray:
