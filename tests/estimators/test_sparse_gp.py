@@ -242,11 +242,11 @@ def test_the_bound_is_refused_for_classes():
 # --- which inputs matter --------------------------------------------------------------------------------
 
 
-def test_noise_inputs_of_the_thesis_artificial_set_come_last():
-    X, y = make_redundant_gaussians(200, random_state=0)
-    model = SparseGPClassifier(10, kernel="gaussian", ard=True, random_state=0, max_iter=60).fit(X, y)
-    best = set(np.argsort(model.relevance_)[-2:].tolist())
-    assert not best & {4, 5}
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_inputs_of_the_thesis_artificial_set_come_last(seed):
+    X, y = make_redundant_gaussians(200, random_state=seed)
+    model = SparseGPClassifier(10, kernel="gaussian", ard=True, random_state=seed).fit(X, y)
+    assert set(np.argsort(model.relevance_)[:2].tolist()) == {4, 5}
 
 
 def test_the_selector_votes_and_works_in_a_pipeline():

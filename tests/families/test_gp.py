@@ -20,14 +20,14 @@ from mercer.gp.approximations import (
     Variational,
 )
 from mercer.gp.ascend import ascend
-from mercer.gp.climb import Point, climb, spread_out
+from mercer.gp.climb import LENGTH_SPREAD, Coordinates, Point, climb, spread_out
 from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.inducing import JITTER, Gradient
 from mercer.gp.laplace import LaplaceEvidence
 from mercer.gp.likelihoods import Bernoulli, Categorical
 from mercer.gp.posterior import draw
 from mercer.gp.search import Rows, refine_basis, search
-from mercer.kernels import Gaussian, Linear, Matern52
+from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
 from mercer.sources import TensorRows
 
 SPARSE = [SubsetOfRegressors(), ProjectedProcess(), PseudoInputs(), Variational()]
@@ -212,6 +212,30 @@ def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
     assert {n for n, _ in seen[9:]} == {8200}
     assert {round(total) for _, total in seen} == {8200}
     assert found.value > before
+
+
+def test_length_scales_have_a_prior_around_their_mean_and_nothing_else_has():
+    kernel = Sum(Scaled(Gaussian([0.1, 1.0, 30.0]), 5.0), Scaled(Gaussian(7.0), 2.0))
+    at = Coordinates(Point(kernel, 0.5, torch.ones(2, 3)), cpu(2), {"kernel", "noise", "basis"})
+    value, slope = at.prior(at.vector)
+    logs = np.log([0.1, 1.0, 30.0])
+    assert value == pytest.approx(-0.5 * np.sum((logs - logs.mean()) ** 2) / LENGTH_SPREAD**2)
+    for i, expected in enumerate(slope):
+        step = np.zeros_like(at.vector)
+        step[i] = 1e-6
+        assert (at.prior(at.vector + step)[0] - at.prior(at.vector - step)[0]) / 2e-6 == pytest.approx(
+            expected, abs=1e-8
+        )
+    assert np.count_nonzero(slope) == 3
+
+
+def test_the_prior_decides_where_the_evidence_does_not_care():
+    def flat(kernel, noise, basis):
+        return Gradient(-3.0, {"length_scale": torch.zeros(2, dtype=torch.float64)}, 0.0, torch.zeros_like(basis))
+
+    found = climb(flat, Point(Gaussian([0.1, 10.0]), 1.0, torch.ones(1, 2)), cpu(2), free={"kernel"}, tol=1e-12)
+    np.testing.assert_allclose(found.kernel.length_scale, [1.0, 1.0], rtol=1e-3)
+    assert found.value == -3.0
 
 
 def test_a_climb_survives_points_at_which_the_evidence_fails():

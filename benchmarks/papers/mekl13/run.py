@@ -30,19 +30,6 @@ HERE = Path(__file__).parent
 OURS = HERE / "ours.json"
 PAPER = tomllib.loads((HERE / "paper.toml").read_text(encoding="utf-8"))
 SIZES = (0.1, 0.2, 0.3, 0.4, 0.5)
-#: Splits of MultiK-MHKS and of the rivals where a split takes minutes; all ten elsewhere.
-FEWER = {
-    "MultiK-MHKS": {"waveform": 3, "page-blocks": 2},
-    "rivals": {
-        "glass": 5,
-        "letter": 3,
-        "arrhythmia": 2,
-        "cmc": 5,
-        "segmentation": 2,
-        "waveform": 3,
-        "page-blocks": 2,
-    },
-}
 #: Training rows of rivals on the large sets.
 RIVAL_ROWS = 600
 
@@ -103,8 +90,7 @@ def measure(names: list[str], methods: list[str], splits: int) -> None:
             data = protocol.split(name, seed)
             for method in methods:
                 cells = rows.setdefault(method, {})
-                kind = method if method in FEWER else "rivals" if method in RIVALS else ""
-                if str(seed) in cells or seed >= FEWER.get(kind, {}).get(name, protocol.SPLITS):
+                if str(seed) in cells:
                     continue
                 if method == "RPEMEKL":
                     cell = ours(name, data, seed, SIZES)

@@ -24,13 +24,10 @@ from mercer.gp.climb import LEAST_NOISE, Point
 from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.inducing import Gradient
 from mercer.gp.posterior import draw
-from mercer.gp.search import PLAIN_NOISE, Rows, plain_like, plain_start
-from mercer.kernels import Kernel, Radial, as_kernel
+from mercer.gp.search import PLAIN_NOISE, Rows, plain_kernel
+from mercer.kernels import Kernel, as_kernel
 from mercer.sources import TensorRows
 from mercer.tuning import log_evidence, tune_kernel, tune_noise
-
-#: Rows from which the inputs' spread is taken at the start of a search.
-SPREAD_ROWS = 5000
 
 
 class SparseGPRegressor(RegressorMixin, SparseGP):
@@ -171,12 +168,12 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
 
     def _plain(self, data: Rows, rng: Any) -> tuple[Kernel, float]:
         """Where a search that moves everything starts; tuning is asked at most for the family."""
-        alive = np.flatnonzero(data.weight.cpu().numpy() > 0)
-        some = data.rows.take(alive[np.linspace(0, len(alive) - 1, min(len(alive), SPREAD_ROWS)).astype(int)])
-        if isinstance(self.kernel, str) and self.kernel in Radial.choices():
-            return plain_start(Radial.choices()[self.kernel], some, self.ard), PLAIN_NOISE
-        kernel, noise = self._tuned(data, rng, self.tuning_rows)
-        return (plain_like(kernel, some), PLAIN_NOISE) if self.kernel == "auto" else (kernel, max(noise, PLAIN_NOISE))
+        tuned = partial(self._tuned, data, rng, self.tuning_rows)
+        kernel = plain_kernel(self.kernel, data.rows, data.weight, lambda: tuned()[0], self.ard)
+        if kernel is not None:
+            return kernel, PLAIN_NOISE
+        kernel, noise = tuned()
+        return kernel, max(noise, PLAIN_NOISE)
 
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()

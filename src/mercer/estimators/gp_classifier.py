@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from mercer.gp.approximations import Approximation, ProjectedProcess
 from mercer.gp.climb import Point
 from mercer.gp.laplace import LaplaceEvidence
 from mercer.gp.likelihoods import Bernoulli, Categorical
+from mercer.gp.search import plain_kernel
 from mercer.kernels import Kernel, as_kernel
 from mercer.tuning import tune_kernel
 
@@ -41,8 +43,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
     Parameters
     ----------
     n_inducing, approximation, inducing, optimize_inducing, optimize_kernel, kernel, ard : as in `SparseGPRegressor`
-        There is no noise; "variational" is not offered, since Laplace's evidence is no bound. A named kernel is tuned
-        on class codes first, then by Laplace's evidence.
+        There is no noise; "variational" is not offered, since Laplace's evidence is no bound. A radial kernel by
+        name starts plain (length-scales √(D/2)); "auto" takes the family that suits the class codes best.
     multi_class : "one_vs_rest" or "softmax"
         One binary model per class, each with its own kernel and inducing inputs, as in the thesis; or one joint model
         with a softmax likelihood (ours).
@@ -152,18 +154,25 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         return Fitted(at.kernel, 0.0, posterior, value, index, at.why, at.n_iter)
 
     def _first_kernel(self, data: Rows, rng: Any) -> Kernel:
+        """Where the search starts: plain for a radial family, by name or ("auto") the one that suits the codes best."""
         if not (isinstance(self.kernel, str) and self._tunes()):
             return as_kernel("gaussian" if self.kernel == "auto" else self.kernel)
+        suited = partial(self._for_codes, data, rng)
+        plain = plain_kernel(self.kernel, data.rows, data.weight, suited, self.ard)
+        kernel = suited() if plain is None else plain
+        outer = {k: LATENT_VARIANCE * max(v, 1e-2) for k, v in kernel.tunable().items() if k.endswith("variance")}
+        return kernel.replaced(outer)
+
+    def _for_codes(self, data: Rows, rng: Any) -> Kernel:
+        """Tuned as if classes were numbers."""
         weight = data.weight.cpu().numpy()
         alive = np.flatnonzero(weight > 0)
         chosen = alive if len(alive) <= self.tuning_rows else rng.choice(alive, self.tuning_rows, replace=False)
         some = data.part(chosen)
-        tuned = tune_kernel(
+        return tune_kernel(
             some.rows.take(np.arange(len(chosen))), some.Y, self.kernel, sample_weight=weight[chosen],
             n_rows=self.tuning_rows, ard=self.ard, max_iter=50, device=data.plan.device, random_state=rng,
-        )  # fmt: skip
-        outer = {k: LATENT_VARIANCE * max(v, 1e-2) for k, v in tuned.kernel.tunable().items() if k.endswith("variance")}
-        return tuned.kernel.replaced(outer)
+        ).kernel  # fmt: skip
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Means (n × c) and covariances (n × c × c) of the latent functions; one of them for two classes."""

@@ -25,8 +25,8 @@ from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.solve import whitened_ridge
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
-from mercer.gp.search import PLAIN_NOISE, Rows, plain_like, plain_start, refine_basis
-from mercer.kernels import Radial
+from mercer.gp.search import PLAIN_NOISE, Rows, plain_kernel, refine_basis
+from mercer.kernels import Kernel
 from mercer.sources import RowSource, TensorRows
 
 UPDATES = ("full", "qr", "mrx", "one")
@@ -188,14 +188,17 @@ class _Greedy(ForwardEstimator):
 
     def _tune(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan, rng: Any) -> None:
         """Where `refine` will move the kernel anyway, tuning is asked at most for its family."""
-        named = isinstance(self.kernel, str) and self.kernel in Radial.choices()
-        if not (self.refine and named):
-            super()._tune(rows, Y, weight, plan, rng)
-        if self.refine and (named or self.kernel == "auto"):
-            alive = np.flatnonzero(weight > 0)
-            some = rows.take(alive[:: -(-len(alive) // self.tuning_rows)])
-            self.kernel_ = plain_start(Radial.choices()[self.kernel], some) if named else plain_like(self.kernel_, some)
-            self.regularization_ = PLAIN_NOISE if self.regularization == "auto" else float(self.regularization)
+        tune = partial(super()._tune, rows, Y, weight, plan, rng)
+
+        def tuned() -> Kernel:
+            tune()
+            return self.kernel_
+
+        kernel = plain_kernel(self.kernel, rows, weight, tuned) if self.refine else None
+        if kernel is None:
+            return tune()
+        self.kernel_ = kernel
+        self.regularization_ = PLAIN_NOISE if self.regularization == "auto" else float(self.regularization)
 
     def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         block = fit.current

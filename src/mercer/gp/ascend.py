@@ -51,7 +51,7 @@ def ascend(
             break
         here = at.point(x)
         try:
-            slope = at.slope(x, evidence()(here.kernel, here.noise, here.basis))
+            slope = at.slope(x, evidence()(here.kernel, here.noise, here.basis)) + at.prior(x)[1]
         except ValueError:
             continue
         if not np.isfinite(slope).all():

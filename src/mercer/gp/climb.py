@@ -1,6 +1,7 @@
 """Climbing an evidence: L-BFGS over the logarithms of kernel parameters and noise, and over the inducing inputs.
 
-What is climbed is a function of (kernel, noise, basis) that returns a `Gradient`; this file knows no formula of it.
+What is climbed is a function of (kernel, noise, basis) that returns a `Gradient`; this file knows no formula of it. It
+adds a weak prior over length-scales, which many rows outweigh.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from mercer.kernels import Kernel
 Evidence = Callable[[Kernel, float, Tensor], Gradient]
 #: A kernel parameter stays within this factor of the value it starts from.
 PARAMETER_RANGE = 1e3
+#: Standard deviation, before any data, of the logarithms of length-scales around their mean. An evidence does not care
+#: whether an input that is not needed has a length-scale of a hundred or a million, and of two copies of an input
+#: drops either one: with this prior, noise comes last in ten of ten draws of Thesis09's table 5-3, else in two.
+LENGTH_SPREAD = 2.0
 #: Noise variance, of unit variance of the targets, that tiles of a precision can resolve.
 LEAST_NOISE = {torch.float32: 1e-6, torch.float64: 1e-8}
 
@@ -74,6 +79,21 @@ class Coordinates:
             logs.append((basis / self.spread).ravel())
             self.bounds += [(None, None)] * basis.size
         self.vector = np.concatenate(logs) if logs else np.empty(0)
+        sizes = np.diff([0, *self.edges])
+        self.scales = [  # the logarithms of the length-scales of one kernel, where every input has its own
+            slice(end - size, end)
+            for name, end, size in zip(self.shapes, self.edges, sizes, strict=True)
+            if size > 1 and name.endswith("length_scale")
+        ]
+
+    def prior(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log density, up to a constant, and slope of the prior: logarithms of length-scales N(their mean, spread²)."""
+        value, slope = 0.0, np.zeros_like(x)
+        for one in self.scales:
+            apart = x[one] - x[one].mean()
+            value -= 0.5 * float(apart @ apart) / LENGTH_SPREAD**2
+            slope[one] = -apart / LENGTH_SPREAD**2
+        return value, slope
 
     def point(self, x: np.ndarray) -> Point:
         pieces = np.split(np.exp(x[: self.n_kernel]), self.edges[:-1]) if self.shapes else []
@@ -110,10 +130,11 @@ def climb(
     """From `start` uphill on `evidence` by L-BFGS over the `free` parts of the point.
 
     Ends where a step gains less than `tol` of the value, after `max_iter` steps or `time_budget` seconds, and says
-    which. A point at which the evidence is not finite, or its kernel matrix cannot be factored, counts as a wall.
+    which. The value of the point returned is its evidence, without the prior. A point at which the evidence is not
+    finite, or its kernel matrix cannot be factored, counts as a wall.
     """
     at = Coordinates(start, plan, free)
-    best: dict[str, Any] = {"x": at.vector, "value": -math.inf}
+    best: dict[str, Any] = {"x": at.vector, "value": -math.inf, "evidence": -math.inf}
     n_iter, began = 0, time.perf_counter()
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -122,15 +143,17 @@ def climb(
         here = at.point(x)
         try:
             found = evidence(here.kernel, here.noise, here.basis)
-            slope = at.slope(x, found)
+            prior, pull = at.prior(x)
+            slope = at.slope(x, found) + pull
             finite = math.isfinite(found.value) and bool(np.isfinite(slope).all())
         except ValueError:
             finite = False
         if not finite:
             return 1e25, np.zeros_like(x)
-        if found.value > best["value"]:
-            best.update(x=x.copy(), value=found.value)
-        return -found.value, -slope
+        value = found.value + prior
+        if value > best["value"]:
+            best.update(x=x.copy(), value=value, evidence=found.value)
+        return -value, -slope
 
     def seen(x: np.ndarray) -> None:
         nonlocal n_iter
@@ -151,7 +174,7 @@ def climb(
         except _OutOfTime:
             why = f"the time budget of {time_budget:g} s was spent after {n_iter} steps"
     found = at.point(best["x"])
-    return Point(found.kernel, found.noise, found.basis, float(best["value"]), n_iter, why)
+    return Point(found.kernel, found.noise, found.basis, float(best["evidence"]), n_iter, why)
 
 
 def _reason(done: Any, tol: float, n_iter: int) -> str:

@@ -25,6 +25,8 @@ from mercer.sources import RowSource, TensorRows
 PLAIN_NOISE = 0.3
 #: Rows per input from which on every input gets a length-scale of its own, where nobody said.
 ARD_ROWS = 20
+#: Rows from which the spread of the inputs is taken.
+SPREAD_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,23 @@ def plain_start(family: type[Radial], X: Tensor, ard: bool | str = "auto") -> Ke
     return Sum(Scaled(family(length_scale=length)), Bias(0.01))
 
 
-def plain_like(kernel: Kernel, X: Tensor) -> Kernel:
-    """`plain_start` of the family, and with as many length-scales, as a kernel that `tune_kernel` found."""
-    (family,) = {type(one) for one in _inside(kernel) if isinstance(one, Radial)}
-    return plain_start(family, X, ard=any(np.ndim(value) for value in kernel.tunable().values()))
+def plain_kernel(
+    choice: Any, rows: RowSource, weight: Any, tuned: Callable[[], Kernel], ard: bool | str = "auto"
+) -> Kernel | None:
+    """`plain_start` of the radial family that a user named, or for "auto" of the family of what `tuned` finds.
+
+    None for any other choice: such kernels start as they are.
+    """
+    named = isinstance(choice, str) and choice in Radial.choices()
+    if not named and not (isinstance(choice, str) and choice == "auto"):
+        return None
+    alive = np.flatnonzero(torch.as_tensor(weight).cpu().numpy() > 0)
+    some = rows.take(alive[np.linspace(0, len(alive) - 1, min(len(alive), SPREAD_ROWS)).astype(int)])
+    if named:
+        return plain_start(Radial.choices()[choice], some, ard)
+    found = tuned()
+    (family,) = {type(one) for one in _inside(found) if isinstance(one, Radial)}
+    return plain_start(family, some, ard=any(np.ndim(value) for value in found.tunable().values()))
 
 
 def _inside(kernel: Kernel) -> Iterator[Kernel]:
