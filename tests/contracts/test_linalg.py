@@ -12,6 +12,7 @@ from torch import Tensor
 from mercer.linalg import (
     GrowingCholesky,
     GrowingQR,
+    TiledCholesky,
     cholesky,
     conjugate_gradients,
     minimize_newton,
@@ -526,3 +527,25 @@ def test_conjugate_gradients_in_float32_reach_float64_by_exact_residuals():
     refined = conjugate_gradients(rounded, A @ x, apply_exactly=lambda p: A @ p, **options)
     assert float(refined.residual) <= 1e-11
     assert torch.linalg.vector_norm(refined.x - x) < 1e-3 * torch.linalg.vector_norm(plain.x - x)
+
+
+# --- factors by panels --------------------------------------------------------------------------------
+
+
+@few
+@given(st.integers(1, 60), st.integers(1, 70), st.integers(0, 10**6), st.sampled_from([1e-3, 1.0, 1e4]))
+def test_a_factor_by_panels_solves_to_the_digits_of_float32_whatever_the_width(n, width, seed, scale):
+    rng = np.random.default_rng(seed)
+    B = rng.normal(size=(n, n + 5))
+    A, x = torch.as_tensor(scale * (B @ B.T + np.eye(n))), torch.as_tensor(rng.normal(size=(n, 2)))
+    factor = TiledCholesky(n, lambda start, stop: A[start:, start:stop], width)
+    condition = float(torch.linalg.cond(A))
+    assert float((factor.solve(A @ x) - x).norm()) <= 1e-5 * condition * float(x.norm())
+
+
+def test_a_factor_by_panels_bears_a_matrix_without_full_rank():
+    K = torch.ones(50, 50, dtype=torch.float64)
+    factor = TiledCholesky(50, lambda start, stop: K[start:, start:stop], 16)
+    assert bool(factor.L.tril().isfinite().all())
+    lower = factor.L.tril().double()
+    assert float((lower @ lower.T - K).abs().max()) < 1e-3

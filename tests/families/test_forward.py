@@ -25,6 +25,7 @@ from mercer.forward.block import Block
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
+from mercer.forward.exact import kernel_ridge
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
 from mercer.forward.fit import ForwardFit
 from mercer.forward.focus import Focus
@@ -45,6 +46,7 @@ from mercer.forward.stopping import (
     Validation,
 )
 from mercer.kernels import Gaussian, Linear
+from mercer.linalg import TiledCholesky
 from mercer.losses import Loss
 from mercer.sources import RowSource, TensorRows
 
@@ -256,6 +258,21 @@ def test_all_rows_in_one_learner_is_kernel_ridge(p):
     ridge = KernelRidge(alpha=LAM, kernel="precomputed").fit(K, Y, sample_weight=w)
     np.testing.assert_allclose(fit.f, ridge.predict(K), atol=1e-9)
     np.testing.assert_allclose(fit.f, K @ oracles.ridge(K, np.arange(N), Y, w, LAM), atol=1e-9)
+
+
+@over_outputs
+@pytest.mark.parametrize("lam", [10.0, 1e-2, 1e-6])
+def test_where_memory_is_short_kernel_ridge_is_the_same_by_panels(p, lam, monkeypatch):
+    problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=lam)
+    whole = kernel_ridge(problem, torch.arange(N))
+    tight = replace(problem, plan=replace(problem.plan, memory_limit=8 * N * N))
+    assert not tight.plan.holds_square(N)
+    assert tight.plan.exact_rows >= N
+    monkeypatch.setattr("mercer.forward.exact.TiledCholesky", lambda n, panel: TiledCholesky(n, panel, width=23))
+    K, Y, w = dense(problem)
+    residual = K @ (by_panels := kernel_ridge(tight, torch.arange(N)).numpy()) + lam / w[:, None] * by_panels - Y
+    assert np.abs(residual).max() <= 1e-9 * np.abs(Y).max()
+    np.testing.assert_allclose(K @ by_panels, K @ whole.numpy(), atol=1e-8)
 
 
 @over_losses

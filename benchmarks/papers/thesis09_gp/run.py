@@ -1,10 +1,11 @@
 """Thesis09, chapter 5, beside ours: sparse Gaussian process classifiers for M = 4 to 1024.
 
-    MERCER_DATA=… python benchmarks/papers/thesis09_gp/run.py [ecoli usps spam artificial] [--largest 256]
+    MERCER_DATA=… python benchmarks/papers/thesis09_gp/run.py [ecoli usps spam artificial] [--largest 256] [--splits 3]
 
 As in the thesis: standardised inputs, an ARD Gaussian kernel, a random subset of rows for SD and SR/PP, whose kernel
-is SD's; SPGP optimises kernel and inducing inputs together, from random rows. The full model's kernel is tuned on at
-most 1000 rows by Laplace's evidence. Ours are kept in `ours.json`, from which `results.md` is written.
+is SD's; SPGP optimises kernel and inducing inputs together, from random rows. Its one random split is not known, so
+ours are several, each with another start; on E. coli, which is tested on its training rows, only the start differs.
+Ours are kept in `ours.json`, from which `results.md` is written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ OURS = HERE / "ours.json"
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def ecoli() -> Split:
+def ecoli(seed: int = 0) -> Split:
     data = load("ecoli")
     return data.X, data.y, data.X, data.y
 
@@ -60,8 +61,8 @@ def measure(model: SparseGPClassifier, split: Split) -> list[float]:
     return [100 * right, trained - began, time.perf_counter() - trained]
 
 
-def classifier(m: int, approximation: str, **options: Any) -> SparseGPClassifier:
-    options = {"kernel": "gaussian", "ard": True, "inducing": "random", "random_state": 0, "device": "cpu"} | options
+def classifier(m: int, approximation: str, seed: int, **options: Any) -> SparseGPClassifier:
+    options = {"kernel": "gaussian", "ard": True, "inducing": "random", "random_state": seed, "device": "cpu"} | options
     return SparseGPClassifier(m, approximation=approximation, **options)
 
 
@@ -72,7 +73,7 @@ def projected(m: int, subset: SparseGPClassifier, split: Split) -> list[float]:
     bases = subset.basis_ if isinstance(subset.basis_, list) else [subset.basis_]
     began, probabilities, seconds = time.perf_counter(), [], 0.0
     for c, (kernel, basis) in enumerate(zip(kernels, bases, strict=True)):
-        one = classifier(m, "pp", kernel=kernel, inducing=basis)
+        one = classifier(m, "pp", 0, kernel=kernel, inducing=basis)
         one.fit(X, y if len(kernels) == 1 else y == subset.classes_[c])
         started = time.perf_counter()
         probabilities.append(one.predict_proba(X_test)[:, 1])
@@ -83,30 +84,27 @@ def projected(m: int, subset: SparseGPClassifier, split: Split) -> list[float]:
     return [100 * float(np.mean(label == y_test)), trained, seconds]
 
 
-def run(name: str, ours: dict[str, Any], largest: int) -> None:
-    split, found = SPLITS[name](), ours.setdefault(name, {})
+def run(name: str, ours: dict[str, Any], largest: int, splits: int) -> None:
+    found = ours.setdefault(name, {})
     for m in (m for m in PAPER[name]["sizes"] if m <= largest):
-        cell = found.setdefault(str(m), {})
-        if "pp" not in cell:
-            subset = classifier(m, "sd")
-            cell["sd"] = measure(subset, split)
-            cell["pp"] = projected(m, subset, split)
-        if "spgp" not in cell:
-            cell["spgp"] = measure(classifier(m, "spgp", tuning_rows=500, time_budget=120.0), split)
-        OURS.write_text(json.dumps(ours, indent=1), encoding="utf-8")
-        print(name, m, {k: np.round(v, 2).tolist() for k, v in cell.items()}, flush=True)
-    if "full" not in found and len(split[0]) <= largest * 4:
-        rows = np.random.default_rng(1).permutation(len(split[1]))[:1000]
-        if len(rows) == len(split[1]) or len(np.unique(split[1])) > 2:
-            found["full"] = measure(classifier(1, "full"), split)
-        else:
-            began = time.perf_counter()
-            tuned = classifier(len(rows), "sd", max_iter=20).fit(split[0], split[1])
-            seconds = time.perf_counter() - began
-            found["full"] = measure(classifier(1, "full", kernel=tuned.kernel_), split)
-            found["full"][1] += seconds
-        print(name, "full", np.round(found["full"], 2), flush=True)
-    OURS.write_text(json.dumps(ours, indent=1), encoding="utf-8")
+        for seed in range(splits):
+            cell, split = found.setdefault(str(m), {}).setdefault(str(seed), {}), SPLITS[name](seed)
+            if "pp" not in cell:
+                subset = classifier(m, "sd", seed)
+                cell["sd"] = measure(subset, split)
+                cell["pp"] = projected(m, subset, split)
+            if "spgp" not in cell:
+                cell["spgp"] = measure(classifier(m, "spgp", seed), split)
+            OURS.write_text(json.dumps(ours, indent=1), encoding="utf-8")
+            print(name, m, seed, {k: np.round(v, 2).tolist() for k, v in cell.items()}, flush=True)
+    if name == "spam":  # 3101 rows: a day of evidence evaluations
+        return
+    for seed in range(splits if name != "ecoli" else 1):
+        cell = found.setdefault("full", {})
+        if str(seed) not in cell:
+            cell[str(seed)] = measure(classifier(1, "full", seed), SPLITS[name](seed))
+            print(name, "full", seed, np.round(cell[str(seed)], 2), flush=True)
+            OURS.write_text(json.dumps(ours, indent=1), encoding="utf-8")
 
 
 def artificial(ours: dict[str, Any], repeats: int = 10) -> None:
@@ -114,7 +112,7 @@ def artificial(ours: dict[str, Any], repeats: int = 10) -> None:
     scales = []
     for seed in range(repeats):
         X, y = make_redundant_gaussians(200, random_state=seed)
-        model = classifier(10, "spgp", random_state=seed, max_iter=100).fit(X, y)
+        model = classifier(10, "spgp", seed, max_iter=100).fit(X, y)
         scales.append((1 / model.relevance_ * model.input_scale_).tolist())
     ours["artificial"] = scales
     OURS.write_text(json.dumps(ours, indent=1), encoding="utf-8")
@@ -123,20 +121,24 @@ def artificial(ours: dict[str, Any], repeats: int = 10) -> None:
 def table(name: str, ours: dict[str, Any]) -> list[str]:
     printed, found = PAPER[name], ours[name]
     lines = [f"\n## {printed['where']}: {printed['what']}\n"]
-    lines += ["| M | SD | SR/PP | SPGP | SPGP training s | SPGP evaluation s | SPGP ≥ printed | SPGP ahead |"]
-    lines += ["|---|---|---|---|---|---|---|---|"]
+    lines += ["| M | SD | SR/PP | SPGP | lowest, highest | training s | evaluation s | SPGP ≥ printed | SPGP ahead |"]
+    lines += ["|---" * 9 + "|"]
     for i, m in enumerate(printed["sizes"]):
-        if "spgp" not in found.get(str(m), {}):
+        cells = [cell for cell in found.get(str(m), {}).values() if "spgp" in cell]
+        if not cells:
             continue
-        cell = found[str(m)]
-        pairs = [f"{cell[k][0]:.2f} ({printed[k][i]:.2f})" for k in ("sd", "pp", "spgp")]
-        times = [f"{cell['spgp'][1]:.2f} ({printed['spgp_train'][i]})"]
-        times += [f"{cell['spgp'][2]:.3f} ({printed['spgp_evaluate'][i]})"]
-        reached = "yes" if cell["spgp"][0] >= printed["spgp"][i] - 0.005 else "no"
-        ahead = "yes" if cell["spgp"][0] >= max(cell["sd"][0], cell["pp"][0]) else "no"
-        lines.append(f"| {m} | " + " | ".join([*pairs, *times, reached, ahead]) + " |")
+        means = {kind: np.mean([cell[kind] for cell in cells], 0) for kind in ("sd", "pp", "spgp")}
+        each = [cell["spgp"][0] for cell in cells]
+        row = [f"{means[kind][0]:.2f} ({printed[kind][i]:.2f})" for kind in ("sd", "pp", "spgp")]
+        row += [f"{min(each):.2f}, {max(each):.2f}"]
+        row += [f"{means['spgp'][1]:.2f} ({printed['spgp_train'][i]})"]
+        row += [f"{means['spgp'][2]:.3f} ({printed['spgp_evaluate'][i]})"]
+        goal = printed["spgp"][i] - 0.005  # two decimals are printed
+        row += ["yes" if np.mean(each) >= goal else "the highest" if max(each) >= goal else "no"]
+        row += ["yes" if means["spgp"][0] >= max(means["sd"][0], means["pp"][0]) else "no"]
+        lines.append(f"| {m} | " + " | ".join(row) + " |")
     if "full" in found:
-        full, theirs = found["full"], printed["full"]
+        full, theirs = np.mean(list(found["full"].values()), 0), printed["full"]
         lines.append(f"\nFull model: {full[0]:.2f} % ({theirs[0]} %) after {full[1]:.1f} s ({theirs[1]} s).")
     return lines
 
@@ -144,7 +146,10 @@ def table(name: str, ours: dict[str, Any]) -> list[str]:
 def write(ours: dict[str, Any]) -> None:
     lines = ["# Thesis09, chapter 5: sparse Gaussian process classifiers", ""]
     lines += ["Ours, with the printed number in brackets. `MERCER_DATA=… python benchmarks/papers/thesis09_gp/run.py`"]
-    lines += ["Accuracies in percent; times are those of the machine at hand, the printed ones are of 2009."]
+    lines += [
+        "Accuracies in percent, means over three random splits and starts where the thesis has one split; times are"
+    ]
+    lines += ["those of one core of the machine at hand, the printed ones are of 2009."]
     for name in ("ecoli", "spam", "usps"):
         if name in ours:
             lines += table(name, ours)
@@ -167,13 +172,14 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("which", nargs="*", default=["artificial", "ecoli", "usps", "spam"])
     options.add_argument("--largest", type=int, default=1024)
+    options.add_argument("--splits", type=int, default=3)
     given = options.parse_args()
     ours: dict[str, Any] = json.loads(OURS.read_text(encoding="utf-8")) if OURS.exists() else {}
     for name in given.which:
         if name == "artificial":
             artificial(ours)
         else:
-            run(name, ours, given.largest)
+            run(name, ours, given.largest, given.splits)
         write(ours)
 
 

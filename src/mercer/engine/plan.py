@@ -81,9 +81,13 @@ class Plan:
 
     @property
     def exact_rows(self) -> int:
-        """Rows up to which all of them serve as basis vectors: the n × n factor fits and takes seconds."""
-        affordable = int((self.memory_limit / (4 * 8)) ** 0.5)
+        """Rows up to which all of them serve as basis vectors: an n × n factor in float32 fits and takes seconds."""
+        affordable = int((self.memory_limit / (2 * 4)) ** 0.5)
         return min(EXACT_ROWS[self.device.type == "cuda"], affordable)
+
+    def holds_square(self, n: int) -> bool:
+        """Whether an n × n matrix in float64 and its factor fit, with the copies that factoring makes."""
+        return 4 * 8 * n**2 <= self.memory_limit
 
     def require_functions(self, n_rows: int, m: int) -> None:
         """Refuse to hold m functions at all rows where they alone would break the memory limit."""

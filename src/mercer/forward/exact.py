@@ -6,16 +6,20 @@ ensemble at its largest: S = N, in one step.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.component import part
+from mercer.engine import KernelMatrix
 from mercer.forward.block import Block
 from mercer.forward.learners import Functions, Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve import sparse_ridge
-from mercer.linalg import cholesky
+from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients
+from mercer.sources import TensorRows
 
 
 @part
@@ -47,13 +51,25 @@ class RandomRows(Learner):
 
 
 def kernel_ridge(problem: Problem, index: Tensor) -> Tensor:
-    r"""Weights a = (K + λD⁻¹)⁻¹y of all rows `index` (n × p), D the rows' weights, by a float64 factor.
+    r"""Weights a = (K + λD⁻¹)⁻¹y of all rows `index` (n × p), D the rows' weights, to the digits of float64.
 
-    K is formed in float64 too: it is as ill-conditioned as kernel matrices come, and λ may be small.
+    K is formed in float64 too: it is as ill-conditioned as kernel matrices come, and λ may be small. Where that takes
+    too much memory, a float32 factor made by panels guides conjugate gradients whose tiles are made again each time.
     """
-    X = problem.rows.take(index).to(problem.plan.device, torch.float64)
-    K = problem.kernel(X, X)
-    weight = problem.weight[index].double()
-    K.diagonal().add_(problem.lam / weight)
-    factor, _ = cholesky(K)
-    return torch.cholesky_solve(problem.y[index].double(), factor)
+    n, plan = len(index), replace(problem.plan, dtype=torch.float64)
+    X, y = problem.rows.take(index).to(plan.device, torch.float64), problem.y[index].double()
+    ridge = problem.lam / problem.weight[index].double()
+    if problem.plan.holds_square(n):
+        K = problem.kernel(X, X)
+        K.diagonal().add_(ridge)
+        return torch.cholesky_solve(y, cholesky(K)[0])
+
+    def panel(start: int, stop: int) -> Tensor:
+        made = problem.kernel(X[start:], X[start:stop])
+        made[: stop - start].diagonal().add_(ridge[start:stop])
+        return made
+
+    factor, K_nn = TiledCholesky(n, panel), KernelMatrix(TensorRows(X), problem.kernel, X, plan)
+    return conjugate_gradients(
+        lambda v: K_nn.product(v) + ridge[:, None] * v, y, precondition=factor.solve, tol=1e-12, max_iter=50
+    ).x

@@ -9,6 +9,7 @@ from mercer.linalg.cholesky import GrowingCholesky, cholesky, refined_solve
 from mercer.linalg.givens import drop_column, rotate_rows
 from mercer.linalg.newton import NewtonResult, minimize_newton
 from mercer.linalg.qr import GrowingQR
+from mercer.linalg.tiled import TiledCholesky
 from mercer.linalg.whiten import Whitening, whitening
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "GrowingCholesky",
     "GrowingQR",
     "NewtonResult",
+    "TiledCholesky",
     "Whitening",
     "cholesky",
     "conjugate_gradients",
