@@ -728,6 +728,26 @@ def test_polish_never_ends_above_where_it_began():
         assert after <= before
 
 
+@over_losses
+def test_polish_keeps_the_weights_that_rows_held_out_like_best(loss):
+    """Hardly any penalty: the rows held out soon see the fit turn to noise."""
+    weight, held = np.ones(N), np.arange(0, N, 3)
+    weight[held] = 0.0
+    problem = replace(make_problem(loss, weight=weight), lam=1e-6)
+    rows, K = torch.arange(1, N, 3), dense(problem)[0]
+
+    def error(a) -> float:
+        f = torch.as_tensor(K[np.ix_(held, rows)] @ np.asarray(a))
+        return float(problem.loss.value(problem.y[held].double(), f).mean())
+
+    watched = polish(problem, rows, tol=0.0, max_iter=15, validation=torch.from_numpy(held))
+    steps = [polish(problem, rows, tol=0.0, max_iter=k) for k in range(watched.n_iter + 2)]
+    errors = [error(step.weights) for step in steps]
+    assert error(watched.weights) == pytest.approx(min(errors), rel=1e-6)
+    assert "the validation error was lowest after" in watched.stop_reason
+    np.testing.assert_allclose(watched.f, K[:, rows] @ watched.weights.numpy(), atol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_sparse_ridge_is_the_dense_solution(dtype):
     """Float32 tiles have errors of eps, which the sum over N rows and the penalty pass on as N eps/λ."""

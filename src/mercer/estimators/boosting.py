@@ -158,7 +158,7 @@ class _Boosting(ForwardEstimator):
         if self.polish == "auto" and 4 * len(index) ** 2 * 8 > fit.problem.plan.memory_limit // 4:
             self.polish_reason_ = f"left out: {len(index)} basis vectors would take too much memory"
             return super()._finish(fit, index, weights)
-        done = polish(fit.problem, index, weights)
+        done = polish(fit.problem, index, weights, validation=fit.validation)
         self.polish_reason_ = done.stop_reason
         return super()._finish(fit, index, done.weights)
 
@@ -196,7 +196,8 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
         Each new block sees only rows of small margin (classification): the paper's, or all rows that the
         squared hinge loss still counts.
     polish : bool or "auto"
-        After boosting, improve all weights together by preconditioned conjugate gradients.
+        After boosting, improve all weights together by preconditioned conjugate gradients; where rows are held out,
+        until their error stops falling.
     validation_fraction, patience : float or None, int
         Hold out a share of the rows and stop when their error has not fallen for `patience` learners.
     time_budget : float or None
