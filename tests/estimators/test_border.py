@@ -359,7 +359,7 @@ def test_the_bar_shows_only_where_it_is_asked_for(capsys):
         ({"n_basis": N, "criterion": "ald", "step_size": 1}, "no further row is worth adding as a basis vector"),
         ({"n_basis": N, "stopping": "mdl", "patience": 3}, "the description length had its minimum at step"),
         ({"n_basis": N, "stopping": "aic"}, "Akaike's information criterion had its minimum at step"),
-        ({"n_basis": N, "kernel": Linear()}, "the newest basis vector lies in the span of those before it"),
+        ({"n_basis": N, "kernel": Linear()}, "the last 20 basis vectors lie in the span of those before them"),
     ],
     ids=["number", "tol", "threshold", "mdl", "aic", "dependence"],
 )

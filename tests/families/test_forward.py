@@ -683,7 +683,11 @@ def test_aic_has_no_value_for_as_many_vectors_as_rows():
         (MaxSteps(2), {"seconds": [0.1, 0.2]}, "all 2 learners asked for were added"),
         (TimeBudget(1.0), {"seconds": [2.5]}, "the time budget of 1 s was used up after 2.5 s"),
         (Tolerance(0.1, 10.0), {"residual_norm": [0.5]}, "the residual norm fell to 0.5, within tol=0.1"),
-        (Dependence(1e-6), {"novelty": [1e-9]}, r"lies in the span of those before it (relative novelty 1e-09"),
+        (
+            Dependence(1e-6, 2),
+            {"novelty": [1, 1e-8, 1e-9]},
+            r"lie in the span of those before them (relative novelty 1e-09",
+        ),
         (Validation(2), {"validation": [1.0, 2.0, 3.0], "seconds": [0, 0, 0]}, "the validation error had its minimum"),
     ],
     ids=lambda value: type(value).__name__,
@@ -691,6 +695,25 @@ def test_aic_has_no_value_for_as_many_vectors_as_rows():
 def test_a_rule_says_why_in_words_and_not_before_it_is_time(rule, history, words):
     assert rule.reason(History(n_rows=10.0)) is None
     assert words in rule.reason(History(n_rows=10.0, **history))
+
+
+def test_dependent_vectors_are_passed_over_and_a_run_of_them_is_cut_off():
+    rule, few = Dependence(1e-6, 3), History(n_rows=10.0, novelty=[1, 1e-9, 1e-9, 0.5, 1e-9, 1e-9])
+    assert rule.reason(few) is None
+    assert rule.best(few) is None
+    assert rule.best(History(n_rows=10.0, novelty=[*few.novelty, 1e-9])) == 4
+
+
+def test_a_row_beside_a_basis_vector_with_another_target_does_not_end_a_fit():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = np.sin(2 * X[:, 0]) + X[:, 1]
+    X, y = np.concatenate([X, X[:1] + 1e-9]), np.append(y, y[0] + 9.0)  # never to be met by both
+    model = GreedyKernelRegressor(60, kernel=Gaussian(1.0), step_size=1, regularization=1e-3, random_state=0).fit(X, y)
+    assert model.n_steps_ == 60
+    alike = np.isin(model.basis_indices_, [0, 200])
+    assert alike.sum() <= 2
+    assert np.abs(model.predict(X[1:-1]) - y[1:-1]).mean() < 0.5
 
 
 # --- polish -----------------------------------------------------------------------------------------

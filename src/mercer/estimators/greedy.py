@@ -160,6 +160,7 @@ class _Greedy(ForwardEstimator):
         # On columns of K + σ²I every row can reach its own target, so no size rule would ever stop.
         sized = self.stopping is not None and self.regularization == "auto"
         options: dict[str, Any] = {"lam": 0.0, "gram_noise": 0.0 if sized else problem.lam} if gram else {}
+        options["min_novelty"] = self.min_novelty
         if self.update == "mrx":
             kind: type[Block] = MinimalResidualBlock if self.exchange else PlainMinimalResidualBlock
         else:
@@ -264,7 +265,8 @@ class GreedyKernelRegressor(_Greedy, ForwardRegressor):
     tol : float
         Stop when the residual norm falls to this share of the targets' norm.
     min_novelty : float
-        Stop when the newest basis vector lies in the span of the others up to this share of its norm.
+        A basis vector that lies in the span of those before it, up to this share of its norm, gets no weight; after
+        twenty of them in turn the fit ends.
     prune : bool
         Afterwards drop, one at a time, vectors whose leaving lowers MDL (or AIC, if that is the stopping rule).
     refine : bool

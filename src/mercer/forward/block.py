@@ -30,7 +30,8 @@ class Block:
 
     Where steps change more than the newest coordinates, `coef_path` holds them after each step; where
     functions also leave, `snapshots` holds rows and weights after each step. `members` are the basis vectors in
-    order. With `gram_noise` = σ² the columns are those of K + σ²I, Greedy02's regularisation.
+    order. With `gram_noise` = σ² the columns are those of K + σ²I, Greedy02's regularisation. A function that lies in
+    the span up to a share `min_novelty` of its norm gets no weight.
     """
 
     #: Whether a step of one vector does nothing but `absorb` it (`mercer.forward.pursuit`).
@@ -44,8 +45,9 @@ class Block:
         pool: Tensor | None = None,
         lam: float | None = None,
         gram_noise: float = 0.0,
+        min_novelty: float = 0.0,
     ) -> None:
-        self.problem, self.pool, self.gram_noise = problem, pool, gram_noise
+        self.problem, self.pool, self.gram_noise, self.min_novelty = problem, pool, gram_noise, min_novelty
         self.f = f.clone()
         self.metric = problem.loss.bound * problem.weight
         self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, before=f)
@@ -70,7 +72,7 @@ class Block:
         step of the quadratic upper bound of the loss, lengthened by a Newton line search that is used only
         if it lowers the objective: two passes, where a full Newton step would take a factorisation.
         """
-        where = self.span.extend(self._noisy(new), new.index, new.A)
+        where = self.span.extend(self._noisy(new), new.index, new.A, self.min_novelty)
         self._enter(new, where)
         if self.problem.loss.quadratic:
             change = self.span.pull(where, self.gradient()) * shrinkage

@@ -53,10 +53,11 @@ class FunctionSpan:
         self.captured: tuple[int, Tensor] | None = None  # kept by `RowCandidates`: functions seen, their sum
         self.size = 0
 
-    def extend(self, F: Tensor, index: Tensor, A: Tensor, tol: float | None = None) -> slice:
+    def extend(self, F: Tensor, index: Tensor, A: Tensor, tol: float = 0.0) -> slice:
         """Take in b functions with values `F` (b × n, overwritten) and weights `A` (S × b) on rows `index`.
 
-        A function that lies in the span, to within `tol` of its norm, is kept as zero: it gets no weight.
+        A function that lies in the span, to within `tol` of its norm or to within rounding, is kept as zero: it gets no
+        weight.
         Returns where the new functions stand.
         """
         m, b, A = self.size, F.shape[0], A.double()
@@ -67,7 +68,7 @@ class FunctionSpan:
         cross, gram, rkhs, rest = self._project(F, own, products)
         left = gram.diagonal().clamp(min=0).sqrt()
         self.novelty = torch.where(norms > 0, left / norms.clamp(min=1e-300), 0.0).min()
-        floor = ((10 * eps if tol is None else tol) * norms).square() + 10 * eps * own.diagonal().clamp(min=0)
+        floor = (max(10 * eps, tol) * norms).square() + 10 * eps * own.diagonal().clamp(min=0)
         C, fresh = self._factor(gram, left, left.square() > floor, eps)
         inverse = _inverse(C, fresh)
         F = inverse.to(F.dtype) @ F

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from mercer.component import Component, part
 
@@ -99,17 +100,29 @@ class TimeBudget(Stopping):
 
 @part
 class Dependence(Stopping):
-    """Stop when new functions lie in the span of those before (Greedy02 section 4.2: condition number)."""
+    """Stop when `patience` new functions in turn lie in the span of those before; cut back to the last that did not.
+
+    Greedy02 (section 4.2) stops at the first one, by a condition number. But a row beside a basis vector, with another
+    target, has a large residual and brings nothing: on protein, that stopped at 30 vectors what 200 improve.
+    """
 
     threshold: float = 1e-6
+    patience: int = 20
+
+    def _idle(self, history: History) -> int:
+        """How many of the last steps brought nothing new."""
+        return sum(1 for _ in takewhile(lambda novelty: novelty < self.threshold, reversed(history.novelty)))
 
     def reason(self, history: History) -> str | None:
-        if history.novelty and history.novelty[-1] < self.threshold:
-            return (
-                f"the newest basis vector lies in the span of those before it "
-                f"(relative novelty {history.novelty[-1]:.1g} below {self.threshold:g})"
-            )
-        return None
+        if self._idle(history) < self.patience:
+            return None
+        return (
+            f"the last {self.patience} basis vectors lie in the span of those before them "
+            f"(relative novelty {history.novelty[-1]:.1g} below {self.threshold:g})"
+        )
+
+    def best(self, history: History) -> int | None:
+        return max(len(history.novelty) - self._idle(history), 1) if self.reason(history) else None
 
 
 class _Minimum(Stopping):
