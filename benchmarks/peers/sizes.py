@@ -118,12 +118,14 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
     figure, axes = plt.subplots(2, -(-(len(results) + 1) // 2), figsize=(13, 8), layout="constrained")
     axes, handles = axes.ravel(), {}
+    own = {"random": "k--", "k-means": "k:", "svm": "kx", "refined": "r*-"}
+    rest = sorted({method for methods in results.values() for method in methods} - set(own))
+    style = own | {method: f"C{(0, 1, 2, 4, 5, 6, 8, 9)[i % 8]}o-" for i, method in enumerate(rest)}
     for axis, (name, methods) in zip(axes, results.items(), strict=False):
         errors = [e for entry in methods.values() for _, e in entry["points"]]
         for method, entry in methods.items():
             m, e = zip(*entry["points"], strict=True)
-            plain = {"random": "k--", "k-means": "k:", "svm": "kx", "refined": "r*-"}.get(method, "o-")
-            (handles[method],) = axis.loglog(m, e, plain, markersize=4, linewidth=1.2)
+            (handles[method],) = axis.loglog(m, e, style[method], markersize=4, linewidth=1.2)
         steps = [step for step in (1, 2, 4, 6, 8, 10, 15, 20, 40, 60, 80) if min(errors) <= step <= max(errors)]
         axis.set_yticks(steps, [str(step) for step in steps])
         axis.set_xticks([16, 64, 256, 1024, 4096], ["16", "64", "256", "1024", "4096"])

@@ -26,11 +26,9 @@ NOTES = """
   directions from the mean (divided by their deviations without centring they gave 95.3 % on four splits).
 - Candidates: c and λ from 2⁻⁴ to 2⁴, p from 0.1 N to 0.5 N in steps of 0.1 N, three folds inside the training half,
   where a pair's p is a share of its own rows. On arrhythmia and segmentation p is 0.1, 0.3 or 0.5 N. On waveform and
-  page-blocks it is 0.1 or 0.3 N, by two folds; there MultiK-MHKS takes the c and λ that RPEMEKL chose, on three and
-  two splits.
-- Rivals choose their one or two parameters on a third of the training half. To save time they ran on five splits of
-  glass and cmc, three of letter and waveform, two of arrhythmia, segmentation and page-blocks; on waveform and
-  page-blocks on 600 training rows.
+  page-blocks it is 0.1 or 0.3 N, by two folds; there MultiK-MHKS takes the c and λ that RPEMEKL chose.
+- Rivals choose their one or two parameters on a third of the training half; on waveform and page-blocks they train on
+  600 rows.
 - SVM-2K: ε = 0, biases penalised, dual by accelerated projected gradient, the best pair of kernels. MKDA(SDP): its
   convex problem by cutting planes instead of an SDP solver, the same optimum, on the three kernels of the others.
   MKL(SILP): scikit-learn's SVC and linear programs. EasyMKL is MKLpy's. SVC has the better of the two Gaussians.
