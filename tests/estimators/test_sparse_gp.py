@@ -90,7 +90,8 @@ def test_regression_predicts_samples_and_is_kept_by_pickle(approximation):
     model = quick(approximation=approximation).fit(X, Y)
     mean, std = model.predict(X, return_std=True)
     assert np.sqrt(np.mean((mean - Y) ** 2)) < (0.6 if approximation == "sd" else 0.2)
-    assert (std >= np.sqrt(model.noise_) * (1 - 1e-9)).all()
+    assert (std >= np.sqrt(model.predictive_noise_) * (1 - 1e-9)).all()
+    assert approximation == "variational" or model.predictive_noise_ == model.noise_
     _, cov = model.predict(X[:5], return_cov=True)
     np.testing.assert_allclose(np.sqrt(np.diag(cov)), std[:5], rtol=1e-4)
     drawn = model.sample_y(X[:5], 300, random_state=0)

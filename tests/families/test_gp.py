@@ -26,6 +26,7 @@ from mercer.gp.inducing import JITTER, Gradient
 from mercer.gp.laplace import LaplaceEvidence
 from mercer.gp.likelihoods import Bernoulli, Categorical
 from mercer.gp.posterior import draw
+from mercer.gp.predictive import predictive_noise
 from mercer.gp.search import Rows, refine_basis, search
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
 from mercer.sources import TensorRows
@@ -236,6 +237,30 @@ def test_the_prior_decides_where_the_evidence_does_not_care():
     found = climb(flat, Point(Gaussian([0.1, 10.0]), 1.0, torch.ones(1, 2)), cpu(2), free={"kernel"}, tol=1e-12)
     np.testing.assert_allclose(found.kernel.length_scale, [1.0, 1.0], rtol=1e-3)
     assert found.value == -3.0
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_predictive_noise_is_that_of_rows_left_out_one_by_one(n_outputs):
+    """Every row's residual and variance from a fit without it; a weight of two is a row twice, left out once."""
+    rng = np.random.default_rng(0)
+    X, noise = torch.as_tensor(rng.uniform(-2, 2, size=(25, 1))), 0.3
+    Y = torch.sin(2 * X) + torch.as_tensor(0.7 * rng.normal(size=(25, n_outputs)))
+    weight, kernel, Z = torch.ones(25, dtype=torch.float64), Gaussian(0.7), X[:6].clone()
+    weight[:4] = 2.0
+
+    def fitted(w: torch.Tensor):
+        return sparse_posterior(kernel, noise, Z, TensorRows(X), Y, cpu(25), Variational(), w)
+
+    square, variance = np.empty(25), np.empty(25)
+    for i in range(25):
+        without = weight.clone()
+        without[i] -= 1
+        mean, cov = fitted(without).moments(kernel, TensorRows(X[i : i + 1]), cpu(1))
+        square[i], variance[i] = float((Y[i] - mean[0]).square().mean()), float(cov[0, 0, 0])
+    grid = np.exp(np.linspace(np.log(noise) - 6, np.log(noise) + 3, 20001))[:, None]
+    surprise = (np.log(variance + grid) + square / (variance + grid)) @ weight.numpy()
+    found = predictive_noise(fitted(weight), kernel, noise, Rows(TensorRows(X), Y, weight, cpu(25)))
+    assert found == pytest.approx(float(grid[surprise.argmin(), 0]), rel=2e-3)
 
 
 def test_a_climb_survives_points_at_which_the_evidence_fails():

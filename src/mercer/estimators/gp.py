@@ -24,6 +24,7 @@ from mercer.gp.climb import LEAST_NOISE, Point
 from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.inducing import Gradient
 from mercer.gp.posterior import draw
+from mercer.gp.predictive import predictive_noise
 from mercer.gp.search import PLAIN_NOISE, Rows, plain_kernel
 from mercer.kernels import Kernel, as_kernel
 from mercer.sources import TensorRows
@@ -70,6 +71,8 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
     ----------
     basis_, basis_indices_ : inducing inputs, and the rows they started from
     kernel_, noise_ : tuned kernel, and noise variance in squared units of the targets
+    predictive_noise_ : what predictions add to the function's variance: `noise_`, but for "variational" what the rows,
+        each left out in turn, make most likely, since its evidence charges the noise with what is left unexplained
     relevance_ : inverse length-scales of the standardised inputs, how much each matters
     log_marginal_likelihood_ : evidence of the targets as they came
     stop_reason_ : why the search ended, in words
@@ -145,6 +148,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         self._store([replace(found, posterior=on_host(found.posterior))])
         self.basis_indices_ = original[found.index]
         self.noise_ = found.noise * self._coding.scale**2
+        self.predictive_noise_ = found.predictive_noise * self._coding.scale**2
         self.log_marginal_likelihood_ -= float(weight.sum()) * Y.shape[1] * float(np.log(self._coding.scale))
         return self
 
@@ -197,7 +201,10 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         posterior = sparse_posterior(
             at.kernel, at.noise, at.basis, data.rows, data.Y, data.plan, approximation, data.weight
         )
-        return Fitted(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter)
+        spread = at.noise
+        if approximation.bound and "noise" in free:
+            spread = predictive_noise(posterior, at.kernel, at.noise, data)
+        return Fitted(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter, spread)
 
     def _dense(self, data: Rows, approximation: Approximation, rng: Any) -> Fitted:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
@@ -210,7 +217,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         value, _, _ = log_evidence(kernel, noise, X, some.Y, some.weight)
         posterior = exact_posterior(kernel, noise, X, some.Y, some.weight)
         why = f"the exact evidence was climbed by at most {self.max_iter} steps" if self._tunes() else "nothing to tune"
-        return Fitted(kernel, noise, posterior, value, index, why)
+        return Fitted(kernel, noise, posterior, value, index, why, predictive_noise=noise)
 
     def _rough(self) -> tuple[Kernel, float]:
         """A kernel by which rows of a subset are chosen before any is tuned."""
@@ -228,7 +235,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         require(not (return_std and return_cov), "return_cov", "False where return_std is True", True)
         (model,) = self._models
         mean, cov = self._moments(X, model, spread=return_std)
-        decoded, noise = self._coding.decode(mean), model.noise if include_noise else 0.0
+        decoded, noise = self._coding.decode(mean), model.predictive_noise if include_noise else 0.0
         if return_std:
             return decoded, np.sqrt(cov[:, 0, 0] + noise) * self._coding.scale
         if return_cov:

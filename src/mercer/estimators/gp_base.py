@@ -35,6 +35,7 @@ class Fitted:
     index: np.ndarray  # of the rows that the inducing inputs are or started from
     why: str
     n_iter: int = 1
+    predictive_noise: float = 0.0  # of new targets
 
 
 class SparseGP(RowEstimator):
