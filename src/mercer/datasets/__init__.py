@@ -5,19 +5,16 @@ Generators return plain ``(X, y)`` arrays; `load` returns a `Bunch` read from a 
 """
 
 from mercer.datasets.fetch import available, load, split
-from mercer.datasets.registry import REGISTRY, Dataset
-from mercer.datasets.synthetic import (
+from mercer.datasets.gaussians import (
     RIPLEY,
     THREE_GAUSSIANS,
     TwoClassMixture,
-    make_random_function,
     make_redundant_gaussians,
     make_ripley,
-    make_sin2,
-    make_sinc,
-    make_smooth_regression,
     make_three_gaussians,
 )
+from mercer.datasets.registry import REGISTRY, Dataset
+from mercer.datasets.synthetic import make_random_function, make_sin2, make_sinc, make_smooth_regression
 
 __all__ = [
     "REGISTRY",

@@ -8,12 +8,8 @@ from mercer.estimators.gp_ard import ARDSelector
 from mercer.estimators.gp_classifier import SparseGPClassifier
 from mercer.estimators.greedy import GreedyKernelClassifier, GreedyKernelRegressor
 from mercer.estimators.mixture import ENRBFRegressor, NRBFRegressor
-from mercer.estimators.mixture_classifiers import (
-    CommonBasisMixtureClassifier,
-    ENRBFClassifier,
-    GaussianMixtureClassifier,
-    NRBFClassifier,
-)
+from mercer.estimators.mixture_classifiers import ENRBFClassifier, NRBFClassifier
+from mercer.estimators.mixture_densities import CommonBasisMixtureClassifier, GaussianMixtureClassifier
 from mercer.estimators.nystroem import GreedyNystroem, select_basis
 from mercer.estimators.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
 

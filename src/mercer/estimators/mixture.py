@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.component import require
-from mercer.estimators.mixture_base import Fitted, PenalisedMixture, gated
+from mercer.estimators.mixture_base import Fitted
+from mercer.estimators.mixture_penalised import PenalisedMixture, gated
 from mercer.estimators.targets import RealTargets
 from mercer.mixture.em import Mixture, Sample, posterior
 from mercer.mixture.experts import Constant, Experts, Linear, NoExperts

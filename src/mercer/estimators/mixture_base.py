@@ -14,17 +14,15 @@ from torch import Tensor
 
 from mercer.component import require
 from mercer.engine import Plan, each_block, make_plan
+from mercer.estimators.mixture_size import best_size
 from mercer.estimators.rows import RowEstimator, require_number, require_whole
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, posterior
 from mercer.mixture.experts import Experts
 from mercer.mixture.gates import COVARIANCES
-from mercer.mixture.path import grown, sizes_up_to
+from mercer.mixture.path import grown
 from mercer.mixture.start import Setting, fit_mixture
-from mercer.sources import PreparedRows, RowSource, TensorRows
-from mercer.tuning.selection import one_standard_error
+from mercer.sources import PreparedRows, RowSource
 
-#: Rows at most on which the number of components is cross-validated.
-CHOICE_ROWS = 10_000
 INITS = ("k-means++", "random")
 
 
@@ -178,39 +176,20 @@ class MixtureEstimator(RowEstimator):
         )
 
     def _choose(self, sample: Sample, setting: Setting, rng: np.random.Generator) -> int:
-        """The smallest number of components within one standard error of the best cross-validated score."""
-        alive = (sample.weight > 0).nonzero()[:, 0].cpu().numpy()
-        if len(alive) > CHOICE_ROWS:
-            alive = np.sort(rng.choice(alive, CHOICE_ROWS, replace=False))
-        n_folds = min(self.n_folds, len(alive))
-        require(n_folds >= 2, "the number of rows", "at least 2 for n_components='auto'", len(alive))
-        folds = _folds(self._fold_labels(sample.y[0].cpu().numpy()[alive]), n_folds, rng)
-        sizes = sizes_up_to(min(self.max_components, max(len(alive) * (n_folds - 1) // n_folds, 1)))
-        scores = np.array([self._fold_scores(sample, alive, folds == f, sizes, setting, rng) for f in range(n_folds)])
-        results: dict[str, Any] = {"param_n_components": np.array(sizes)}
-        results |= {f"split{f}_test_score": scores[f] for f in range(n_folds)}
-        results |= {"mean_test_score": scores.mean(0), "std_test_score": scores.std(0)}
-        self.cv_results_ = results
-        return sizes[one_standard_error(results, "n_components")]
+        """The number of components by cross-validation; each size starts from the one before it."""
 
-    def _fold_scores(
-        self,
-        sample: Sample,
-        rows: np.ndarray,
-        held: np.ndarray,
-        sizes: list[int],
-        setting: Setting,
-        rng: np.random.Generator,
-    ) -> list[float]:
-        train, test = _rows_of(sample, rows[~held]), _rows_of(sample, rows[held])
-        x = columns(test.rows.take(torch.arange(test.rows.n_rows)))
-        scores: list[float] = []
-        fitted: Fitted | None = None
-        for k in sizes:
-            start = None if fitted is None else grown(fitted.mixture, k)
-            fitted = self._train(train, k, setting, rng, start)
-            scores.append(self._score(self._answers(fitted)(x), test.y, test.weight))
-        return scores
+        def scores(train: Sample, test: Sample, sizes: list[int]) -> list[float]:
+            x = columns(test.rows.take(torch.arange(test.rows.n_rows)))
+            found: list[float] = []
+            fitted: Fitted | None = None
+            for k in sizes:
+                start = None if fitted is None else grown(fitted.mixture, k)
+                fitted = self._train(train, k, setting, rng, start)
+                found.append(self._score(self._answers(fitted)(x), test.y, test.weight))
+            return found
+
+        size, self.cv_results_ = best_size(sample, self._fold_labels, scores, self.max_components, self.n_folds, rng)
+        return size
 
     def _store(self, fitted: Fitted, asked: int) -> None:
         result = fitted.result
@@ -301,76 +280,3 @@ class MixtureEstimator(RowEstimator):
             return lambda where, x: posterior(log_gates(x))[1][None]
 
         return self._each_row(X, function)[:, 0] - np.log(self.input_scale_).sum()
-
-
-class PenalisedMixture(MixtureEstimator):
-    """A mixture whose experts or output weights are penalised."""
-
-    def __init__(
-        self,
-        n_components: Any = 5,
-        *,
-        covariance_type: str = "diagonal",
-        regularization: float = 1e-2,
-        max_components: int = 20,
-        n_folds: int = 3,
-        n_init: int = 3,
-        init: str = "k-means++",
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        covariance_floor: float = 1e-4,
-        scale_inputs: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        super().__init__(
-            n_components,
-            covariance_type=covariance_type,
-            max_components=max_components,
-            n_folds=n_folds,
-            n_init=n_init,
-            init=init,
-            max_iter=max_iter,
-            tol=tol,
-            covariance_floor=covariance_floor,
-            scale_inputs=scale_inputs,
-            device=device,
-            dtype=dtype,
-            memory_limit=memory_limit,
-            random_state=random_state,
-            verbose=verbose,
-            callbacks=callbacks,
-        )
-        self.regularization = regularization
-
-    def _require_parameters(self) -> None:
-        super()._require_parameters()
-        require_number("regularization", self.regularization, "a number of at least 0", 0.0)
-
-
-def gated(mixture: Mixture) -> Callable[[Tensor], Tensor]:
-    """E[y | x] = Σ_j p(j | x) E[y | x, j] (eq. 2.6, 3.4), p × n."""
-    log_gates, experts = mixture.log_gates(), mixture.experts
-
-    def answer(x: Tensor) -> Tensor:
-        A, _ = posterior(log_gates(x))
-        return (A[:, None] * experts.mean(x)).sum(0)
-
-    return answer
-
-
-def _folds(labels: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
-    """The fold of each row: random, with equal shares of every label."""
-    order = np.lexsort((rng.uniform(size=len(labels)), labels))
-    folds = np.empty(len(labels), dtype=int)
-    folds[order] = np.arange(len(labels)) % n_folds
-    return folds
-
-
-def _rows_of(sample: Sample, index: np.ndarray) -> Sample:
-    at = torch.as_tensor(index, device=sample.weight.device)
-    return Sample(TensorRows(sample.rows.take(index)), sample.y[:, at], sample.weight[at], sample.plan)
