@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from mercer.engine import Plan
 from mercer.gp.inducing import Gradient
 from mercer.kernels import Kernel
+from mercer.linalg import minimize_lbfgs
 
 #: What is climbed: kernel, noise and inducing inputs to a value and its gradient.
 Evidence = Callable[[Kernel, float, Tensor], Gradient]
@@ -165,11 +165,8 @@ def climb(
         negative(at.vector)
         why = "nothing was left to optimise"
     else:
-        options = {"maxiter": max_iter, "ftol": tol, "maxcor": 20}
         try:
-            done = minimize(
-                negative, at.vector, jac=True, method="L-BFGS-B", bounds=at.bounds, options=options, callback=seen
-            )
+            done = minimize_lbfgs(negative, at.vector, at.bounds, seen, maxiter=max_iter, ftol=tol, maxcor=20)
             why = f"after the {max_iter} steps allowed" if done.status == 1 else _reason(done, tol, n_iter)
         except _OutOfTime:
             why = f"the time budget of {time_budget:g} s was spent after {n_iter} steps"

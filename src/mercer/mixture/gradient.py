@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from mercer.engine import each_block
+from mercer.linalg import minimize_lbfgs
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, posterior
 from mercer.mixture.gates import Floor, Gates
 from mercer.mixture.readout import least_squares, local_inputs
@@ -46,8 +46,8 @@ def fit_gradient(
 
         x0 = torch.cat([part.flatten() for part in (*start, weights)]).cpu().numpy()
         before = objective(x0)[0]
-        options = {"maxiter": min(ROUND, max_iter - done), "ftol": 1e-12, "gtol": 1e-9, "maxcor": 20}
-        found = minimize(objective, x0, jac=True, method="L-BFGS-B", options=options)
+        steps = min(ROUND, max_iter - done)
+        found = minimize_lbfgs(objective, x0, maxiter=steps, ftol=1e-12, gtol=1e-9, maxcor=20)
         done += max(int(found.nit), 1)
         *own, _ = _unpacked(found.x, shapes, sample.plan.device)
         mixture = replace(mixture, gates=_gates(own, mixture.floor))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 from torch import Tensor
 
 from mercer.kernels import Bias, Kernel, Radial, Scaled, Sum
+from mercer.linalg import minimize_lbfgs
 from mercer.tuning.evidence import log_evidence
 
 #: Noise variance as a share of the targets' variance: never below what float64 can factor.
@@ -64,8 +64,7 @@ class Search:
             gradient = [by_parameter[name].reshape(-1).cpu().numpy() for name in shapes]
             return -value, -np.concatenate([*gradient, [by_noise]]) * np.exp(theta)  # d/dlogθ = θ d/dθ
 
-        options = {"maxiter": self.max_iter, "ftol": ftol}
-        found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        found = minimize_lbfgs(negative, theta, bounds, maxiter=self.max_iter, ftol=ftol)
         return Point(*at(found.x), value=-float(found.fun))
 
     def radial(self, families: Sequence[type[Radial]]) -> dict[str, Point]:
