@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mercer.engine import KernelMatrix, Plan
 from mercer.kernels import Kernel
-from mercer.kernels.radial import RadialColumns
+from mercer.kernels.radial_columns import RadialColumns
 from mercer.losses import Loss, Squared
 from mercer.sources import RowSource, TensorRows
 

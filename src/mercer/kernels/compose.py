@@ -11,7 +11,7 @@ from torch import Tensor
 from mercer.component import part
 from mercer.kernels.base import Columns, Kernel, checked_number
 from mercer.kernels.form import FusedForm
-from mercer.kernels.radial import RadialColumns
+from mercer.kernels.radial_columns import RadialColumns
 
 
 @dataclass(frozen=True)

@@ -10,73 +10,15 @@ import math
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from mercer.component import part
-from mercer.kernels.base import Columns, Kernel, checked_number, positive_parameter
+from mercer.kernels.base import Kernel, checked_number, positive_parameter
 from mercer.kernels.form import FusedForm
-
-
-@dataclass(frozen=True)
-class RadialColumns:
-    """variance · radial + bias, bound to basis vectors: ``[x, |x|², 1] @ [2z, −1, −|z|²]ᵀ = −|x − z|²``."""
-
-    kernel: Radial
-    shift: Tensor
-    scale: Tensor
-    right: Tensor
-    variance: Any = 1.0
-    bias: Any = 0.0
-
-    def __call__(self, X: Tensor) -> Tensor:
-        return self.tile(self.prepare(X)[0])
-
-    def tile(self, left: Tensor) -> Tensor:
-        """The tile of prepared rows."""
-        return self._tile(left, self._vanishes(left[:, -2:-1]))
-
-    def rebound(self, Z: Tensor) -> RadialColumns:
-        """The same for other basis vectors: rows prepared for one serve the other."""
-        z = (Z - self.shift) * self.scale
-        norms = z.square().sum(1, keepdim=True)
-        return replace(self, right=torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous())
-
-    def prepare(self, X: Tensor) -> tuple[Tensor, Columns]:
-        """Rows of `X`, centred, scaled, augmented by squared norm and one; and what makes tiles of them."""
-        x = (X - self.shift) * self.scale
-        norms = x.square().sum(1, keepdim=True)
-        left = torch.cat([x, norms, torch.ones_like(norms)], 1)
-        return left, partial(self._tile, vanishing=self._vanishes(norms))
-
-    def _tile(self, left: Tensor, vanishing: bool) -> Tensor:
-        t = left @ self.right
-        if vanishing:
-            # neither a denormal number, which an exponential takes fifty times as long to make, nor its square
-            t.clamp_(min=self.kernel.deepest(t.dtype))
-        tile = self.kernel.profile(t)
-        if vanishing:
-            torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
-        if isinstance(self.variance, Tensor) or tile.requires_grad:
-            return tile * self.variance + self.bias
-        if self.variance != 1.0:
-            tile.mul_(self.variance)
-        return tile.add_(self.bias) if isinstance(self.bias, Tensor) or self.bias else tile
-
-    def _vanishes(self, norms: Tensor) -> bool:
-        """Whether values so small may occur that they or their squares are denormal: CPUs then crawl.
-
-        The largest distance is at most the sum of the largest norms; tiles whose values all stay above are
-        spared the pass.
-        """
-        if norms.device.type != "cpu" or norms.requires_grad or self.right.requires_grad or not norms.numel():
-            return False
-        reach = norms.max().sqrt() + self.right[-1].min().neg().clamp(min=0).sqrt()
-        return bool(self.kernel.profile(-reach.square()[None]) < torch.finfo(norms.dtype).tiny ** 0.5)
+from mercer.kernels.radial_columns import RadialColumns
 
 
 class Radial(Kernel):
@@ -93,6 +35,13 @@ class Radial(Kernel):
     @abstractmethod
     def profile(self, t: Tensor) -> Tensor:
         """The kernel's value where t = −c‖(x − z)/ℓ‖²; may overwrite `t`."""
+
+    #: Whether `profile_and_slope` is known; else autograd goes through `profile`.
+    has_slope: ClassVar[bool] = False
+
+    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """The value and its derivative in t, zero where two points coincide and there is none; may overwrite `t`."""
+        raise NotImplementedError
 
     def deepest(self, dtype: torch.dtype) -> float:
         """A value of t from which on downwards the kernel is below the root of the smallest normal number.
@@ -177,6 +126,11 @@ class Gaussian(Radial):
     def profile(self, t: Tensor) -> Tensor:
         return t.exp_()
 
+    has_slope = True
+
+    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        return t.exp_(), t
+
 
 @part
 class Laplacian(Radial):
@@ -196,6 +150,13 @@ class Laplacian(Radial):
     def profile(self, t: Tensor) -> Tensor:
         b = negative_distance(t)
         return b.exp() if b.requires_grad else b.exp_()
+
+    has_slope = True
+
+    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        a = t.abs_().sqrt_()
+        value = torch.exp(-a)
+        return value, torch.where(a > 0, 0.5 * value / a, 0.0)
 
 
 @part
@@ -220,6 +181,13 @@ class Matern32(Radial):
         e = torch.exp(b, out=scratch(b))
         return torch.addcmul(e, e, b, value=-1, out=None if b.requires_grad else b)
 
+    has_slope = True
+
+    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        b = t.abs_().sqrt_().neg_()
+        e = torch.exp(b)
+        return torch.addcmul(e, e, b, value=-1, out=b), e.mul_(0.5)  # p = (1 + a)e^{−a}, p' = e^{−a}/2
+
 
 @part
 class Matern52(Radial):
@@ -243,6 +211,15 @@ class Matern52(Radial):
         e = torch.exp(b, out=scratch(b))
         inner = torch.addcmul(b, b, b, value=-1 / 3, out=scratch(b, slot=1))
         return torch.addcmul(e, e, inner, value=-1, out=None if b.requires_grad else b)
+
+    has_slope = True
+
+    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        third = t.neg() / 3  # a²/3
+        b = t.abs_().sqrt_().neg_()
+        e = torch.exp(b)
+        slope = torch.addcmul(e, e, b, value=-1, out=b)  # (1 + a)e^{−a}, six times p'
+        return torch.addcmul(slope, e, third, out=third), slope.div_(6)
 
 
 @part
