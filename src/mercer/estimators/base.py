@@ -113,7 +113,8 @@ class KernelEstimator(RowEstimator):
             self.kernel_ = as_kernel(self.kernel)
             noise = tune_noise(self.kernel_, *sample, **options) if automatic else self.regularization
         else:
-            tuned = tune_kernel(*sample, self.kernel, n_rows=self.tuning_rows, max_iter=50, random_state=rng, **options)
+            options |= {"n_rows": self.tuning_rows, "max_iter": 50, "tol": 1e-6, "random_state": rng}
+            tuned = tune_kernel(*sample, self.kernel, **options)
             self.kernel_, noise = tuned.kernel, tuned.noise if automatic else self.regularization
         self.regularization_ = float(noise)
 

@@ -171,7 +171,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         some = data.part(chosen)
         return tune_kernel(
             some.rows.take(np.arange(len(chosen))), some.Y, self.kernel, sample_weight=weight[chosen],
-            n_rows=self.tuning_rows, ard=self.ard, max_iter=50, device=data.plan.device, random_state=rng,
+            n_rows=self.tuning_rows, ard=self.ard, max_iter=50, tol=1e-6, device=data.plan.device, random_state=rng,
         ).kernel  # fmt: skip
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:

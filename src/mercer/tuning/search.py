@@ -18,6 +18,8 @@ from mercer.tuning.evidence import log_evidence
 NOISE_BOUNDS = (1e-8, 10.0)
 #: Any other positive parameter stays within this factor of the value it starts from.
 PARAMETER_RANGE = 1e3
+#: The share of the evidence below which a step ends the climbs that compare families.
+ROUGH = 1e-6
 #: Where the length-scale stands in the form ``variance · radial + bias`` that this file builds.
 LENGTH = "left__kernel__length_scale"
 
@@ -35,10 +37,17 @@ class Search:
     """Maximise the evidence of centred targets `Y` of unit variance on rows `X`."""
 
     def __init__(
-        self, X: Tensor, Y: Tensor, weight: Tensor, ard: bool | str, max_iter: int, least_noise: float = NOISE_BOUNDS[0]
+        self,
+        X: Tensor,
+        Y: Tensor,
+        weight: Tensor,
+        ard: bool | str,
+        max_iter: int,
+        tol: float = 1e-10,
+        least_noise: float = NOISE_BOUNDS[0],
     ) -> None:
         self.noise_bounds = least_noise, NOISE_BOUNDS[1]
-        self.X, self.Y, self.weight, self.ard, self.max_iter = X, Y, weight, ard, max_iter
+        self.X, self.Y, self.weight, self.ard, self.max_iter, self.tol = X, Y, weight, ard, max_iter, tol
         self.n_evaluations = 0
         spread = X.std(0, correction=0).cpu().numpy()
         self.spread = np.where(spread > 0, spread, 1.0)
@@ -86,7 +95,8 @@ class Search:
             if at.value < best:
                 break
         best_name = max(found, key=lambda name: found[name].value)
-        found[best_name] = self.climb(found[best_name].kernel, found[best_name].noise, ftol=1e-10)
+        if self.tol < ROUGH:
+            found[best_name] = self.climb(found[best_name].kernel, found[best_name].noise, ftol=self.tol)
         return found
 
     def isotropic(self, family: type[Radial]) -> Point:
@@ -105,7 +115,7 @@ class Search:
         is the `same`, only with more length-scales, and that ends lower, the search goes on from there after all.
         """
         lifted = {name: max(v, 1e-3) for name, v in kernel.tunable().items() if name.endswith("variance")}
-        found = self.climb(kernel.replaced(lifted), max(at.noise, 1e-2), ftol=1e-6)
+        found = self.climb(kernel.replaced(lifted), max(at.noise, 1e-2), ftol=ROUGH)
         if not same or found.value >= at.value:
             return found
         return max(found, self.climb(kernel, at.noise), key=lambda point: point.value)

@@ -52,6 +52,7 @@ def tune_kernel(
     ard: bool | str = "auto",
     restarts: int = 0,
     max_iter: int = 100,
+    tol: float = 1e-10,
     device: Any = "auto",
     random_state: Any = None,
 ) -> Tuned:
@@ -76,6 +77,11 @@ def tune_kernel(
         log evidence by more than ½ log n for each further length-scale ("auto").
     restarts : int
         Further searches from random starting points; the best of all is returned.
+    max_iter : int
+        Steps of each climb.
+    tol : float
+        The best family is climbed once more, until a step gains less than this share of the evidence. From 1e-6 on
+        that climb is left out: a third of the time, for digits that no prediction shows.
 
     Returns
     -------
@@ -103,7 +109,7 @@ def tune_kernel(
     rows, targets, weight = _subset(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
     targets = targets - (weight[:, None] * targets).sum(0) / weight.sum()
     scale = float((weight[:, None] * targets.square()).sum() / weight.sum() / targets.shape[1]) ** 0.5 or 1.0
-    search = Search(rows, targets / scale, weight, ard, max_iter, least_noise=_least_noise(targets))
+    search = Search(rows, targets / scale, weight, ard, max_iter, tol, least_noise=_least_noise(targets))
     if isinstance(kernel, str) and kernel in {"auto", *Radial.choices()}:
         found = search.radial(FAMILIES if kernel == "auto" else [Radial.choices()[kernel]])
     else:
