@@ -284,6 +284,41 @@ def test_a_pair_of_equal_points_pulls_on_nothing(kernel, dtype):
     assert max(value.abs().max() for value in (*by_parameter.values(), by_X, by_Z)) <= slack
 
 
+@pytest.mark.parametrize("family", [Gaussian, Laplacian, Matern32, Matern52], ids=lambda family: family.__name__)
+def test_a_slope_is_the_derivative_of_its_profile(family):
+    t = -torch.tensor([1e-3, 0.01, 0.5, 3.0, 40.0], dtype=torch.float64)
+    value, slope = family().profile_and_slope(t.clone())
+    torch.testing.assert_close(value, family().profile(t.clone()))
+    step = 1e-5 * t.abs()
+    rise = family().profile(t + step) - family().profile(t - step)
+    torch.testing.assert_close(slope, rise / (2 * step), rtol=1e-5, atol=1e-9)
+
+
+def test_a_subclass_with_a_profile_of_its_own_does_not_inherit_the_slope():
+    class Squared(Gaussian):
+        def profile(self, t):
+            return (2 * t).exp()
+
+    X, Z, weight = points(5, 2), points(4, 2), torch.rand(5, 4, dtype=torch.float64)
+    assert Gaussian().has_slope
+    assert not Squared().has_slope
+    by_parameter, _, by_Z = Squared(1.3).traced(X, Z)[1](weight)
+    same, _, same_Z = Gaussian(1.3 / 2**0.5).traced(X, Z)[1](weight)
+    torch.testing.assert_close(by_parameter["length_scale"], same["length_scale"] / 2**0.5)
+    torch.testing.assert_close(by_Z, same_Z)
+
+
+def test_gradients_of_far_points_are_zero_and_not_slow_numbers():
+    X = torch.tensor([[0.0], [1.0], [1e3], [1e8]], dtype=torch.float32)
+    for kernel in (Gaussian(), Matern32(), 2.0 * Matern52() + 0.5):
+        tile, pull = kernel.traced(X, X)
+        by_parameter, by_X, _ = pull(torch.ones(4, 4))
+        assert bool(tile.isfinite().all())
+        assert bool(by_X.isfinite().all())
+        assert all(bool(value.isfinite().all()) for value in by_parameter.values())
+        assert float(by_X[3].abs()) == 0.0
+
+
 @over_kernels
 def test_the_inputs_gradients_are_left_out_where_nobody_asks(kernel):
     X, Z = points(5, 12), points(4, 13)

@@ -36,8 +36,11 @@ class Radial(Kernel):
     def profile(self, t: Tensor) -> Tensor:
         """The kernel's value where t = −c‖(x − z)/ℓ‖²; may overwrite `t`."""
 
-    #: Whether `profile_and_slope` is known; else autograd goes through `profile`.
-    has_slope: ClassVar[bool] = False
+    @property
+    def has_slope(self) -> bool:
+        """Whether `profile_and_slope` is that of this profile; else autograd goes through `profile`."""
+        owner = [next(c for c in type(self).__mro__ if name in vars(c)) for name in ("profile", "profile_and_slope")]
+        return owner[0] is owner[1]
 
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """The value and its derivative in t, zero where two points coincide and there is none; may overwrite `t`."""
@@ -126,8 +129,6 @@ class Gaussian(Radial):
     def profile(self, t: Tensor) -> Tensor:
         return t.exp_()
 
-    has_slope = True
-
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
         return t.exp_(), t
 
@@ -150,8 +151,6 @@ class Laplacian(Radial):
     def profile(self, t: Tensor) -> Tensor:
         b = negative_distance(t)
         return b.exp() if b.requires_grad else b.exp_()
-
-    has_slope = True
 
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
         a = t.abs_().sqrt_()
@@ -181,8 +180,6 @@ class Matern32(Radial):
         e = torch.exp(b, out=scratch(b))
         return torch.addcmul(e, e, b, value=-1, out=None if b.requires_grad else b)
 
-    has_slope = True
-
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
         b = t.abs_().sqrt_().neg_()
         e = torch.exp(b)
@@ -211,8 +208,6 @@ class Matern52(Radial):
         e = torch.exp(b, out=scratch(b))
         inner = torch.addcmul(b, b, b, value=-1 / 3, out=scratch(b, slot=1))
         return torch.addcmul(e, e, inner, value=-1, out=None if b.requires_grad else b)
-
-    has_slope = True
 
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
         third = t.neg() / 3  # a²/3
