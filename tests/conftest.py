@@ -3,6 +3,12 @@
 import os
 
 import torch
+from hypothesis import settings
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # fused products run on the CPU; must stand before Triton is first imported
+
+# The same examples every time, so that a failure can be repeated; HYPOTHESIS_PROFILE=fresh draws others.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("fresh", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
