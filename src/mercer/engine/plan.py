@@ -85,9 +85,9 @@ class Plan:
         affordable = int((self.memory_limit / (2 * 4)) ** 0.5)
         return min(EXACT_ROWS[self.device.type == "cuda"], affordable)
 
-    def holds_square(self, n: int) -> bool:
-        """Whether an n × n matrix in float64 and its factor fit, with the copies that factoring makes."""
-        return 4 * 8 * n**2 <= self.memory_limit
+    def holds_square(self, n: int, copies: int = 4) -> bool:
+        """Whether n × n arrays of float64 fit: by default a matrix and its factor, with what factoring copies."""
+        return copies * 8 * n**2 <= self.memory_limit
 
     def require_functions(self, n_rows: int, m: int) -> None:
         """Refuse to hold m functions at all rows where they alone would break the memory limit."""
@@ -101,10 +101,9 @@ class Plan:
 
     def require_square(self, m: int, copies: int = 6) -> None:
         """Refuse m basis vectors whose m × m algebra alone would break the memory limit."""
-        needed = copies * m * m * 8
-        if needed > self.memory_limit:
+        if not self.holds_square(m, copies):
             raise MemoryError(
-                f"{m} basis vectors need about {needed / 2**20:.0f} MiB for their {m} × {m} algebra, "
+                f"{m} basis vectors need about {copies * m * m * 8 / 2**20:.0f} MiB for their {m} × {m} algebra, "
                 f"more than memory_limit={self.memory_limit / 2**20:.0f} MiB; "
                 "use fewer basis vectors or raise memory_limit"
             )

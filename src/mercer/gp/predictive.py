@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 from scipy.optimize import minimize_scalar
 
 from mercer.gp.posterior import Posterior
-from mercer.gp.search import Rows
+from mercer.gp.search import Rows, spread_rows
 from mercer.kernels import Kernel
 
 #: Rows that are asked at most: one number needs no more.
@@ -30,8 +29,7 @@ def predictive_noise(posterior: Posterior, kernel: Kernel, noise: float, data: R
     brings, row i has the leverage :math:`h_i = g_i/\sigma^2`; left out, its residual is :math:`r_i/(1 - h_i)` and its
     variance :math:`(k_{ii} - q_{ii}) + g_i/(1 - h_i) + s^2`. A row of weight w counts as w rows.
     """
-    alive = np.flatnonzero(data.weight.cpu().numpy() > 0)
-    some = data.part(alive[np.linspace(0, len(alive) - 1, min(len(alive), ASKED_ROWS)).astype(int)])
+    some = data.part(spread_rows(data.weight, ASKED_ROWS))
     mean, total = posterior.moments(kernel, some.rows, some.plan)
     _, brought = replace(posterior, explained=None).moments(kernel, some.rows, some.plan)
     g, rest = brought[:, 0, 0], (total - brought)[:, 0, 0].clamp(min=0)

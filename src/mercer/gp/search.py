@@ -68,6 +68,12 @@ def plain_start(family: type[Radial], X: Tensor, ard: bool | str = "auto") -> Ke
     return Sum(Scaled(family(length_scale=length)), Bias(0.01))
 
 
+def spread_rows(weight: Any, n: int) -> np.ndarray:
+    """Indices of at most n rows of positive weight, evenly spaced among them."""
+    alive = np.flatnonzero(torch.as_tensor(weight).cpu().numpy() > 0)
+    return alive[np.linspace(0, len(alive) - 1, min(len(alive), n)).astype(int)]
+
+
 def plain_kernel(
     choice: Any, rows: RowSource, weight: Any, tuned: Callable[[], Kernel], ard: bool | str = "auto"
 ) -> Kernel | None:
@@ -78,8 +84,7 @@ def plain_kernel(
     named = isinstance(choice, str) and choice in Radial.choices()
     if not named and not (isinstance(choice, str) and choice == "auto"):
         return None
-    alive = np.flatnonzero(torch.as_tensor(weight).cpu().numpy() > 0)
-    some = rows.take(alive[np.linspace(0, len(alive) - 1, min(len(alive), SPREAD_ROWS)).astype(int)])
+    some = rows.take(spread_rows(weight, SPREAD_ROWS))
     if named:
         return plain_start(Radial.choices()[choice], some, ard)
     found = tuned()

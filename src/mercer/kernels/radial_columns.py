@@ -55,6 +55,7 @@ class RadialColumns:
             return tile
         t = left @ self.right
         if vanishing:
+            # neither a denormal number, which an exponential takes fifty times as long to make, nor its square
             t.clamp_(min=self.kernel.deepest(t.dtype))
         tile = self.kernel.profile(t)
         if vanishing:

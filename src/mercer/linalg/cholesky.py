@@ -191,15 +191,15 @@ def refined_solve(A: Tensor, b: Tensor, tol: float = 1e-12, max_refinements: int
     factor, info = torch.linalg.cholesky_ex(scaled.float())
     x, done = rhs, False
     if not int(info):
-        x, done = _refine(A, rhs, lambda r: d * _solve(factor, d * r), tol, max_refinements)
+        x, done = _refine(A, rhs, lambda r: d * solve_lower(factor, d * r), tol, max_refinements)
     if not done:
         exact, _ = cholesky(scaled)
-        x, _ = _refine(A, rhs, lambda r: d * _solve(exact, d * r), tol, max_refinements)
+        x, _ = _refine(A, rhs, lambda r: d * solve_lower(exact, d * r), tol, max_refinements)
     return x if b.ndim == 2 else x[:, 0]
 
 
-def _solve(factor: Tensor, r: Tensor) -> Tensor:
-    """Solution with a lower factor in its own precision; unit columns keep float32 from underflow."""
+def solve_lower(factor: Tensor, r: Tensor) -> Tensor:
+    """L⁻ᵀL⁻¹ r in the precision of the lower factor L; unit columns keep float32 from underflow."""
     scale = r.abs().amax(0).clamp(min=torch.finfo(r.dtype).tiny)
     return torch.cholesky_solve((r / scale).to(factor.dtype), factor).double() * scale
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mercer.linalg.cholesky import cholesky
+from mercer.linalg.cholesky import cholesky, solve_lower
 
 #: Columns of a panel: wide enough for the speed of matrix products, and a sixteenth of the matrix at most.
 PANEL = 1024
@@ -41,10 +41,8 @@ class TiledCholesky:
         for start in range(0, n, width):
             stop = min(start + width, n)
             made = first if start == 0 else panel(start, stop)
-            top = made[: stop - start].double()
-            top.diagonal().mul_(1 + unresolved)
-            column = made.float()
-            column[: stop - start] = top
+            column = made.to(torch.float32, copy=True)
+            column.diagonal().mul_(1 + unresolved)
             column.addmm_(L[start:, :start], L[start:stop, :start].T, alpha=-1)
             square = cholesky(column[: stop - start].double())[0].float()
             L[start:stop, start:stop] = square
@@ -55,5 +53,4 @@ class TiledCholesky:
 
     def solve(self, r: Tensor) -> Tensor:
         """About A⁻¹ r (n × p), in float64 of seven digits."""
-        scale = r.abs().amax(0).clamp(min=torch.finfo(r.dtype).tiny)  # unit columns keep float32 from underflow
-        return torch.cholesky_solve((r / scale).float(), self.L).double() * scale
+        return solve_lower(self.L, r)
