@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -20,14 +22,16 @@ from mercer.gp.approximations import (
     Variational,
 )
 from mercer.gp.ascend import ascend
-from mercer.gp.climb import LENGTH_SPREAD, Coordinates, Point, climb, spread_out
+from mercer.gp.climb import LENGTH_SPREAD, Coordinates, Point, climb
 from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.inducing import JITTER, Gradient
 from mercer.gp.laplace import LaplaceEvidence
 from mercer.gp.likelihoods import Bernoulli, Categorical
 from mercer.gp.posterior import draw
 from mercer.gp.predictive import predictive_noise
-from mercer.gp.search import Rows, refine_basis, search
+from mercer.gp.rows import Rows
+from mercer.gp.search import refine_basis, search
+from mercer.gp.spread import spread_out
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
 from mercer.sources import TensorRows
 
@@ -279,6 +283,20 @@ def test_kmeans_starts_are_distinct_rows_even_where_rows_repeat():
     chosen = spread_out(X, 6, np.random.RandomState(0))
     assert len(set(chosen.tolist())) == 6
     assert {0.0, 1.0, 2.0} <= set(X[chosen, 0].tolist())
+
+
+def test_kmeans_starts_have_the_chances_of_draws_one_by_one():
+    x = [0.0, 0.5, 2.0, 2.2, 7.0]
+    chances = {}
+    for first, second, third in itertools.permutations(range(5), 3):
+        once = [(z - x[first]) ** 2 for z in x]
+        twice = [min(d, (z - x[second]) ** 2) for d, z in zip(once, x, strict=True)]
+        chances[first, second, third] = once[second] / sum(once) * twice[third] / sum(twice) / 5
+    rng, n = np.random.RandomState(0), 4000
+    X = torch.tensor(x, dtype=torch.float64)[:, None]
+    seen = Counter(tuple(spread_out(X, 3, rng).tolist()) for _ in range(n))
+    for order, chance in chances.items():
+        assert abs(seen[order] / n - chance) < 4 * (chance * (1 - chance) / n) ** 0.5 + 1e-3
 
 
 # --- classes --------------------------------------------------------------------------------------------

@@ -66,6 +66,13 @@ class Plan:
         """Rows of a tile whose gradient is wanted: autograd keeps several tiles at once."""
         return max(self.panel_rows(m) // 4, 1)
 
+    def replays(self, n_rows: int, m: int) -> bool:
+        """Whether launches over these rows are recorded and replayed: on a GPU, where all rows are one block.
+
+        Giving the launches out then takes longer than running them.
+        """
+        return self.device.type == "cuda" and n_rows <= self.traced_rows(m)
+
     def chunk_rows(self, n_columns: int) -> int:
         """Rows read from a source at a time, an eighth of the memory at most."""
         affordable = self.memory_limit // (8 * 8 * max(n_columns, 1))

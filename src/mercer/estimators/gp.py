@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,11 +20,12 @@ from mercer.estimators.rows import require_number, require_whole
 from mercer.estimators.targets import RealTargets
 from mercer.gp.approximations import Approximation
 from mercer.gp.climb import LEAST_NOISE, Point
-from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
-from mercer.gp.inducing import Gradient
+from mercer.gp.evidence import exact_posterior, sparse_posterior
 from mercer.gp.posterior import draw
 from mercer.gp.predictive import predictive_noise
-from mercer.gp.search import PLAIN_NOISE, Rows, plain_kernel
+from mercer.gp.recorded import regression_evidence
+from mercer.gp.rows import Rows
+from mercer.gp.search import PLAIN_NOISE, plain_kernel
 from mercer.kernels import Kernel, as_kernel
 from mercer.sources import TensorRows
 from mercer.tuning import log_evidence, tune_kernel, tune_noise
@@ -190,13 +190,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         kernel, noise = self._plain(data, rng) if len(free) == 3 else self._tuned(data, rng, self.tuning_rows)
         index, Z = self._start(data, kernel, noise, self.n_inducing, rng)
         data.plan.require_square(len(Z))
-
-        def evidence(rows: Rows) -> Callable[[Kernel, float, Tensor], Gradient]:
-            return partial(
-                sparse_evidence, rows=rows.rows, Y=rows.Y, plan=rows.plan, approximation=approximation,
-                weight=rows.weight, inputs="basis" in free,
-            )  # fmt: skip
-
+        evidence = regression_evidence(approximation, inputs="basis" in free)
         at = self._search(evidence, Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]), Z), data, free, rng)
         posterior = sparse_posterior(
             at.kernel, at.noise, at.basis, data.rows, data.Y, data.plan, approximation, data.weight

@@ -17,9 +17,11 @@ from mercer.estimators.greedy import GreedyKernelRegressor
 from mercer.estimators.rows import RowEstimator, require_number, require_whole
 from mercer.forward.criteria import Criterion
 from mercer.gp.approximations import Approximation
-from mercer.gp.climb import Evidence, Point, spread_out
+from mercer.gp.climb import Evidence, Point
 from mercer.gp.posterior import Posterior
-from mercer.gp.search import Rows, search
+from mercer.gp.rows import Rows
+from mercer.gp.search import search
+from mercer.gp.spread import spread_out
 from mercer.kernels import Kernel
 from mercer.sources import RowSource
 

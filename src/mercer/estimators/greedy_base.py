@@ -25,7 +25,8 @@ from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.solve import whitened_ridge
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
-from mercer.gp.search import PLAIN_NOISE, Rows, plain_kernel, refine_basis
+from mercer.gp.rows import Rows
+from mercer.gp.search import PLAIN_NOISE, plain_kernel, refine_basis
 from mercer.kernels import Kernel
 from mercer.sources import RowSource, TensorRows
 

@@ -45,11 +45,10 @@ def ascend(
         zip(*at.bounds, strict=True), (-np.inf, np.inf), strict=True
     ))  # fmt: skip
     first, second = np.zeros_like(x), np.zeros_like(x)
-    taken = 0
+    taken, here = 0, at.point(x)
     for step in range(n_steps):
         if over():
             break
-        here = at.point(x)
         try:
             slope = at.slope(x, evidence()(here.kernel, here.noise, here.basis)) + at.prior(x)[1]
         except ValueError:
@@ -62,7 +61,7 @@ def ascend(
         mean, size = first / (1 - MOMENTUM**taken), np.sqrt(second / (1 - SQUARES**taken))
         late = max(2 * (step + 1) / n_steps - 1, 0.0)
         x = np.clip(x + rate * 0.5 * (1 + math.cos(math.pi * late)) * mean / (size + 1e-12), low, high)
+        here = at.point(x)
         if callback is not None:
-            callback(at.point(x))
-    found = at.point(x)
-    return Point(found.kernel, found.noise, found.basis, n_iter=taken)
+            callback(here)
+    return Point(here.kernel, here.noise, here.basis, n_iter=taken)

@@ -178,20 +178,3 @@ def _reason(done: Any, tol: float, n_iter: int) -> str:
     if "RELATIVE REDUCTION" in str(done.message).upper() or "NORM OF PROJECTED" in str(done.message).upper():
         return f"a step gained less than {tol:g} of the evidence after {n_iter} steps"
     return f"no step along the search direction raises the evidence any more after {n_iter} steps"
-
-
-def spread_out(X: Tensor, m: int, rng: Any) -> np.ndarray:
-    """Indices of m rows by k-means++: each new one with probability in proportion to its squared distance to them."""
-    X = X.cpu()
-    first = int(rng.randint(len(X)))
-    chosen, nearest = [first], (X - X[first]).square().sum(1)
-    for _ in range(m - 1):
-        p = nearest.numpy()
-        total = p.sum()
-        left = np.setdiff1d(np.arange(len(X)), chosen) if not total > 0 else None
-        new = int(rng.choice(left)) if left is not None else int(np.searchsorted(np.cumsum(p), rng.uniform() * total))
-        new = min(new, len(X) - 1)
-        chosen.append(new)
-        nearest = torch.minimum(nearest, (X - X[new]).square().sum(1))
-        nearest[new] = 0
-    return np.array(chosen)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,14 +36,14 @@ class Statistics:
 class Noise:
     """What is left of a row once the inducing inputs are known: λ = σ² + α (k − q), and D = w / λ."""
 
-    variance: float
+    variance: Any
     alpha: float
     weight: Tensor
     diagonal: Tensor
 
     def rest(self, where: slice, A: Tensor) -> Tensor:
         """k − q of these rows, in float64."""
-        return (self.diagonal[where] - A.square().sum(1, dtype=torch.float64)).clamp(min=0)
+        return (self.diagonal[where] - A.square().sum(1)).clamp(min=0)
 
     def of(self, rest: Tensor) -> Tensor:
         return self.variance + self.alpha * rest
@@ -104,9 +105,24 @@ def sparse_evidence(
     >>> few < all_rows
     True
     """
+    return evidence_on_device(kernel, noise, basis, rows, Y, plan, approximation, weight, inputs).on_host()
+
+
+def evidence_on_device(
+    kernel: Kernel,
+    noise: Any,
+    basis: Tensor,
+    rows: RowSource,
+    Y: Tensor,
+    plan: Plan,
+    approximation: Approximation,
+    weight: Tensor | None = None,
+    inputs: bool = True,
+) -> Gradient:
+    """`sparse_evidence` as tensors; the kernel's parameters and the noise may be tensors too."""
     system, model, found = _gathered(kernel, noise, basis, rows, Y, plan, approximation, weight)
     p, bound = Y.shape[1], float(approximation.bound)
-    w_sum = float(model.weight.sum())
+    w_sum = model.weight.sum()
     L_B, _ = cholesky(system.eye + found.S)
     c = torch.cholesky_solve(found.b, L_B)
     value = (
@@ -116,7 +132,8 @@ def sparse_evidence(
         + 0.5 * (found.b * c).sum()
         - 0.5 * bound * p * found.unexplained / noise
     )
-    by_S = -0.5 * (p * torch.cholesky_inverse(L_B) + c @ c.T)
+    inverse = torch.linalg.solve_triangular(L_B, system.eye, upper=False)
+    by_S = -0.5 * (p * inverse.T @ inverse + c @ c.T)
     if approximation.alpha == 0:
         by_parameter, by_basis = _pull_projected(system, model, found, by_S, c, Y, bound, inputs)
         # only D and the first sum hold the noise: ∂/∂σ² = −(1/σ²) [ tr(S ∂S) + tr(bᵀc) − ½ Σ D y² + ½ p Σ w ]
@@ -124,7 +141,7 @@ def sparse_evidence(
         by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise**2
     else:
         by_parameter, by_basis, by_noise = _pull_pseudo(system, model, by_S, c, Y, inputs)
-    return Gradient(float(value), by_parameter, float(by_noise), by_basis)
+    return Gradient(value, by_parameter, by_noise, by_basis)
 
 
 def _pull_projected(
@@ -137,7 +154,7 @@ def _pull_projected(
 
     def weigh(where: slice, K: Tensor) -> tuple[Tensor, Tensor]:
         D = model.weight[where] / model.variance
-        by_tile = torch.addmm(Y[where].to(dtype) @ outer, K, inner).mul_(D.to(dtype)[:, None])
+        by_tile = (K @ inner).addmm_(Y[where].to(dtype), outer).mul_(D.to(dtype)[:, None])
         return by_tile, -0.5 * bound * p * D
 
     return system.pull_back(weigh, found.S @ M + found.b @ c.T, inputs)
@@ -157,7 +174,7 @@ def _pull_pseudo(
         lam = model.of(model.rest(where, A))
         by_A, mean = A @ twice, (A @ c_tile).double()
         # ∂/∂D = aᵀ ∂S a + yᵀ(cᵀa) − ½|y|², and D = w / λ
-        by_D = 0.5 * (by_A * A).sum(1, dtype=torch.float64) + (y * mean).sum(1) - 0.5 * y.square().sum(1)
+        by_D = 0.5 * (by_A * A).sum(1).double() + (y * mean).sum(1) - 0.5 * y.square().sum(1)
         by_lam = -w * (by_D / lam + 0.5 * p) / lam
         by_noise.add_(by_lam.sum())
         by_rest = model.alpha * by_lam
@@ -172,7 +189,7 @@ def _pull_pseudo(
 
 def _gathered(
     kernel: Kernel,
-    noise: float,
+    noise: Any,
     basis: Tensor,
     rows: RowSource,
     Y: Tensor,

@@ -13,7 +13,8 @@ from dataclasses import replace
 from scipy.optimize import minimize_scalar
 
 from mercer.gp.posterior import Posterior
-from mercer.gp.search import Rows, spread_rows
+from mercer.gp.rows import Rows
+from mercer.gp.search import spread_rows
 from mercer.kernels import Kernel
 
 #: Rows that are asked at most: one number needs no more.

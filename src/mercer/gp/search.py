@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.engine import Plan
 from mercer.gp.approximations import Variational
 from mercer.gp.ascend import ascend
 from mercer.gp.climb import Evidence, Point, climb
-from mercer.gp.evidence import sparse_evidence
+from mercer.gp.recorded import regression_evidence
+from mercer.gp.rows import Rows
 from mercer.kernels import Bias, Kernel, Radial, Scaled, Sum
-from mercer.sources import RowSource, TensorRows
+from mercer.sources import RowSource
 
 #: Noise of targets of unit variance at which a search starts: with less, the first steps chase single rows.
 PLAIN_NOISE = 0.3
@@ -27,21 +27,6 @@ PLAIN_NOISE = 0.3
 ARD_ROWS = 20
 #: Rows from which the spread of the inputs is taken.
 SPREAD_ROWS = 5000
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Training rows as algorithms see them."""
-
-    rows: RowSource
-    Y: Tensor
-    weight: Tensor
-    plan: Plan
-
-    def part(self, index: np.ndarray) -> Rows:
-        where = torch.as_tensor(index, device=self.plan.device)
-        block = self.rows.take(index).to(self.plan.device, self.plan.dtype)
-        return Rows(TensorRows(block), self.Y[where], self.weight[where], self.plan)
 
 
 def plain_start(family: type[Radial], X: Tensor, ard: bool | str = "auto") -> Kernel:
@@ -140,11 +125,6 @@ def refine_basis(
 
     Returns the kernel, the noise variance, the basis vectors and the bound reached.
     """
-
-    def evidence(some: Rows) -> Evidence:
-        fixed: dict[str, Any] = {"rows": some.rows, "Y": some.Y, "plan": some.plan, "weight": some.weight}
-        return partial(sparse_evidence, approximation=Variational(), **fixed)
-
     start = Point(kernel, max(noise, PLAIN_NOISE), basis)
-    found = search(evidence, start, data, rng=rng, max_iter=max_iter, tol=1e-9)
+    found = search(regression_evidence(Variational()), start, data, rng=rng, max_iter=max_iter, tol=1e-9)
     return found.kernel, found.noise, found.basis, found.value

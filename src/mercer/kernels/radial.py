@@ -55,7 +55,7 @@ class Radial(Kernel):
 
     def columns(self, Z: Tensor) -> RadialColumns:
         length = positive_parameter(self.length_scale, "length_scale", Z)
-        root = torch.as_tensor(self.sharpness, dtype=Z.dtype, device=Z.device).sqrt()
+        root = self.sharpness**0.5
         shift = Z.detach().mean(0)  # centring keeps |x|² small, hence −|x − z|² exact
         return RadialColumns(self, shift, root / length, Z).rebound(Z)
 

@@ -50,8 +50,8 @@ class RadialColumns:
         parts = left, self.right, self.variance, self.bias
         traced = torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in parts)
         if traced and self.kernel.has_slope:
-            as_tile = [torch.as_tensor(one, dtype=left.dtype, device=left.device) for one in parts[2:]]
-            tile: Tensor = _TracedTile.apply(left, self.right, *as_tile, self.kernel, vanishing)
+            numbers = [_number_like(one, left) for one in parts[2:]]
+            tile: Tensor = _TracedTile.apply(left, self.right, *numbers, self.kernel, vanishing)
             return tile
         t = left @ self.right
         if vanishing:
@@ -61,7 +61,7 @@ class RadialColumns:
         if vanishing:
             torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
         if isinstance(self.variance, Tensor) or tile.requires_grad:
-            return tile * self.variance + self.bias
+            return torch.addcmul(_number_like(self.bias, tile), tile, _number_like(self.variance, tile))
         if self.variance != 1.0:
             tile.mul_(self.variance)
         return tile.add_(self.bias) if isinstance(self.bias, Tensor) or self.bias else tile
@@ -78,6 +78,13 @@ class RadialColumns:
         with torch.no_grad():
             reach = norms.max().sqrt() + self.right[-1].min().neg().clamp(min=0).sqrt()
             return bool(self.kernel.profile(-reach.square()[None]) < torch.finfo(norms.dtype).tiny ** 0.5)
+
+
+def _number_like(value: Any, tile: Tensor) -> Tensor:
+    """A number as a tensor beside the tile; filled in there, since nothing may be copied into a recorded graph."""
+    if isinstance(value, Tensor):
+        return value.to(tile)
+    return torch.full((), value, dtype=tile.dtype, device=tile.device)
 
 
 class _TracedTile(torch.autograd.Function):

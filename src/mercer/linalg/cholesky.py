@@ -31,7 +31,8 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
 
     The jitter is relative to the mean of the diagonal: 0.0 where `A` could be factored as it is, else
     the first of 1e-15, 1e-14, … that succeeds; a matrix of zeros takes it as an absolute number.
-    Gradients flow through the factor.
+    Gradients flow through the factor. While launches are recorded into a CUDA graph nobody can look at numbers: a
+    factor that fails there is NaN.
 
     >>> import torch
     >>> from mercer.linalg import cholesky
@@ -40,6 +41,9 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
     ([[2.0, 0.0], [1.0, 2.0]], 0.0)
     """
     require(A.ndim == 2 and A.shape[0] == A.shape[1], "the matrix to factor", "square", tuple(A.shape))
+    if A.is_cuda and torch.cuda.is_current_stream_capturing():
+        factor, info = torch.linalg.cholesky_ex(A.double())
+        return torch.where(info == 0, factor, torch.nan), 0.0
     require_finite(A, "the matrix to factor")
     A = A.double()
     factor, info = torch.linalg.cholesky_ex(A)

@@ -1,0 +1,78 @@
+"""Recorded evidences are those evaluated launch by launch; needs a GPU."""
+
+import numpy as np
+import pytest
+import torch
+
+from mercer.engine import make_plan
+from mercer.gp import recorded
+from mercer.gp.approximations import ProjectedProcess, PseudoInputs, Variational
+from mercer.gp.evidence import sparse_evidence
+from mercer.gp.recorded import regression_evidence
+from mercer.gp.rows import Rows
+from mercer.kernels import Gaussian, Matern52, Polynomial, RationalQuadratic, as_kernel
+from mercer.sources import TensorRows
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+KERNELS = [
+    Gaussian([0.7, 1.3, 2.0]) * 2.0 + 0.5,
+    Matern52(1.5),
+    RationalQuadratic(1.2, alpha=0.8),
+    Polynomial(degree=2) + Gaussian(1.0),
+    as_kernel(lambda X, Z: torch.exp(-torch.cdist(X, Z) / float(X.square().mean().sqrt()))),  # cannot be recorded
+]
+
+
+def rows(seed: int, n: int = 3000) -> Rows:
+    draw = torch.Generator().manual_seed(seed)
+    X = torch.randn(n, 3, generator=draw)
+    Y = (X[:, :1] * X[:, 1:2]).sin() + 0.1 * torch.randn(n, 1, generator=draw)
+    weight = torch.rand(n, generator=draw, dtype=torch.float64) + 0.5
+    return Rows(TensorRows(X.cuda()), Y.double().cuda(), weight.cuda(), make_plan(n, "cuda"))
+
+
+def close(a, b):
+    assert a.value == pytest.approx(b.value, rel=1e-5)
+    assert a.by_noise == pytest.approx(b.by_noise, rel=1e-3, abs=1e-5 * abs(b.value))
+    for name, value in b.by_parameter.items():
+        torch.testing.assert_close(a.by_parameter[name], value, rtol=1e-3, atol=1e-3 * float(value.abs().max()))
+    torch.testing.assert_close(a.by_basis, b.by_basis, rtol=1e-3, atol=1e-3 * float(b.by_basis.abs().max()))
+
+
+@pytest.mark.parametrize("approximation", [ProjectedProcess(), PseudoInputs(), Variational()], ids=repr)
+@pytest.mark.parametrize("kernel", KERNELS, ids=range(len(KERNELS)))
+def test_replayed_evidences_are_those_of_their_own_rows_and_parameters(kernel, approximation, monkeypatch):
+    of, parts, by_hand = regression_evidence(approximation), [rows(0), rows(1)], []
+    monkeypatch.setattr(recorded, "sparse_evidence", lambda *a, **k: by_hand.append(1) or sparse_evidence(*a, **k))
+    for step in range(6):
+        data, noise = parts[step % 2], 0.1 + 0.05 * step
+        Z = parts[0].rows.take(np.arange(40)) + 0.1 * step
+        values = {k: (np.asarray(v) * 1.1).tolist() for k, v in kernel.tunable().items()}
+        kernel = kernel.replaced(values)
+        plain = sparse_evidence(kernel, noise, Z, data.rows, data.Y, data.plan, approximation, data.weight)
+        close(of(data)(kernel, noise, Z), plain)
+    assert len(by_hand) == (1 if kernel.tunable() else 6)
+
+
+def test_where_a_replayed_factor_fails_the_evidence_is_that_of_more_jitter():
+    of, data = regression_evidence(Variational()), rows(0)
+    good, kernel = data.rows.take(np.arange(40)), Gaussian(1.0) * 1.0
+    for _ in range(3):
+        of(data)(kernel, 0.1, good)
+    same, wide = good[:1].repeat(40, 1), Gaussian(1e6) * 1.0
+    plain = sparse_evidence(wide, 0.1, same, data.rows, data.Y, data.plan, Variational(), data.weight)
+    assert of(data)(wide, 0.1, same).value == pytest.approx(plain.value, rel=1e-5)
+    with pytest.raises(ValueError, match="NaN"):
+        of(data)(kernel, 0.1, good * torch.nan)
+    again = sparse_evidence(kernel, 0.1, good, data.rows, data.Y, data.plan, Variational(), data.weight)
+    assert of(data)(kernel, 0.1, good).value == pytest.approx(again.value, rel=1e-5)
+
+
+def test_other_numbers_of_rows_or_inducing_inputs_are_recorded_anew():
+    of, kernel = regression_evidence(Variational()), Gaussian(1.0) * 1.0
+    for n, m in [(3000, 40), (3000, 40), (2000, 40), (3000, 20), (2000, 40), (3000, 20), (3000, 40)]:
+        data = rows(0, n)
+        Z = data.rows.take(np.arange(m))
+        plain = sparse_evidence(kernel, 0.1, Z, data.rows, data.Y, data.plan, Variational(), data.weight)
+        close(of(data)(kernel, 0.1, Z), plain)
