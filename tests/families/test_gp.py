@@ -148,6 +148,24 @@ def test_float32_tiles_and_small_blocks_change_little(approximation, monkeypatch
     torch.testing.assert_close(there.by_basis, here.by_basis, rtol=0.02, atol=0.02 * float(here.by_basis.abs().max()))
 
 
+@pytest.mark.parametrize("approximation", [ProjectedProcess(), PseudoInputs(), Variational()], ids=repr)
+def test_gradients_of_float32_tiles_survive_inducing_inputs_that_nearly_coincide(approximation):
+    """K_mm of condition 1e6 and more, the jitter's doing: products with its inverse would be a thousandfold off."""
+    rng = torch.Generator().manual_seed(0)
+    X = torch.randn(3000, 3, generator=rng, dtype=torch.float64).float().double()
+    Y = (X[:, :1] * X[:, 1:2]).sin() + 0.1 * torch.randn(3000, 1, generator=rng, dtype=torch.float64)
+    kernel, Z = 2.0 * Gaussian([2.0, 1.3, 2.0]) + 0.5, X[:200]
+    narrow, jitter = replace(cpu(3000), dtype=torch.float32), JITTER[torch.float32]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(JITTER, torch.float64, jitter)
+        exact = sparse_evidence(kernel, 0.02, Z, TensorRows(X), Y, cpu(3000), approximation)
+    rough = sparse_evidence(kernel, 0.02, Z, TensorRows(X.float()), Y, narrow, approximation)
+    assert rough.value == pytest.approx(exact.value, abs=1.0)
+    assert (rough.by_basis - exact.by_basis).norm() < 0.3 * exact.by_basis.norm()
+    for name, value in exact.by_parameter.items():
+        assert (rough.by_parameter[name] - value).norm() < 0.1 * value.norm()
+
+
 def test_refining_raises_the_bound_and_says_where_it_ends():
     X, Y, _, Z = problem(n=100)
     rows, plan = TensorRows(X), cpu(100)

@@ -20,7 +20,9 @@ KERNELS = [
     Matern52(1.5),
     RationalQuadratic(1.2, alpha=0.8),
     Polynomial(degree=2) + Gaussian(1.0),
-    as_kernel(lambda X, Z: torch.exp(-torch.cdist(X, Z) / float(X.square().mean().sqrt()))),  # cannot be recorded
+    as_kernel(
+        lambda X, Z: torch.exp(-torch.cdist(X, Z) / float(X.detach().square().mean().sqrt()))
+    ),  # cannot be recorded
 ]
 
 

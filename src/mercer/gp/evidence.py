@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mercer.engine import Plan
 from mercer.gp.approximations import Approximation
-from mercer.gp.inducing import Gradient, Inducing
+from mercer.gp.inducing import Gradient, Inducing, Weights
 from mercer.gp.posterior import Posterior
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
@@ -120,7 +120,7 @@ def evidence_on_device(
     inputs: bool = True,
 ) -> Gradient:
     """`sparse_evidence` as tensors; the kernel's parameters and the noise may be tensors too."""
-    system, model, found = _gathered(kernel, noise, basis, rows, Y, plan, approximation, weight)
+    system, model, found = _gathered(kernel, noise, basis, rows, Y, plan, approximation, weight, uses=2)
     p, bound = Y.shape[1], float(approximation.bound)
     w_sum = model.weight.sum()
     L_B, _ = cholesky(system.eye + found.S)
@@ -147,15 +147,19 @@ def evidence_on_device(
 def _pull_projected(
     system: Inducing, model: Noise, found: Statistics, by_S: Tensor, c: Tensor, Y: Tensor, bound: float, inputs: bool
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """α = 0: D does not depend on the tile, so the derivative in A is D (A M + y cᵀ), and in K_nm one product."""
+    """α = 0: D does not depend on the tile, so the derivative in A is D (A M + y cᵀ), known but for products with P.
+
+    M holds −c cᵀ, whose product with A and y cᵀ cancel but for the residuals y − A c: they are taken together.
+    """
     p, dtype = Y.shape[1], system.plan.dtype
     M = 2 * by_S + bound * p * system.eye
-    inner, outer = (system.P @ M @ system.P.T).to(dtype), (system.P @ c).T.to(dtype)
+    c_tile, outer = c.to(dtype), (system.P @ c).T.to(dtype)
+    back = ((M + c @ c.T) @ system.P.T).to(dtype)
 
-    def weigh(where: slice, K: Tensor) -> tuple[Tensor, Tensor]:
+    def weigh(where: slice, A: Tensor) -> Weights:
         D = model.weight[where] / model.variance
-        by_tile = (K @ inner).addmm_(Y[where].to(dtype), outer).mul_(D.to(dtype)[:, None])
-        return by_tile, -0.5 * bound * p * D
+        residual = (Y[where] - A @ c_tile).to(dtype)
+        return Weights((A @ back).addmm_(residual, outer).mul_(D.to(dtype)[:, None]), -0.5 * bound * p * D)
 
     return system.pull_back(weigh, found.S @ M + found.b @ c.T, inputs)
 
@@ -168,8 +172,7 @@ def _pull_pseudo(
     twice, c_tile = (2 * by_S).to(dtype), c.to(dtype)
     by_noise = torch.zeros((), dtype=torch.float64, device=system.plan.device)
 
-    def weigh(where: slice, K: Tensor) -> tuple[Tensor, Tensor]:
-        A = K @ system.tile_map
+    def weigh(where: slice, A: Tensor) -> Weights:
         y, w = Y[where].double(), model.weight[where]
         lam = model.of(model.rest(where, A))
         by_A, mean = A @ twice, (A @ c_tile).double()
@@ -181,7 +184,7 @@ def _pull_pseudo(
         D = (w / lam)[:, None]
         by_A = by_A.addmm_(Y[where].to(dtype), c_tile.T).mul_(D.to(dtype))
         by_A.addcmul_(A, by_rest.to(dtype)[:, None], value=-2)
-        return by_A @ system.tile_map.T, by_rest
+        return Weights(by_A @ system.tile_map.T, by_rest, A.T @ by_A)
 
     by_parameter, by_basis = system.pull_back(weigh, None, inputs)
     return by_parameter, by_basis, system.rows.total(by_noise)
@@ -196,8 +199,9 @@ def _gathered(
     plan: Plan,
     approximation: Approximation,
     weight: Tensor | None,
+    uses: int = 1,
 ) -> tuple[Inducing, Noise, Statistics]:
-    system = Inducing(rows, kernel, basis, plan)
+    system = Inducing(rows, kernel, basis, plan, uses)
     w = torch.ones(rows.n_rows, dtype=torch.float64, device=plan.device) if weight is None else weight.double()
     model = Noise(noise, approximation.alpha, w, system.diagonal())
     return system, model, statistics(system, model, Y)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +40,14 @@ class Gradient:
         pieces = flat.split([part.numel() for part in parts])
         value, noise, *others, basis = (one.view(part.shape) for one, part in zip(pieces, parts, strict=True))
         return Gradient(float(value), dict(zip(self.by_parameter, others, strict=True)), float(noise), basis)
+
+
+class Weights(NamedTuple):
+    """Derivatives on some rows: in the tile K_nm and in diag K, and their part of 2AᵀGA where it is not known."""
+
+    by_tile: Tensor
+    by_diagonal: Tensor
+    by_gram: Tensor | None = None
 
 
 class Inducing:
@@ -81,16 +89,16 @@ class Inducing:
 
     def pull_back(
         self,
-        weigh: Callable[[slice, Tensor], tuple[Tensor, Tensor]],
+        weigh: Callable[[slice, Tensor], Weights],
         by_gram: Tensor | None,
         inputs: bool = True,
     ) -> tuple[dict[str, Tensor], Tensor]:
         """The gradient in the kernel's parameters and the inducing inputs of a function of Q and diag K.
 
-        ``weigh(where, K)`` returns the derivative in the tile K_nm and in diag K of those rows. With G the derivative
-        in Q, that is 2 G A Pᵀ, and the one in K_mm is −P (AᵀGA) Pᵀ; `by_gram` is 2AᵀGA where the caller knows it
-        (otherwise it is summed here, at the price of one more product). With ``inputs=False`` the inducing inputs
-        stand still.
+        ``weigh(where, A)`` returns the derivatives on those rows. With G the derivative in Q, that in A is 2GA, in the
+        tile K_nm 2 G A Pᵀ, and in K_mm −P (AᵀGA) Pᵀ; `by_gram` is 2AᵀGA where the caller knows it, otherwise its
+        parts are summed here. Everything float32 stays in whitened coordinates until the last product: P G Pᵀ would
+        square the condition number of K_mm. With ``inputs=False`` the inducing inputs stand still.
         """
         names, values = list(self.kernel.tunable()), list(self.kernel.tunable().values())
         basis = self.basis
@@ -105,24 +113,23 @@ class Inducing:
                 Z = basis.detach().clone().requires_grad_(inputs)
                 bound = self.kernel.replaced(dict(zip(names, leaves, strict=True)))
                 tile, diagonal = bound(block, Z), bound.diag(block)
-            by_tile, by_diagonal = weigh(where, tile.detach())
-            outputs, weights = [tile], [by_tile]
+            found = weigh(where, tile.detach() @ self.tile_map if self._kept is None else self._kept[where])
+            outputs, weights = [tile], [found.by_tile]
             if diagonal.requires_grad:
-                outputs, weights = [tile, diagonal], [by_tile, by_diagonal.to(diagonal)]
+                outputs, weights = [tile, diagonal], [found.by_tile, found.by_diagonal.to(diagonal)]
             wanted = [*leaves, Z] if inputs else leaves
             grads: tuple[Tensor, ...] = ()
             if wanted and tile.requires_grad:
                 grads = torch.autograd.grad(outputs, wanted, weights, allow_unused=True, materialize_grads=True)
-            down = tile.detach().T @ by_tile if by_gram is None else None
             for total, grad in zip(totals, grads, strict=False):
                 total.add_(grad)
             if inputs:
                 by_basis.add_(grads[-1])
-            if down is not None:
-                gram.add_(down)
+            if found.by_gram is not None:
+                gram.add_(found.by_gram)
 
         each_block(self.rows, self.plan, self.plan.traced_rows(self.m), visit)
-        inner = self.P.T @ self.rows.total(gram) @ self.L if by_gram is None else by_gram
+        inner = self.rows.total(gram) if by_gram is None else by_gram
         by_K_mm = -0.5 * self.P @ (0.5 * (inner + inner.T)) @ self.P.T
         exact = basis.double()
         _, pull = self.kernel.traced(exact, exact, inputs=inputs)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer.engine import Plan
 from mercer.gp.approximations import Approximation
-from mercer.gp.inducing import Gradient, Inducing
+from mercer.gp.inducing import Gradient, Inducing, Weights
 from mercer.gp.likelihoods import Likelihood
 from mercer.gp.posterior import Posterior
 from mercer.kernels import Kernel
@@ -187,15 +187,14 @@ class Laplace:
         inverse = torch.cholesky_inverse(L_B).reshape(p, m, p, m)
         by_rest = alpha * self.weight * ((0.5 * at.a.square() + at.a * v).sum(1) - 0.5 * row_R)
 
-        def weigh(where: slice, K: Tensor) -> tuple[Tensor, Tensor]:
-            A = K @ self.system.tile_map
+        def weigh(where: slice, A: Tensor) -> Weights:
             by_A = left[where].to(dtype) @ u.T + right[where].to(dtype) @ t_v.T
             d = (w[where][:, :, None] * D[where]).to(dtype)
             for c in range(p):
                 for e in range(p):
                     by_A.sub_((A @ inverse[e, :, c].to(dtype)).mul_(d[:, c, e, None]))
             by_A.addcmul_(A, by_rest[where].to(dtype)[:, None], value=-2)
-            return by_A @ self.system.tile_map.T, by_rest[where]
+            return Weights(by_A @ self.system.tile_map.T, by_rest[where], A.T @ by_A)
 
         return self.system.pull_back(weigh, None, inputs)
 
