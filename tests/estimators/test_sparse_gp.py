@@ -148,6 +148,20 @@ def test_optimised_inducing_inputs_have_more_evidence_than_the_rows_they_started
     np.testing.assert_allclose(fixed.basis_, X[fixed.basis_indices_], atol=1e-10)
 
 
+def test_of_several_starts_the_one_with_most_evidence_is_kept():
+    X, y = make_ripley(120, random_state=0)
+    points, options = [], {"max_iter": 6, "kernel": "gaussian", "inducing": "random", "random_state": 0}
+    once = SparseGPClassifier(3, **options).fit(X, y)
+    several = SparseGPClassifier(3, n_restarts=4, callbacks=[points.append], **options).fit(X, y)
+    assert several.log_marginal_likelihood_ > once.log_marginal_likelihood_
+    assert len(points) >= 5 * 6
+    np.testing.assert_allclose(once.basis_indices_, SparseGPClassifier(3, **options).fit(X, y).basis_indices_)
+    for model in (several, quick(n_restarts=2, optimize_inducing=False, max_iter=3).fit(*wave())):
+        assert np.isfinite(model.log_marginal_likelihood_)
+    with pytest.raises(ValueError, match="n_restarts must be a whole number of at least 0, got -1"):
+        quick(n_restarts=-1).fit(*wave())
+
+
 @pytest.mark.parametrize("inducing", ["random", "k-means++", "max-res", "mp", np.zeros((3, 2)) + np.arange(3)[:, None]])
 def test_inducing_inputs_start_where_they_are_told(inducing):
     X, y = wave()

@@ -19,7 +19,7 @@ from mercer.estimators.gp_base import Fitted, SparseGP, on_host
 from mercer.estimators.rows import require_number, require_whole
 from mercer.estimators.targets import RealTargets
 from mercer.gp.approximations import Approximation
-from mercer.gp.climb import LEAST_NOISE, Point
+from mercer.gp.climb import LEAST_NOISE
 from mercer.gp.evidence import exact_posterior, sparse_posterior
 from mercer.gp.posterior import draw
 from mercer.gp.predictive import predictive_noise
@@ -64,6 +64,8 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         Steps of Adam on random parts of the rows (a quarter as many of L-BFGS on all rows follow), the relative gain
         at which the latter end, and seconds for both. Where only some of kernel, noise and inducing inputs are free
         and rows are few, all steps are of L-BFGS.
+    n_restarts : int
+        Further starts, from other rows and length-scales; the one that ends with the most evidence is kept.
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as everywhere
         Callbacks receive a point (kernel, noise, basis) after each step.
 
@@ -110,6 +112,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         tuning_rows: int = 1000,
         max_iter: int = 200,
         tol: float = 1e-6,
+        n_restarts: int = 0,
         time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
@@ -122,8 +125,8 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         super().__init__(
             n_inducing, approximation=approximation, inducing=inducing, optimize_inducing=optimize_inducing,
             optimize_kernel=optimize_kernel, kernel=kernel, ard=ard, tuning_rows=tuning_rows, max_iter=max_iter,
-            tol=tol, time_budget=time_budget, scale_inputs=scale_inputs, device=device, dtype=dtype,
-            memory_limit=memory_limit, random_state=random_state, verbose=verbose, callbacks=callbacks,
+            tol=tol, n_restarts=n_restarts, time_budget=time_budget, scale_inputs=scale_inputs, device=device,
+            dtype=dtype, memory_limit=memory_limit, random_state=random_state, verbose=verbose, callbacks=callbacks,
         )  # fmt: skip
         self.regularization = regularization
 
@@ -188,10 +191,9 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
     def _sparse(self, data: Rows, approximation: Approximation, rng: Any) -> Fitted:
         free = self._free(approximation)
         kernel, noise = self._plain(data, rng) if len(free) == 3 else self._tuned(data, rng, self.tuning_rows)
-        index, Z = self._start(data, kernel, noise, self.n_inducing, rng)
-        data.plan.require_square(len(Z))
         evidence = regression_evidence(approximation, inputs="basis" in free)
-        at = self._search(evidence, Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]), Z), data, free, rng)
+        place = partial(self._start, data, kernel, noise, self.n_inducing, rng)
+        index, at = self._search(evidence, kernel, max(noise, LEAST_NOISE[data.plan.dtype]), place, data, free, rng)
         posterior = sparse_posterior(
             at.kernel, at.noise, at.basis, data.rows, data.Y, data.plan, approximation, data.weight
         )

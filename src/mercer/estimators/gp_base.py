@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,9 @@ from mercer.gp.search import search
 from mercer.gp.spread import spread_out
 from mercer.kernels import Kernel
 from mercer.sources import RowSource
+
+#: How much longer or shorter the length-scales of a further start may be.
+RESTART_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class SparseGP(RowEstimator):
         tuning_rows: int = 1000,
         max_iter: int = 100,
         tol: float = 1e-6,
+        n_restarts: int = 0,
         time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
@@ -75,6 +80,7 @@ class SparseGP(RowEstimator):
         self.tuning_rows = tuning_rows
         self.max_iter = max_iter
         self.tol = tol
+        self.n_restarts = n_restarts
         self.time_budget = time_budget
         self.scale_inputs = scale_inputs
         self.device = device
@@ -90,6 +96,7 @@ class SparseGP(RowEstimator):
         require_whole("n_inducing", self.n_inducing)
         require_whole("tuning_rows", self.tuning_rows, 2)
         require_whole("max_iter", self.max_iter, 0)
+        require_whole("n_restarts", self.n_restarts, 0)
         require_number("tol", self.tol, "a number of at least 0", 0.0)
         for name in ("optimize_inducing", "optimize_kernel", "ard"):
             value = getattr(self, name)
@@ -166,12 +173,19 @@ class SparseGP(RowEstimator):
     def _search(
         self,
         evidence: Callable[[Rows], Evidence],
-        start: Point,
+        kernel: Kernel,
+        noise: float,
+        place: Callable[[], tuple[np.ndarray, Tensor]],
         data: Rows,
         free: set[str],
         rng: Any,
-    ) -> Point:
-        """Uphill on the evidence, with a bar and the user's callbacks."""
+    ) -> tuple[np.ndarray, Point]:
+        """Uphill on the evidence from one start or several, with a bar and the user's callbacks.
+
+        `place` draws the rows and inducing inputs of a start. Returns the rows of the best one and where it led.
+        """
+        began, found = time.perf_counter(), []
+        starts = 1 + (self.n_restarts if free else 0)
         with tqdm(disable=not self.verbose, desc="evidence", unit=" steps") as bar:
 
             def seen(point: Point) -> None:
@@ -179,8 +193,16 @@ class SparseGP(RowEstimator):
                 for callback in self.callbacks or ():
                     callback(point)
 
-            options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "time_budget": self.time_budget}
-            return search(evidence, start, data, rng=rng, free=free, callback=seen, **options)
+            options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "rng": rng, "free": free}
+            for left in range(starts, 0, -1):
+                index, Z = place()
+                data.plan.require_square(len(Z) * data.Y.shape[1])
+                if self.time_budget is not None:
+                    spent = time.perf_counter() - began
+                    options["time_budget"] = max((self.time_budget - spent) / left, 1e-9)
+                first = kernel if left == starts or "kernel" not in free else elsewhere(kernel, rng)
+                found.append((index, search(evidence, Point(first, noise, Z), data, callback=seen, **options)))
+        return max(found, key=lambda one: one[1].value)
 
     # --- new rows ---------------------------------------------------------------------------------------
 
@@ -209,6 +231,13 @@ def relevance_of(kernel: Kernel, n_inputs: int) -> np.ndarray:
     """Inverse length-scales of standardised inputs; ones for kernels without them."""
     scales = [v for name, v in kernel.tunable().items() if name.endswith("length_scale")]
     return np.broadcast_to(1 / np.asarray(scales[0], dtype=float), (n_inputs,)).copy() if scales else np.ones(n_inputs)
+
+
+def elsewhere(kernel: Kernel, rng: Any) -> Kernel:
+    """Another start: all length-scales times one factor within `RESTART_FACTOR`."""
+    factor = RESTART_FACTOR ** rng.uniform(-1, 1)
+    scales = {name: value for name, value in kernel.tunable().items() if name.endswith("length_scale")}
+    return kernel.replaced({name: (np.asarray(value) * factor).tolist() for name, value in scales.items()})
 
 
 def on_host(posterior: Posterior) -> Posterior:

@@ -18,7 +18,6 @@ from mercer.component import require
 from mercer.estimators.gp_base import Fitted, Rows, SparseGP, on_host
 from mercer.estimators.targets import ClassTargets
 from mercer.gp.approximations import Approximation, ProjectedProcess
-from mercer.gp.climb import Point
 from mercer.gp.laplace import LaplaceEvidence
 from mercer.gp.likelihoods import Bernoulli, Categorical
 from mercer.gp.search import plain_kernel
@@ -48,7 +47,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
     multi_class : "one_vs_rest" or "softmax"
         One binary model per class, each with its own kernel and inducing inputs, as in the thesis; or one joint model
         with a softmax likelihood (ours).
-    tuning_rows, max_iter, tol, time_budget : as in `SparseGPRegressor`
+    tuning_rows, max_iter, tol, n_restarts, time_budget : as in `SparseGPRegressor`
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as everywhere
 
     Attributes
@@ -89,6 +88,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         tuning_rows: int = 1000,
         max_iter: int = 50,
         tol: float = 1e-6,
+        n_restarts: int = 0,
         time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
@@ -101,8 +101,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         super().__init__(
             n_inducing, approximation=approximation, inducing=inducing, optimize_inducing=optimize_inducing,
             optimize_kernel=optimize_kernel, kernel=kernel, ard=ard, tuning_rows=tuning_rows, max_iter=max_iter,
-            tol=tol, time_budget=time_budget, scale_inputs=scale_inputs, device=device, dtype=dtype,
-            memory_limit=memory_limit, random_state=random_state, verbose=verbose, callbacks=callbacks,
+            tol=tol, n_restarts=n_restarts, time_budget=time_budget, scale_inputs=scale_inputs, device=device,
+            dtype=dtype, memory_limit=memory_limit, random_state=random_state, verbose=verbose, callbacks=callbacks,
         )  # fmt: skip
         self.multi_class = multi_class
 
@@ -135,10 +135,10 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
             index = self._inducing_rows(data, as_kernel("gaussian"), 0.1, m, rng)
             data = data.part(index)
             kernel, Z = self._first_kernel(data, rng), data.rows.take(np.arange(len(index)))
+            place = lambda: (index, Z)  # noqa: E731
         else:
             kernel = self._first_kernel(data, rng)
-            index, Z = self._start(data, kernel, 0.1, self.n_inducing, rng)
-        data.plan.require_square(len(Z) * data.Y.shape[1])
+            place = partial(self._start, data, kernel, 0.1, self.n_inducing, rng)
         free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(approximation) else set())
         # on rows of their own, Q is K and the projected process is the full one
         prior = ProjectedProcess() if approximation.dense else approximation
@@ -149,7 +149,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
                 rows.rows, rows.Y, rows.weight, rows.plan, likelihood, prior, inputs="basis" in free
             )  # fmt: skip
 
-        at = self._search(evidence, Point(kernel, 1.0, Z), data, free, rng)
+        index, at = self._search(evidence, kernel, 1.0, place, data, free, rng)
         posterior, value = evidence(data).posterior(at.kernel, at.basis)
         return Fitted(at.kernel, 0.0, posterior, value, index, at.why, at.n_iter)
 
