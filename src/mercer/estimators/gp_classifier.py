@@ -15,11 +15,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.component import require
-from mercer.estimators.gp_base import Fitted, Rows, SparseGP, on_host
+from mercer.estimators.gp_base import Fitted, SparseGP, on_host
 from mercer.estimators.targets import ClassTargets
 from mercer.gp.approximations import Approximation, ProjectedProcess
 from mercer.gp.laplace import LaplaceEvidence
 from mercer.gp.likelihoods import Bernoulli, Categorical
+from mercer.gp.rows import Rows
 from mercer.gp.search import plain_kernel
 from mercer.kernels import Kernel, as_kernel
 from mercer.tuning import tune_kernel
