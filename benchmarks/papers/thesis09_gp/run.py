@@ -63,7 +63,8 @@ def measure(model: SparseGPClassifier, split: Split) -> list[float]:
 
 
 def classifier(m: int, approximation: str, seed: int, **options: Any) -> SparseGPClassifier:
-    options = {"kernel": "gaussian", "ard": True, "inducing": "random", "random_state": seed, "device": "cpu"} | options
+    as_there = {"kernel": "gaussian", "ard": True, "inducing": "random", "scale_inputs": "standard"}
+    options = as_there | {"random_state": seed, "device": "cpu"} | options
     return SparseGPClassifier(m, approximation=approximation, **options)
 
 

@@ -21,14 +21,11 @@ from mercer.estimators.rows import RowEstimator, require_number, require_whole
 from mercer.forward.problem import Problem
 from mercer.kernels import Kernel, Precomputed, as_kernel
 from mercer.losses import Loss, Squared
-from mercer.sources import ArrayRows, Bend, RowSource, TensorRows, find_bend
+from mercer.sources import ArrayRows, RowSource, TensorRows
 from mercer.tuning import tune_kernel, tune_noise
-from mercer.tuning.bending import bending_pays
 
 #: Noiseless targets tune the penalty to nearly zero; below this, of unit variance, float32 tiles only add noise.
 FLOAT32_PENALTY = 1e-4
-#: Rows from which heavy tails are judged: where rows are merged into weights, all of them.
-BEND_ROWS = 10_000
 
 
 class KernelEstimator(RowEstimator):
@@ -50,8 +47,7 @@ class KernelEstimator(RowEstimator):
     def _require_parameters(self) -> None:
         """Refuse parameters out of range, before any data is looked at."""
         require_whole("tuning_rows", self.tuning_rows, 2)
-        known = isinstance(self.scale_inputs, bool) or self.scale_inputs == "standard"
-        require(known, "scale_inputs", "True, False or 'standard'", self.scale_inputs)
+        self._require_scaling()
         if isinstance(self.regularization, str):
             require(self.regularization == "auto", "regularization", "'auto' or a number", self.regularization)
         else:
@@ -62,8 +58,7 @@ class KernelEstimator(RowEstimator):
         rng = check_random_state(self.random_state)
         plan = make_plan(source.n_rows, self.device, self.dtype, self.memory_limit)
         scaled = bool(self.scale_inputs) and not self._pairwise
-        bend = self._bend(source, Y, weight, plan) if scaled and self.scale_inputs is True else None
-        self._scale_columns(source, weight, plan, scaled, bend)
+        self._scale_columns(source, weight, plan, scaled, self._bend(source, Y, weight, plan) if scaled else None)
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         rows = self._prepared(source, plan)
         began = time.perf_counter()
@@ -79,19 +74,6 @@ class KernelEstimator(RowEstimator):
             weight=torch.as_tensor(weight, **as_vector),
             loss=loss or Squared(),
         )
-
-    def _bend(self, source: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan) -> Bend | None:
-        """The bend for heavy-tailed columns where held-out rows speak for it; a kernel given sees plain columns.
-
-        Judged from at most `BEND_ROWS` rows, evenly spaced among those of positive weight.
-        """
-        if not isinstance(self.kernel, str):
-            return None
-        alive = np.flatnonzero(weight > 0)
-        some = alive[np.linspace(0, len(alive) - 1, min(len(alive), BEND_ROWS)).astype(int)]
-        sample = source.take(some).cpu(), torch.as_tensor(Y[some]), torch.as_tensor(weight[some])
-        bend = find_bend(sample[0], sample[2])
-        return bend if bend is not None and bending_pays(*sample, bend, plan.device) else None
 
     def _steadied(self, problem: Problem) -> Problem:
         """The problem with a tuned penalty raised to what float32 tiles can resolve; one given stays as it is."""

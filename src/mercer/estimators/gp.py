@@ -66,7 +66,9 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         and rows are few, all steps are of L-BFGS.
     n_restarts : int
         Further starts, from other rows and length-scales; the one that ends with the most evidence is kept.
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as everywhere
+    scale_inputs : bool or "standard"
+        As in `KernelBoostingRegressor`: "standard" leaves columns with heavy tails as they are.
+    device, dtype, memory_limit, random_state, verbose, callbacks : as everywhere
         Callbacks receive a point (kernel, noise, basis) after each step.
 
     Attributes
@@ -114,7 +116,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         tol: float = 1e-6,
         n_restarts: int = 0,
         time_budget: float | None = None,
-        scale_inputs: bool = True,
+        scale_inputs: bool | str = True,
         device: Any = "auto",
         dtype: Any = "auto",
         memory_limit: Any = None,

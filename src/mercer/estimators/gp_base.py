@@ -62,7 +62,7 @@ class SparseGP(RowEstimator):
         tol: float = 1e-6,
         n_restarts: int = 0,
         time_budget: float | None = None,
-        scale_inputs: bool = True,
+        scale_inputs: bool | str = True,
         device: Any = "auto",
         dtype: Any = "auto",
         memory_limit: Any = None,
@@ -97,6 +97,7 @@ class SparseGP(RowEstimator):
         require_whole("tuning_rows", self.tuning_rows, 2)
         require_whole("max_iter", self.max_iter, 0)
         require_whole("n_restarts", self.n_restarts, 0)
+        self._require_scaling()
         require_number("tol", self.tol, "a number of at least 0", 0.0)
         for name in ("optimize_inducing", "optimize_kernel", "ard"):
             value = getattr(self, name)
@@ -131,7 +132,7 @@ class SparseGP(RowEstimator):
     def _data(self, source: RowSource, Y: np.ndarray, weight: np.ndarray, approximation: Approximation) -> Rows:
         dtype = "float64" if approximation.dense and self.dtype == "auto" else self.dtype
         plan = make_plan(source.n_rows, self.device, dtype, self.memory_limit)
-        self._scale_columns(source, weight, plan, enabled=bool(self.scale_inputs))
+        self._scale_columns(source, weight, plan, bool(self.scale_inputs), self._bend(source, Y, weight, plan))
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
         return Rows(

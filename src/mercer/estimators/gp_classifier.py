@@ -49,7 +49,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         One binary model per class, each with its own kernel and inducing inputs, as in the thesis; or one joint model
         with a softmax likelihood (ours).
     tuning_rows, max_iter, tol, n_restarts, time_budget : as in `SparseGPRegressor`
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as everywhere
+    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as in `SparseGPRegressor`
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         tol: float = 1e-6,
         n_restarts: int = 0,
         time_budget: float | None = None,
-        scale_inputs: bool = True,
+        scale_inputs: bool | str = True,
         device: Any = "auto",
         dtype: Any = "auto",
         memory_limit: Any = None,

@@ -14,15 +14,19 @@ from torch import Tensor
 
 from mercer.component import require
 from mercer.engine import Plan, reduce_rows
-from mercer.sources import ArrayRows, Bend, PreparedRows, RowSource, as_source
+from mercer.sources import ArrayRows, Bend, PreparedRows, RowSource, as_source, find_bend, spread_rows
+from mercer.tuning.bending import bending_pays
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
 MERGED_ROWS = 10_000
+#: Rows from which heavy tails are judged: where rows are merged into weights, all of them.
+BEND_ROWS = 10_000
 
 
 class RowEstimator(BaseEstimator):
     """Base of all estimators: a table of rows comes in as an array, frame, tensor, file or source."""
 
+    kernel: Any
     scale_inputs: bool | str
     device: Any
     dtype: Any
@@ -71,6 +75,22 @@ class RowEstimator(BaseEstimator):
         index = alive[first]
         merged = np.bincount(group.reshape(-1), weights=weight[alive])
         return ArrayRows(source.X[index]), y[index], merged, index
+
+    def _require_scaling(self) -> None:
+        known = isinstance(self.scale_inputs, bool) or self.scale_inputs == "standard"
+        require(known, "scale_inputs", "True, False or 'standard'", self.scale_inputs)
+
+    def _bend(self, source: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan) -> Bend | None:
+        """The bend for heavy-tailed columns where held-out rows speak for it; a kernel given sees plain columns.
+
+        Judged from at most `BEND_ROWS` rows, evenly spaced among those of positive weight.
+        """
+        if self.scale_inputs is not True or not isinstance(self.kernel, str):
+            return None
+        some = spread_rows(weight, BEND_ROWS)
+        sample = source.take(some).cpu(), torch.as_tensor(Y[some]), torch.as_tensor(weight[some])
+        bend = find_bend(sample[0], sample[2])
+        return bend if bend is not None and bending_pays(*sample, bend, plan.device) else None
 
     #: How heavy-tailed columns are bent before they are scaled (`mercer.sources.bend`).
     input_bend_: Bend | None = None

@@ -14,8 +14,8 @@ from scipy.optimize import minimize_scalar
 
 from mercer.gp.posterior import Posterior
 from mercer.gp.rows import Rows
-from mercer.gp.search import spread_rows
 from mercer.kernels import Kernel
+from mercer.sources import spread_rows
 
 #: Rows that are asked at most: one number needs no more.
 ASKED_ROWS = 10_000

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mercer.gp.approximations import Variational
@@ -19,7 +18,7 @@ from mercer.gp.climb import Evidence, Point, climb
 from mercer.gp.recorded import regression_evidence
 from mercer.gp.rows import Rows
 from mercer.kernels import Bias, Kernel, Radial, Scaled, Sum
-from mercer.sources import RowSource
+from mercer.sources import RowSource, spread_rows
 
 #: Noise of targets of unit variance at which a search starts: with less, the first steps chase single rows.
 PLAIN_NOISE = 0.3
@@ -51,12 +50,6 @@ def plain_start(family: type[Radial], X: Tensor, ard: bool | str = "auto") -> Ke
     several = D > 1 and n >= ARD_ROWS * D if isinstance(ard, str) else ard
     length = lengths.tolist() if several else float(np.sqrt(np.mean(lengths**2)))
     return Sum(Scaled(family(length_scale=length)), Bias(0.01))
-
-
-def spread_rows(weight: Any, n: int) -> np.ndarray:
-    """Indices of at most n rows of positive weight, evenly spaced among them."""
-    alive = np.flatnonzero(torch.as_tensor(weight).cpu().numpy() > 0)
-    return alive[np.linspace(0, len(alive) - 1, min(len(alive), n)).astype(int)]
 
 
 def plain_kernel(

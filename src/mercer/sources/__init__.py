@@ -12,7 +12,7 @@ import torch
 
 from mercer.component import require
 from mercer.sources.array import ArrayRows, FrameRows, PreparedRows, TensorRows, require_numbers
-from mercer.sources.base import RowSource
+from mercer.sources.base import RowSource, spread_rows
 from mercer.sources.bend import Bend, find_bend
 from mercer.sources.files import FilePath, NpyRows, ParquetRows
 from mercer.sources.text import CsvRows, LibsvmRows
@@ -30,6 +30,7 @@ __all__ = [
     "TensorRows",
     "as_source",
     "find_bend",
+    "spread_rows",
 ]
 
 _BY_SUFFIX: dict[str, type[NpyRows | ParquetRows | CsvRows | LibsvmRows]] = {

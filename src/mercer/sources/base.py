@@ -49,3 +49,14 @@ class RowSource(ABC):
     def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The largest score and its row, over all processes; both stay on the device of `scores`."""
         return torch.max(scores, 0)
+
+
+def spread_rows(weight: Any, n: int) -> np.ndarray:
+    """Indices of at most n rows of positive weight, evenly spaced among them.
+
+    >>> from mercer.sources import spread_rows
+    >>> spread_rows([1.0, 0.0, 1.0, 1.0, 1.0, 1.0], 3).tolist()
+    [0, 3, 5]
+    """
+    alive = np.flatnonzero(torch.as_tensor(weight).cpu().numpy() > 0)
+    return alive[np.linspace(0, len(alive) - 1, min(len(alive), n)).astype(int)]
