@@ -62,8 +62,8 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         One length-scale per input; see `tune_kernel`.
     max_iter, tol, time_budget
         Steps of Adam on random parts of the rows (a quarter as many of L-BFGS on all rows follow), the relative gain
-        at which the latter end, and seconds for both. Where only some of kernel, noise and inducing inputs are free
-        and rows are few, all steps are of L-BFGS.
+        at which the latter end, and seconds for both. Where inducing inputs stand still and rows are few, all steps
+        are of L-BFGS.
     n_restarts : int
         Further starts, from other rows and length-scales; the one that ends with the most evidence is kept.
     scale_inputs : bool or "standard"
