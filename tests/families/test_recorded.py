@@ -1,9 +1,12 @@
 """Recorded evidences are those evaluated launch by launch; needs a GPU."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
+from mercer import SparseGPRegressor
 from mercer.engine import make_plan
 from mercer.gp import recorded
 from mercer.gp.approximations import ProjectedProcess, PseudoInputs, Variational
@@ -69,6 +72,19 @@ def test_where_a_replayed_factor_fails_the_evidence_is_that_of_more_jitter():
         of(data)(kernel, 0.1, good * torch.nan)
     again = sparse_evidence(kernel, 0.1, good, data.rows, data.Y, data.plan, Variational(), data.weight)
     assert of(data)(kernel, 0.1, good).value == pytest.approx(again.value, rel=1e-5)
+
+
+def test_threads_record_beside_each_other():
+    X = np.random.default_rng(0).normal(size=(3000, 3))
+    y = np.sin(X[:, 0]) * X[:, 1]
+
+    def fitted(seed):
+        return SparseGPRegressor(30, kernel="gaussian", max_iter=30, random_state=seed, device="cuda").fit(X, y)
+
+    alone = [fitted(seed).score(X, y) for seed in range(6)]
+    with ThreadPoolExecutor(3) as pool:
+        together = [model.score(X, y) for model in pool.map(fitted, range(6))]
+    np.testing.assert_allclose(together, alone, atol=0.02)
 
 
 def test_other_numbers_of_rows_or_inducing_inputs_are_recorded_anew():

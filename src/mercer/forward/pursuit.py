@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from mercer.engine import record
 from mercer.forward.block import Block, Term
 from mercer.sources import TensorRows
 
@@ -58,9 +59,7 @@ class ReplayedPursuit:
             self._operate()
         else:
             if self.graph is None:
-                self.graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self.graph):
-                    self._operate()
+                self.graph, _ = record(self._operate)
             self.graph.replay()
         self._enter()
         return 1

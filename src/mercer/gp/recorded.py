@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.engine import record
 from mercer.gp.approximations import Approximation
 from mercer.gp.climb import Evidence
 from mercer.gp.evidence import evidence_on_device, sparse_evidence
@@ -93,10 +94,10 @@ def _record(evidence: Callable[..., Gradient], data: Rows, kernel: Kernel, basis
     shaped = [v.view(np.shape(old)) for v, old in zip(values, kernel.tunable().values(), strict=True)]
     bound = kernel.replaced(dict(zip(kernel.tunable(), shaped, strict=True)))
     X, Y, weight = (one.clone() for one in _block(data))
-    Z, graph = basis.to(device, data.plan.dtype).clone(), torch.cuda.CUDAGraph()
+    Z = basis.to(device, data.plan.dtype).clone()
     try:
-        with torch.cuda.device(device), torch.cuda.graph(graph):
-            found = evidence(bound, noise[0], Z, rows=TensorRows(X), Y=Y, weight=weight)
+        with torch.cuda.device(device):
+            graph, found = record(partial(evidence, bound, noise[0], Z, rows=TensorRows(X), Y=Y, weight=weight))
     except RuntimeError:
         return None
     return _Tape(graph, numbers, Z, (X, Y, weight), found, data)
