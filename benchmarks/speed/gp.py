@@ -19,6 +19,7 @@ from mercer import SparseGPRegressor
 from mercer.engine import make_plan
 from mercer.gp.approximations import Approximation
 from mercer.gp.evidence import sparse_evidence
+from mercer.gp.rows import Rows
 from mercer.kernels import Gaussian
 from mercer.sources import TensorRows
 
@@ -41,9 +42,8 @@ def main() -> None:
         for _ in range(4 if device == "cuda" else 2):
             began = time.perf_counter()
             approximation = Approximation.resolve(name, "approximation")
-            sparse_evidence(
-                kernel, 0.01, there[: given.inducing].clone(), TensorRows(there), targets, plan, approximation
-            )
+            data = Rows(TensorRows(there), targets, torch.ones_like(targets[:, 0]), plan)
+            sparse_evidence(kernel, 0.01, there[: given.inducing].clone(), data, approximation)
             if device == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - began)

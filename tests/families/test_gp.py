@@ -48,6 +48,10 @@ def problem(n=30, m=5, p=1, seed=0):
     return X, Y, weight, X[:m] + 0.1 * normal(m, 2)
 
 
+def table(X, Y, plan, weight=None):
+    return Rows(TensorRows(X), Y, torch.ones(len(X), dtype=torch.float64) if weight is None else weight, plan)
+
+
 def repeated(weight, *tables):
     index = torch.repeat_interleave(torch.arange(len(weight)), weight.long())
     return [table[index] for table in tables]
@@ -72,7 +76,7 @@ def classes(X, p):
 @pytest.mark.parametrize("approximation", SPARSE, ids=repr)
 def test_evidence_and_gradients_are_those_of_the_dense_formula_on_repeated_rows(approximation, kernel, p):
     X, Y, weight, Z = problem(p=p)
-    found = sparse_evidence(kernel, 0.1, Z, TensorRows(X), Y, cpu(len(X)), approximation, weight)
+    found = sparse_evidence(kernel, 0.1, Z, table(X, Y, cpu(len(X)), weight), approximation)
     names = list(kernel.tunable())
     leaves = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in kernel.tunable().values()]
     noise, at = torch.tensor(0.1, dtype=torch.float64, requires_grad=True), Z.clone().requires_grad_()
@@ -91,8 +95,10 @@ def test_evidence_and_gradients_are_those_of_the_dense_formula_on_repeated_rows(
 def test_the_bound_lies_below_the_full_evidence_and_below_pp(n, m, scale, seed):
     X, Y, _, Z = problem(n, min(m, n), seed=seed)
     X, Z, kernel = scale * X, scale * Z, Gaussian(scale)
-    rows, plan = TensorRows(X), cpu(n)
-    bound, pp = (sparse_evidence(kernel, 0.1, Z, rows, Y, plan, a).value for a in (Variational(), ProjectedProcess()))
+    plan = cpu(n)
+    bound, pp = (
+        sparse_evidence(kernel, 0.1, Z, table(X, Y, plan), a).value for a in (Variational(), ProjectedProcess())
+    )
     full = oracle.log_normal(Y, kernel(X, X) + 0.1 * torch.eye(n, dtype=torch.float64)).item()
     assert bound <= full + 1e-6 * abs(full)
     assert bound <= pp + 1e-9 * abs(pp)
@@ -104,7 +110,7 @@ def test_all_rows_as_inducing_inputs_give_the_full_model(approximation):
     kernel, new = KERNELS[0], torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) * 3
     plan, ones = cpu(len(X)), torch.ones(len(X), dtype=torch.float64)
     full = exact_posterior(kernel, 0.1, X, Y, ones)
-    sparse = sparse_posterior(kernel, 0.1, X, TensorRows(X), Y, plan, approximation)
+    sparse = sparse_posterior(kernel, 0.1, X, table(X, Y, plan), approximation)
     mean, variance = full.moments(kernel, TensorRows(new), plan)
     seen, spread = sparse.moments(kernel, TensorRows(new), plan)
     torch.testing.assert_close(seen, mean, rtol=1e-6, atol=1e-6)
@@ -118,7 +124,7 @@ def test_all_rows_as_inducing_inputs_give_the_full_model(approximation):
 def test_predictions_are_those_of_the_thesis_table(approximation):
     X, Y, _, Z = problem(p=2)
     kernel, new = KERNELS[0], X[:6] + 0.3
-    posterior = sparse_posterior(kernel, 0.1, Z, TensorRows(X), Y, cpu(len(X)), approximation)
+    posterior = sparse_posterior(kernel, 0.1, Z, table(X, Y, cpu(len(X))), approximation)
     mean, cov = oracle.sparse_prediction(kernel, 0.1, X, Y, Z, new, approximation.alpha, approximation.degenerate)
     seen, spread = posterior.moments(kernel, TensorRows(new), cpu(6))
     torch.testing.assert_close(seen, mean, rtol=1e-7, atol=1e-7)
@@ -131,7 +137,7 @@ def test_the_variance_of_sr_falls_to_zero_away_from_the_data_and_those_of_pp_and
     far, kernel = torch.full((1, 2), 50.0, dtype=torch.float64), 2.0 * Gaussian()
     spread = {}
     for approximation in SPARSE:
-        posterior = sparse_posterior(kernel, 0.1, Z, TensorRows(X), Y, cpu(len(X)), approximation)
+        posterior = sparse_posterior(kernel, 0.1, Z, table(X, Y, cpu(len(X))), approximation)
         spread[approximation.short_name] = float(posterior.moments(kernel, TensorRows(far), cpu(1))[1])
     assert spread["sr"] < 1e-12
     assert [spread[name] for name in ("pp", "spgp", "variational")] == pytest.approx([2.0] * 3)
@@ -142,8 +148,8 @@ def test_float32_tiles_and_small_blocks_change_little(approximation, monkeypatch
     monkeypatch.setitem(JITTER, torch.float64, JITTER[torch.float32])  # what is compared is the rounding of tiles
     X, Y, weight, Z = problem(n=300, m=6)
     wide, narrow = cpu(300), replace(cpu(300, memory_limit=2**20), dtype=torch.float32)
-    here = sparse_evidence(KERNELS[0], 0.1, Z, TensorRows(X), Y, wide, approximation, weight)
-    there = sparse_evidence(KERNELS[0], 0.1, Z, TensorRows(X.float()), Y, narrow, approximation, weight)
+    here = sparse_evidence(KERNELS[0], 0.1, Z, table(X, Y, wide, weight), approximation)
+    there = sparse_evidence(KERNELS[0], 0.1, Z, table(X.float(), Y, narrow, weight), approximation)
     assert there.value == pytest.approx(here.value, rel=1e-3, abs=0.05)
     torch.testing.assert_close(there.by_basis, here.by_basis, rtol=0.02, atol=0.02 * float(here.by_basis.abs().max()))
 
@@ -158,8 +164,8 @@ def test_gradients_of_float32_tiles_survive_inducing_inputs_that_nearly_coincide
     narrow, jitter = replace(cpu(3000), dtype=torch.float32), JITTER[torch.float32]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(JITTER, torch.float64, jitter)
-        exact = sparse_evidence(kernel, 0.02, Z, TensorRows(X), Y, cpu(3000), approximation)
-    rough = sparse_evidence(kernel, 0.02, Z, TensorRows(X.float()), Y, narrow, approximation)
+        exact = sparse_evidence(kernel, 0.02, Z, table(X, Y, cpu(3000)), approximation)
+    rough = sparse_evidence(kernel, 0.02, Z, table(X.float(), Y, narrow), approximation)
     assert rough.value == pytest.approx(exact.value, abs=1.0)
     assert (rough.by_basis - exact.by_basis).norm() < exact.by_basis.norm()
     for name, value in exact.by_parameter.items():
@@ -169,11 +175,11 @@ def test_gradients_of_float32_tiles_survive_inducing_inputs_that_nearly_coincide
 def test_refining_raises_the_bound_and_says_where_it_ends():
     X, Y, _, Z = problem(n=100)
     rows, plan = TensorRows(X), cpu(100)
-    before = sparse_evidence(KERNELS[0], 0.1, Z, rows, Y, plan, Variational()).value
+    before = sparse_evidence(KERNELS[0], 0.1, Z, table(X, Y, plan), Variational()).value
     data, rng = Rows(rows, Y, torch.ones(100, dtype=torch.float64), plan), np.random.default_rng(0)
     kernel, noise, basis, after = refine_basis(KERNELS[0], 0.1, Z, data, max_iter=20, rng=rng)
     assert after > before
-    assert sparse_evidence(kernel, noise, basis, rows, Y, plan, Variational()).value == pytest.approx(after, rel=1e-9)
+    assert sparse_evidence(kernel, noise, basis, data, Variational()).value == pytest.approx(after, rel=1e-9)
 
 
 # --- the search -----------------------------------------------------------------------------------------
@@ -224,7 +230,7 @@ def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
     def evidence(some):
         def at(kernel, noise, basis):
             seen.append((some.rows.n_rows, float(some.weight.sum())))
-            return sparse_evidence(kernel, noise, basis, some.rows, some.Y, some.plan, Variational(), some.weight)
+            return sparse_evidence(kernel, noise, basis, some, Variational())
 
         return at
 
@@ -271,7 +277,7 @@ def test_predictive_noise_is_that_of_rows_left_out_one_by_one(n_outputs):
     weight[:4] = 2.0
 
     def fitted(w: torch.Tensor):
-        return sparse_posterior(kernel, noise, Z, TensorRows(X), Y, cpu(25), Variational(), w)
+        return sparse_posterior(kernel, noise, Z, table(X, Y, cpu(25), w), Variational())
 
     square, variance = np.empty(25), np.empty(25)
     for i in range(25):
@@ -325,7 +331,7 @@ def test_kmeans_starts_have_the_chances_of_draws_one_by_one():
 def test_laplace_and_its_gradients_are_those_of_dense_newton_on_repeated_rows(approximation, p, likelihood):
     X, _, weight, Z = problem(n=20, m=4)
     y, kernel = classes(X, p), KERNELS[0]
-    evidence = LaplaceEvidence(TensorRows(X), y, weight, cpu(20), likelihood, approximation)
+    evidence = LaplaceEvidence(table(X, y, cpu(20), weight), likelihood, approximation)
     found = evidence(kernel, 0.0, Z)
     X_long, y_long = repeated(weight, X, y)
 
@@ -357,7 +363,7 @@ def test_latent_moments_are_those_of_the_dense_posterior(approximation, p, likel
     X, _, _, Z = problem(n=20, m=4)
     y, kernel, new = classes(X, p), KERNELS[0], X[:3] + 0.4
     ones = torch.ones(20, dtype=torch.float64)
-    model = LaplaceEvidence(TensorRows(X), y, ones, cpu(20), likelihood, approximation)
+    model = LaplaceEvidence(table(X, y, cpu(20), ones), likelihood, approximation)
     posterior, _ = model.posterior(kernel, Z)
     mean, cov = posterior.moments(kernel, TensorRows(new), cpu(3))
     C = oracle.prior(kernel, X, Z, approximation.alpha)
@@ -375,7 +381,7 @@ def test_latent_moments_are_those_of_the_dense_posterior(approximation, p, likel
 
 def test_a_warm_start_reaches_the_same_mode():
     X, _, weight, Z = problem(n=40)
-    cold = LaplaceEvidence(TensorRows(X), classes(X, 1), weight, cpu(40), Bernoulli(), PseudoInputs())
+    cold = LaplaceEvidence(table(X, classes(X, 1), cpu(40), weight), Bernoulli(), PseudoInputs())
     warm = replace(cold, slopes=1e3 * torch.ones(40, 1, dtype=torch.float64))
     assert warm(KERNELS[0], 0.0, Z).value == pytest.approx(cold(KERNELS[0], 0.0, Z).value, rel=1e-9)
 
@@ -385,7 +391,7 @@ def test_extreme_amplitudes_keep_modes_and_variances_finite(variance):
     X, _, weight, Z = problem(n=40)
     X[20:] = X[:20]  # duplicates
     for approximation in (ProjectedProcess(), PseudoInputs()):
-        model = LaplaceEvidence(TensorRows(X), classes(X, 1), weight, cpu(40), Bernoulli(), approximation)
+        model = LaplaceEvidence(table(X, classes(X, 1), cpu(40), weight), Bernoulli(), approximation)
         found = model(variance * Gaussian(), 0.0, Z)
         posterior, value = model.posterior(variance * Gaussian(), Z)
         mean, cov = posterior.moments(variance * Gaussian(), TensorRows(X), cpu(40))

@@ -55,7 +55,7 @@ def test_replayed_evidences_are_those_of_their_own_rows_and_parameters(kernel, a
         Z = parts[0].rows.take(np.arange(40)) + 0.1 * step
         values = {k: (np.asarray(v) * 1.1).tolist() for k, v in kernel.tunable().items()}
         kernel = kernel.replaced(values)
-        plain = sparse_evidence(kernel, noise, Z, data.rows, data.Y, data.plan, approximation, data.weight)
+        plain = sparse_evidence(kernel, noise, Z, data, approximation)
         close(of(data)(kernel, noise, Z), plain)
     assert len(by_hand) == (1 if kernel.tunable() else 6)
 
@@ -66,11 +66,11 @@ def test_where_a_replayed_factor_fails_the_evidence_is_that_of_more_jitter():
     for _ in range(3):
         of(data)(kernel, 0.1, good)
     same, wide = good[:1].repeat(40, 1), Gaussian(1e6) * 1.0
-    plain = sparse_evidence(wide, 0.1, same, data.rows, data.Y, data.plan, Variational(), data.weight)
+    plain = sparse_evidence(wide, 0.1, same, data, Variational())
     assert of(data)(wide, 0.1, same).value == pytest.approx(plain.value, rel=1e-5)
     with pytest.raises(ValueError, match="NaN"):
         of(data)(kernel, 0.1, good * torch.nan)
-    again = sparse_evidence(kernel, 0.1, good, data.rows, data.Y, data.plan, Variational(), data.weight)
+    again = sparse_evidence(kernel, 0.1, good, data, Variational())
     assert of(data)(kernel, 0.1, good).value == pytest.approx(again.value, rel=1e-5)
 
 
@@ -92,5 +92,5 @@ def test_other_numbers_of_rows_or_inducing_inputs_are_recorded_anew():
     for n, m in [(3000, 40), (3000, 40), (2000, 40), (3000, 20), (2000, 40), (3000, 20), (3000, 40)]:
         data = rows(0, n)
         Z = data.rows.take(np.arange(m))
-        plain = sparse_evidence(kernel, 0.1, Z, data.rows, data.Y, data.plan, Variational(), data.weight)
+        plain = sparse_evidence(kernel, 0.1, Z, data, Variational())
         close(of(data)(kernel, 0.1, Z), plain)

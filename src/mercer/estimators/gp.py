@@ -196,9 +196,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         evidence = regression_evidence(approximation, inputs="basis" in free)
         place = partial(self._start, data, kernel, noise, self.n_inducing, rng)
         index, at = self._search(evidence, kernel, max(noise, LEAST_NOISE[data.plan.dtype]), place, data, free, rng)
-        posterior = sparse_posterior(
-            at.kernel, at.noise, at.basis, data.rows, data.Y, data.plan, approximation, data.weight
-        )
+        posterior = sparse_posterior(at.kernel, at.noise, at.basis, data, approximation)
         spread = at.noise
         if approximation.bound and "noise" in free:
             spread = predictive_noise(posterior, at.kernel, at.noise, data)

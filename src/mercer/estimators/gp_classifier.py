@@ -146,9 +146,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         likelihood = Bernoulli() if data.Y.shape[1] == 1 else Categorical()
 
         def evidence(rows: Rows) -> LaplaceEvidence:
-            return LaplaceEvidence(
-                rows.rows, rows.Y, rows.weight, rows.plan, likelihood, prior, inputs="basis" in free
-            )  # fmt: skip
+            return LaplaceEvidence(rows, likelihood, prior, inputs="basis" in free)
 
         index, at = self._search(evidence, kernel, 1.0, place, data, free, rng)
         posterior, value = evidence(data).posterior(at.kernel, at.basis)

@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mercer.engine import Plan
 from mercer.gp.approximations import Approximation
 from mercer.gp.inducing import Gradient, Inducing, Weights
 from mercer.gp.posterior import Posterior
+from mercer.gp.rows import Rows
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
-from mercer.sources import RowSource
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,11 @@ def sparse_evidence(
     kernel: Kernel,
     noise: float,
     basis: Tensor,
-    rows: RowSource,
-    Y: Tensor,
-    plan: Plan,
+    data: Rows,
     approximation: Approximation,
-    weight: Tensor | None = None,
     inputs: bool = True,
 ) -> Gradient:
-    r"""Log evidence of targets `Y` (n × p, outputs independent) under a sparse prior, and its gradient.
+    r"""Log evidence of targets Y (n × p, outputs independent) under a sparse prior, and its gradient.
 
     With A = K_nm L⁻ᵀ, λ_n = σ² + α(k_nn − q_nn), D = w/λ, S = AᵀDA and b = AᵀDY,
 
@@ -96,32 +92,30 @@ def sparse_evidence(
     >>> import torch
     >>> from mercer.engine import make_plan
     >>> from mercer.gp.approximations import Variational
+    >>> from mercer.gp.rows import Rows
     >>> from mercer.kernels import Gaussian
     >>> from mercer.sources import TensorRows
     >>> X = torch.linspace(-3, 3, 50, dtype=torch.float64)[:, None]
-    >>> rows, plan = TensorRows(X), make_plan(50, device="cpu")
-    >>> all_rows = sparse_evidence(Gaussian(), 0.1, X, rows, X.sin(), plan, Variational()).value
-    >>> few = sparse_evidence(Gaussian(), 0.1, X[::10], rows, X.sin(), plan, Variational()).value
+    >>> data = Rows(TensorRows(X), X.sin(), torch.ones(50), make_plan(50, device="cpu"))
+    >>> all_rows = sparse_evidence(Gaussian(), 0.1, X, data, Variational()).value
+    >>> few = sparse_evidence(Gaussian(), 0.1, X[::10], data, Variational()).value
     >>> few < all_rows
     True
     """
-    return evidence_on_device(kernel, noise, basis, rows, Y, plan, approximation, weight, inputs).on_host()
+    return evidence_on_device(kernel, noise, basis, data, approximation, inputs).on_host()
 
 
 def evidence_on_device(
     kernel: Kernel,
     noise: Any,
     basis: Tensor,
-    rows: RowSource,
-    Y: Tensor,
-    plan: Plan,
+    data: Rows,
     approximation: Approximation,
-    weight: Tensor | None = None,
     inputs: bool = True,
 ) -> Gradient:
     """`sparse_evidence` as tensors; the kernel's parameters and the noise may be tensors too."""
-    system, model, found = _gathered(kernel, noise, basis, rows, Y, plan, approximation, weight, uses=2)
-    p, bound = Y.shape[1], float(approximation.bound)
+    system, model, found = _gathered(kernel, noise, basis, data, approximation, uses=2)
+    p, bound = data.Y.shape[1], float(approximation.bound)
     w_sum = model.weight.sum()
     L_B, _ = cholesky(system.eye + found.S)
     c = torch.cholesky_solve(found.b, L_B)
@@ -135,12 +129,12 @@ def evidence_on_device(
     inverse = torch.linalg.solve_triangular(L_B, system.eye, upper=False)
     by_S = -0.5 * (p * inverse.T @ inverse + c @ c.T)
     if approximation.alpha == 0:
-        by_parameter, by_basis = _pull_projected(system, model, found, by_S, c, Y, bound, inputs)
+        by_parameter, by_basis = _pull_projected(system, model, found, by_S, c, data.Y, bound, inputs)
         # only D and the first sum hold the noise: ∂/∂σ² = −(1/σ²) [ tr(S ∂S) + tr(bᵀc) − ½ Σ D y² + ½ p Σ w ]
         by_noise = -((found.S * by_S).sum() + (found.b * c).sum() - 0.5 * found.square + 0.5 * p * w_sum) / noise
         by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise**2
     else:
-        by_parameter, by_basis, by_noise = _pull_pseudo(system, model, by_S, c, Y, inputs)
+        by_parameter, by_basis, by_noise = _pull_pseudo(system, model, by_S, c, data.Y, inputs)
     return Gradient(value, by_parameter, by_noise, by_basis)
 
 
@@ -194,31 +188,24 @@ def _gathered(
     kernel: Kernel,
     noise: Any,
     basis: Tensor,
-    rows: RowSource,
-    Y: Tensor,
-    plan: Plan,
+    data: Rows,
     approximation: Approximation,
-    weight: Tensor | None,
     uses: int = 1,
 ) -> tuple[Inducing, Noise, Statistics]:
-    system = Inducing(rows, kernel, basis, plan, uses)
-    w = torch.ones(rows.n_rows, dtype=torch.float64, device=plan.device) if weight is None else weight.double()
-    model = Noise(noise, approximation.alpha, w, system.diagonal())
-    return system, model, statistics(system, model, Y)
+    system = Inducing(data.rows, kernel, basis, data.plan, uses)
+    model = Noise(noise, approximation.alpha, data.weight.double(), system.diagonal())
+    return system, model, statistics(system, model, data.Y)
 
 
 def sparse_posterior(
     kernel: Kernel,
     noise: float,
     basis: Tensor,
-    rows: RowSource,
-    Y: Tensor,
-    plan: Plan,
+    data: Rows,
     approximation: Approximation,
-    weight: Tensor | None = None,
 ) -> Posterior:
     """The posterior of a sparse regression, ready to predict: whitened weights u ~ N((I + S)⁻¹b, (I + S)⁻¹)."""
-    system, _, found = _gathered(kernel, noise, basis, rows, Y, plan, approximation, weight)
+    system, _, found = _gathered(kernel, noise, basis, data, approximation)
     L_B, _ = cholesky(system.eye + found.S)
     u = torch.cholesky_solve(found.b, L_B)
     scatter = torch.linalg.solve_triangular(L_B, system.P.T, upper=False).T  # P L_B⁻ᵀ

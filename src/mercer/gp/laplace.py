@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.engine import Plan
 from mercer.gp.approximations import Approximation
 from mercer.gp.inducing import Gradient, Inducing, Weights
 from mercer.gp.likelihoods import Likelihood
 from mercer.gp.posterior import Posterior
+from mercer.gp.rows import Rows
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
-from mercer.sources import RowSource
 
 MAX_NEWTON = 60
 #: The mode stands where a step promises less than this, relative to the number of rows.
@@ -216,18 +215,15 @@ def _times(blocks: Tensor, values: Tensor) -> Tensor:
 class LaplaceEvidence:
     """log q(y) as a function of kernel and inducing inputs, each mode started from the one before it."""
 
-    rows: RowSource
-    y: Tensor
-    weight: Tensor
-    plan: Plan
+    data: Rows
     likelihood: Likelihood
     approximation: Approximation
     inputs: bool = True
     slopes: Tensor | None = None
 
     def _at(self, kernel: Kernel, basis: Tensor) -> tuple[Laplace, State, Tensor]:
-        system = Inducing(self.rows, kernel, basis, self.plan, uses=20)
-        model = Laplace(system, self.y, self.weight, self.likelihood, self.approximation)
+        system = Inducing(self.data.rows, kernel, basis, self.data.plan, uses=20)
+        model = Laplace(system, self.data.Y, self.data.weight, self.likelihood, self.approximation)
         at = model.mode(self.slopes)
         self.slopes = at.a
         return model, at, model.factor(at.f)

@@ -32,7 +32,7 @@ def regression_evidence(approximation: Approximation, inputs: bool = True) -> Ca
     tapes: dict[tuple, _Tape | None] = {}
 
     def evaluate(data: Rows, kernel: Kernel, noise: float, basis: Tensor) -> Gradient:
-        given: dict[str, Any] = {"approximation": approximation, "inputs": inputs, "plan": data.plan}
+        given: dict[str, Any] = {"approximation": approximation, "inputs": inputs}
         if data.plan.replays(data.rows.n_rows, len(basis)):
             key = _structure(data, kernel, basis)
             if key in seen and key not in tapes:  # the first evaluation has loaded what libraries load on first use
@@ -41,7 +41,7 @@ def regression_evidence(approximation: Approximation, inputs: bool = True) -> Ca
             tape = tapes.get(key)
             if tape is not None and math.isfinite((found := tape.play(data, kernel, noise, basis)).value):
                 return found
-        return sparse_evidence(kernel, noise, basis, data.rows, data.Y, weight=data.weight, **given)
+        return sparse_evidence(kernel, noise, basis, data, **given)
 
     return lambda data: partial(evaluate, data)
 
@@ -97,7 +97,7 @@ def _record(evidence: Callable[..., Gradient], data: Rows, kernel: Kernel, basis
     Z = basis.to(device, data.plan.dtype).clone()
     try:
         with torch.cuda.device(device):
-            graph, found = record(partial(evidence, bound, noise[0], Z, rows=TensorRows(X), Y=Y, weight=weight))
+            graph, found = record(partial(evidence, bound, noise[0], Z, Rows(TensorRows(X), Y, weight, data.plan)))
     except RuntimeError:
         return None
     return _Tape(graph, numbers, Z, (X, Y, weight), found, data)
