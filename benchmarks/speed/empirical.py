@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
+import timeit
 from collections.abc import Callable
 from typing import Any
 
@@ -25,12 +25,8 @@ GIB = 2**30
 
 def best_time(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
     """The shortest of several runs, and what the last one made."""
-    times, made = [], None
-    for _ in range(repeats):
-        began = time.perf_counter()
-        made = run()
-        times.append(time.perf_counter() - began)
-    return min(times), made
+    made: list[Any] = []
+    return min(timeit.repeat(lambda: made.append(run()), number=1, repeat=repeats)), made[-1]
 
 
 def covtype(n: int = 500_000, p: int = 300) -> None:

@@ -6,6 +6,7 @@ MERCER_DATA=… python benchmarks/speed/foundation.py
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable
 
 import numpy as np
@@ -25,12 +26,7 @@ from mercer.sources import TensorRows
 
 def best_time(run: Callable[[], object], repeats: int) -> float:
     """The shortest of several runs: what the machine can do when nothing else runs."""
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times)
+    return min(timeit.repeat(run, number=1, repeat=repeats))
 
 
 def products(n: int = 40_000, m: int = 2048) -> None:

@@ -8,7 +8,7 @@ environment (OMP_NUM_THREADS).
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable
 
 import methods
@@ -23,13 +23,8 @@ from mercer.kernels import Gaussian
 
 
 def best_time(run: Callable[[], object], repeats: int = 3) -> float:
-    """The shortest of several runs: what the machine does when nothing else runs."""
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times)
+    """The shortest of several runs: what the machine can do when nothing else runs."""
+    return min(timeit.repeat(run, number=1, repeat=repeats))
 
 
 def _house(n_rows: int) -> protocol.Split:
