@@ -169,7 +169,7 @@ def climb(
             done = minimize_lbfgs(negative, at.vector, at.bounds, seen, maxiter=max_iter, ftol=tol, maxcor=20)
             why = f"after the {max_iter} steps allowed" if done.status == 1 else _reason(done, tol, n_iter)
         except _OutOfTime:
-            why = f"the time budget of {time_budget:g} s was spent after {n_iter} steps"
+            why = f"the time budget was spent after {n_iter} steps"
     found = at.point(best["x"])
     return Point(found.kernel, found.noise, found.basis, float(best["evidence"]), n_iter, why)
 
