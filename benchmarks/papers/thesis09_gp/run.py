@@ -30,8 +30,8 @@ HEAD = """# Thesis09, chapter 5: sparse Gaussian process classifiers
 
 Ours, with the printed number in brackets. `MERCER_DATA=… python benchmarks/papers/thesis09_gp/run.py`
 Accuracies in percent, means over three random splits (ten for USPS at 256 and in full) where the thesis has one. SPGP
-climbs 200 steps of Adam and 50 of L-BFGS from three starts (one beyond M = 256) and keeps the most evidence; its seconds
-are those of all starts on one busy core of the machine at hand, the printed ones are of 2009.
+climbs 200 steps of Adam and 50 of L-BFGS from three starts (one beyond M = 256) and keeps the most evidence; its
+seconds are those of all starts on one busy core of the machine at hand, the printed ones are of 2009.
 
 Two printed numbers stay out of reach. E. coli at 256 is tested on its training rows and printed above the thesis' own
 full model (93.75 against 90.18): with 256 inducing inputs for 336 rows SPGP comes close to the full model, and even
