@@ -69,9 +69,9 @@ def variances() -> None:
 def pixels() -> None:
     """Figure 5-6: a 3, a 5, and the 37 pixels of largest relevance."""
     X, y, X_test, y_test = usps()
-    model = classifier(64, "spgp", tuning_rows=500).fit(X, y)
+    model = classifier(64, "spgp").fit(X, y)
     best = np.argsort(model.relevance_)[-37:]
-    again = classifier(64, "spgp", tuning_rows=500).fit(X[:, best], y)
+    again = classifier(64, "spgp").fit(X[:, best], y)
     both = [100 * model.score(X_test, y_test), 100 * again.score(X_test[:, best], y_test)]
     _, axes = plt.subplots(1, 3, figsize=(7.5, 3.3), layout="constrained")
     chosen = np.zeros(256)

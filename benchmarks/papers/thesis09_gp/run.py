@@ -73,7 +73,7 @@ def measure(model: SparseGPClassifier, split: Split) -> list[float]:
     return [100 * right, trained - began, time.perf_counter() - trained]
 
 
-def classifier(m: int, approximation: str, seed: int, **options: Any) -> SparseGPClassifier:
+def classifier(m: int, approximation: str, seed: int = 0, **options: Any) -> SparseGPClassifier:
     as_there = {"kernel": "gaussian", "ard": True, "inducing": "random", "scale_inputs": "standard"}
     options = as_there | {"random_state": seed, "device": "cpu"} | options
     return SparseGPClassifier(m, approximation=approximation, **options)
@@ -86,7 +86,7 @@ def projected(m: int, subset: SparseGPClassifier, split: Split) -> list[float]:
     bases = subset.basis_ if isinstance(subset.basis_, list) else [subset.basis_]
     began, probabilities, seconds = time.perf_counter(), [], 0.0
     for c, (kernel, basis) in enumerate(zip(kernels, bases, strict=True)):
-        one = classifier(m, "pp", 0, kernel=kernel, inducing=basis)
+        one = classifier(m, "pp", kernel=kernel, inducing=basis)
         one.fit(X, y if len(kernels) == 1 else y == subset.classes_[c])
         started = time.perf_counter()
         probabilities.append(one.predict_proba(X_test)[:, 1])
