@@ -58,7 +58,7 @@ class KernelEstimator(RowEstimator):
         rng = check_random_state(self.random_state)
         plan = make_plan(source.n_rows, self.device, self.dtype, self.memory_limit)
         scaled = bool(self.scale_inputs) and not self._pairwise
-        self._scale_columns(source, weight, plan, scaled, self._bend(source, Y, weight, plan) if scaled else None)
+        self._scale_columns(source, weight, plan, scaled, self._bend(source, Y, weight, plan))
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         rows = self._prepared(source, plan)
         began = time.perf_counter()

@@ -85,7 +85,7 @@ class RowEstimator(BaseEstimator):
 
         Judged from at most `BEND_ROWS` rows, evenly spaced among those of positive weight.
         """
-        if self.scale_inputs is not True or not isinstance(self.kernel, str):
+        if self.scale_inputs is not True or self._pairwise or not isinstance(self.kernel, str):
             return None
         some = spread_rows(weight, BEND_ROWS)
         sample = source.take(some).cpu(), torch.as_tensor(Y[some]), torch.as_tensor(weight[some])

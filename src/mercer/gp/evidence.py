@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mercer.gp.approximations import Approximation
-from mercer.gp.inducing import Gradient, Inducing, Weights
+from mercer.gp.inducing import Gradient, Inducing, Weights, unexplained
 from mercer.gp.posterior import Posterior
 from mercer.gp.rows import Rows
 from mercer.kernels import Kernel
@@ -42,7 +42,7 @@ class Noise:
 
     def rest(self, where: slice, A: Tensor) -> Tensor:
         """k − q of these rows, in float64."""
-        return (self.diagonal[where] - A.square().sum(1)).clamp(min=0)
+        return unexplained(self.diagonal[where], A)
 
     def of(self, rest: Tensor) -> Tensor:
         return self.variance + self.alpha * rest

@@ -42,6 +42,11 @@ class Gradient:
         return Gradient(float(value), dict(zip(self.by_parameter, others, strict=True)), float(noise), basis)
 
 
+def unexplained(diagonal: Tensor, A: Tensor) -> Tensor:
+    """k − q of rows with this k(x, x), in the precision of `diagonal`."""
+    return (diagonal - A.square().sum(1)).clamp(min=0)
+
+
 class Weights(NamedTuple):
     """Derivatives on some rows: in the tile K_nm and in diag K, and their part of 2AᵀGA where it is not known."""
 

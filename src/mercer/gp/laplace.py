@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.gp.approximations import Approximation
-from mercer.gp.inducing import Gradient, Inducing, Weights
+from mercer.gp.inducing import Gradient, Inducing, Weights, unexplained
 from mercer.gp.likelihoods import Likelihood
 from mercer.gp.posterior import Posterior
 from mercer.gp.rows import Rows
@@ -55,8 +55,7 @@ class Laplace:
             diagonal = system.diagonal()
 
             def rest(where: slice, A: Tensor) -> None:
-                unexplained = diagonal[where] - A.square().sum(1, dtype=torch.float64)
-                self.delta[where] = approximation.alpha * unexplained.clamp(min=0)
+                self.delta[where] = approximation.alpha * unexplained(diagonal[where], A)
 
             system.each(rest)
 

@@ -49,7 +49,7 @@ def regression_evidence(approximation: Approximation, inputs: bool = True) -> Ca
 def _structure(data: Rows, kernel: Kernel, basis: Tensor) -> tuple:
     """What evaluations have in common that differ in numbers only."""
     shapes = tuple(np.shape(value) for value in kernel.tunable().values())
-    return data.rows.n_rows, tuple(data.Y.shape), tuple(basis.shape), shapes, _skeleton(kernel)
+    return tuple(data.Y.shape), tuple(basis.shape), shapes, _skeleton(kernel)
 
 
 def _skeleton(kernel: Kernel) -> tuple:
@@ -82,7 +82,7 @@ class _Tape:
 
 
 def _block(data: Rows) -> tuple[Tensor, Tensor, Tensor]:
-    X = data.rows.take(np.arange(data.rows.n_rows))
+    X = torch.cat([block for _, block in data.rows.blocks(data.rows.n_rows)])
     return X.to(data.plan.device, data.plan.dtype), data.Y, data.weight
 
 

@@ -115,7 +115,7 @@ class Kernel(Component):
 
 def positive_parameter(value: Any, name: str, X: Tensor) -> Tensor:
     """A positive number, or one per column of `X`, as a tensor on the device of `X`."""
-    tensor = torch.as_tensor(value, dtype=X.dtype, device=X.device if isinstance(value, Tensor) else None)
+    tensor = torch.as_tensor(value, dtype=X.dtype)
     if tensor.ndim > 1 or (tensor.ndim == 1 and tensor.shape[0] not in (1, X.shape[1])):
         raise ValueError(f"{name} must be one number or one per input ({X.shape[1]}), got shape {tuple(tensor.shape)}")
     if tensor.device.type == "cpu" and not bool((tensor > 0).all()):  # only tuning puts them elsewhere
