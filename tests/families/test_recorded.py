@@ -74,7 +74,7 @@ def test_where_a_replayed_factor_fails_the_evidence_is_that_of_more_jitter():
     assert of(data)(kernel, 0.1, good).value == pytest.approx(again.value, rel=1e-5)
 
 
-def test_threads_record_beside_each_other():
+def test_threads_fit_beside_each_other():
     X = np.random.default_rng(0).normal(size=(3000, 3))
     y = np.sin(X[:, 0]) * X[:, 1]
 

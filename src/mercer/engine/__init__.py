@@ -1,8 +1,18 @@
 """The engine: blocks of rows become tiles of K and are reduced at once."""
 
 from mercer.engine.blocks import each_block
-from mercer.engine.graph import record
+from mercer.engine.graph import may_record, record
 from mercer.engine.plan import Plan, make_plan
 from mercer.engine.products import KernelMatrix, RowMap, reduce_rows, weighted_gradient
 
-__all__ = ["KernelMatrix", "Plan", "RowMap", "each_block", "make_plan", "record", "reduce_rows", "weighted_gradient"]
+__all__ = [
+    "KernelMatrix",
+    "Plan",
+    "RowMap",
+    "each_block",
+    "make_plan",
+    "may_record",
+    "record",
+    "reduce_rows",
+    "weighted_gradient",
+]

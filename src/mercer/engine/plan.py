@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from mercer.component import require
+from mercer.engine.graph import may_record
 
 #: Elements of a CPU tile: measured best near 2 MiB in float32, what the second-level caches of a few cores hold.
 CACHE_ELEMENTS = 1 << 19
@@ -71,7 +72,7 @@ class Plan:
 
         Giving the launches out then takes longer than running them.
         """
-        return self.device.type == "cuda" and n_rows <= self.traced_rows(m)
+        return self.device.type == "cuda" and n_rows <= self.traced_rows(m) and may_record()
 
     def chunk_rows(self, n_columns: int) -> int:
         """Rows read from a source at a time, an eighth of the memory at most."""

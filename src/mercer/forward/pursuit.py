@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import torch
 
-from mercer.engine import record
+from mercer.engine import may_record, record
 from mercer.forward.block import Block, Term
 from mercer.sources import TensorRows
 
 
 def can_replay(block: Block) -> bool:
-    """Whether a step on this block is the same few operations every time: least squares, rows held on a GPU."""
+    """Whether a step is recorded: where it is the same few operations every time, least squares on rows on a GPU."""
     problem, rows = block.problem, block.problem.rows
     if not isinstance(rows, TensorRows) or rows.X.device.type != "cuda":
         return False
-    return block.replayable and problem.loss.quadratic and problem.kernel.form(rows.X) is not None
+    return may_record() and block.replayable and problem.loss.quadratic and problem.kernel.form(rows.X) is not None
 
 
 class ReplayedPursuit:
