@@ -73,9 +73,9 @@ def by_centres(table: Table) -> list[tuple[int, float]]:
     """k-means in the kernel's own units; ridge on the centres in float64."""
     import torch
 
+    from mercer.data import TensorRows
     from mercer.engine import KernelMatrix, make_plan
     from mercer.linalg import cholesky, whitening
-    from mercer.sources import TensorRows
 
     found = []
     X, X_test = (torch.as_tensor(part) for part in (table.X, table.X_test))

@@ -18,10 +18,10 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 
 from mercer import GreedyKernelRegressor, tune_kernel
+from mercer.data import TensorRows
 from mercer.datasets import load, split
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Gaussian
-from mercer.sources import TensorRows
 
 
 def best_time(run: Callable[[], object], repeats: int) -> float:

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from mercer import SparseGPRegressor
+from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.gp.approximations import Approximation
-from mercer.gp.evidence import sparse_evidence
-from mercer.gp.rows import Rows
+from mercer.engine.sample import Sample
+from mercer.evidence.approximations import Approximation
+from mercer.evidence.sparse import sparse_evidence
 from mercer.kernels import Gaussian
-from mercer.sources import TensorRows
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
         for _ in range(4 if device == "cuda" else 2):
             began = time.perf_counter()
             approximation = Approximation.resolve(name, "approximation")
-            data = Rows(TensorRows(there), targets, torch.ones_like(targets[:, 0]), plan)
+            data = Sample(TensorRows(there), targets, torch.ones_like(targets[:, 0]), plan)
             sparse_evidence(kernel, 0.01, there[: given.inducing].clone(), data, approximation)
             if device == "cuda":
                 torch.cuda.synchronize()

@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.engine.fused import Blocks, FusedColumns, bind, choose_blocks
 from mercer.engine.packing import pack
@@ -33,7 +34,6 @@ from mercer.kernels import (
     Polynomial,
     RationalQuadratic,
 )
-from mercer.sources import TensorRows
 
 N, M = 400_000, 32_768
 GOALS = {8: 2.5, 21: 1.5, 54: 1.0}

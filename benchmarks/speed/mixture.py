@@ -28,11 +28,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from mercer import ENRBFRegressor
+from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.mixture.em import Mixture, Sample, fit_em
 from mercer.mixture.experts import Experts, Linear, NoExperts
-from mercer.mixture.start import Setting, assigned
-from mercer.sources import TensorRows
+from mercer.mixture.fit import Setting, assigned
 
 N, D, K = 200_000, 10, 20
 SHORT, LONG, REPEATS = 1, 4, 3

@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
 from mercer.forward.combine import JointPursuit
 from mercer.forward.criteria import MaxResidual
-from mercer.forward.fit import ForwardFit
 from mercer.forward.learners import Ensemble
+from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian
-from mercer.sources import TensorRows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

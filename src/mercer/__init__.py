@@ -1,27 +1,17 @@
 """Large kernel machines that choose their own basis vectors, as scikit-learn estimators on PyTorch."""
 
-from mercer.estimators import (
-    ARDSelector,
-    CommonBasisMixtureClassifier,
-    EmpiricalKernelMap,
-    ENRBFClassifier,
-    ENRBFRegressor,
-    GaussianMixtureClassifier,
-    GreedyKernelClassifier,
-    GreedyKernelRegressor,
-    GreedyNystroem,
-    KernelBoostingClassifier,
-    KernelBoostingRegressor,
-    MHKSClassifier,
-    MultiKernelMHKSClassifier,
-    NRBFClassifier,
-    NRBFRegressor,
-    RPEMEKLClassifier,
-    RPEMEKLRegressor,
-    SparseGPClassifier,
-    SparseGPRegressor,
-    select_basis,
-)
+from mercer.empirical.kernel_map import EmpiricalKernelMap
+from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
+from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
+from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
+from mercer.forward.nystroem import GreedyNystroem, select_basis
+from mercer.gp.ard import ARDSelector
+from mercer.gp.classifier import SparseGPClassifier
+from mercer.gp.regressor import SparseGPRegressor
+from mercer.mixture.classifiers import ENRBFClassifier, NRBFClassifier
+from mercer.mixture.densities import CommonBasisMixtureClassifier, GaussianMixtureClassifier
+from mercer.mixture.regressors import ENRBFRegressor, NRBFRegressor
 from mercer.tuning import one_standard_error, tune_kernel
 
 __version__ = "0.1.0"

@@ -12,10 +12,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mercer.component import Component, part
+from mercer.parts import Part, part
 
 
-class Loss(Component):
+class Loss(Part):
     """V(y, f), convex and once differentiable in f, with a curvature for Newton steps."""
 
     #: Whether V is a quadratic in f, so that one Newton step from anywhere is exact.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mercer import KernelBoostingRegressor
-from mercer.sources import find_bend
+from mercer.data import find_bend
 
 
 def heavy(n: int = 200, seed: int = 0) -> torch.Tensor:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mercer.component import part
+from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Plan, fused
 from mercer.kernels import (
     Bias,
@@ -27,7 +27,7 @@ from mercer.kernels import (
     Scaled,
     Sum,
 )
-from mercer.sources import TensorRows
+from mercer.parts import part
 
 if find_spec("triton") is None:
     pytest.skip("fused products need Triton, which is not installed here", allow_module_level=True)

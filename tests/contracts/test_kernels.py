@@ -17,7 +17,6 @@ from sklearn.model_selection import GridSearchCV
 
 import mercer
 from mercer import kernels
-from mercer.component import part
 from mercer.kernels import (
     Bias,
     Function,
@@ -37,6 +36,7 @@ from mercer.kernels import (
     Sum,
     as_kernel,
 )
+from mercer.parts import part
 
 EPS = oracles.EPS
 D = 3

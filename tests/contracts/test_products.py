@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mercer.component import part
+from mercer.data import ArrayRows, FrameRows, PreparedRows, RowSource, TensorRows
 from mercer.engine import KernelMatrix, Plan, each_block, make_plan, plan, reduce_rows, weighted_gradient
 from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Matern52, Scaled, Sum
 from mercer.linalg import whitening
-from mercer.sources import ArrayRows, FrameRows, PreparedRows, RowSource, TensorRows
+from mercer.parts import part
 
 N, M, D, P = 97, 6, 3, 2
 CPU = torch.device("cpu")
@@ -443,7 +443,7 @@ import resource, sys, torch
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Matern52
 from mercer.linalg import whitening
-from mercer.sources import TensorRows
+from mercer.data import TensorRows
 
 def peak():
     if sys.platform == "linux":  # getrusage would begin at the peak of the process that started this one

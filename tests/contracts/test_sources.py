@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mercer.sources import (
+from mercer.data import (
     ArrayRows,
     CsvRows,
     LibsvmRows,

@@ -25,11 +25,11 @@ from mercer import (
     KernelBoostingClassifier,
     KernelBoostingRegressor,
 )
+from mercer.data import CsvRows, NpyRows, ParquetRows
 from mercer.datasets import make_ripley, make_sinc
 from mercer.forward.criteria import MaxResidual
 from mercer.forward.stopping import AkaikeInformation, MinimumDescriptionLength
 from mercer.kernels import Gaussian, Linear, Polynomial
-from mercer.sources import CsvRows, NpyRows, ParquetRows
 
 N, D = 120, 3
 #: Everything fixed that tuning would choose, so that tests are about the rest and quick.

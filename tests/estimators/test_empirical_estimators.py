@@ -23,9 +23,9 @@ from mercer import (
     RPEMEKLClassifier,
     RPEMEKLRegressor,
 )
+from mercer.data import NpyRows
 from mercer.datasets import make_ripley, make_sinc
 from mercer.kernels import Gaussian, Linear
-from mercer.sources import NpyRows
 
 CLASSIFIERS = [
     MHKSClassifier(),

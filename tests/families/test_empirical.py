@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
+from mercer.data import TensorRows
+from mercer.empirical.batch import groups
+from mercer.empirical.coordinates import Factor, Views
 from mercer.empirical.coupled import coupled_ridge, joint_moments
 from mercer.empirical.ensemble import _folds, ballot, fit_job, make_jobs, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
 from mercer.empirical.learners import ClassLearner, NumberLearner
 from mercer.empirical.mapping import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.problem import RowSubset, make_problem
-from mercer.empirical.stack import groups
-from mercer.empirical.views import Factor, Views
 from mercer.engine import make_plan
 from mercer.kernels import Gaussian, Laplacian, Linear, Matern52, Normalized, Polynomial
-from mercer.sources import TensorRows
 
 PLAN = make_plan(100, device="cpu", dtype="float64", memory_limit=1 << 30)
 SHORT = replace(PLAN, memory_limit=1 << 12)  # nothing is kept, blocks are a few rows

@@ -19,22 +19,23 @@ from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor
 
 from mercer import GreedyKernelRegressor
+from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan
-from mercer.forward import fit as forward_fit
-from mercer.forward.block import Block
+from mercer.forward import loop as forward_fit
+from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
-from mercer.forward.exact import kernel_ridge
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
-from mercer.forward.fit import ForwardFit
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Ensemble, Functions, Learner, SingleVector, size_at
-from mercer.forward.polish import polish
+from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
-from mercer.forward.pursuit import ReplayedPursuit
-from mercer.forward.solve import sparse_ridge
+from mercer.forward.replay import ReplayedPursuit
+from mercer.forward.solve.exact import kernel_ridge
+from mercer.forward.solve.polish import polish
+from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.stopping import (
     AkaikeInformation,
     Dependence,
@@ -48,7 +49,6 @@ from mercer.forward.stopping import (
 from mercer.kernels import Gaussian, Linear
 from mercer.linalg import TiledCholesky
 from mercer.losses import Loss
-from mercer.sources import RowSource, TensorRows
 
 N, LAM = 60, 1e-2
 KERNEL = Gaussian(0.5)
@@ -268,7 +268,7 @@ def test_where_memory_is_short_kernel_ridge_is_the_same_by_panels(p, lam, monkey
     tight = replace(problem, plan=replace(problem.plan, memory_limit=8 * N * N))
     assert not tight.plan.holds_square(N)
     assert tight.plan.exact_rows >= N
-    monkeypatch.setattr("mercer.forward.exact.TiledCholesky", lambda n, panel: TiledCholesky(n, panel, width=23))
+    monkeypatch.setattr("mercer.forward.solve.exact.TiledCholesky", lambda n, panel: TiledCholesky(n, panel, width=23))
     K, Y, w = dense(problem)
     residual = K @ (by_panels := kernel_ridge(tight, torch.arange(N)).numpy()) + lam / w[:, None] * by_panels - Y
     assert np.abs(residual).max() <= 1e-9 * np.abs(Y).max()

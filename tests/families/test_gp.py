@@ -13,27 +13,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.gp.approximations import (
+from mercer.engine.sample import Sample
+from mercer.evidence.adam_climb import ascend
+from mercer.evidence.approximations import (
     Approximation,
     ProjectedProcess,
     PseudoInputs,
     SubsetOfRegressors,
     Variational,
 )
-from mercer.gp.ascend import ascend
-from mercer.gp.climb import LENGTH_SPREAD, Coordinates, Point, climb
-from mercer.gp.evidence import exact_posterior, sparse_evidence, sparse_posterior
-from mercer.gp.inducing import JITTER, Gradient
-from mercer.gp.laplace import LaplaceEvidence
-from mercer.gp.likelihoods import Bernoulli, Categorical
-from mercer.gp.posterior import draw
-from mercer.gp.predictive import predictive_noise
-from mercer.gp.rows import Rows
-from mercer.gp.search import refine_basis, search
-from mercer.gp.spread import spread_out
+from mercer.evidence.climb import LENGTH_SPREAD, Coordinates, Point, climb
+from mercer.evidence.inducing import JITTER, Gradient
+from mercer.evidence.laplace import LaplaceEvidence
+from mercer.evidence.likelihoods import Bernoulli, Categorical
+from mercer.evidence.optimise import refine_basis, search
+from mercer.evidence.posterior import draw
+from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
+from mercer.gp.predictive_noise import predictive_noise
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
-from mercer.sources import TensorRows
+from mercer.linalg.kmeans import spread_out
 
 SPARSE = [SubsetOfRegressors(), ProjectedProcess(), PseudoInputs(), Variational()]
 KERNELS = [2.0 * Gaussian([0.8, 1.5]) + 0.3, 0.7 * Matern52(1.2), Linear() + 1.0 * Gaussian()]
@@ -49,7 +49,7 @@ def problem(n=30, m=5, p=1, seed=0):
 
 
 def table(X, Y, plan, weight=None):
-    return Rows(TensorRows(X), Y, torch.ones(len(X), dtype=torch.float64) if weight is None else weight, plan)
+    return Sample(TensorRows(X), Y, torch.ones(len(X), dtype=torch.float64) if weight is None else weight, plan)
 
 
 def repeated(weight, *tables):
@@ -176,7 +176,7 @@ def test_refining_raises_the_bound_and_says_where_it_ends():
     X, Y, _, Z = problem(n=100)
     rows, plan = TensorRows(X), cpu(100)
     before = sparse_evidence(KERNELS[0], 0.1, Z, table(X, Y, plan), Variational()).value
-    data, rng = Rows(rows, Y, torch.ones(100, dtype=torch.float64), plan), np.random.default_rng(0)
+    data, rng = Sample(rows, Y, torch.ones(100, dtype=torch.float64), plan), np.random.default_rng(0)
     kernel, noise, basis, after = refine_basis(KERNELS[0], 0.1, Z, data, max_iter=20, rng=rng)
     assert after > before
     assert sparse_evidence(kernel, noise, basis, data, Variational()).value == pytest.approx(after, rel=1e-9)
@@ -225,7 +225,7 @@ def test_an_ascent_comes_near_the_top_though_every_step_sees_another_noise():
 def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
     """8200 rows and 4 inducing inputs: parts of 4000 rows, reweighted, then a quarter of the steps on everything."""
     X, Y, _, Z = problem(n=8200, m=4)
-    data, seen = Rows(TensorRows(X), Y, torch.ones(8200, dtype=torch.float64), cpu(8200)), []
+    data, seen = Sample(TensorRows(X), Y, torch.ones(8200, dtype=torch.float64), cpu(8200)), []
 
     def evidence(some):
         def at(kernel, noise, basis):
@@ -287,7 +287,7 @@ def test_predictive_noise_is_that_of_rows_left_out_one_by_one(n_outputs):
         square[i], variance[i] = float((Y[i] - mean[0]).square().mean()), float(cov[0, 0, 0])
     grid = np.exp(np.linspace(np.log(noise) - 6, np.log(noise) + 3, 20001))[:, None]
     surprise = (np.log(variance + grid) + square / (variance + grid)) @ weight.numpy()
-    found = predictive_noise(fitted(weight), kernel, noise, Rows(TensorRows(X), Y, weight, cpu(25)))
+    found = predictive_noise(fitted(weight), kernel, noise, Sample(TensorRows(X), Y, weight, cpu(25)))
     assert found == pytest.approx(float(grid[surprise.argmin(), 0]), rel=2e-3)
 
 

@@ -12,17 +12,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.mixture.classes import Categorical, Logistic, Owned
+from mercer.mixture.class_experts import Categorical, Logistic, Owned
 from mercer.mixture.em import Mixture, Sample, expectation, fit_em, maximisation
 from mercer.mixture.experts import Constant, Experts, Linear, NoExperts
 from mercer.mixture.features import Features
+from mercer.mixture.fit import Setting, assigned, fit_classes, fit_mixture, partition
 from mercer.mixture.gates import COVARIANCES, EXPANSION_ERROR, Floor, make_gates
 from mercer.mixture.gradient import loss_and_slopes
-from mercer.mixture.path import split
+from mercer.mixture.growth import split
 from mercer.mixture.readout import class_shares, least_squares, logistic_weights
-from mercer.mixture.start import Setting, assigned, fit_classes, fit_mixture, partition
-from mercer.sources import TensorRows
 
 N, D, K = 150, 3, 4
 over_kinds = pytest.mark.parametrize("kind", COVARIANCES)

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from mercer import SparseGPRegressor
+from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.gp import recorded
-from mercer.gp.approximations import ProjectedProcess, PseudoInputs, Variational
-from mercer.gp.evidence import sparse_evidence
-from mercer.gp.recorded import regression_evidence
-from mercer.gp.rows import Rows
+from mercer.engine.sample import Sample
+from mercer.evidence import recorded
+from mercer.evidence.approximations import ProjectedProcess, PseudoInputs, Variational
+from mercer.evidence.recorded import regression_evidence
+from mercer.evidence.sparse import sparse_evidence
 from mercer.kernels import Gaussian, Matern52, Polynomial, RationalQuadratic, as_kernel
-from mercer.sources import TensorRows
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -29,12 +29,12 @@ KERNELS = [
 ]
 
 
-def rows(seed: int, n: int = 3000) -> Rows:
+def rows(seed: int, n: int = 3000) -> Sample:
     draw = torch.Generator().manual_seed(seed)
     X = torch.randn(n, 3, generator=draw)
     Y = (X[:, :1] * X[:, 1:2]).sin() + 0.1 * torch.randn(n, 1, generator=draw)
     weight = torch.rand(n, generator=draw, dtype=torch.float64) + 0.5
-    return Rows(TensorRows(X.cuda()), Y.double().cuda(), weight.cuda(), make_plan(n, "cuda"))
+    return Sample(TensorRows(X.cuda()), Y.double().cuda(), weight.cuda(), make_plan(n, "cuda"))
 
 
 def close(a, b):

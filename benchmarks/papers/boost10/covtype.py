@@ -19,16 +19,16 @@ import numpy as np
 import torch
 
 from mercer import tune_kernel
+from mercer.data import TensorRows
 from mercer.datasets import load, split
 from mercer.engine import make_plan
 from mercer.forward.combine import JointPursuit
 from mercer.forward.criteria import LargestResiduals
-from mercer.forward.fit import ForwardFit
 from mercer.forward.focus import HingeFocus
 from mercer.forward.learners import Ensemble
+from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.kernels import Gaussian, Matern32, Radial
-from mercer.sources import TensorRows
 
 PAPER = [(17_000, 2.19), (25_000, 2.02)]  # seconds and test error in percent, Boost10 section IV-B
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from mercer import tune_kernel
+from mercer.data import TensorRows
 from mercer.datasets import load, split
 from mercer.engine import make_plan
 from mercer.forward.combine import JointPursuit, Rayleigh, Separate
@@ -29,11 +30,10 @@ from mercer.forward.criteria import (
     Random,
     ResourceAllocating,
 )
-from mercer.forward.fit import ForwardFit
 from mercer.forward.learners import Ensemble, Learner, SingleVector
+from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps, TimeBudget
-from mercer.sources import TensorRows
 
 PAPER = tomllib.loads((Path(__file__).parent / "paper.toml").read_text())["kin40k"]
 YARDSTICK = 700  # basis vectors of MAX-RES in the paper's 200 s

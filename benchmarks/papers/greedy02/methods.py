@@ -20,7 +20,7 @@ import torch
 from protocol import PATIENCE, Setting, Split
 
 from mercer import GreedyKernelRegressor
-from mercer.estimators.targets import RealTargets
+from mercer.border.targets import RealTargets
 from mercer.forward.criteria import OrderRecursive
 from mercer.forward.stopping import AkaikeInformation, MinimumDescriptionLength
 from mercer.kernels import Gaussian

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from mercer.empirical.views import Coordinates
+from mercer.empirical.coordinates import Coordinates
 from mercer.linalg import cholesky
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data import RowSource
+from mercer.empirical.batch import Stack, groups
+from mercer.empirical.coordinates import Views
 from mercer.empirical.hokashyap import Solution
 from mercer.empirical.learners import Grid, ViewLearner
 from mercer.empirical.mapping import EmpiricalMap
 from mercer.empirical.problem import ViewProblem
-from mercer.empirical.stack import Stack, groups
-from mercer.empirical.views import Views
 from mercer.engine import KernelMatrix, Plan
-from mercer.sources import RowSource
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.empirical.views import Coordinates, Factor
+from mercer.empirical.coordinates import Coordinates, Factor
 
 
 @dataclass(frozen=True)

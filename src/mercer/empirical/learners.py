@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from mercer.empirical.coordinates import Coordinates, Views
 from mercer.empirical.coupled import coupled_ridge, joint_moments
 from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap
 from mercer.empirical.problem import ViewProblem
-from mercer.empirical.views import Coordinates, Views
 
 Grid = Sequence[tuple[float, float]]
 

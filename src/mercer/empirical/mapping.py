@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.component import require
+from mercer.data import RowSource
 from mercer.engine import Plan
 from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Radial, as_kernel
 from mercer.linalg.cholesky import require_finite
-from mercer.sources import RowSource
+from mercer.parts import require
 
 #: Rows from which the mean pairwise distance is taken: its relative error is then below about 1 %.
 DISTANCE_ROWS = 2000

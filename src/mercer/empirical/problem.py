@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data import RowSource
 from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
 from mercer.engine import Plan
 from mercer.kernels import Kernel
-from mercer.sources import RowSource
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class RowSubset(RowSource):
 
     >>> import torch
     >>> from mercer.empirical.problem import RowSubset
-    >>> from mercer.sources import TensorRows
+    >>> from mercer.data import TensorRows
     >>> RowSubset(TensorRows(torch.arange(6.0)[:, None]), [1, 4]).take([1]).tolist()
     [[4.0]]
     """

@@ -1,7 +1,7 @@
 """The engine: blocks of rows become tiles of K and are reduced at once."""
 
-from mercer.engine.blocks import each_block
-from mercer.engine.graph import may_record, record
+from mercer.engine.cuda_graph import may_record, record
+from mercer.engine.loop import each_block
 from mercer.engine.plan import Plan, make_plan
 from mercer.engine.products import KernelMatrix, RowMap, reduce_rows, weighted_gradient
 

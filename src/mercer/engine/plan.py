@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from mercer.component import require
-from mercer.engine.graph import may_record
+from mercer.engine.cuda_graph import may_record
+from mercer.parts import require
 
 #: Elements of a CPU tile: measured best near 2 MiB in float32, what the second-level caches of a few cores hold.
 CACHE_ELEMENTS = 1 << 19

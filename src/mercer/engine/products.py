@@ -12,11 +12,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mercer.engine.blocks import each_block
+from mercer.data import RowSource, TensorRows
 from mercer.engine.fused import fused_columns
+from mercer.engine.loop import each_block
 from mercer.engine.plan import Plan
 from mercer.kernels import Kernel
-from mercer.sources import RowSource, TensorRows
 
 
 class RowMap(Protocol):
@@ -35,7 +35,7 @@ class KernelMatrix:
     >>> import torch
     >>> from mercer.engine import KernelMatrix, make_plan
     >>> from mercer.kernels import Gaussian
-    >>> from mercer.sources import TensorRows
+    >>> from mercer.data import TensorRows
     >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     >>> K = KernelMatrix(TensorRows(X), Gaussian(), X[:2], make_plan(5, device="cpu"))
     >>> K.product(torch.ones(2, 3, dtype=torch.float64)).shape

@@ -11,13 +11,13 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from mercer.component import Component, part
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
 from mercer.linalg import cholesky, conjugate_gradients, whitening
+from mercer.parts import Part, part
 
 
-class Combination(Component):
+class Combination(Part):
     """Turns the basis vectors of a learner into weights, one column per function."""
 
     #: Passes over the learner's tile that the combination and the values after it take.

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.component import Component, part
 from mercer.forward.candidates import Candidates, DenseCandidates
 from mercer.kernels import Kernel
+from mercer.parts import Part, part
 
 
-class Criterion(Component):
+class Criterion(Part):
     """Scores candidates; `n_candidates` of them are drawn at random, or all rows are (None)."""
 
     n_candidates: int | None = None
     #: Candidates scoring at or below this are not worth a basis vector.
     threshold: float = 0.0
-    #: Whether the residual alone decides, so that steps can be replayed (`mercer.forward.pursuit`).
+    #: Whether the residual alone decides, so that steps can be replayed (`mercer.forward.replay`).
     residual_alone = False
 
     @abstractmethod

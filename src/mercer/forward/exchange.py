@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mercer.forward.block import Block
+from mercer.forward.absorb import Block
 from mercer.forward.learners import Functions
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mercer.component import Component, part
 from mercer.forward.problem import Problem
+from mercer.parts import Part, part
 
 
 @part
-class Focus(Component):
+class Focus(Part):
     """Rows with margin y·f below `margin`, smallest first, at most `share` of all rows (Boost10 section IV-B).
 
     The paper's text says 25 000 rows, "around half of the entire training set" of 522 910: a digit was

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.component import Component, part, require
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
+from mercer.parts import Part, part, require
 
 if TYPE_CHECKING:
-    from mercer.forward.block import Block
+    from mercer.forward.absorb import Block
 
 #: The size of a learner: a number, one number per step (the last one goes on), or a function of the step.
 Size = int | Sequence[int] | Callable[[int], int]
@@ -36,12 +36,12 @@ class Functions:
     values: Tensor
 
 
-class Learner(Component):
+class Learner(Part):
     """Proposes the next functions for a block of a fit, or None when no row is worth adding."""
 
     @property
     def replayable(self) -> bool:
-        """Whether each step is MAX-RES with one vector (`mercer.forward.pursuit`)."""
+        """Whether each step is MAX-RES with one vector (`mercer.forward.replay`)."""
         return False
 
     @abstractmethod

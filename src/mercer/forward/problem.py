@@ -8,11 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from mercer.data import RowSource, TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.kernels import Kernel
-from mercer.kernels.radial_columns import RadialColumns
+from mercer.kernels.columns import RadialColumns
 from mercer.losses import Loss, Squared
-from mercer.sources import RowSource, TensorRows
 
 
 @dataclass(frozen=True)

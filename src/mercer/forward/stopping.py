@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from mercer.component import Component, part
+from mercer.parts import Part, part
 
 
 @dataclass
@@ -43,7 +43,7 @@ def information_criterion(residual_norm: float, size: int, n: float) -> float:
     return n * math.log(max(residual_norm, 1e-300)) + 0.5 * size * (1 + size / n) / (1 - (size + 2) / n)
 
 
-class Stopping(Component):
+class Stopping(Part):
     """A rule that ends a fit; `best` says which step the model should be cut back to."""
 
     #: Whether the rule needs numbers of every step on the host (on CUDA that is a round trip).

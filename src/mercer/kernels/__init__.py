@@ -8,7 +8,7 @@ from mercer.kernels.base import Columns, Kernel
 from mercer.kernels.compose import Bias, Normalized, Product, Scaled, Sum
 from mercer.kernels.custom import Function, Precomputed
 from mercer.kernels.dot import Linear, Polynomial
-from mercer.kernels.form import FusedForm
+from mercer.kernels.fused_form import FusedForm
 from mercer.kernels.radial import Gaussian, Laplacian, Matern32, Matern52, Radial, RationalQuadratic
 
 

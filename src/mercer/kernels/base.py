@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from mercer.component import Component, require
-from mercer.kernels.form import FusedForm
+from mercer.kernels.fused_form import FusedForm
+from mercer.parts import Part, require
 
 #: A bound kernel: maps a block of rows X to the tile K(X, Z) for basis vectors Z fixed beforehand.
 Columns = Callable[[Tensor], Tensor]
@@ -24,7 +24,7 @@ Columns = Callable[[Tensor], Tensor]
 Pullback = Callable[[Tensor], tuple[dict[str, Tensor], Tensor, Tensor]]
 
 
-class Kernel(Component):
+class Kernel(Part):
     """A Mercer kernel on rows of tensors; `Gaussian`, `Matern52`, … are its concrete forms."""
 
     #: Fields that are positive numbers (or vectors of them) and may be tuned on a log scale.

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mercer.component import part
 from mercer.kernels.base import Columns, Kernel, checked_number
-from mercer.kernels.form import FusedForm
-from mercer.kernels.radial_columns import RadialColumns
+from mercer.kernels.columns import RadialColumns
+from mercer.kernels.fused_form import FusedForm
+from mercer.parts import part
 
 
 @dataclass(frozen=True)

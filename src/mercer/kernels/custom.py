@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mercer.component import part
 from mercer.kernels.base import Columns, Kernel
+from mercer.parts import part
 
 
 @part

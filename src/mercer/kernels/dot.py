@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mercer.component import part, require
 from mercer.kernels.base import Columns, Kernel, checked_number
-from mercer.kernels.form import FusedForm
+from mercer.kernels.fused_form import FusedForm
+from mercer.parts import part, require
 
 
 @part

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mercer.component import part
 from mercer.kernels.base import Kernel, checked_number, positive_parameter
-from mercer.kernels.form import FusedForm
-from mercer.kernels.radial_columns import RadialColumns
+from mercer.kernels.columns import RadialColumns
+from mercer.kernels.fused_form import FusedForm
+from mercer.parts import part
 
 
 class Radial(Kernel):

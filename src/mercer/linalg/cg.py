@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.component import require
+from mercer.parts import require
 
 # The recursion's residual drifts from b − A x by rounding; replacing it this often costs one product in ten.
 STEPS_PER_TRUE_RESIDUAL = 10

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.component import require
 from mercer.linalg.givens import drop_column
+from mercer.parts import require
 
 EPS = torch.finfo(torch.float64).eps
 # m·eps of float32 at m = 10⁵ rows: what is still not positive then is not rounding.

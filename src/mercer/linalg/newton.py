@@ -13,8 +13,8 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from mercer.component import require
 from mercer.linalg.cholesky import cholesky
+from mercer.parts import require
 
 Objective = Callable[[Tensor], tuple[Tensor | float, Tensor, Tensor]]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mercer.component import require
 from mercer.linalg.cholesky import Triangle, require_finite
 from mercer.linalg.givens import rotate_rows
+from mercer.parts import require
 
 
 class GrowingQR:

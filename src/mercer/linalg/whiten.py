@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.component import require
 from mercer.linalg.cholesky import EPS, require_finite
+from mercer.parts import require
 
 #: Up to this many basis vectors the eigenvalues of an ill-conditioned Q are cheap.
 SPECTRAL_SIZE = 600

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from mercer.data import RowSource
 from mercer.engine import Plan, each_block
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import Features
 from mercer.mixture.gates import Floor, Gates, gates_from_sums, make_gates
-from mercer.sources import RowSource
 
 #: Rows' worth of responsibility below which a component is moved elsewhere, and below which it is removed.
 FAINT, DEAD = 0.5, 1e-8
@@ -239,7 +239,7 @@ def _proposals(sample: Sample, mixture: Mixture, state: Expectation, may_move: b
 
 
 def _moved(sample: Sample, mixture: Mixture, j: int, row: int) -> Mixture:
-    """Component j moved to a row, with one row's weight and half the extent of a usual one; its expert stays."""
+    """Part j moved to a row, with one row's weight and half the extent of a usual one; its expert stays."""
     gates, share = mixture.gates, sample.mean_weight / sample.total
     means, weights, covariances = gates.means.clone(), gates.weights.clone(), gates.covariances.clone()
     means[j] = columns(sample.rows.take(torch.tensor([row])))[:, 0]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mercer.engine import each_block
 from mercer.linalg import cholesky, minimize_newton
-from mercer.mixture.classes import indicators
+from mercer.mixture.class_experts import indicators
 from mercer.mixture.em import Mixture, Sample, columns, posterior
 
 Statistic = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, ...]]

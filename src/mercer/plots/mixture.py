@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.component import require
+from mercer.parts import require
 
 #: Points along an axis of a picture.
 GRID = 200

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.component import require
+from mercer.parts import require
 
 
 def one_standard_error(

@@ -14,10 +14,10 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from mercer.component import require
 from mercer.engine import make_plan
 from mercer.kernels import Gaussian, Kernel, Laplacian, Matern32, Matern52, Radial, Scaled, as_kernel
-from mercer.tuning.search import NOISE_BOUNDS, Search
+from mercer.parts import require
+from mercer.tuning.families import NOISE_BOUNDS, Search
 
 #: Families tried by ``kernel="auto"``, smoothest first.
 FAMILIES: tuple[type[Radial], ...] = (Gaussian, Matern52, Matern32, Laplacian)

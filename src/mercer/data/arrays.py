@@ -1,0 +1,130 @@
+"""Rows held in memory: NumPy arrays, torch tensors, memory maps, pandas and polars frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.data.heavy_tails import Bend
+from mercer.data.source import RowSource
+
+
+class TensorRows(RowSource):
+    """Rows of a two-dimensional tensor on any device."""
+
+    def __init__(self, X: Tensor) -> None:
+        self.X = X
+        self.n_rows, self.n_columns = X.shape
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, self.X[start : start + size]
+
+    def take(self, index: Any) -> Tensor:
+        return self.X[torch.as_tensor(index, device=self.X.device)]
+
+
+class ArrayRows(RowSource):
+    """Rows of a two-dimensional NumPy array; a memory map is read block by block, never whole."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.X = X
+        self.n_rows, self.n_columns = X.shape
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, as_tensor(self.X[start : start + size])
+
+    def take(self, index: Any) -> Tensor:
+        return as_tensor(self.X[np.asarray(index)])
+
+
+class FrameRows(ArrayRows):
+    """Rows of a pandas or polars frame whose columns are all numbers; missing values become NaN.
+
+    Neither library is imported: a frame is anything with `columns`, `dtypes` and `to_numpy`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mercer.data import FrameRows
+    >>> rows = FrameRows(pd.DataFrame({"depth": [1.5, 2.5], "width": [4, 5]}))
+    >>> rows.names(), rows.take([1])
+    (['depth', 'width'], tensor([[2.5000, 5.0000]], dtype=torch.float64))
+    """
+
+    def __init__(self, frame: Any) -> None:
+        for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+            if not _holds_numbers(dtype):
+                raise ValueError(f"column {name!r} must hold numbers, got {dtype}")
+        X = frame.to_numpy()
+        if X.dtype.kind != "f" and hasattr(frame, "iloc"):  # pandas' own missing value needs a word
+            X = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+        super().__init__(X if X.dtype.kind == "f" else X.astype(np.float64))
+        self._names = [str(name) for name in frame.columns]
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+
+class PreparedRows(RowSource):
+    """Rows of another source, on one device in one precision, bent (`Bend`), shifted and scaled column by column."""
+
+    def __init__(
+        self,
+        rows: RowSource,
+        device: torch.device,
+        dtype: torch.dtype,
+        shift: Tensor,
+        scale: Tensor,
+        bend: Bend | None = None,
+    ) -> None:
+        self.rows, self.device, self.dtype, self.bend = rows, device, dtype, bend
+        self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
+        # Shift in float64: a column of large offset and small spread keeps its digits.
+        self.shift, self.scale = shift.double().to(device), scale.double().to(device)
+        self.total, self.best = rows.total, rows.best  # type: ignore[method-assign]
+
+    def _prepare(self, block: Tensor) -> Tensor:
+        block = block.to(self.device, torch.float64)
+        if self.bend is not None:
+            block = self.bend(block)
+        return ((block - self.shift) / self.scale).to(self.dtype)
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start, block in self.rows.blocks(size):
+            yield start, self._prepare(block)
+
+    def take(self, index: Any) -> Tensor:
+        return self._prepare(self.rows.take(index))
+
+    def in_memory(self, block_size: int = 65_536) -> TensorRows:
+        """All rows, prepared once and held on the device."""
+        X = torch.empty(self.n_rows, self.n_columns, device=self.device, dtype=self.dtype)
+        for start, block in self.blocks(block_size):
+            X[start : start + block.shape[0]] = block
+        return TensorRows(X)
+
+
+def as_tensor(block: np.ndarray) -> Tensor:
+    """A tensor that shares memory with `block` where that is possible (a read-only map is copied)."""
+    if not block.flags.writeable or any(stride < 0 for stride in block.strides):
+        block = block.copy()
+    return torch.from_numpy(block)
+
+
+def require_numbers(dtype: np.dtype, what: str) -> None:
+    """Refuse an array of text, objects, or numbers that torch cannot hold."""
+    if dtype.kind not in "biuf" or dtype.itemsize > 8 or not dtype.isnative:
+        raise ValueError(f"{what} must hold real numbers of at most 64 bits, got {dtype}")
+
+
+def _holds_numbers(dtype: Any) -> bool:
+    """Whether a column of this pandas (they have a `kind`) or polars type holds numbers or booleans."""
+    if hasattr(dtype, "kind"):
+        return dtype.kind in "biuf"
+    return dtype.is_numeric() or str(dtype) == "Boolean"

@@ -1,0 +1,163 @@
+"""All rows seen through several empirical maps, by blocks; and the factors that every step (6) shares.
+
+One `Views` makes coordinates (and keeps them where the plan allows), one `Factor` per map solves its penalised least
+squares for any c and λ without factoring again. Nothing here knows of classes or margins. Dimensions before the rows
+count problems side by side; `Views` has none, `mercer.empirical.batch` one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer.data import RowSource, TensorRows
+from mercer.empirical.mapping import EmpiricalMap
+from mercer.engine import Plan, each_block
+
+Visit = Callable[[slice, Sequence[Tensor]], object]
+
+
+class Coordinates(ABC):
+    """The coordinates Φ_1, …, Φ_M of all rows, … × n × r_l each, seen by blocks of rows; sums are over all rows."""
+
+    plan: Plan
+    #: Rows of a problem, and coordinates r_l of each map.
+    n_rows: int
+    ranks: list[int]
+    #: How many problems stand side by side: the dimensions before the rows.
+    lead: tuple[int, ...] = ()
+
+    @abstractmethod
+    def each(self, visit: Visit, columns: int = 0) -> None:
+        """Call ``visit(where, [Φ_1, …, Φ_M])`` on blocks of rows, in order; `visit` makes `columns` numbers a row."""
+
+    @abstractmethod
+    def total(self, part: Tensor) -> Tensor:
+        """The sum of what all processes found in their rows (`RowSource.total`)."""
+
+    def values(self, weights: Sequence[Tensor], bias: Tensor) -> Tensor:
+        """f_l = Φ_l w_l + w_0l at all rows, M × … × n × C, from weights … × r_l × C and biases M × … × C."""
+        as_tile: dict[str, Any] = {"device": self.plan.device, "dtype": self.plan.dtype}
+        W, offset = [w.to(**as_tile) for w in weights], bias.to(**as_tile).unsqueeze(-2)
+        out = torch.empty(len(W), *self.lead, self.n_rows, bias.shape[-1], **as_tile)
+
+        def visit(where: slice, features: Sequence[Tensor]) -> None:
+            for l, phi in enumerate(features):
+                torch.add(phi @ W[l], offset[l], out=out[l, ..., where, :])
+
+        self.each(visit)
+        return out
+
+    def transposed(self, targets: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Φ_lᵀ t for each map and Σ t, in float64; `targets` is … × n × C, weights included."""
+        down = [self._zeros(r, targets.shape[-1]) for r in self.ranks]
+
+        def visit(where: slice, features: Sequence[Tensor]) -> None:
+            for total, part in zip(down, [phi.mT @ targets[..., where, :] for phi in features], strict=True):
+                total.add_(part)
+
+        self.each(visit)
+        return [self.total(one) for one in down], self.total(targets.sum(-2, dtype=torch.float64))
+
+    def factors(self, weight: Tensor) -> list[Factor]:
+        """One `Factor` per map, of the rows under these weights (… × n), from one pass."""
+        grams = [self._zeros(r, r) for r in self.ranks]
+        sums = [self._zeros(r, 1) for r in self.ranks]
+        root = weight.sqrt().unsqueeze(-1)
+
+        def visit(where: slice, features: Sequence[Tensor]) -> None:
+            weighted = [phi * root[..., where, :] for phi in features]
+            parts = [(phi.mT @ phi, phi.mT @ root[..., where, :]) for phi in weighted]
+            for l, (gram, one) in enumerate(parts):
+                grams[l].add_(gram)
+                sums[l].add_(one)
+
+        self.each(visit)
+        n = self.total(weight.sum(-1, dtype=torch.float64))
+        return [Factor.of(self.total(gram), self.total(one), n) for gram, one in zip(grams, sums, strict=True)]
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(*self.lead, *shape, device=self.plan.device, dtype=torch.float64)
+
+
+class Views(Coordinates):
+    """The coordinates that maps make of rows, n × r_l each; at most one block of them exists if memory is short.
+
+    >>> import torch
+    >>> from mercer.empirical.mapping import empirical_map
+    >>> from mercer.empirical.coordinates import Views
+    >>> from mercer.engine import make_plan
+    >>> from mercer.kernels import Gaussian, Linear
+    >>> from mercer.data import TensorRows
+    >>> X = torch.rand(5, 2, dtype=torch.float64)
+    >>> maps = [empirical_map(kernel, X[:3]) for kernel in (Linear(), Gaussian())]
+    >>> views = Views(TensorRows(X), maps, make_plan(5, device="cpu"))
+    >>> views.each(lambda where, features: print(where, [list(one.shape) for one in features]))
+    slice(0, 5, None) [[5, 2], [5, 3]]
+    """
+
+    def __init__(self, rows: RowSource, maps: Sequence[EmpiricalMap], plan: Plan, uses: int = 1) -> None:
+        self.rows, self.maps, self.plan, self.n_rows = rows, list(maps), plan, rows.n_rows
+        self.ranks = [one.rank for one in self.maps]
+        self._columns = [one.columns(plan) for one in self.maps]
+        self._width = sum(self.ranks) + max(one.basis.shape[0] for one in self.maps)
+        self._kept: TensorRows | None = None
+        if plan.keeps_tiles(rows.n_rows, sum(self.ranks), uses):
+            kept = torch.empty(rows.n_rows, sum(self.ranks), device=plan.device, dtype=plan.dtype)
+            self.each(lambda where, features: torch.cat(list(features), 1, out=kept[where]))
+            self._kept = TensorRows(kept)
+
+    def each(self, visit: Visit, columns: int = 0) -> None:
+        size = self.plan.panel_rows(self._width + columns)
+        if self._kept is not None:
+            each_block(self._kept, self.plan, size, lambda at, block: visit(at, block.split(self.ranks, 1)))
+        else:
+            see = self._columns
+            each_block(self.rows, self.plan, size, lambda at, block: visit(at, [f(block) for f in see]))
+
+    def total(self, part: Tensor) -> Tensor:
+        return self.rows.total(part)
+
+
+@dataclass(frozen=True)
+class Factor:
+    r"""Eigenvalues of the centred second moments of one map: solves step (6) for any c and λ by divisions.
+
+    The bias is not penalised, so it leaves the equations with the means; what remains, α(ΦᵀSΦ − n m mᵀ) + cI, has the
+    same eigenvectors for all α and c.
+    """
+
+    #: Means (… × r × 1), eigenvalues (… × r × 1), eigenvectors (… × r × r) and the weight of all rows (… × 1).
+    mean: Tensor
+    values: Tensor
+    vectors: Tensor
+    n: Tensor
+
+    @classmethod
+    def of(cls, gram: Tensor, total: Tensor, n: Tensor) -> Factor:
+        """From ΦᵀSΦ (… × r × r), ΦᵀS1 (… × r × 1) and Σ s (…)."""
+        n = n.unsqueeze(-1)
+        mean = total / n.unsqueeze(-1)
+        values, vectors = torch.linalg.eigh(gram - mean * total.mT)
+        return cls(mean, values.clamp(min=0.0).unsqueeze(-1), vectors, n)
+
+    def inverse(self, alpha: Tensor, c: Tensor) -> Tensor:
+        """1 / (α θ + c) for every eigenvalue θ and column (… × r × C); zero for directions that no row has."""
+        curvature = alpha * self.values + c
+        floor = 4 * curvature.shape[-2] * torch.finfo(torch.float64).eps * curvature.amax(-2, keepdim=True)
+        alive = curvature > floor.clamp(min=torch.finfo(torch.float64).tiny)
+        return torch.where(alive, 1 / torch.where(alive, curvature, 1.0), 0.0)
+
+    def solve(self, inverse: Tensor, alpha: Tensor, down: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (… × r × C) and biases (… × C) of α‖S^{1/2}(Φw + w_0)‖² − 2tᵀS(Φw + w_0) + c‖w‖² at their minimum.
+
+        `inverse` is that of α and c, one number a column each; `down` is ΦᵀSt and `total` Σ s t.
+        """
+        slope = self.vectors.mT @ (down - self.mean * total.unsqueeze(-2))
+        w = self.vectors @ (inverse * slope)
+        return w, total / (alpha * self.n) - (self.mean.mT @ w).squeeze(-2)

@@ -1,0 +1,148 @@
+"""The whitened inducing system: rows seen in coordinates in which K_mm is the identity, and gradients pulled back.
+
+Everything in this family depends on kernel and inducing inputs through Q = A Aᵀ, A = K_nm L⁻ᵀ, and diag K alone.
+So a gradient is known once its weights on A and on diag K are: the way back to K_nm, K_mm, the kernel's parameters
+and the inducing inputs is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mercer.data import RowSource, TensorRows
+from mercer.engine import Plan, each_block
+from mercer.kernels import Kernel
+from mercer.linalg import cholesky
+
+#: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.
+JITTER = {torch.float32: 1e-6, torch.float64: 1e-10}
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A number and its gradient in the kernel's parameters, the noise variance and the inducing inputs."""
+
+    value: Any
+    by_parameter: dict[str, Tensor]
+    by_noise: Any
+    by_basis: Tensor
+
+    def on_host(self) -> Gradient:
+        """The same, value and noise as numbers, the rest on the CPU: all in one transfer."""
+        parts = [self.value, self.by_noise, *self.by_parameter.values(), self.by_basis]
+        flat = torch.cat([part.reshape(-1) for part in parts]).cpu()
+        pieces = flat.split([part.numel() for part in parts])
+        value, noise, *others, basis = (one.view(part.shape) for one, part in zip(pieces, parts, strict=True))
+        return Gradient(float(value), dict(zip(self.by_parameter, others, strict=True)), float(noise), basis)
+
+
+def unexplained(diagonal: Tensor, A: Tensor) -> Tensor:
+    """k − q of rows with this k(x, x), in the precision of `diagonal`."""
+    return (diagonal - A.square().sum(1)).clamp(min=0)
+
+
+class Weights(NamedTuple):
+    """Derivatives on some rows: in the tile K_nm and in diag K, and their part of 2AᵀGA where it is not known."""
+
+    by_tile: Tensor
+    by_diagonal: Tensor
+    by_gram: Tensor | None = None
+
+
+class Inducing:
+    """Rows against inducing inputs, in whitened coordinates: A = K_nm P with P = L⁻ᵀ.
+
+    `uses` is the number of passes to come: the plan keeps A where that pays.
+    """
+
+    def __init__(self, rows: RowSource, kernel: Kernel, basis: Tensor, plan: Plan, uses: int = 1) -> None:
+        self.rows, self.kernel, self.basis, self.plan = rows, kernel, basis.to(plan.device, plan.dtype), plan
+        self.n, self.m = rows.n_rows, basis.shape[0]
+        exact = self.basis.double()
+        K_mm = kernel(exact, exact)
+        self.eye = torch.eye(self.m, dtype=torch.float64, device=plan.device)
+        self.L, _ = cholesky(K_mm + JITTER[plan.dtype] * K_mm.diagonal().mean() * self.eye)
+        self.P = torch.linalg.solve_triangular(self.L, self.eye, upper=False).T.contiguous()
+        self.tile_map = self.P.to(plan.dtype)
+        self._columns = kernel.columns(self.basis)
+        self._kept: Tensor | None = None
+        if plan.keeps_tiles(self.n, self.m, uses):
+            kept = torch.empty(self.n, self.m, device=plan.device, dtype=plan.dtype)
+            self.each(kept.__setitem__)
+            self._kept = kept
+
+    def each(self, visit: Callable[[slice, Tensor], object]) -> None:
+        """Call ``visit(where, A)`` on blocks of whitened rows."""
+        size = self.plan.panel_rows(self.m)
+        if self._kept is not None:
+            each_block(TensorRows(self._kept), self.plan, size, visit)
+        else:
+            each_block(self.rows, self.plan, size, lambda where, X: visit(where, self._columns(X) @ self.tile_map))
+
+    def diagonal(self) -> Tensor:
+        """k(x, x) of all rows, in float64."""
+        out = torch.empty(self.n, dtype=torch.float64, device=self.plan.device)
+        size = self.plan.chunk_rows(self.rows.n_columns)
+        each_block(self.rows, self.plan, size, lambda where, X: out.__setitem__(where, self.kernel.diag(X).double()))
+        return out
+
+    def pull_back(
+        self,
+        weigh: Callable[[slice, Tensor], Weights],
+        by_gram: Tensor | None,
+        inputs: bool = True,
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The gradient in the kernel's parameters and the inducing inputs of a function of Q and diag K.
+
+        ``weigh(where, A)`` returns the derivatives on those rows. With G the derivative in Q, that in A is 2GA, in the
+        tile K_nm 2 G A Pᵀ, and in K_mm −P (AᵀGA) Pᵀ; `by_gram` is 2AᵀGA where the caller knows it, otherwise its
+        parts are summed here. Everything float32 stays in whitened coordinates until the last product: P G Pᵀ would
+        square the condition number of K_mm. With ``inputs=False`` the inducing inputs stand still.
+        """
+        names, values = list(self.kernel.tunable()), list(self.kernel.tunable().values())
+        basis = self.basis
+        totals = [torch.zeros(torch.as_tensor(v).shape, dtype=torch.float64, device=basis.device) for v in values]
+        by_basis = torch.zeros(basis.shape, dtype=torch.float64, device=basis.device)
+        gram = torch.zeros_like(self.eye)
+
+        def visit(where: slice, block: Tensor) -> None:
+            with torch.enable_grad():
+                as_leaf = partial(torch.as_tensor, dtype=block.dtype, device=block.device)
+                leaves = [as_leaf(v).clone().requires_grad_() for v in values]
+                Z = basis.detach().clone().requires_grad_(inputs)
+                bound = self.kernel.replaced(dict(zip(names, leaves, strict=True)))
+                tile, diagonal = bound(block, Z), bound.diag(block)
+            found = weigh(where, tile.detach() @ self.tile_map if self._kept is None else self._kept[where])
+            outputs, weights = [tile], [found.by_tile]
+            if diagonal.requires_grad:
+                outputs, weights = [tile, diagonal], [found.by_tile, found.by_diagonal.to(diagonal)]
+            wanted = [*leaves, Z] if inputs else leaves
+            grads: tuple[Tensor, ...] = ()
+            if wanted and tile.requires_grad:
+                grads = torch.autograd.grad(outputs, wanted, weights, allow_unused=True, materialize_grads=True)
+            for total, grad in zip(totals, grads, strict=False):
+                total.add_(grad)
+            if inputs:
+                by_basis.add_(grads[-1])
+            if found.by_gram is not None:
+                gram.add_(found.by_gram)
+
+        each_block(self.rows, self.plan, self.plan.traced_rows(self.m), visit)
+        inner = self.rows.total(gram) if by_gram is None else by_gram
+        by_K_mm = -0.5 * self.P @ (0.5 * (inner + inner.T)) @ self.P.T
+        exact = basis.double()
+        _, pull = self.kernel.traced(exact, exact, inputs=inputs)
+        # the jitter follows the mean of the diagonal
+        by_K_mm = by_K_mm + JITTER[self.plan.dtype] * by_K_mm.diagonal().mean() * self.eye
+        parameters, left, right = pull(by_K_mm)
+        by_parameter = {
+            name: self.rows.total(total) + parameters[name].reshape(total.shape)
+            for name, total in zip(names, totals, strict=True)
+        }
+        return by_parameter, self.rows.total(by_basis) + left + right

@@ -1,0 +1,82 @@
+"""What every model of the family ends as: means and (co)variances of the latent function at new rows.
+
+A variance is what the inducing inputs leave unexplained plus a sum of squares, so it is never negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mercer.data import RowSource
+from mercer.engine import Plan, each_block
+from mercer.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """mean = K w; covariance = [K_** − (K E)(K E)ᵀ] + Σ (K H_c)(K H_c')ᵀ, with K = k(new rows, basis).
+
+    `weights` w is m × p. `explained` E is None for a degenerate prior, whose new rows have no variance of their own.
+    `scatter` H is c × m × r: one slice that all outputs share, one per class under a joint likelihood, or None.
+    """
+
+    basis: Tensor
+    weights: Tensor
+    explained: Tensor | None
+    scatter: Tensor | None
+
+    def moments(self, kernel: Kernel, rows: RowSource, plan: Plan, spread: bool = True) -> tuple[Tensor, Tensor]:
+        """Means (n × p) and covariances between the outputs of a row (n × c × c), in float64, by blocks."""
+        dtype, device = plan.dtype, plan.device
+        n, q = rows.n_rows, 1 if self.scatter is None else self.scatter.shape[0]
+        mean = torch.empty(n, self.weights.shape[1], dtype=torch.float64, device=device)
+        cov = torch.zeros(n, q, q, dtype=torch.float64, device=device) if spread else mean.new_empty(0)
+        columns = kernel.columns(self.basis.to(device, dtype))
+        w = self.weights.to(device, dtype)
+        E = None if self.explained is None else self.explained.to(device, dtype)
+        H = None if self.scatter is None else self.scatter.to(device, dtype)
+
+        def visit(where: slice, block: Tensor) -> None:
+            K = columns(block)
+            here = K @ w
+            if spread:
+                cov[where] = self._spread(kernel, block, K, E, H, q)
+            mean[where] = here.double()
+
+        each_block(rows, plan, plan.panel_rows(len(self.basis)), visit)
+        return mean, cov
+
+    @staticmethod
+    def _spread(kernel: Kernel, block: Tensor, K: Tensor, E: Tensor | None, H: Tensor | None, q: int) -> Tensor:
+        out = torch.zeros(len(block), q, q, dtype=torch.float64, device=block.device)
+        if E is not None:
+            rest = kernel.diag(block).double() - (K @ E).square().sum(1, dtype=torch.float64)
+            out += rest.clamp(min=0)[:, None, None] * torch.eye(q, dtype=torch.float64, device=block.device)
+        if H is not None:
+            G = torch.einsum("nm,cmr->ncr", K, H)
+            out += (G @ G.transpose(1, 2)).double()
+        return out
+
+    def covariance(self, kernel: Kernel, X: Tensor) -> Tensor:
+        """Covariance of the latent function between the rows of `X` (n × n), shared by all outputs, in float64."""
+        X = X.double()
+        K = kernel(X, self.basis.to(X))
+        out = torch.zeros(len(X), len(X), dtype=torch.float64, device=X.device)
+        if self.explained is not None:
+            G = K @ self.explained.to(X)
+            out += kernel(X, X) - G @ G.T
+        if self.scatter is not None:
+            G = K @ self.scatter[0].to(X)
+            out += G @ G.T
+        return 0.5 * (out + out.T)
+
+
+def draw(mean: Tensor, covariance: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+    """Samples (n_samples × n × p) of a Gaussian whose outputs share one covariance; rounding below zero is cut."""
+    values, vectors = torch.linalg.eigh(covariance)
+    root = vectors * values.clamp(min=0).sqrt()
+    normal = torch.randn(n_samples, *mean.shape, generator=generator, dtype=torch.float64).to(mean)
+    return mean + root @ normal

@@ -1,0 +1,227 @@
+"""The evidence of every sparse regression in one formula, with its gradient by two passes over blocks of rows.
+
+Never n × n; n × m only where the plan keeps it. Which parameters move, and how, is the business of
+`mercer.evidence.climb`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer.engine.sample import Sample
+from mercer.evidence.approximations import Approximation
+from mercer.evidence.inducing import Gradient, Inducing, Weights, unexplained
+from mercer.evidence.posterior import Posterior
+from mercer.kernels import Kernel
+from mercer.linalg import cholesky
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over rows in whitened coordinates: S = AᵀDA, b = AᵀDY, and the scalars of the evidence."""
+
+    S: Tensor
+    b: Tensor
+    square: Tensor  # Σ D |y|²
+    log_noise: Tensor  # Σ w log λ
+    unexplained: Tensor  # Σ w (k − q)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is left of a row once the inducing inputs are known: λ = σ² + α (k − q), and D = w / λ."""
+
+    variance: Any
+    alpha: float
+    weight: Tensor
+    diagonal: Tensor
+
+    def rest(self, where: slice, A: Tensor) -> Tensor:
+        """k − q of these rows, in float64."""
+        return unexplained(self.diagonal[where], A)
+
+    def of(self, rest: Tensor) -> Tensor:
+        return self.variance + self.alpha * rest
+
+
+def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
+    """One pass over the rows."""
+    m, p, device = system.m, Y.shape[1], system.plan.device
+    S, b = torch.zeros_like(system.eye), torch.zeros(m, p, dtype=torch.float64, device=device)
+    scalars = torch.zeros(3, dtype=torch.float64, device=device)
+
+    def gather(where: slice, A: Tensor) -> None:
+        w, y = noise.weight[where], Y[where].double()
+        rest = noise.rest(where, A)
+        lam = noise.of(rest)
+        D = w / lam
+        scaled = A * D.sqrt().to(A.dtype)[:, None]
+        gram, down = scaled.T @ scaled, A.T @ (D[:, None] * y).to(A.dtype)
+        sums = torch.stack([(D[:, None] * y.square()).sum(), (w * lam.log()).sum(), (w * rest).sum()])
+        S.add_(gram)
+        b.add_(down)
+        scalars.add_(sums)
+
+    system.each(gather)
+    total = system.rows.total
+    return Statistics(total(S), total(b), *total(scalars).unbind())
+
+
+def sparse_evidence(
+    kernel: Kernel,
+    noise: float,
+    basis: Tensor,
+    data: Sample,
+    approximation: Approximation,
+    inputs: bool = True,
+) -> Gradient:
+    r"""Log evidence of targets Y (n × p, outputs independent) under a sparse prior, and its gradient.
+
+    With A = K_nm L⁻ᵀ, λ_n = σ² + α(k_nn − q_nn), D = w/λ, S = AᵀDA and b = AᵀDY,
+
+    .. math:: -\tfrac p2 \sum_n w_n \log 2\pi\lambda_n - \tfrac p2\log|I + S| - \tfrac12\sum_n D_n |y_n|^2
+        + \tfrac12 b^\top (I + S)^{-1} b \;\Big[ - \tfrac p{2\sigma^2} \sum_n w_n (k_{nn} - q_{nn}) \Big] .
+
+    α = 0 is the evidence of SR and PP, α = 1 that of SPGP; the term in brackets makes it Titsias' bound. A row of
+    weight w counts as w copies of itself, each with a k − q of its own.
+
+    >>> import torch
+    >>> from mercer.engine import make_plan
+    >>> from mercer.evidence.approximations import Variational
+    >>> from mercer.engine.sample import Sample
+    >>> from mercer.kernels import Gaussian
+    >>> from mercer.data import TensorRows
+    >>> X = torch.linspace(-3, 3, 50, dtype=torch.float64)[:, None]
+    >>> data = Sample(TensorRows(X), X.sin(), torch.ones(50), make_plan(50, device="cpu"))
+    >>> all_rows = sparse_evidence(Gaussian(), 0.1, X, data, Variational()).value
+    >>> few = sparse_evidence(Gaussian(), 0.1, X[::10], data, Variational()).value
+    >>> few < all_rows
+    True
+    """
+    return evidence_on_device(kernel, noise, basis, data, approximation, inputs).on_host()
+
+
+def evidence_on_device(
+    kernel: Kernel,
+    noise: Any,
+    basis: Tensor,
+    data: Sample,
+    approximation: Approximation,
+    inputs: bool = True,
+) -> Gradient:
+    """`sparse_evidence` as tensors; the kernel's parameters and the noise may be tensors too."""
+    system, model, found = _gathered(kernel, noise, basis, data, approximation, uses=2)
+    p, bound = data.Y.shape[1], float(approximation.bound)
+    w_sum = model.weight.sum()
+    L_B, _ = cholesky(system.eye + found.S)
+    c = torch.cholesky_solve(found.b, L_B)
+    value = (
+        -0.5 * p * (w_sum * math.log(2 * math.pi) + found.log_noise)
+        - p * L_B.diagonal().log().sum()
+        - 0.5 * found.square
+        + 0.5 * (found.b * c).sum()
+        - 0.5 * bound * p * found.unexplained / noise
+    )
+    inverse = torch.linalg.solve_triangular(L_B, system.eye, upper=False)
+    by_S = -0.5 * (p * inverse.T @ inverse + c @ c.T)
+    if approximation.alpha == 0:
+        by_parameter, by_basis = _pull_projected(system, model, found, by_S, c, data.Y, bound, inputs)
+        # only D and the first sum hold the noise: ∂/∂σ² = −(1/σ²) [ tr(S ∂S) + tr(bᵀc) − ½ Σ D y² + ½ p Σ w ]
+        by_noise = -((found.S * by_S).sum() + (found.b * c).sum() - 0.5 * found.square + 0.5 * p * w_sum) / noise
+        by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise**2
+    else:
+        by_parameter, by_basis, by_noise = _pull_pseudo(system, model, by_S, c, data.Y, inputs)
+    return Gradient(value, by_parameter, by_noise, by_basis)
+
+
+def _pull_projected(
+    system: Inducing, model: Noise, found: Statistics, by_S: Tensor, c: Tensor, Y: Tensor, bound: float, inputs: bool
+) -> tuple[dict[str, Tensor], Tensor]:
+    """α = 0: D does not depend on the tile, so the derivative in A is D (A M + y cᵀ), known but for products with P.
+
+    M holds −c cᵀ, whose product with A and y cᵀ cancel but for the residuals y − A c: they are taken together.
+    """
+    p, dtype = Y.shape[1], system.plan.dtype
+    M = 2 * by_S + bound * p * system.eye
+    c_tile, outer = c.to(dtype), (system.P @ c).T.to(dtype)
+    back = ((M + c @ c.T) @ system.P.T).to(dtype)
+
+    def weigh(where: slice, A: Tensor) -> Weights:
+        D = model.weight[where] / model.variance
+        residual = (Y[where] - A @ c_tile).to(dtype)
+        return Weights((A @ back).addmm_(residual, outer).mul_(D.to(dtype)[:, None]), -0.5 * bound * p * D)
+
+    return system.pull_back(weigh, found.S @ M + found.b @ c.T, inputs)
+
+
+def _pull_pseudo(
+    system: Inducing, model: Noise, by_S: Tensor, c: Tensor, Y: Tensor, inputs: bool
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """α > 0: every row's own λ depends on its tile."""
+    p, dtype = Y.shape[1], system.plan.dtype
+    twice, c_tile = (2 * by_S).to(dtype), c.to(dtype)
+    by_noise = torch.zeros((), dtype=torch.float64, device=system.plan.device)
+
+    def weigh(where: slice, A: Tensor) -> Weights:
+        y, w = Y[where].double(), model.weight[where]
+        lam = model.of(model.rest(where, A))
+        by_A, mean = A @ twice, (A @ c_tile).double()
+        # ∂/∂D = aᵀ ∂S a + yᵀ(cᵀa) − ½|y|², and D = w / λ
+        by_D = 0.5 * (by_A * A).sum(1).double() + (y * mean).sum(1) - 0.5 * y.square().sum(1)
+        by_lam = -w * (by_D / lam + 0.5 * p) / lam
+        by_noise.add_(by_lam.sum())
+        by_rest = model.alpha * by_lam
+        D = (w / lam)[:, None]
+        by_A = by_A.addmm_(Y[where].to(dtype), c_tile.T).mul_(D.to(dtype))
+        by_A.addcmul_(A, by_rest.to(dtype)[:, None], value=-2)
+        return Weights(by_A @ system.tile_map.T, by_rest, A.T @ by_A)
+
+    by_parameter, by_basis = system.pull_back(weigh, None, inputs)
+    return by_parameter, by_basis, system.rows.total(by_noise)
+
+
+def _gathered(
+    kernel: Kernel,
+    noise: Any,
+    basis: Tensor,
+    data: Sample,
+    approximation: Approximation,
+    uses: int = 1,
+) -> tuple[Inducing, Noise, Statistics]:
+    system = Inducing(data.rows, kernel, basis, data.plan, uses)
+    model = Noise(noise, approximation.alpha, data.weight.double(), system.diagonal())
+    return system, model, statistics(system, model, data.Y)
+
+
+def sparse_posterior(
+    kernel: Kernel,
+    noise: float,
+    basis: Tensor,
+    data: Sample,
+    approximation: Approximation,
+) -> Posterior:
+    """The posterior of a sparse regression, ready to predict: whitened weights u ~ N((I + S)⁻¹b, (I + S)⁻¹)."""
+    system, _, found = _gathered(kernel, noise, basis, data, approximation)
+    L_B, _ = cholesky(system.eye + found.S)
+    u = torch.cholesky_solve(found.b, L_B)
+    scatter = torch.linalg.solve_triangular(L_B, system.P.T, upper=False).T  # P L_B⁻ᵀ
+    return Posterior(
+        system.basis,
+        system.P @ u,
+        explained=None if approximation.degenerate else system.P,
+        scatter=scatter[None],
+    )
+
+
+def exact_posterior(kernel: Kernel, noise: float, X: Tensor, Y: Tensor, weight: Tensor) -> Posterior:
+    """The posterior of the full model on rows `X`, whose noise is σ²/w: (K + σ²W⁻¹)⁻¹ in one factor."""
+    exact = X.double()
+    L, _ = cholesky(kernel(exact, exact) + torch.diag(noise / weight.double()))
+    eye = torch.eye(len(X), dtype=torch.float64, device=X.device)
+    explained = torch.linalg.solve_triangular(L, eye, upper=False).T.contiguous()
+    return Posterior(X, torch.cholesky_solve(Y.double(), L), explained=explained, scatter=None)

@@ -1,0 +1,178 @@
+"""The loop: grow a kernel model learner by learner (Boost10 section III-D, Greedy02 Algorithm 2).
+
+One loop serves greedy selection and boosting; what differs is the learner, the length of a block and
+the rules that stop it. A `ForwardFit` can go on where it stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from mercer.data import TensorRows
+from mercer.forward.absorb import Block
+from mercer.forward.expansion import ExpansionPath
+from mercer.forward.focus import Focus
+from mercer.forward.learners import Learner
+from mercer.forward.problem import Problem
+from mercer.forward.replay import ReplayedPursuit, can_replay
+from mercer.forward.stopping import History, Stopping
+
+Callback = Callable[["ForwardFit"], Any]
+
+
+class ForwardFit:
+    """A model under construction: its blocks, its values `f` at all rows, and its history."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        learner: Learner,
+        rng: np.random.Generator,
+        *,
+        block_length: int | None = None,
+        shrinkage: float = 1.0,
+        focus: Focus | None = None,
+        validation: Tensor | None = None,
+        capacity: int = 64,
+        make_block: Callable[..., Block] = Block,
+    ) -> None:
+        self.problem, self.learner, self.rng = problem, learner, rng
+        self.block_length, self.shrinkage, self.focus, self.capacity = (
+            block_length,
+            shrinkage,
+            focus,
+            capacity,
+        )
+        self.validation, self.make_block = validation, make_block
+        self.f = torch.zeros_like(problem.y)
+        self.blocks: list[Block] = []
+        self.current: Block | None = None
+        self._pursuit: ReplayedPursuit | None = None
+        self.norm2 = torch.zeros((), dtype=torch.float64, device=problem.plan.device)
+        self.history = History(n_rows=float(problem.weight.sum()))
+        self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self._began = time.perf_counter()
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.history.seconds)
+
+    def run(
+        self,
+        stopping: Sequence[Stopping],
+        callbacks: Sequence[Callback] = (),
+        verbose: bool = False,
+        total: int | None = None,
+    ) -> str:
+        """Add learners until a rule says why to stop; returns that sentence."""
+        watching = any(rule.watches for rule in stopping) or bool(callbacks) or verbose
+        self._began = time.perf_counter() - (self.history.seconds[-1] if self.n_steps else 0.0)
+        with tqdm(total=total, initial=self.n_steps, disable=not verbose, desc="learners", unit="") as bar:
+            while (why := next(filter(None, (rule.reason(self.history) for rule in stopping)), None)) is None:
+                if not self.step():
+                    why = "no further row is worth adding as a basis vector"
+                    break
+                if watching:
+                    self.flush()
+                    bar.update()
+                    bar.set_postfix(objective=f"{self.history.objective[-1]:.4g}", refresh=False)
+                asked = [callback(self) for callback in callbacks]
+                if any(asked):
+                    why = "a callback asked to stop"
+                    break
+        self.flush()
+        return why
+
+    def step(self) -> bool:
+        """One learner: propose, absorb, record. False if the learner had nothing to propose."""
+        block = self.current if self.current is not None else self._open()
+        n_new = self._advance(block)
+        if n_new is None:
+            return False
+        penalty = self.norm2 + block.penalty()
+        if block.pool is None:
+            self.f = block.f
+        else:
+            self.f[block.pool] = block.f  # the other rows follow when the block ends
+        novelty = block.span.novelty
+        if self.block_length is not None and len(block.terms) >= self.block_length:
+            self._close(block, penalty)
+        self._record(penalty, novelty, n_new)
+        return True
+
+    def _advance(self, block: Block) -> int | None:
+        """Let the block take in what the learner proposes; the number of basis vectors added."""
+        if self._pursuit is not None:
+            return self._pursuit.step()
+        new = self.learner.next(block, self.n_steps, self.rng)
+        if new is None:
+            return None
+        block.absorb(new, self.shrinkage)
+        return len(new.index)
+
+    def _open(self) -> Block:
+        problem, pool, f = self.problem, None, self.f
+        if self.focus is not None and self.blocks:
+            pool = self.focus.rows(problem, self.f)
+            if self.validation is not None:  # of weight zero, but what is watched must be up to date
+                pool = torch.cat([pool, self.validation])
+            problem, f = _restricted(problem, pool), self.f[pool]
+        b = self.problem.n_outputs
+        capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
+        self.current = block = self.make_block(problem, f, capacity, pool)
+        replays = self.learner.replayable and can_replay(block)
+        self._pursuit = ReplayedPursuit(block, self.shrinkage) if replays else None
+        return block
+
+    def _close(self, block: Block, penalty: Tensor) -> None:
+        """End the block: carry its change to all rows, free its memory."""
+        if block.pool is not None:
+            weights = block.expansion()
+            index, W = torch.cat([i for i, _ in weights]), torch.cat([w for _, w in weights])
+            others = torch.ones(len(self.f), dtype=torch.bool, device=block.pool.device)
+            others[block.pool] = False
+            rest = others.nonzero()[:, 0]
+            self.f[rest] += _restricted(self.problem, rest).matrix(self.problem.basis(index)).product(W)
+        self.norm2 = penalty
+        block.close()
+        self.blocks.append(block)
+        self.current = self._pursuit = None
+
+    def _record(self, penalty: Tensor, novelty: Tensor, n_new: int) -> None:
+        problem, history = self.problem, self.history
+        error = problem.loss.residual(problem.y, self.f)
+        residual = (problem.weight[:, None] * error.square()).sum(dtype=torch.float64).sqrt()
+        held_out = residual.new_zeros(())
+        if self.validation is not None:
+            rows = self.validation
+            held_out = problem.loss.value(problem.y[rows], self.f[rows]).mean(dtype=torch.float64)
+        self._raw.append((problem.objective(self.f, penalty), residual, held_out, novelty))
+        history.n_basis.append((history.n_basis[-1] if history.n_basis else 0) + n_new)
+        history.seconds.append(time.perf_counter() - self._began)
+
+    def flush(self) -> None:
+        """Bring the numbers recorded on the device to the host."""
+        for objective, residual, held_out, novelty in self._raw:
+            self.history.objective.append(float(objective))
+            self.history.residual_norm.append(float(residual))
+            self.history.novelty.append(float(novelty))
+            if self.validation is not None:
+                self.history.validation.append(float(held_out))
+        self._raw.clear()
+
+    def path(self) -> ExpansionPath:
+        """The model after any number of steps."""
+        return ExpansionPath([*self.blocks, *([self.current] if self.current is not None else [])])
+
+
+def _restricted(problem: Problem, pool: Tensor) -> Problem:
+    """The same problem on some of its rows."""
+    return replace(problem, rows=TensorRows(problem.rows.take(pool)), y=problem.y[pool], weight=problem.weight[pool])

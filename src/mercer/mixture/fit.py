@@ -1,0 +1,193 @@
+"""Where EM starts: k-means++ and random partitions of a sample of the rows, several of them, the best one kept.
+
+Runs are compared after `TRIAL_ITERATIONS` on at most `START_ROWS` rows; only the best goes on, over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.data import TensorRows
+from mercer.mixture.class_experts import Owned
+from mercer.mixture.em import EMResult, Mixture, Sample, columns, fit_em
+from mercer.mixture.experts import Experts
+from mercer.mixture.features import Features
+from mercer.mixture.gates import Floor, gates_from_sums
+
+#: Rows on which restarts run.
+START_ROWS = 20_000
+#: EM iterations after which starts are compared.
+TRIAL_ITERATIONS = 30
+LLOYD_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a user decides about a fit: everything but the data and the number of components."""
+
+    kind: str = "full"
+    floor: float = 1e-4
+    n_init: int = 3
+    max_iter: int = 200
+    tol: float = 1e-5
+    init: str = "k-means++"
+    callbacks: Sequence[Callable[[EMResult], Any]] = ()
+    verbose: bool = False
+    #: Variances of the inputs, in the units of the rows.
+    variance: Tensor = field(default_factory=lambda: torch.ones(0))
+
+
+def fit_mixture(
+    sample: Sample,
+    n_components: int,
+    experts: Callable[[int], Experts],
+    setting: Setting,
+    rng: np.random.Generator,
+    grown: Mixture | None = None,
+) -> EMResult:
+    """The best of several EM runs; `experts(k)` are the experts they start with. A start `grown` needs one rival."""
+    few = _subsample(sample, rng)
+    starts = [] if grown is None else [grown]
+    for attempt in range(setting.n_init if n_components > 1 and grown is None else 1):
+        labels = partition(few, n_components, _style(setting.init, attempt), rng)
+        starts.append(assigned(few, labels, experts, setting))
+    return best_run(sample, few, starts, setting)
+
+
+def fit_classes(
+    sample: Sample, n_components: int, n_classes: int, setting: Setting, rng: np.random.Generator
+) -> EMResult:
+    """A mixture of `n_components` for every class (GMC), by one EM run over components that each own their class."""
+    few = _subsample(sample, rng, by_class=True)
+    starts = []
+    for attempt in range(setting.n_init if n_components > 1 else 1):
+        style = "random" if setting.init == "random" or attempt % 2 else "k-means++"
+        labels = torch.zeros_like(few.weight, dtype=torch.int64)
+        owner: list[int] = []
+        for c in range(n_classes):
+            rows = (few.y[0] == c).nonzero()[:, 0]
+            part = Sample(TensorRows(few.rows.take(rows)), few.y[:, rows], few.weight[rows], few.plan)
+            own = partition(part, n_components, style, rng)
+            labels[rows] = own + len(owner)
+            owner += [c] * (int(own.max()) + 1)
+        classes = torch.tensor(owner, device=labels.device)
+        owned = Owned((classes[:, None] == torch.arange(n_classes, device=labels.device)).to(torch.float64))
+        starts.append(assigned(few, labels, partial(_given, owned), setting, groups=classes))
+    return best_run(sample, few, starts, setting)
+
+
+def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Setting) -> EMResult:
+    """EM from the start that is ahead after a few iterations on some of the rows, to its end on all of them."""
+    if len(starts) == 1 and few is sample:
+        return fit_em(sample, starts[0], setting.max_iter, setting.tol, setting.callbacks, setting.verbose)
+    trial = min(TRIAL_ITERATIONS if len(starts) > 1 else setting.max_iter, setting.max_iter)
+    best = max((fit_em(few, start, trial, setting.tol) for start in starts), key=lambda run: run.objective)
+    before = best.path[:-1] if few is sample else []
+    run = fit_em(
+        sample, best.mixture, setting.max_iter, setting.tol, setting.callbacks, setting.verbose, done=len(before)
+    )
+    run.path = before + run.path
+    return run
+
+
+def _given(experts: Experts, k: int) -> Experts:
+    return experts
+
+
+def assigned(
+    sample: Sample,
+    labels: Tensor,
+    experts: Callable[[int], Experts],
+    setting: Setting,
+    groups: Tensor | None = None,
+) -> Mixture:
+    """The mixture of a partition: an M step from it, in which each component also sees one row's worth of all rows.
+
+    That row keeps small components from starting with no extent; experts that take Newton steps start as given.
+    """
+    n = int(labels.max()) + 1
+    made = experts(n)
+    D = sample.rows.n_columns
+    layout = Features(D, setting.kind in ("full", "tied") or made.needs_products)
+    groups = torch.zeros(n, dtype=torch.int64, device=labels.device) if groups is None else groups
+    variance = torch.where(setting.variance > 0, setting.variance, 1.0).to(labels.device)
+    floor = Floor(setting.kind, setting.floor * variance, groups)
+    x = columns(sample.rows.take(torch.arange(sample.rows.n_rows)))
+    psi = layout.of(x, made.further(x, sample.y))
+    R = (labels == torch.arange(n, device=labels.device)[:, None]) * sample.weight
+    everywhere = sample.weight / sample.total * sample.mean_weight
+    moments = R @ psi.T
+    moments += everywhere @ psi.T
+    gates = gates_from_sums(moments[:, : layout.size], layout, floor)
+    return Mixture(gates, made if made.newton else made.updated(moments, {}, layout), floor, layout)
+
+
+def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> Tensor:
+    """A label for each row: of k-means over the inputs, over inputs and targets, or of the nearest random row."""
+    X = columns(sample.rows.take(torch.arange(sample.rows.n_rows))).T
+    if style == "targets":  # which count as much as all inputs together
+        X = torch.cat([X, X.shape[1] ** 0.5 * sample.y.T], 1)
+    w = sample.weight
+    centres = seeds(X, w, k, rng, spread=style != "random")
+    for _ in range(LLOYD_STEPS if style != "random" else 0):
+        labels = _nearest(X, centres)
+        R = (labels == torch.arange(len(centres), device=X.device)[:, None]) * w
+        mass = R.sum(1, keepdim=True)
+        moved = torch.where(mass > 0, (R @ X) / mass.clamp(min=1e-300), centres)
+        if torch.equal(moved, centres):
+            break
+        centres = moved
+    return _compact(_nearest(X, centres), w)
+
+
+def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, spread: bool = True) -> Tensor:
+    """Rows to start from (at most k, all different): k-means++, or random ones where they need not spread out."""
+    chosen = [X[_draw(w, rng)]]
+    nearest = torch.full_like(w, torch.inf)
+    while len(chosen) < k:
+        nearest = torch.minimum(nearest, (X - chosen[-1]).square().sum(1))
+        far = w * (nearest if spread else nearest > 0)
+        if not bool((far > 0).any()):
+            break
+        chosen.append(X[_draw(far, rng)])
+    return torch.stack(chosen)
+
+
+def _draw(p: Tensor, rng: np.random.Generator) -> int:
+    total = p.cumsum(0)
+    return int(torch.searchsorted(total, float(rng.uniform()) * float(total[-1]), right=True).clamp(max=len(p) - 1))
+
+
+def _nearest(X: Tensor, centres: Tensor) -> Tensor:
+    return torch.addmm(centres.square().sum(1), X, centres.T, alpha=-2).argmin(1)
+
+
+def _compact(labels: Tensor, w: Tensor) -> Tensor:
+    """Labels 0 … m − 1 of the parts that hold any weight; a row of no weight goes with the first of them."""
+    used = labels[w > 0].unique()
+    return torch.searchsorted(used, labels).clamp(max=len(used) - 1)
+
+
+def _style(init: str, attempt: int) -> str:
+    return init if init != "k-means++" else ("k-means++", "targets", "random")[attempt % 3]
+
+
+def _subsample(sample: Sample, rng: np.random.Generator, by_class: bool = False) -> Sample:
+    """At most about `START_ROWS` rows that count; of every class alike where that is asked for."""
+    if sample.rows.n_rows <= START_ROWS:
+        return sample
+    alive = (sample.weight > 0).cpu().numpy()
+    y = sample.y[0].cpu().numpy()
+    parts = [np.flatnonzero(alive & (y == c)) for c in np.unique(y[alive])] if by_class else [np.flatnonzero(alive)]
+    share = -(-START_ROWS // len(parts))
+    index = np.sort(np.concatenate([rng.choice(part, min(share, len(part)), replace=False) for part in parts]))
+    at = torch.as_tensor(index, device=sample.weight.device)
+    rows = TensorRows(sample.rows.take(index).to(sample.plan.device))
+    return Sample(rows, sample.y[:, at], sample.weight[at], sample.plan)
