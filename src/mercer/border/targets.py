@@ -1,12 +1,14 @@
-"""Targets at the border: what users call y, and the numbers algorithms see."""
+"""Targets at the border: what users call y, and the numbers algorithms see; frozen, with a way back."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.utils.multiclass import check_classification_targets
+
+from mercer.parts import require
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,15 @@ class RealTargets:
 
     @classmethod
     def of(cls, y: np.ndarray, weight: np.ndarray) -> RealTargets:
+        """Mean and spread of `y`; divided by a power of two first, so that no square leaves the range of float64."""
         Y = y.reshape(len(y), -1).astype(np.float64)
-        mean = np.average(Y, axis=0, weights=weight)
-        variance = float(np.average((Y - mean) ** 2, axis=0, weights=weight).mean())
+        unit = _power_of_two(Y)
+        Y, w = Y / unit, weight / weight.max()
+        mean = np.average(Y, axis=0, weights=w)
+        variance = float(np.average((Y - mean) ** 2, axis=0, weights=w).mean())
         # a constant target has only rounding left once its mean is gone
-        scale = variance**0.5 if variance > (1e-14 * float(np.abs(mean).max(initial=0.0))) ** 2 else 1.0
-        return cls(mean, scale, y.ndim == 1)
+        constant = variance <= (1e-14 * float(np.abs(mean).max(initial=0.0))) ** 2
+        return cls(mean * unit, 1.0 if constant else variance**0.5 * unit, y.ndim == 1)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         return (y.reshape(len(y), -1).astype(np.float64) - self.mean) / self.scale
@@ -40,6 +45,15 @@ class ClassTargets:
 
     classes: np.ndarray
 
+    @classmethod
+    def of(cls, y: np.ndarray, weight: np.ndarray) -> ClassTargets:
+        """The classes of the rows of positive weight: a class all of whose rows weigh nothing is none of ours."""
+        check_classification_targets(y)
+        classes = np.unique(y[weight > 0])
+        if len(classes) < 2:
+            raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes[0]!r}")
+        return cls(classes)
+
     def encode(self, y: np.ndarray) -> np.ndarray:
         if len(self.classes) == 2:
             return np.where(y == self.classes[1], 1.0, -1.0)[:, None]
@@ -50,30 +64,20 @@ class ClassTargets:
             return self.classes[(values[:, 0] > 0).astype(int)]
         return self.classes[values.argmax(1)]
 
-
-def probabilities(values: np.ndarray, temperature: float) -> np.ndarray:
-    """Class probabilities from decision values: a sigmoid for one column, softmax for more.
-
-    >>> import numpy as np
-    >>> probabilities(np.array([[0.0]]), 1.0).tolist()
-    [[0.5, 0.5]]
-    """
-    if values.shape[1] == 1:
-        p = expit(values[:, 0] / temperature)
-        return np.column_stack([1 - p, p])
-    return softmax(values / temperature, axis=1)
+    def require_known(self, y: np.ndarray, parameter: str) -> None:
+        """Refuse labels that `fit` did not see."""
+        unseen = np.setdiff1d(y, self.classes)
+        require(len(unseen) == 0, parameter, f"of the classes {list(self.classes)}", list(unseen))
 
 
-def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> float:
-    """The temperature under which the classes `Y` (±1) are most likely; keeps the order of decision values.
+Targets = RealTargets | ClassTargets
 
-    One number cannot move the decision, so predictions and probabilities agree.
-    """
 
-    def negative_log_likelihood(log_t: float) -> float:
-        scaled = values / np.exp(log_t)
-        if values.shape[1] == 1:
-            return -float((weight * log_expit(Y * scaled)[:, 0]).sum())
-        return -float((weight * np.where(Y > 0, log_softmax(scaled, axis=1), 0.0).sum(1)).sum())
+def code_targets(y: np.ndarray, weight: np.ndarray, *, classes: bool) -> Any:
+    """How these targets are coded."""
+    return ClassTargets.of(y, weight) if classes else RealTargets.of(y, weight)
 
-    return float(np.exp(minimize_scalar(negative_log_likelihood, bounds=(-7.0, 7.0), method="bounded").x))
+
+def _power_of_two(Y: np.ndarray) -> float:
+    largest = float(np.abs(Y).max(initial=0.0))
+    return 2.0 ** np.floor(np.log2(largest)) if largest > 0 else 1.0

@@ -18,8 +18,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
+from mercer.border.calibration import fit_temperature, probabilities
 from mercer.border.estimator import RowEstimator, require_number, require_whole
-from mercer.border.targets import ClassTargets, fit_temperature, probabilities
+from mercer.border.targets import ClassTargets
 from mercer.data import RowSource
 from mercer.empirical.ensemble import Job, Member, ballot, choose, fit_job, make_jobs, tally, values
 from mercer.empirical.hokashyap import Margins

@@ -2,168 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from torch import Tensor
+from sklearn.base import RegressorMixin
 
-from mercer.border.estimator import require_whole
+from mercer.border.budget import Budget
+from mercer.border.classes import DecisionClassifier
+from mercer.border.face import face
+from mercer.border.read import Given
+from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
-from mercer.forward.estimator import ForwardClassifier, ForwardEstimator, ForwardRegressor
+from mercer.forward.estimator import ForwardEstimator, warn_of
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.loop import ForwardFit
-from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
 from mercer.forward.stopping import MaxSteps, Stopping
+from mercer.forward.task import Final, Task
+from mercer.losses import Loss
 from mercer.parts import require
 
-ABSORPTIONS = ("auto", "full", "one", "blocks")
+#: Learners where nothing is said.
+LEARNERS = 20
 
 
-class _Boosting(ForwardEstimator):
-    """How boosted models grow; the faces below add only what their targets need."""
+@dataclass(eq=False, repr=False)
+class Boosting(ForwardEstimator):
+    """How boosted models grow; the faces below add only what their targets need.
 
-    def __init__(
-        self,
-        n_learners: int | str = "auto",
-        *,
-        learner_size: Size | str = "auto",
-        subset_size: int | str = "auto",
-        criterion: Any = "largest-residuals",
-        combination: Any = "mp",
-        absorption: str = "auto",
-        block_length: int = 50,
-        shrinkage: float = 1.0,
-        loss: Any = "squared",
-        focus: Any = None,
-        polish: bool | str = "auto",
-        validation_fraction: float | None = None,
-        patience: int = 10,
-        time_budget: float | None = None,
-        warm_start: bool = False,
-        kernel: Any = "auto",
-        regularization: Any = "auto",
-        tuning_rows: int = 1000,
-        scale_inputs: bool | str = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_learners = n_learners
-        self.learner_size = learner_size
-        self.subset_size = subset_size
-        self.criterion = criterion
-        self.combination = combination
-        self.absorption = absorption
-        self.block_length = block_length
-        self.shrinkage = shrinkage
-        self.loss = loss
-        self.focus = focus
-        self.polish = polish
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.time_budget = time_budget
-        self.warm_start = warm_start
-        self.kernel = kernel
-        self.regularization = regularization
-        self.tuning_rows = tuning_rows
-        self.scale_inputs = scale_inputs
-        self.device = device
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    Parameters
+    ----------
+    n_learners : int or "auto", default "auto"
+        Learners; "auto" takes 20, or one that holds every row (exact kernel ridge) where those are few enough.
+    learner_size : int, sequence, function of the step, or "auto", default "auto"
+        S, basis vectors per learner.
+    subset_size : int or "auto", default "auto"
+        T, random rows among which a learner chooses.
+    criterion : str or Criterion, default "largest-residuals"
+        How a learner chooses: "largest-residuals", "max-res", "mp", "boost", "info-gain", "random" or a part of
+        `mercer.forward.criteria`.
+    combination : str or Combination, default "mp"
+        How its basis vectors become one function: "mp", "rayleigh", "cg" or a part of `mercer.forward.combine`.
+    absorption : "full", "one", "blocks" or "auto", default "auto"
+        Which weights are fitted again when a learner arrives: all, only its own, or those of its block of
+        `block_length` learners.
+    block_length : int, default 50
+        L, learners of a block.
+    shrinkage : float, default 1.0
+        ν in (0, 1], the share of each step that is taken.
+    focus : None, "margin", "hinge" or Focus, default None
+        Each new block sees only rows of small margin (classification): the paper's, or all rows that the
+        squared hinge loss still counts.
+    polish : bool or "auto", default "auto"
+        After boosting, improve all weights together by preconditioned conjugate gradients; where rows are held out,
+        until their error stops falling. "auto" does so where there is memory for it.
 
-    def _require_parameters(self) -> None:
-        super()._require_parameters()
-        for name in ("n_learners", "subset_size"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                require(value == "auto", name, "'auto' or a number", value)
-            else:
-                require_whole(name, value)
-        self._require_size()
-        require_whole("block_length", self.block_length)
-        good = isinstance(self.shrinkage, Real) and 0 < float(self.shrinkage) <= 1
-        require(good, "shrinkage", "a number in (0, 1]", self.shrinkage)
-        require(self.absorption in ABSORPTIONS, "absorption", f"one of {list(ABSORPTIONS)}", self.absorption)
+    Attributes
+    ----------
+    polish_reason_ : str
+        What came of the polish, in words.
+    """
 
-    def _require_size(self) -> None:
-        size: Any = self.learner_size
-        if isinstance(size, str):
-            require(size == "auto", "learner_size", "'auto', a number, a sequence or a function", size)
-        elif isinstance(size, Sequence):
-            require(len(size) > 0, "learner_size", "a sequence of at least one number", size)
-            for one in size:
-                require_whole("learner_size", one)
-        elif not callable(size):
-            require_whole("learner_size", size)
+    n_learners: Annotated[int | str, AUTO | whole()] = "auto"
+    _: KW_ONLY
+    learner_size: Annotated[Size | str, AUTO | whole() | several_of(whole()) | ANY_FUNCTION] = "auto"
+    subset_size: Annotated[int | str, AUTO | whole()] = "auto"
+    criterion: Annotated[Any, part_of(Criterion)] = "largest-residuals"
+    combination: Annotated[Any, part_of(Combination)] = "mp"
+    absorption: Annotated[str, literal("auto", "full", "one", "blocks")] = "auto"
+    block_length: Annotated[int, whole()] = 50
+    shrinkage: Annotated[float, number(0.0, 1.0, open_low=True)] = 1.0
+    focus: Annotated[Any, NOTHING | part_of(Focus)] = None
+    polish: Annotated[bool | str, SWITCH | AUTO] = "auto"
 
-    def _exact(self, problem: Problem) -> bool:
-        """Whether one learner holds all rows: sizes left open, least squares, and few enough rows."""
-        free = self.learner_size == "auto" and self.n_learners == "auto"
-        return free and problem.loss.quadratic and self._n_rows <= problem.plan.exact_rows
+    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_learners", "polish")
+
+    def _grows_by_itself(self) -> bool:
+        return self.learner_size == "auto" and self.n_learners == "auto"
+
+    def _solves_exactly(self, given: Given, plan: Plan, loss: Loss) -> bool:
+        """One learner holds all rows where these are few and sizes were left open; sizes asked for are not watched."""
+        return not self._grows_by_itself() or (loss.quadratic and len(given.alive) <= plan.exact_rows)
 
     def _sizes(self, n_rows: int) -> tuple[int, Size, int]:
         """Learners, their size and the subset each is chosen from, where the user left them open."""
         size: Any = self.learner_size
         if isinstance(size, str):
             size = int(min(max(n_rows / 64, 50), 300, n_rows))
-        number = int(size) if isinstance(size, Integral) else 50
-        subset = self.subset_size
-        if isinstance(subset, str):
-            subset = max(10 * number, 500)
-        learners = self.n_learners
-        if isinstance(learners, str):
-            learners = 20
-        require(number <= subset, "learner_size", f"at most subset_size={subset}", number)
-        return learners, size, subset
+        vectors = int(size) if isinstance(size, Integral) else 50
+        subset: Any = max(10 * vectors, 500) if isinstance(self.subset_size, str) else self.subset_size
+        require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
+        return LEARNERS if isinstance(self.n_learners, str) else self.n_learners, size, subset
 
-    def _start(self, problem: Problem, validation: Tensor | None, rng: np.random.Generator) -> ForwardFit:
-        self._n_rows = int((problem.weight > 0).sum())
-        _, size, subset = self._sizes(self._n_rows)
+    def _growth(self, task: Task, rng: np.random.Generator) -> ForwardFit:
+        problem = task.problem
+        exact = self._grows_by_itself() and self._solves_exactly(task.given, problem.plan, problem.loss)
+        _, size, subset = self._sizes(len(task.given.alive))
         lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
         criterion = Criterion.resolve(self.criterion, "criterion")
         combination = Combination.resolve(self.combination, "combination")
-        self._one_learner = self._exact(problem)
-        problem = problem if self._one_learner else self._steadied(problem)
-        learner = AllRows() if self._one_learner else Ensemble(criterion, combination, size, subset)
         return ForwardFit(
-            problem,
-            learner,
+            problem if exact else self._steadied(problem),
+            AllRows() if exact else Ensemble(criterion, combination, size, subset),
             rng,
             block_length=lengths[self.absorption],
             shrinkage=self.shrinkage,
             focus=None if self.focus is None else Focus.resolve(self.focus, "focus"),
-            validation=validation,
+            validation=None if task.held_out is None else task.held_out.to(problem.plan.device),
         )
 
-    def _rules(self) -> list[Stopping]:
-        return [MaxSteps(1 if self._one_learner else self._sizes(self._n_rows)[0])]
+    def _rules(self, fit: ForwardFit) -> list[Stopping]:
+        exact = isinstance(fit.learner, AllRows)
+        n_learners = 1 if exact else self._sizes(len(fit.problem.candidates()))[0]
+        require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
+        return [MaxSteps(n_learners)]
 
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        require(self.polish in (True, False, "auto"), "polish", "True, False or 'auto'", self.polish)
-        self.polish_reason_ = "not asked for"
-        if self.polish is False or self._one_learner or len(index) == 0:
-            return super()._finish(fit, index, weights)
-        if self.polish == "auto" and 4 * len(index) ** 2 * 8 > fit.problem.plan.memory_limit // 4:
-            self.polish_reason_ = f"left out: {len(index)} basis vectors would take too much memory"
-            return super()._finish(fit, index, weights)
-        done = polish(fit.problem, index, weights, validation=fit.validation)
-        self.polish_reason_ = done.stop_reason
-        return super()._finish(fit, index, done.weights)
+    def _finish(self, task: Task, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+        """All weights improved together, where that is asked for and there is memory and time for it."""
+        problem, m = fit.problem, len(final.index)
+        reason = self._why_not_polish(fit, m, budget)
+        if reason is not None:
+            return replace(final, kept={"polish_reason_": reason})
+        done = polish(problem, final.index, final.weights, validation=fit.validation)
+        if done.in_trouble:
+            warn_of(f"polishing the weights of {m} basis vectors did not converge ({done.stop_reason})")
+        return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
+
+    def _why_not_polish(self, fit: ForwardFit, m: int, budget: Budget) -> str | None:
+        if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:
+            return "not asked for"
+        if fit.interrupted:
+            return "left out: the fit was interrupted"
+        if self.polish == "auto" and 4 * m**2 * 8 > fit.problem.plan.memory_limit // 4:
+            return f"left out: {m} basis vectors would take too much memory"
+        return None
 
 
-class KernelBoostingRegressor(_Boosting, ForwardRegressor):
+@face
+class KernelBoostingRegressor(RegressorMixin, Boosting):
     r"""Boosting whose learners are ensembles of basis vectors.
 
     Minimises over functions of the RKHS, learner by learner,
@@ -173,51 +155,6 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
     Each learner picks `learner_size` basis vectors among `subset_size` random rows by their residuals,
     combines them into one function and adds it (Sun and Yao 2010, section III-D). At the end all weights
     may be polished together.
-
-    Parameters
-    ----------
-    n_learners : int or "auto"
-        Learners; "auto" takes 20, or one that holds every row (exact kernel ridge) where those are few enough.
-    learner_size : int, sequence, function of the step, or "auto"
-        S, basis vectors per learner.
-    subset_size : int or "auto"
-        T, random rows among which a learner chooses.
-    criterion : "largest-residuals", "max-res", "mp", "boost", "info-gain", "random", … or a part
-        How a learner chooses.
-    combination : "mp", "rayleigh", "cg" or a part
-        How its basis vectors become one function.
-    absorption : "full", "one", "blocks" or "auto"
-        Which weights are fitted again when a learner arrives: all, only its own, or those of its block of
-        `block_length` learners.
-    shrinkage : float in (0, 1]
-        ν, the share of each step that is taken.
-    loss : "squared", "logistic", "squared-hinge" or a part
-    focus : None, "margin", "hinge" or Focus
-        Each new block sees only rows of small margin (classification): the paper's, or all rows that the
-        squared hinge loss still counts.
-    polish : bool or "auto"
-        After boosting, improve all weights together by preconditioned conjugate gradients; where rows are held out,
-        until their error stops falling.
-    validation_fraction, patience : float or None, int
-        Hold out a share of the rows and stop when their error has not fallen for `patience` learners.
-    time_budget : float or None
-        Seconds of boosting.
-    warm_start : bool
-        A second `fit` with more learners goes on where the first stopped.
-    kernel, regularization, tuning_rows
-        "auto" or a name: tuned by `tune_kernel` on `tuning_rows` rows; a kernel object: taken as it is.
-    scale_inputs : bool or "standard"
-        True standardises all columns and, where the kernel is tuned and held-out rows speak for it, bends those with
-        heavy tails before (`mercer.data.heavy_tails`); "standard" only standardises.
-    device, dtype, memory_limit, random_state, verbose, callbacks
-        As everywhere in the package; callbacks receive the fit after each learner and stop it by
-        returning true.
-
-    Attributes
-    ----------
-    basis_, basis_indices_, dual_coef_ : the expansion (in standardised targets)
-    kernel_, regularization_ : what was tuned or given
-    history_, objective_path_, tuning_seconds_, stop_reason_, polish_reason_ : what happened
 
     References
     ----------
@@ -238,19 +175,31 @@ class KernelBoostingRegressor(_Boosting, ForwardRegressor):
     True
     """
 
-    def _require_parameters(self) -> None:
-        super()._require_parameters()
+    def _growth(self, task: Task, rng: np.random.Generator) -> ForwardFit:
         require(self.focus is None, "focus", "None for regression, which has no margins", self.focus)
+        return super()._growth(task, rng)
 
 
-class KernelBoostingClassifier(_Boosting, ForwardClassifier):
+@face
+class KernelBoostingClassifier(DecisionClassifier, Boosting):
     r"""Boosting whose learners are ensembles of basis vectors, for two or more classes.
 
-    Classes are coded ±1; several classes share basis vectors and kernel products, one column of weights
-    each. Parameters and attributes are those of `KernelBoostingRegressor`; further `classes_` and
-    `temperature_`, the number that turns decision values into probabilities. The paper's settings for
-    COVTYPE are ``learner_size=50, subset_size=2000, criterion="mp", combination="rayleigh",
-    absorption="blocks", block_length=50, n_learners=5000, focus="margin", polish=False``.
+    Classes are coded ±1 and fitted as `KernelBoostingRegressor` fits numbers; several classes share basis vectors and
+    kernel products, one column of weights each. The paper's settings for COVTYPE are ``learner_size=50,
+    subset_size=2000, criterion="mp", combination="rayleigh", absorption="blocks", block_length=50, n_learners=5000,
+    focus="margin", polish=False``.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes.
+    temperature_ : float
+        What decision values are divided by before they become probabilities.
+
+    References
+    ----------
+    P. Sun and X. Yao, "Sparse approximation through boosting for learning large scale kernel machines",
+    IEEE Transactions on Neural Networks 21 (2010).
 
     Examples
     --------
@@ -261,3 +210,5 @@ class KernelBoostingClassifier(_Boosting, ForwardClassifier):
     >>> bool(model.score(X[1::2], y[1::2]) > 0.9), model.predict_proba(X[:1]).shape
     (True, (1, 3))
     """
+
+    _classes: ClassVar[bool] = True

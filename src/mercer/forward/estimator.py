@@ -1,267 +1,287 @@
-"""What greedy and boosted models share: one fit, its history, stages, warm starts and probabilities."""
+"""What greedy and boosted models share at the border: one fit, its history, stages and warm starts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.estimator import require_number, require_whole
-from mercer.border.targets import ClassTargets, RealTargets, fit_temperature, probabilities
-from mercer.data import ArrayRows, RowSource
-from mercer.forward.kernel_estimator import KernelEstimator, with_index
+from mercer.border.budget import Budget
+from mercer.border.face import Face
+from mercer.border.inputs import find_inputs
+from mercer.border.kernel import Chosen, choose_kernel, is_precomputed, is_tuned
+from mercer.border.read import Given, merged, read, read_held_out, read_new
+from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
+from mercer.border.targets import code_targets
+from mercer.engine import Plan, make_plan
+from mercer.engine.sample import Sample
+from mercer.forward.expansion import Expansion, with_index
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
+from mercer.forward.stages import ExpansionPath
 from mercer.forward.stopping import Stopping, TimeBudget, Validation
-from mercer.losses import Logistic, Loss, Softmax
-from mercer.parts import require
+from mercer.forward.task import Final, Task, hold_out, resolved_loss, watch_given
+from mercer.forward.temperature import temperature
+from mercer.forward.warm import Fingerprint, Warm
+from mercer.losses import Loss
+
+#: Noiseless targets tune the penalty to nearly zero; below this, of unit variance, float32 tiles only add noise.
+FLOAT32_PENALTY = 1e-4
+#: Share of the time budget after which no learner is added: the rest is for polish and calibration.
+GROWING_SHARE = 0.7
 
 
-class ForwardEstimator(KernelEstimator):
-    """A kernel expansion grown step by step; subclasses say how (`_start`, `_rules`, `_finish`)."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class ForwardEstimator(Face):
+    """A kernel expansion grown step by step; a family says how (`_growth`) and how it ends (`_finish`).
 
-    loss: Any
-    validation_fraction: float | None
-    patience: int
-    time_budget: float | None
-    warm_start: bool
-    verbose: bool
-    callbacks: Any
+    Parameters
+    ----------
+    kernel : "auto", a name, a Kernel or a function, default "auto"
+        "auto" and names are tuned on some of the rows; a kernel object is taken as it is; "precomputed" says that `X`
+        holds kernel values; a function of two arrays of rows gives the values between them.
+    regularization : float or "auto", default "auto"
+        λ, the penalty on the squared norm of the function, for standardised targets. With a number, `sample_weight`
+        counts as in scikit-learn's `Ridge`; with "auto" only the ratios of the weights matter.
+    tuning_rows : int, default 1000
+        Rows on which kernel and penalty are tuned; the cost grows as their cube.
+    loss : str or Loss, default "squared"
+        V: "squared"; for classes also "logistic" and "squared-hinge", or a part of `mercer.losses`.
+    validation_fraction : float, None or "auto", default "auto"
+        Share of the rows held out to watch the error, to stop the fit and to calibrate probabilities. "auto" takes a
+        tenth, at most 2000 rows, where sizes are left open and the model is not solved exactly; else none.
+    patience : int
+        Steps without a gain on the rows held out after which the fit ends.
+    warm_start : bool, default False
+        A further `fit` on the same rows goes on where the last one stopped; other rows or settings are refused.
 
-    def _require_parameters(self) -> None:
-        super()._require_parameters()
-        require_whole("patience", self.patience)
-        if self.validation_fraction is not None:
-            share, wanted = self.validation_fraction, "None or between 0 and 1"
-            require_number("validation_fraction", share, wanted, np.nextafter(0, 1), 1.0)
-        if self.time_budget is not None:
-            wanted = "None or a positive number of seconds"
-            require_number("time_budget", self.time_budget, wanted, np.nextafter(0, 1))
-        several = self.callbacks is None or isinstance(self.callbacks, Iterable)
-        good = several and all(callable(callback) for callback in self.callbacks or ())
-        require(good, "callbacks", "None or several functions of the fit", self.callbacks)
+    Attributes
+    ----------
+    basis_ : ndarray of shape (m, D)
+        Basis vectors, in the inputs' own units.
+    basis_indices_ : ndarray of shape (m,)
+        Their rows in `X`.
+    dual_coef_ : ndarray of shape (m, p)
+        Their weights, for standardised targets.
+    kernel_ : Kernel
+        The kernel used, on standardised inputs.
+    regularization_ : float
+        The penalty used.
+    expansion_ : Expansion
+        The model itself: inputs as the kernel sees them, kernel, basis vectors and weights.
+    targets_ : RealTargets or ClassTargets
+        How targets are coded.
+    inputs_ : InputMap
+        How inputs are coded.
+    n_steps_ : int
+        Steps kept.
+    history_ : dict of arrays
+        Basis vectors, objective, residual norm, seconds, validation error, MDL and AIC after each step.
+    objective_path_ : ndarray
+        The objective after each step.
+    stop_reason_ : str
+        Why the fit ended, in words.
+    tuning_seconds_ : float
+        Seconds spent on tuning.
+    """
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Any:
-        raise NotImplementedError
+    kernel: Any = "auto"
+    regularization: Annotated[Any, AUTO | number(0.0)] = "auto"
+    tuning_rows: Annotated[int, whole(2)] = 1000
+    loss: Annotated[Any, part_of(Loss)] = "squared"
+    validation_fraction: Annotated[Any, NOTHING | AUTO | number(0.0, 1.0, open_low=True, open_high=True)] = "auto"
+    patience: Annotated[int, whole()] = 10
+    warm_start: Annotated[bool, SWITCH] = False
 
-    def _start(self, problem: Problem, validation: Tensor | None, rng: np.random.Generator) -> ForwardFit:
-        raise NotImplementedError
+    #: Whether the targets are classes.
+    _classes: ClassVar[bool] = False
+    #: What a further fit of a warm model may change.
+    _growing: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 
-    def _rules(self) -> list[Stopping]:
-        raise NotImplementedError
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._pairwise
+        tags.target_tags.multi_output = not self._classes
+        return tags
 
-    #: Whether the basis vectors left the rows they started from.
-    _moved = False
+    @property
+    def _pairwise(self) -> bool:
+        return is_precomputed(self.kernel)
 
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows, basis vectors and weights of the final model, from those of the last step kept."""
-        return index, fit.problem.basis(index), weights
+    # What a family fills in
 
-    def _calibrate(self, fit: ForwardFit, basis: Tensor, weights: Tensor) -> None:
-        """What classifiers add: the temperature of their probabilities."""
+    @abstractmethod
+    def _growth(self, task: Task, rng: np.random.Generator) -> ForwardFit:
+        """The fit before its first step: learner, blocks, and how they see the problem."""
 
-    def _stored(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of the training table as they came."""
-        return self._source.take(rows).cpu().numpy()
+    @abstractmethod
+    def _rules(self, fit: ForwardFit) -> list[Stopping]:
+        """When the fit ends."""
 
-    def _check(self, **check: Any) -> dict[str, Any]:
-        return check
+    @abstractmethod
+    def _finish(self, task: Task, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+        """The model of the last step kept, improved where that was asked for."""
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Any:
+    @abstractmethod
+    def _solves_exactly(self, given: Given, plan: Plan, loss: Loss) -> bool:
+        """Whether nothing has to be watched unless it is asked for."""
+
+    def _choose(self, sample: Sample, rng: np.random.Generator) -> Chosen:
+        return choose_kernel(sample, self.kernel, self.regularization, self.tuning_rows, rng)
+
+    # Fitting
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
         `X_val`, `y_val`: rows to watch instead of a `validation_fraction` of the training rows. With
-        ``warm_start=True`` a second call on the same rows goes on where the first one stopped.
+        ``warm_start=True`` a second call on the same rows goes on where the first one stopped. Ctrl-C keeps the
+        learners made so far.
         """
-        self._require_parameters()
-        fit = getattr(self, "_fit", None) if self.warm_start else None
-        if fit is None:
-            fit = self._begin(X, y, sample_weight, X_val, y_val)
+        check(self)
+        budget = Budget(self.time_budget)
+        given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
+        seen = Fingerprint.of(self, given, X_val, self._growing) if self.warm_start else None
+        warm = getattr(self, "_warm", None) if seen is not None else None
+        if warm is None:
+            rng = self._generator()
+            task = self._task(given, X_val, y_val, rng)
+            fit = self._growth(task, rng)
         else:
-            source, _, _ = self._read(X, y, sample_weight, **self._check())
-            shape, wanted = (source.n_rows, source.n_columns), self._shape
-            require(shape == wanted, "X", f"of shape {wanted} as in the first fit, or warm_start=False", shape)
-        rules = self._rules()
-        if self.time_budget is not None:
-            rules.append(TimeBudget(self.time_budget))
-        if fit.validation is not None:
-            rules.append(Validation(self.patience))
-        self.stop_reason_ = fit.run(rules, self.callbacks or (), self.verbose)
-        best = [rule.best(fit.history) for rule in rules]
-        n_steps = min([k for k in best if k is not None], default=fit.n_steps)
-        self._conclude(fit, n_steps)
-        return self
+            warm.require_same(seen)
+            task, fit = warm.task, warm.fit
+        rules = [*self._rules(fit), *self._watching(task, fit, budget)]
+        why = fit.run(rules, self._listeners(), self.verbose)
+        n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
+        path = fit.path()
+        final = self._finish(task, fit, Final.at(path, n_steps, fit.problem), budget)
+        return self._keep(
+            **self._fitted(task, fit, final, path),
+            **final.kept,
+            temperature_=temperature(task, fit, final) if self._classes else None,
+            n_steps_=n_steps,
+            stop_reason_=why,
+            _warm=None if seen is None else Warm(seen, task, fit),
+        )
 
-    def _begin(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> ForwardFit:
-        source, y, weight = self._read(X, y, sample_weight, **self._check())
-        self._shape = source.n_rows, source.n_columns
-        self._coding = self._targets(y, weight)
-        source, Y, weight, self._original = self._merge(source, self._coding.encode(y), weight)
-        rng = check_random_state(self.random_state)
-        source, Y, weight, held_out = self._hold_out(source, Y, weight, X_val, y_val, rng)
-        if self._pairwise:
-            source = with_index(source)
-        problem = self._problem(source, Y, weight, self._loss())
-        validation = None if held_out is None else torch.as_tensor(held_out, device=problem.plan.device)
-        self._source = source
-        return self._start(problem, validation, np.random.default_rng(rng.randint(2**31)))
+    def _task(self, given: Given, X_val: Any, y_val: Any, rng: np.random.Generator) -> Task:
+        """Code the targets, hold rows out, prepare the inputs, choose the kernel."""
+        targets = code_targets(given.y, given.weight, classes=self._classes)
+        Y = targets.encode(given.y)
+        if not self._pairwise:
+            given, Y = merged(given, Y)
+        loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
+        plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
+        given, Y, held = self._held_out(given, targets, Y, X_val, y_val, self._solves_exactly(given, plan, loss), rng)
+        if isinstance(self.regularization, str):  # only ratios of weights matter
+            given = replace(given, weight=given.weight / given.weight[given.weight > 0].mean())
+        bends = is_tuned(self.kernel)
+        inputs = find_inputs(given, Y, plan, self.scale_inputs and not self._pairwise, may_bend=bends)
+        rows = with_index(given.rows, plan) if self._pairwise else inputs.rows(given.rows, plan)
+        on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
+        sample = Sample(rows, torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device), plan)
+        chosen = self._choose(sample, rng)
+        problem = Problem(
+            rows, sample.Y.to(plan.dtype), chosen.kernel, chosen.lam, plan, sample.weight.to(plan.dtype), loss
+        )
+        return Task(given, targets, inputs, problem, chosen, held)
 
-    def _loss(self) -> Loss:
-        return Loss.resolve(self.loss, "loss")
-
-    def _hold_out(
-        self, source: RowSource, Y: np.ndarray, weight: np.ndarray, X_val: Any, y_val: Any, rng: Any
-    ) -> tuple[RowSource, np.ndarray, np.ndarray, np.ndarray | None]:
-        """Rows to watch get weight zero: a share of the training rows, or rows given and put at the end."""
+    def _held_out(
+        self, given: Given, targets: Any, Y: np.ndarray, X_val: Any, y_val: Any, exact: bool, rng: np.random.Generator
+    ) -> tuple[Given, np.ndarray, Tensor | None]:
+        """The rows to watch, if any: those given, or a share of the training rows."""
         if X_val is not None:
-            require(isinstance(source, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
-            assert isinstance(source, ArrayRows)
-            require(y_val is not None, "y_val", "given with X_val", None)
-            X_val, y_val = np.asarray(X_val, dtype=source.X.dtype), np.asarray(y_val)
-            require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
-            require(
-                X_val.ndim == 2 and X_val.shape[1] == source.n_columns,
-                "X_val",
-                f"of {source.n_columns} columns",
-                X_val.shape,
-            )
-            held = np.arange(source.n_rows, source.n_rows + len(X_val))
-            rows = ArrayRows(np.concatenate([source.X, X_val]))
-            return (
-                rows,
-                np.concatenate([Y, self._coding.encode(y_val)]),
-                np.append(weight, np.zeros(len(held))),
-                held,
-            )
-        if self.validation_fraction is None:
-            return source, Y, weight, None
+            X_val, y_val = read_held_out(self, given, X_val, y_val, numeric=not self._classes)
+            if self._classes:
+                targets.require_known(y_val, "y_val")
+            return watch_given(given, Y, X_val, targets.encode(y_val))
         share = self.validation_fraction
-        alive = np.flatnonzero(weight > 0)
-        require(len(alive) >= 4, "the number of rows", "at least 4 to hold some out for validation", len(alive))
-        held = rng.choice(alive, min(max(round(share * len(alive)), 1), len(alive) - 2), replace=False)
-        weight = weight.copy()
-        weight[held] = 0.0
-        return source, Y, weight, held
+        if share is None or (isinstance(share, str) and exact):
+            return given, Y, None
+        given, held = hold_out(given, Y, share, rng, classes=self._classes)
+        return given, Y, held
 
-    def _conclude(self, fit: ForwardFit, n_steps: int) -> None:
-        """Store the model of the first `n_steps` steps, and the history of all of them."""
-        path, device = fit.path(), fit.problem.plan.device
-        W = path.weights(n_steps)
-        alive = np.flatnonzero((W != 0).any(1)) if n_steps < path.n_steps else np.arange(len(W))
-        index = torch.as_tensor(path.rows[alive], device=device)
-        self.n_steps_ = n_steps
-        index, basis, weights = self._finish(fit, index, torch.as_tensor(W[alive], device=device))
-        self._calibrate(fit, basis, weights)
-        self._store(self._source, index, weights, self._original)
-        if self._moved:
-            self.basis_ = self._in_own_units(basis)
-        self._path, self._stage_rows = path, self._stored(path.rows)
-        history = fit.history
-        self.objective_path_ = np.array(history.objective)
-        self.history_ = {
-            "n_basis": np.array(history.n_basis),
-            "objective": np.array(history.objective),
-            "residual_norm": np.array(history.residual_norm),
-            "seconds": np.array(history.seconds),
-            "validation": np.array(history.validation),
-            "mdl": np.array(history.description_length()),
-            "aic": np.array(history.information_criterion()),
+    def _steadied(self, problem: Problem) -> Problem:
+        """The problem with a tuned penalty raised to what float32 tiles can resolve; one given stays as it is."""
+        if self.regularization != "auto" or problem.plan.dtype != torch.float32:
+            return problem
+        return replace(problem, lam=max(problem.lam, FLOAT32_PENALTY))
+
+    def _watching(self, task: Task, fit: ForwardFit, budget: Budget) -> list[Stopping]:
+        rules: list[Stopping] = []
+        if self.time_budget is not None:
+            rules.append(TimeBudget(fit.seconds + budget.left(GROWING_SHARE), self.time_budget))
+        if task.held_out is not None:
+            rules.append(Validation(self.patience))
+        return rules
+
+    def _fitted(self, task: Task, fit: ForwardFit, final: Final, path: ExpansionPath) -> dict[str, Any]:
+        """What all forward models show: the expansion in the user's units, and its history."""
+        given, problem, history = task.given, task.problem, fit.history
+        index, basis = final.index.cpu().numpy(), final.basis.double().cpu().numpy()
+        dtype = str(problem.plan.dtype).removeprefix("torch.")
+        expansion = Expansion(task.inputs, final.kernel, basis, final.weights.double().cpu().numpy(), dtype)
+        stage_rows = problem.rows.take(path.rows).double().cpu().numpy() if len(path.rows) else basis[:0]
+        rows = task.inputs.decode(final.basis) if final.moved else given.rows.take(index).cpu().numpy()
+        return {
+            **given.columns(),
+            "classes_": task.targets.classes if self._classes else None,
+            "targets_": task.targets,
+            "inputs_": task.inputs,
+            "expansion_": expansion,
+            "basis_": rows,
+            "basis_indices_": given.places(index),
+            "dual_coef_": expansion.weights,
+            "kernel_": final.kernel,
+            "regularization_": final.lam,
+            "tuning_seconds_": task.chosen.seconds,
+            "objective_path_": np.array(history.objective),
+            "history_": history.as_arrays(),
+            "_path": path,
+            "_stages": replace(expansion, kernel=fit.problem.kernel, basis=stage_rows),
         }
-        if self.warm_start:
-            self._fit = fit
-        else:
-            del self._source
+
+    # Predicting
+
+    def _answers(self, X: Any, answer: Any, expansion: Expansion | None = None) -> np.ndarray:
+        check_is_fitted(self)
+        source = read_new(self, X)
+        expansion = self.expansion_ if expansion is None else expansion
+        plan = make_plan(source.n_rows, self.device, self.expansion_.dtype, self.memory_limit)
+        return expansion.values(source, plan, answer, pairwise=self._pairwise)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted targets, of the shape `y` had in `fit`; for classifiers the class of each row."""
+        check_is_fitted(self)
+        return self._answers(X, self.targets_.decode)
+
+    def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
+        """Predictions after each step, before any polish."""
+        check_is_fitted(self)
+        for values in self._staged_values(X, range(1, self.n_steps_ + 1)):
+            yield self.targets_.decode(values)
 
     def _staged_values(self, X: Any, steps: Any) -> Iterator[np.ndarray]:
         """Values of the model after each of some numbers of steps, n × p each, from one pass over `X`."""
         check_is_fitted(self)
         steps = list(steps)
         W = np.concatenate([self._path.weights(k) for k in steps], axis=1)
-        values = self._values(X, W, self._stage_rows)
-        yield from np.split(values, len(steps), axis=1)
+        yield from np.split(self._answers(X, np.asarray, replace(self._stages, weights=W)), len(steps), axis=1)
 
 
-class ForwardRegressor(RegressorMixin, ForwardEstimator):
-    """Targets are numbers, in one column or several."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-    def _check(self, **check: Any) -> dict[str, Any]:
-        return {"multi_output": True, "y_numeric": True}
-
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> RealTargets:
-        return RealTargets.of(y, weight)
-
-    def _loss(self) -> Loss:
-        loss = super()._loss()
-        require(loss.quadratic, "loss", "'squared' for regression: the others are for classes", self.loss)
-        return loss
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predicted targets, of the shape `y` had in `fit`."""
-        check_is_fitted(self)
-        return self._coding.decode(self._values(X))
-
-    def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
-        """Predictions after each step, before any polish."""
-        for values in self._staged_values(X, range(1, self.n_steps_ + 1)):
-            yield self._coding.decode(values)
-
-
-class ForwardClassifier(ClassifierMixin, ForwardEstimator):
-    """Targets are classes: two, or more that share their basis vectors."""
-
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> ClassTargets:
-        check_classification_targets(y)
-        self.classes_ = np.unique(y[weight > 0])
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least 2 classes, got 1 class: {self.classes_[0]!r}")
-        return ClassTargets(self.classes_)
-
-    def _loss(self) -> Loss:
-        loss = super()._loss()
-        if isinstance(loss, Logistic | Softmax):  # one loss, in its form for two classes or for more
-            return Softmax() if len(self.classes_) > 2 else Logistic()
-        return loss
-
-    def _calibrate(self, fit: ForwardFit, basis: Tensor, weights: Tensor) -> None:
-        """On the rows held out if there are any, else on the training rows; logistic losses need none."""
-        self.temperature_ = 1.0
-        problem = fit.problem
-        if isinstance(problem.loss, Logistic | Softmax) or len(basis) == 0:
-            return
-        rows = problem.candidates() if fit.validation is None else fit.validation
-        rows = rows[:: max(len(rows) // 5000, 1)]
-        values = self.kernel_(problem.basis(rows).double(), basis.double()) @ weights
-        weight = problem.weight[rows] if fit.validation is None else torch.ones(len(rows))
-        self.temperature_ = fit_temperature(*(a.double().cpu().numpy() for a in (values, problem.y[rows], weight)))
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Decision values: one column per class, or one number where there are two classes."""
-        values = self._values(X)
-        return values[:, 0] if values.shape[1] == 1 else values
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The class of each row."""
-        check_is_fitted(self)
-        return self._coding.decode(self._values(X))
-
-    def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
-        """Classes after each step, before any polish."""
-        for values in self._staged_values(X, range(1, self.n_steps_ + 1)):
-            yield self._coding.decode(values)
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities in the order of `classes_`; calibrated where the loss gives none itself."""
-        check_is_fitted(self)
-        return probabilities(self._values(X), self.temperature_)
+def warn_of(reason: str) -> None:
+    """Raise a `ConvergenceWarning` with what to do."""
+    warnings.warn(
+        f"{reason}; the model is the best one before that. dtype='float64', a larger regularization or fewer basis "
+        "vectors help.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )

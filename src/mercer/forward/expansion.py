@@ -1,69 +1,59 @@
-"""The whole path of a fit in small arrays: the model after any number of steps, without the rows."""
+"""The fitted model of greedy and boosted estimators: a short kernel expansion that alone knows how to predict."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.forward.absorb import Block
+from mercer.border.inputs import InputMap
+from mercer.data import RowSource, TensorRows
+from mercer.engine import KernelMatrix, Plan
+from mercer.kernels import Kernel
+
+#: Rows whose answers are made from the model's values at a time.
+ANSWER_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """One block: its triangle, its coordinates (after every step where they moved), its learners."""
+class Expansion:
+    """f(x) = Σ_j W_j k(φ(x), z_j): the map φ of the inputs, the kernel, basis vectors z as it sees them, weights."""
 
-    R: np.ndarray
-    coef: list[np.ndarray]
-    terms: list[tuple[np.ndarray, np.ndarray, slice]]  # positions among all basis vectors, A, place
-    snapshots: list[tuple[np.ndarray, np.ndarray]]  # positions and weights, where functions also left
+    inputs: InputMap
+    kernel: Kernel
+    basis: np.ndarray  # m × D
+    weights: np.ndarray  # m × p
+    dtype: str  # of kernel values, as in fit
 
-    def weights(self, n_terms: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        if self.snapshots:
-            return [self.snapshots[n_terms - 1]]
-        m = self.terms[n_terms - 1][2].stop
-        coef = self.coef[n_terms - 1] if len(self.coef) > 1 else self.coef[0][:m]
-        x = np.linalg.solve(self.R[:m, :m], coef)
-        return [(where, A @ x[place]) for where, A, place in self.terms[:n_terms]]
+    def values(
+        self,
+        source: RowSource,
+        plan: Plan,
+        answer: Callable[[np.ndarray], np.ndarray] = np.asarray,
+        *,
+        pairwise: bool = False,
+    ) -> np.ndarray:
+        """What `answer` makes of f at the rows of `source` (n × p, float64), block by block."""
+        rows = with_index(source, plan) if pairwise else self.inputs.rows(source, plan)
+        Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
+        f = KernelMatrix(rows, self.kernel, Z, plan).product(torch.as_tensor(self.weights))
+        blocks = [slice(i, i + ANSWER_ROWS) for i in range(0, len(f), ANSWER_ROWS)]
+        first = answer(f[blocks[0]].double().cpu().numpy())
+        if len(blocks) == 1:
+            return first
+        answers = np.empty((len(f), *first.shape[1:]), dtype=first.dtype)
+        answers[blocks[0]] = first
+        for block in blocks[1:]:
+            answers[block] = answer(f[block].double().cpu().numpy())
+        return answers
 
 
-class ExpansionPath:
-    """Weights of all basis vectors after k steps, for any k; `rows` are the basis vectors in order of entry."""
-
-    def __init__(self, blocks: list[Block]) -> None:
-        entered = [term.index for block in blocks for term in block.terms]
-        entered += [index for block in blocks for index, _ in block.snapshots]
-        index = torch.cat(entered).cpu().numpy() if entered else np.empty(0, dtype=np.int64)
-        _, first = np.unique(index, return_index=True)
-        self.rows = index[np.sort(first)]
-        order = np.argsort(self.rows)
-        self.n_outputs = blocks[0].span.coef.shape[1] if blocks else 1
-
-        def place(rows: Tensor) -> np.ndarray:
-            return order[np.searchsorted(self.rows, rows.cpu().numpy(), sorter=order)]
-
-        self._stages = []
-        for block in blocks:
-            m = block.span.size
-            path = block.coef_path or [block.span.coef[:m]]
-            terms = [(place(term.index), term.A.double().cpu().numpy(), term.where) for term in block.terms]
-            snapshots = [(place(index), W.cpu().numpy()) for index, W in block.snapshots]
-            R = block.span.R[:m, :m].cpu().numpy()
-            self._stages.append(_Stage(R, [coef.cpu().numpy() for coef in path], terms, snapshots))
-
-    @property
-    def n_steps(self) -> int:
-        return sum(len(stage.terms) for stage in self._stages)
-
-    def weights(self, n_steps: int) -> np.ndarray:
-        """Weights (m × p) after `n_steps` steps; zero for basis vectors that came later."""
-        W = np.zeros((len(self.rows), self.n_outputs))
-        for stage in self._stages:
-            taken = min(n_steps, len(stage.terms))
-            if taken:
-                for where, weight in stage.weights(taken):
-                    np.add.at(W, where, weight)
-            n_steps -= taken
-        return W
+def with_index(source: RowSource, plan: Plan) -> TensorRows:
+    """Rows of a precomputed kernel with their own index as a last column (see `Precomputed`)."""
+    rows: Tensor = source.take(np.arange(source.n_rows)).to(plan.device, plan.dtype)
+    index: Any = torch.arange(source.n_rows, device=plan.device)[:, None]
+    return TensorRows(torch.cat([rows, index.to(rows)], 1))

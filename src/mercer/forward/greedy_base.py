@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.estimator import require_number, require_whole
-from mercer.data import RowSource, TensorRows
+from mercer.border.budget import Budget
+from mercer.border.kernel import Chosen, choose_kernel
+from mercer.border.read import Given
+from mercer.border.rules import AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.data import TensorRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.evidence.optimise import PLAIN_NOISE, plain_kernel, refine_basis
@@ -27,130 +31,119 @@ from mercer.forward.prune import prune
 from mercer.forward.solve.exact import RandomRows
 from mercer.forward.solve.ridge import whitened_ridge
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
-from mercer.kernels import Kernel
+from mercer.forward.task import Final, Task
+from mercer.losses import Loss
 from mercer.parts import require
 
-UPDATES = ("full", "qr", "mrx", "one")
-PENALTIES = ("auto", "rkhs", "gram")
 
-
+@dataclass(eq=False, repr=False)
 class Greedy(ForwardEstimator):
-    """How greedy models grow; the faces below add only what their targets need."""
+    """How greedy models grow; the faces add only what their targets need.
 
-    def __init__(
-        self,
-        n_basis: int = 500,
-        *,
-        criterion: Any = "max-res",
-        update: str = "full",
-        step_size: int | str = "auto",
-        exchange: bool = False,
-        stopping: Any = None,
-        tol: float = 0.0,
-        min_novelty: float = 1e-6,
-        prune: bool = False,
-        refine: bool = False,
-        refine_iter: int = 200,
-        penalty: str = "auto",
-        loss: Any = "squared",
-        validation_fraction: float | None = None,
-        patience: int = 20,
-        time_budget: float | None = None,
-        warm_start: bool = False,
-        kernel: Any = "auto",
-        regularization: Any = "auto",
-        tuning_rows: int = 1000,
-        scale_inputs: bool | str = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_basis = n_basis
-        self.criterion = criterion
-        self.update = update
-        self.step_size = step_size
-        self.exchange = exchange
-        self.stopping = stopping
-        self.tol = tol
-        self.min_novelty = min_novelty
-        self.prune = prune
-        self.refine = refine
-        self.refine_iter = refine_iter
-        self.penalty = penalty
-        self.loss = loss
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.time_budget = time_budget
-        self.warm_start = warm_start
-        self.kernel = kernel
-        self.regularization = regularization
-        self.tuning_rows = tuning_rows
-        self.scale_inputs = scale_inputs
-        self.device = device
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    Parameters
+    ----------
+    n_basis : int, default 500
+        Basis vectors at most.
+    criterion : str or Criterion, default "max-res"
+        Which row enters next: "max-res", "mp", "boost", "one-dimensional", "info-gain", "ald", "ran", "ormp", "random"
+        or a part of `mercer.forward.criteria`.
+    update : "full", "qr", "mrx" or "one", default "full"
+        Which weights follow: all of them with the penalty in the RKHS, all of them by thin QR of the columns of
+        K + σ²I (Nair et al. 2002), one minimal residual iteration, or only the newest weight.
+    step_size : int or "auto", default "auto"
+        Basis vectors per pass over the rows; "auto" takes several where there are many rows, and all at once where
+        they are random anyway.
+    exchange : bool, default False
+        After each step try to replace the least useful vector (QR downdate and update).
+    stopping : None, "mdl", "aic", a rule or several, default None
+        The size of smallest description length or Akaike information; the model is cut back to it.
+    tol : float, default 0.0
+        Stop when the residual norm falls to this share of the targets' norm.
+    min_novelty : float, default 1e-6
+        A basis vector that lies in the span of those before it, up to this share of its norm, gets no weight; after
+        twenty of them in turn the fit ends.
+    prune : bool, default False
+        Afterwards drop, one at a time, vectors whose leaving lowers MDL (or AIC, if that is the stopping rule).
+    refine : bool, default False
+        At the end move the basis vectors off their rows, together with kernel and noise, uphill on the evidence of
+        the sparse model, by about `refine_iter` steps: far fewer vectors reach the same error. `path_predict` and
+        `history_` keep to the rows chosen. Squared loss and equal weights.
+    refine_iter : int, default 200
+        Steps of that climb, about.
+    penalty : "rkhs", "gram" or "auto", default "auto"
+        λ‖f‖² or σ² on the diagonal of the Gram matrix; "auto" is what `update` is used with in its paper, where
+        MDL and AIC go without σ² (so they do here, unless `regularization` is a number).
 
-    def _require_parameters(self) -> None:
-        super()._require_parameters()
-        require_whole("n_basis", self.n_basis)
-        if isinstance(self.step_size, str):
-            require(self.step_size == "auto", "step_size", "'auto' or a number", self.step_size)
-        else:
-            require_whole("step_size", self.step_size)
-        require_number("tol", self.tol, "a number of at least 0", 0.0)
-        require_number("min_novelty", self.min_novelty, "a number of at least 0 and below 1", 0.0, 1.0)
-        require(self.update in UPDATES, "update", f"one of {list(UPDATES)}", self.update)
-        require(self.penalty in PENALTIES, "penalty", f"one of {list(PENALTIES)}", self.penalty)
+    Attributes
+    ----------
+    log_evidence_bound_ : float
+        Of the refined model.
+    """
 
-    def _start(self, problem: Problem, validation: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+    n_basis: Annotated[int, whole()] = 500
+    _: KW_ONLY
+    criterion: Annotated[Any, part_of(Criterion)] = "max-res"
+    update: Annotated[str, literal("full", "qr", "mrx", "one")] = "full"
+    step_size: Annotated[int | str, AUTO | whole()] = "auto"
+    exchange: Annotated[bool, SWITCH] = False
+    stopping: Annotated[Any, NOTHING | part_of(Stopping) | several_of(part_of(Stopping))] = None
+    tol: Annotated[float, number(0.0)] = 0.0
+    min_novelty: Annotated[float, number(0.0, 1.0, open_high=True)] = 1e-6
+    prune: Annotated[bool, SWITCH] = False
+    refine: Annotated[bool, SWITCH] = False
+    refine_iter: Annotated[int, whole()] = 200
+    penalty: Annotated[str, literal("auto", "rkhs", "gram")] = "auto"
+    patience: Annotated[int, whole()] = 20
+
+    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_basis")
+
+    def _solves_exactly(self, given: Given, plan: Plan, loss: Loss) -> bool:
+        return True  # the number of basis vectors is asked for, so nothing is watched unless that is too
+
+    def _growth(self, task: Task, rng: np.random.Generator) -> ForwardFit:
         criterion = Criterion.resolve(self.criterion, "criterion")
-        self._n_rows = int((problem.weight > 0).sum())
-        self._step = self._vectors_a_step(criterion)
-        self._refuse_nonsense(problem)
-        problem = self._steadied(problem)
+        n_rows = len(task.given.alive)
+        step = self._vectors_a_step(criterion, n_rows)
+        self._refuse_nonsense(task.problem, step)
+        problem = self._steadied(task.problem)
         learner: Learner = SingleVector(criterion)
-        if self._step == self.n_basis > 1 and isinstance(criterion, Random):
+        if step == self.n_basis > 1 and isinstance(criterion, Random):
             learner = RandomRows(self.n_basis)
-        elif self._step > 1:
+        elif step > 1:
             draw = "largest" if criterion.n_candidates is None else "random"
-            learner = Ensemble(criterion, Separate(), self._step, 16 * self._step, draw)
+            learner = Ensemble(criterion, Separate(), _sizes(self.n_basis, step), 16 * step, draw)
         return ForwardFit(
             problem,
             learner,
             rng,
             block_length=1 if self.update == "one" else None,
-            validation=validation,
-            capacity=min(self.n_basis, self._n_rows),
+            validation=None if task.held_out is None else task.held_out.to(problem.plan.device),
+            capacity=min(self.n_basis, n_rows),
             make_block=self._block_type(problem),
         )
 
-    def _vectors_a_step(self, criterion: Criterion) -> int:
+    def _vectors_a_step(self, criterion: Criterion, n_rows: int) -> int:
         """Several vectors a pass where that is asked for, or where passes over the columns are what costs."""
-        if isinstance(self.step_size, str):
-            alone = self.exchange or self.update != "full" or self._n_rows <= 5000 or criterion.short_name == "ormp"
-            plain = self.penalty != "gram" and self.loss == "squared" and not self.prune
-            at_once = plain and self.validation_fraction is None and not self._size_rules() and self.tol == 0
-            return 1 if alone else self.n_basis if isinstance(criterion, Random) and at_once else 32
-        return self.step_size
+        if not isinstance(self.step_size, str):
+            return self.step_size
+        if self.exchange or self.update != "full" or n_rows <= 5000 or criterion.short_name == "ormp":
+            return 1
+        plain = self.penalty != "gram" and self.loss == "squared" and not self.prune
+        watched = self.validation_fraction not in (None, "auto") or bool(self._size_rules()) or self.tol > 0
+        return self.n_basis if isinstance(criterion, Random) and plain and not watched else min(32, self.n_basis)
 
-    def _refuse_nonsense(self, problem: Problem) -> None:
+    def _refuse_nonsense(self, problem: Problem, step: int) -> None:
         exact = problem.loss.quadratic
         if self.exchange:
-            require(
-                self.update != "one", "exchange", "False with update='one', whose weights are never revisited", True
-            )
-            require(self._step == 1, "step_size", "1 with exchange=True", self.step_size)
+            wanted = "False with update='one', whose weights are never revisited"
+            require(self.update != "one", "exchange", wanted, True)
+            require(step == 1, "step_size", "1 with exchange=True", self.step_size)
             require(exact, "exchange", "False unless the loss is squared", True)
         if self.update == "mrx":
             require(exact, "update", "other than 'mrx' unless the loss is squared", self.update)
         if self.refine:
-            plain = bool((problem.weight[problem.weight > 0] == 1).all()) and exact and bool(problem.kernel.tunable())
+            weight = problem.weight[problem.weight > 0]
+            plain = bool((weight == weight[0]).all()) and exact and bool(problem.kernel.tunable())
             require(plain, "refine", "False unless loss is squared, weights are equal and the kernel tunable", True)
         if self.prune:
             kind = self.update in ("full", "qr") and exact and not self.exchange
@@ -168,12 +161,16 @@ class Greedy(ForwardEstimator):
             kind = ExchangeBlock if self.exchange else Block
         return partial(kind, **options)
 
-    def _rules(self) -> list[Stopping]:
-        wanted = min(self.n_basis, self._n_rows)
-        rules: list[Stopping] = [MaxSteps(-(-wanted // self._step), "steps")]
+    def _rules(self, fit: ForwardFit) -> list[Stopping]:
+        problem = fit.problem
+        n_rows = len(problem.candidates())
+        step = self._vectors_a_step(Criterion.resolve(self.criterion, "criterion"), n_rows)
+        n_steps = -(-min(self.n_basis, n_rows) // step)
+        require(n_steps >= fit.n_steps, "n_basis", f"at least the {fit.n_steps * step} of the warm model", self.n_basis)
+        rules: list[Stopping] = [MaxSteps(n_steps, "steps")]
         if self.tol > 0:
-            rules.append(Tolerance(self.tol, float(self._target_norm)))
-        if self._step == 1 and self.update in ("full", "qr"):
+            rules.append(Tolerance(self.tol, float((problem.weight[:, None] * problem.y.square()).sum().sqrt())))
+        if step == 1 and self.update in ("full", "qr"):
             rules.append(Dependence(self.min_novelty))
         return rules + self._size_rules()
 
@@ -182,58 +179,50 @@ class Greedy(ForwardEstimator):
         several = choice if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
         return [Stopping.resolve(rule, "stopping") for rule in several if rule is not None]
 
-    def _begin(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> ForwardFit:
-        fit = super()._begin(X, y, sample_weight, X_val, y_val)
-        problem = fit.problem
-        self._target_norm = (problem.weight[:, None] * problem.y.square()).sum().sqrt()
-        return fit
-
-    def _tune(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan, rng: Any) -> None:
+    def _choose(self, sample: Sample, rng: np.random.Generator) -> Chosen:
         """Where `refine` will move the kernel anyway, tuning is asked at most for its family."""
-        tune = partial(super()._tune, rows, Y, weight, plan, rng)
-
-        def tuned() -> Kernel:
-            tune()
-            return self.kernel_
-
-        kernel = plain_kernel(self.kernel, rows, weight, tuned) if self.refine else None
+        tune = partial(choose_kernel, sample, self.kernel, self.regularization, self.tuning_rows, rng)
+        kernel = plain_kernel(self.kernel, sample.rows, sample.weight, lambda: tune().kernel) if self.refine else None
         if kernel is None:
             return tune()
-        self.kernel_ = kernel
-        self.regularization_ = PLAIN_NOISE if self.regularization == "auto" else float(self.regularization)
+        return Chosen(kernel, PLAIN_NOISE if self.regularization == "auto" else float(self.regularization))
 
-    def _finish(self, fit: ForwardFit, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        block = fit.current
-        if self.prune and block is not None and len(index):
-            m = len(index)
+    def _finish(self, task: Task, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+        """Vectors that do not pay dropped, or all of them moved, where that is asked for."""
+        m, block = len(final.index), fit.current
+        if self.prune and block is not None and m:
             rules = [rule.short_name for rule in self._size_rules()]
             rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
-            r2 = fit.history.residual_norm[self.n_steps_ - 1] ** 2
-            kept, weights = prune(block.span.R[:m, :m], weights, r2, fit.history.n_rows, rule)
-            index = index[kept]
-        self._moved = self.refine and len(index) > 0
-        return self._refined(fit.problem, index) if self._moved else super()._finish(fit, index, weights)
+            r2 = fit.history.residual_norm[_step_of(fit, m)] ** 2
+            kept, weights = prune(block.span.R[:m, :m], final.weights, r2, fit.history.n_rows, rule)
+            final = replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
+        return self._refined(fit.problem, final) if self.refine and m else final
 
-    def _refined(self, problem: Problem, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _refined(self, problem: Problem, final: Final) -> Final:
         """Basis vectors, kernel and noise moved uphill on the sparse evidence; then all weights anew."""
         alive = problem.candidates()
         data = Sample(TensorRows(problem.basis(alive)), problem.y[alive], problem.weight[alive], problem.plan)
-        kernel, noise, basis, self.log_evidence_bound_ = refine_basis(
-            problem.kernel,
-            max(problem.lam, 1e-6),
-            problem.basis(index),
-            data,
-            max_iter=self.refine_iter,
-            rng=np.random.default_rng(0),
-        )
-        self.kernel_, self.regularization_ = kernel, noise
-        return index, basis, whitened_ridge(replace(problem, kernel=kernel, lam=noise), basis)
+        start: dict[str, Any] = {"max_iter": self.refine_iter, "rng": self._generator()}
+        kernel, noise, basis, bound = refine_basis(problem.kernel, max(problem.lam, 1e-6), final.basis, data, **start)
+        weights: Tensor = whitened_ridge(replace(problem, kernel=kernel, lam=noise), basis)
+        return Final(final.index, basis, weights, kernel, noise, moved=True, kept={"log_evidence_bound_": bound})
 
     def path_predict(self, X: Any, sizes: Sequence[int]) -> list[np.ndarray]:
         """Predictions of the models of the given numbers of basis vectors, in one pass over `X`."""
+        check_is_fitted(self)
         n_basis = self.history_["n_basis"]
         steps = [int(np.searchsorted(n_basis, size)) + 1 for size in sizes]
         largest = int(n_basis[-1])
         for size, step in zip(sizes, steps, strict=True):
             require(size >= 1 and step <= len(n_basis), "sizes", f"between 1 and {largest}", size)
-        return [self._coding.decode(values) for values in self._staged_values(X, steps)]
+        return [self.targets_.decode(values) for values in self._staged_values(X, steps)]
+
+
+def _sizes(n_basis: int, step: int) -> list[int]:
+    """Vectors of each step, `n_basis` in all: the last one may be smaller."""
+    return [min(step, n_basis - done) for done in range(0, n_basis, step)]
+
+
+def _step_of(fit: ForwardFit, m: int) -> int:
+    """The step after which the model had `m` basis vectors."""
+    return min(int(np.searchsorted(fit.history.n_basis, m)), fit.n_steps - 1)

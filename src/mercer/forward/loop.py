@@ -18,11 +18,11 @@ from tqdm.auto import tqdm
 
 from mercer.data import TensorRows
 from mercer.forward.absorb import Block
-from mercer.forward.expansion import ExpansionPath
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.replay import ReplayedPursuit, can_replay
+from mercer.forward.stages import ExpansionPath
 from mercer.forward.stopping import History, Stopping
 
 Callback = Callable[["ForwardFit"], Any]
@@ -60,10 +60,16 @@ class ForwardFit:
         self.history = History(n_rows=float(problem.weight.sum()))
         self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._began = time.perf_counter()
+        self.interrupted = False
 
     @property
     def n_steps(self) -> int:
         return len(self.history.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of growing so far."""
+        return self.history.seconds[-1] if self.history.seconds else 0.0
 
     def run(
         self,
@@ -74,10 +80,17 @@ class ForwardFit:
     ) -> str:
         """Add learners until a rule says why to stop; returns that sentence."""
         watching = any(rule.watches for rule in stopping) or bool(callbacks) or verbose
-        self._began = time.perf_counter() - (self.history.seconds[-1] if self.n_steps else 0.0)
+        self._began = time.perf_counter() - self.seconds
         with tqdm(total=total, initial=self.n_steps, disable=not verbose, desc="learners", unit="") as bar:
             while (why := next(filter(None, (rule.reason(self.history) for rule in stopping)), None)) is None:
-                if not self.step():
+                try:
+                    added = self.step()
+                except KeyboardInterrupt:
+                    if not self.n_steps:
+                        raise
+                    self.interrupted, why = True, f"interrupted after {self.n_steps} steps, which are kept"
+                    break
+                if not added:
                     why = "no further row is worth adding as a basis vector"
                     break
                 if watching:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, fields, replace
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from mercer.border.face import Face, face
+from mercer.border.kernel import is_precomputed
+from mercer.border.read import read_new, read_rows
+from mercer.border.rules import AUTO, check, number, part_of, whole
+from mercer.engine import make_plan
+from mercer.forward.criteria import Criterion
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
-from mercer.forward.kernel_estimator import KernelEstimator
+from mercer.kernels import Radial
 from mercer.linalg import whitening
+
+#: Parameters that the greedy model behind the features takes over.
+SHARED = frozenset(field.name for field in fields(Face)) | {"regularization", "tuning_rows"}
 
 
 def select_basis(
@@ -20,8 +30,24 @@ def select_basis(
 ) -> np.ndarray:
     """Indices of rows of `X` that serve best as basis vectors for `y`, in the order they were chosen.
 
-    `options` go to `GreedyKernelRegressor` (or the classifier, where `y` holds classes that are no numbers):
-    `update`, `stopping`, `step_size`, `regularization`, `sample_weight` apart. Inputs are standardised.
+    Parameters
+    ----------
+    X : array, frame, tensor, file or row source
+    y : array of numbers or classes
+    kernel : "auto", a name, a Kernel or a function
+    criterion : str or Criterion
+    n_basis : int
+        Rows wanted, at most.
+    **options
+        Further parameters of `GreedyKernelRegressor` (or the classifier, where `y` holds classes that are no numbers).
+
+    Returns
+    -------
+    ndarray
+        Indices into `X`. Inputs are standardised before.
+
+    Examples
+    --------
 
     >>> import numpy as np
     >>> from mercer import select_basis
@@ -37,7 +63,8 @@ def _classes(y: Any) -> bool:
     return np.asarray(y).dtype.kind in "OUSb" and type_of_target(y) in ("binary", "multiclass")
 
 
-class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
+@face
+class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     """Nyström features on basis vectors chosen greedily for the targets: a drop-in for scikit-learn's `Nystroem`.
 
     Features are whitened, so that their inner products are the kernel's best approximation on the chosen
@@ -45,18 +72,29 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
 
     Parameters
     ----------
-    n_components : int
+    n_components : int, default 100
         Basis vectors, hence features (fewer where some are dependent).
-    criterion : as in `GreedyKernelRegressor`
-    kernel : "auto", a name, a kernel or a callable
+    criterion : str or Criterion, default "max-res"
+        Which row enters next, as in `GreedyKernelRegressor`.
+    kernel : "auto", a name, a Kernel or a function, default "auto"
         "auto" and names are tuned on `y`; without `y` a name means that kernel at length-scale √D.
-    regularization, tuning_rows, scale_inputs, device, dtype, memory_limit, random_state : as everywhere
+    regularization : float or "auto", default "auto"
+        λ, the penalty under which rows are chosen.
+    tuning_rows : int, default 1000
+        Rows on which the kernel is tuned.
 
     Attributes
     ----------
-    basis_, basis_indices_ : the rows chosen
-    kernel_ : the kernel used
-    normalization_ : maps kernel values to features
+    basis_ : ndarray of shape (m, D)
+        The rows chosen, in the inputs' own units.
+    basis_indices_ : ndarray of shape (m,)
+        Where they stand in `X`.
+    kernel_ : Kernel
+        The kernel used, on standardised inputs.
+    normalization_ : ndarray of shape (m, r)
+        What maps kernel values to features.
+    expansion_ : Expansion
+        All of it together.
 
     Examples
     --------
@@ -70,74 +108,51 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
     True
     """
 
-    def __init__(
-        self,
-        n_components: int = 100,
-        *,
-        criterion: Any = "max-res",
-        kernel: Any = "auto",
-        regularization: Any = "auto",
-        tuning_rows: int = 1000,
-        scale_inputs: bool | str = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.criterion = criterion
-        self.kernel = kernel
-        self.regularization = regularization
-        self.tuning_rows = tuning_rows
-        self.scale_inputs = scale_inputs
-        self.device = device
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_components: Annotated[int, whole()] = 100
+    _: KW_ONLY
+    criterion: Annotated[Any, part_of(Criterion)] = "max-res"
+    kernel: Any = "auto"
+    regularization: Annotated[Any, AUTO | number(0.0)] = "auto"
+    tuning_rows: Annotated[int, whole(2)] = 1000
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> GreedyNystroem:
+    @property
+    def _pairwise(self) -> bool:
+        return is_precomputed(self.kernel)
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the basis vectors."""
+        check(self)
+        given = read_rows(self, X, sample_weight)
+        criterion, kernel = self.criterion, self.kernel
         if y is None:
-            X = validate_data(self, X, dtype=[np.float64, np.float32])
-            y, criterion = np.arange(len(X), dtype=float), "random"
-            kernel = "gaussian" if self.kernel == "auto" else self.kernel
-            kernel = _at_rest(kernel, X.shape[1])
-        else:
-            criterion, kernel = self.criterion, self.kernel
-        face = GreedyKernelClassifier if _classes(y) else GreedyKernelRegressor
-        options = {
-            name: getattr(self, name)
-            for name in (
-                "regularization",
-                "tuning_rows",
-                "scale_inputs",
-                "device",
-                "dtype",
-                "memory_limit",
-                "random_state",
-            )
-        }
-        chosen = face(self.n_components, criterion=criterion, kernel=kernel, **options).fit(X, y, sample_weight)
-        shared = ("basis_", "basis_indices_", "kernel_", "dtype_", "n_features_in_")
-        for name in (*shared, "input_mean_", "input_scale_", "input_bend_"):
-            setattr(self, name, getattr(chosen, name))
-        if hasattr(chosen, "feature_names_in_"):
-            self.feature_names_in_ = chosen.feature_names_in_
-        Z = self._standardised(self.basis_)
-        self.normalization_ = whitening(self.kernel_(Z, Z), dtype=getattr(torch, self.dtype_)).map.numpy()
-        self._n_features_out = self.normalization_.shape[1]
-        return self
+            y, criterion = np.arange(given.rows.n_rows, dtype=float), "random"
+            kernel = _at_rest("gaussian" if self.kernel == "auto" else self.kernel, given.rows.n_columns)
+        greedy = GreedyKernelClassifier if _classes(y) else GreedyKernelRegressor
+        shared = {name: value for name, value in self.get_params(deep=False).items() if name in SHARED}
+        chosen = greedy(self.n_components, criterion=criterion, kernel=kernel, **shared).fit(X, y, sample_weight)
+        Z = torch.as_tensor(chosen.expansion_.basis)
+        dtype = getattr(torch, chosen.expansion_.dtype)
+        normalization = whitening(chosen.kernel_(Z, Z), dtype=dtype).map.numpy()
+        return self._keep(
+            **given.columns(),
+            basis_=chosen.basis_,
+            basis_indices_=chosen.basis_indices_,
+            kernel_=chosen.kernel_,
+            expansion_=replace(chosen.expansion_, weights=normalization),
+            normalization_=normalization,
+            _n_features_out=normalization.shape[1],
+        )
 
     def transform(self, X: Any) -> np.ndarray:
         """Features of rows `X`, n × (number of independent basis vectors)."""
         check_is_fitted(self)
-        return self._values(X, self.normalization_)
+        source = read_new(self, X)
+        plan = make_plan(source.n_rows, self.device, self.expansion_.dtype, self.memory_limit)
+        return self.expansion_.values(source, plan, pairwise=self._pairwise)
 
 
 def _at_rest(kernel: Any, n_inputs: int) -> Any:
     """A named kernel without targets to tune it: standardised inputs are about √(2D) apart."""
-    from mercer.kernels import Radial
-
     if isinstance(kernel, str) and kernel in Radial.choices():
         return Radial.choices()[kernel](length_scale=n_inputs**0.5)
     return kernel

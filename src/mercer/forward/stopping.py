@@ -7,6 +7,8 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+import numpy as np
+
 from mercer.parts import Part, part
 
 
@@ -21,6 +23,18 @@ class History:
     validation: list[float] = field(default_factory=list)
     novelty: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+
+    def as_arrays(self) -> dict[str, np.ndarray]:
+        """What users see: one array per quantity, one entry per step."""
+        return {
+            "n_basis": np.array(self.n_basis),
+            "objective": np.array(self.objective),
+            "residual_norm": np.array(self.residual_norm),
+            "seconds": np.array(self.seconds),
+            "validation": np.array(self.validation),
+            "mdl": np.array(self.description_length()),
+            "aic": np.array(self.information_criterion()),
+        }
 
     def description_length(self) -> list[float]:
         """MDL after each step."""
@@ -68,7 +82,12 @@ class MaxSteps(Stopping):
 
     def reason(self, history: History) -> str | None:
         if len(history.seconds) >= self.n_steps:
-            return f"all {self.n_steps} {self.what} asked for were added"
+            n, what = self.n_steps, self.what
+            return (
+                f"the one {what.removesuffix('s')} asked for was added"
+                if n == 1
+                else f"all {n} {what} asked for were added"
+            )
         return None
 
 
@@ -88,14 +107,20 @@ class Tolerance(Stopping):
 
 @part
 class TimeBudget(Stopping):
-    """Stop when the seconds are used up."""
+    """Stop where a further step, as long as those before, would end after `seconds` of growing.
+
+    `budget` is what the user gave for the whole fit, of which these seconds are a part.
+    """
 
     seconds: float = 60.0
+    budget: float | None = None
 
     def reason(self, history: History) -> str | None:
-        if history.seconds and history.seconds[-1] >= self.seconds:
-            return f"the time budget of {self.seconds:g} s was used up after {history.seconds[-1]:.1f} s"
-        return None
+        spent = history.seconds
+        if not spent or spent[-1] + spent[-1] / len(spent) <= self.seconds:
+            return None
+        asked = self.seconds if self.budget is None else self.budget
+        return f"the time budget of {asked:g} s was used up: {len(spent)} steps took {spent[-1]:.1f} s of it"
 
 
 @part

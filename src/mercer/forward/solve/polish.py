@@ -30,6 +30,7 @@ class Polished:
     f: Tensor
     n_iter: int
     stop_reason: str
+    in_trouble: bool = False  # whether the iteration made things worse, so that its start was kept
 
 
 class Preconditioner:

@@ -1,0 +1,92 @@
+"""The base of every estimator: the parameters all of them share, declared, ranged and explained once.
+
+A face is a dataclass that lists its own parameters and inherits these. Its `fit` checks, reads, prepares, calls one
+algorithm and keeps what that returns, in this order; until it keeps, the estimator is as it was before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, dataclass_transform
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from mercer.border.explained import explained
+from mercer.border.rules import CALLBACKS, SECONDS, SWITCH, literal
+
+
+@dataclass_transform(kw_only_default=False)
+def face(cls: type) -> Any:
+    """Make a class an estimator: a dataclass with scikit-learn's `repr`, whose help explains inherited parameters."""
+    made: Any = dataclass(eq=False, repr=False)(cls)
+    made.__doc__ = explained(made)
+    return made
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Face(BaseEstimator):
+    """Base of all estimators: a table comes in as an array, frame, tensor, file or source.
+
+    Parameters
+    ----------
+    scale_inputs : bool or "standard", default True
+        True standardises all columns and, where the kernel is tuned and held-out rows speak for it, bends those with
+        heavy tails before; "standard" only standardises; False leaves the columns alone.
+    time_budget : float or None, default None
+        Seconds that `fit` may take, everything counted. The model is then the best that fits into them.
+    device : "auto", "cpu", "cuda" or a torch device, default "auto"
+        Where kernel values are computed; "auto" takes a CUDA device if there is one.
+    dtype : "auto", "float32" or "float64", default "auto"
+        Precision of kernel values. "auto" is float32 on CUDA and for many rows, float64 else; small matrices are
+        float64 in any case.
+    memory_limit : int, str or None, default None
+        Bytes that `fit` and `predict` may take beside the table, as a number or as "4GB"; None is 60 % of what is
+        free.
+    random_state : int, RandomState or None, default None
+        Seed of everything random; an int repeats the fit.
+    verbose : bool, default False
+        Show a progress bar.
+    callbacks : function, several or None, default None
+        Called after each step with the state of the fit; one that returns true ends the fit where that is possible.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Columns of `X` in `fit`.
+    feature_names_in_ : ndarray of shape (D,)
+        Their names, where they had any.
+    """
+
+    scale_inputs: Annotated[bool | str, SWITCH | literal("standard")] = True
+    time_budget: Annotated[float | None, SECONDS] = None
+    device: Any = "auto"
+    dtype: Any = "auto"
+    memory_limit: Any = None
+    random_state: Any = None
+    verbose: bool = False
+    callbacks: Annotated[Any, CALLBACKS] = None
+
+    @property
+    def _pairwise(self) -> bool:
+        """Whether the columns are kernel values, which must not be scaled."""
+        return False
+
+    def _listeners(self) -> tuple[Any, ...]:
+        """The callbacks, one or several, as a tuple."""
+        if self.callbacks is None:
+            return ()
+        return (self.callbacks,) if callable(self.callbacks) else tuple(self.callbacks)
+
+    def _generator(self) -> np.random.Generator:
+        """The one stream of random numbers of a fit; a `RandomState` that was passed in moves on."""
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+
+    def _keep(self, **fitted: Any) -> Self:
+        """Replace all that an earlier fit left behind by `fitted`, in one step."""
+        for name in vars(self).get("_kept", ()):
+            delattr(self, name)
+        known = {name: value for name, value in fitted.items() if value is not None}
+        self.__dict__.update(known, _kept=tuple(known))
+        return self

@@ -1,0 +1,123 @@
+"""Inputs at the border: the user's columns, and the numbers that kernels see; frozen, with a way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.border.read import Given
+from mercer.data import Bend, RowSource, TensorRows, find_bend, spread_rows
+from mercer.engine import Plan, reduce_rows
+from mercer.tuning.heavy_tails import bending_pays
+
+#: Rows from which heavy tails and the order of magnitude of each column are judged.
+SAMPLE_ROWS = 10_000
+#: Prepared inputs stay within these: their squared distances are then finite numbers, and kernels are 0 long before.
+FARTHEST = {torch.float32: 1e18, torch.float64: 1e150}
+
+
+@dataclass(frozen=True)
+class InputMap:
+    """Bends heavy-tailed columns (where that is wanted), then centres and scales all of them, in float64.
+
+    >>> import numpy as np, torch
+    >>> from mercer.border.inputs import InputMap
+    >>> inputs = InputMap(mean=np.array([10.0]), scale=np.array([2.0]))
+    >>> inputs.encode(torch.tensor([[14.0]])), inputs.decode(torch.tensor([[2.0]]))
+    (tensor([[2.]], dtype=torch.float64), array([[14.]]))
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+    bend: Bend | None = None
+
+    @classmethod
+    def plain(cls, n_columns: int) -> InputMap:
+        """Columns as they are."""
+        return cls(np.zeros(n_columns), np.ones(n_columns))
+
+    def encode(self, block: Any) -> Tensor:
+        """Rows in the units the kernel sees, on the device they are on."""
+        rows = torch.as_tensor(block).double()
+        rows = rows if self.bend is None else self.bend(rows)
+        mean, scale = (torch.as_tensor(v, device=rows.device) for v in (self.mean, self.scale))
+        return (rows - mean) / scale
+
+    def decode(self, rows: Tensor) -> np.ndarray:
+        """Rows in the user's units."""
+        plain = rows.double().cpu() * torch.as_tensor(self.scale) + torch.as_tensor(self.mean)
+        return (plain if self.bend is None else self.bend.inverse(plain)).numpy()
+
+    def rows(self, source: RowSource, plan: Plan) -> RowSource:
+        """The rows of `source` as the kernel sees them, held on the plan's device where they fit."""
+        encoded = EncodedRows(source, self, plan)
+        held = plan.holds_rows(source.n_rows, source.n_columns)
+        return encoded.in_memory(plan.chunk_rows(source.n_columns)) if held else encoded
+
+    def few(self, block: Any, plan: Plan) -> Tensor:
+        """A few rows as the kernel sees them, on the plan's device and in its precision."""
+        farthest = FARTHEST[plan.dtype]
+        return self.encode(torch.as_tensor(block).to(plan.device)).clamp(-farthest, farthest).to(plan.dtype)
+
+
+class EncodedRows(RowSource):
+    """Rows of another source through an `InputMap`, on one device in one precision."""
+
+    def __init__(self, rows: RowSource, inputs: InputMap, plan: Plan) -> None:
+        self.source, self.inputs, self.plan = rows, inputs, plan
+        self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start, block in self.source.blocks(size):
+            yield start, self.inputs.few(block, self.plan)
+
+    def take(self, index: Any) -> Tensor:
+        return self.inputs.few(self.source.take(index), self.plan)
+
+    def in_memory(self, block_size: int) -> TensorRows:
+        """All rows, encoded once and held on the device."""
+        X = torch.empty(self.n_rows, self.n_columns, device=self.plan.device, dtype=self.plan.dtype)
+        for start, block in self.blocks(block_size):
+            X[start : start + block.shape[0]] = block
+        return TensorRows(X)
+
+
+def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap:
+    """Weighted mean and standard deviation of each (bent) column, in one pass around the first row.
+
+    Columns are divided by a power of two near their size first, so that no square leaves the range of float64.
+    """
+    straight = (lambda block: block.double().cpu()) if bend is None else (lambda block: bend(block.double().cpu()))
+    some = straight(given.rows.take(spread_rows(given.weight, SAMPLE_ROWS)))
+    unit = torch.exp2(some.abs().amax(0).clamp(min=1e-300).log2().floor())
+    origin = some[0] / unit
+    w = torch.as_tensor(given.weight / given.weight.max())
+
+    def statistic(where: slice, block: Tensor) -> Tensor:
+        centred = straight(block) / unit - origin
+        return torch.stack([w[where] @ centred, w[where] @ centred.square()])
+
+    sums = reduce_rows(given.rows, plan, statistic).cpu() / w.sum()
+    mean, variance = origin + sums[0], sums[1] - sums[0].square()
+    constant = variance <= (1e-12 * mean.abs()).square()  # it has only rounding
+    scale = torch.where(constant, 1.0, variance.clamp(min=0).sqrt() * unit)
+    return InputMap((mean * unit).numpy(), scale.numpy(), bend)
+
+
+def find_inputs(given: Given, Y: np.ndarray, plan: Plan, scale_inputs: bool | str, *, may_bend: bool) -> InputMap:
+    """The map that `scale_inputs` asks for; heavy tails are bent where held-out rows speak for it."""
+    if not scale_inputs:
+        return InputMap.plain(given.rows.n_columns)
+    return standardised(given, plan, _bend(given, Y, plan) if may_bend and scale_inputs is True else None)
+
+
+def _bend(given: Given, Y: np.ndarray, plan: Plan) -> Bend | None:
+    some = spread_rows(given.weight, SAMPLE_ROWS)
+    sample = given.rows.take(some).cpu(), torch.as_tensor(Y[some]), torch.as_tensor(given.weight[some])
+    bend = find_bend(sample[0], sample[2])
+    return bend if bend is not None and bending_pays(*sample, bend, plan.device) else None

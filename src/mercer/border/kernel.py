@@ -1,0 +1,66 @@
+"""Kernel and penalty of a fit: as the user gave them, or tuned on some of the rows."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mercer.engine.sample import Sample
+from mercer.kernels import Kernel, Precomputed, as_kernel
+from mercer.tuning import tune_kernel, tune_noise
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A kernel, the penalty λ, and the seconds it took to find them."""
+
+    kernel: Kernel
+    lam: float
+    seconds: float = 0.0
+
+
+def is_precomputed(kernel: Any) -> bool:
+    """Whether the columns of `X` are kernel values."""
+    return isinstance(kernel, Precomputed) or (isinstance(kernel, str) and kernel == "precomputed")
+
+
+def is_tuned(kernel: Any) -> bool:
+    """Whether a kernel is only named, so that its parameters are to be found."""
+    return isinstance(kernel, str) and kernel != "precomputed"
+
+
+def choose_kernel(sample: Sample, kernel: Any, regularization: Any, n_rows: int, rng: np.random.Generator) -> Chosen:
+    """Tune on at most `n_rows` rows what was left open; a kernel object and a number stay as they are."""
+    began = time.perf_counter()
+    automatic = isinstance(regularization, str)
+    fixed = None if is_tuned(kernel) else as_kernel(kernel)
+    if fixed is not None and not automatic:
+        _warn_if_nothing_is_left(sample, fixed, float(regularization))
+        return Chosen(fixed, float(regularization))
+    chosen = sample.draw(n_rows, rng)
+    table = sample.rows.take(chosen), sample.Y[chosen]
+    options: dict[str, Any] = {"sample_weight": sample.weight[chosen].cpu().numpy(), "device": sample.plan.device}
+    if fixed is None:
+        options |= {"n_rows": n_rows, "max_iter": 50, "tol": 1e-6, "random_state": int(rng.integers(2**31))}
+        tuned = tune_kernel(*table, kernel, **options)
+        fixed, noise = tuned.kernel, tuned.noise
+    else:
+        noise = tune_noise(fixed, *table, **options)
+    return Chosen(fixed, float(noise if automatic else regularization), time.perf_counter() - began)
+
+
+def _warn_if_nothing_is_left(sample: Sample, kernel: Kernel, lam: float) -> None:
+    """Say it where the penalty outweighs all rows together: the weighted kernel matrix has no larger eigenvalue."""
+    some = sample.rows.take(sample.spaced(100)).double()
+    largest = float(sample.weight.sum()) * float(kernel(some, some).diagonal().abs().mean())
+    if lam > 100 * largest:
+        warnings.warn(
+            f"regularization={lam:g} leaves nothing to learn from: all rows with their weights together reach "
+            f"{largest:.3g}. Take a smaller penalty, larger weights, or regularization='auto'.",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,139 @@
+"""What a parameter may be: a rule that stands in its declaration, checked in one place before any data is looked at.
+
+    n_learners: Annotated[int | str, AUTO | whole()] = "auto"
+
+says the type to a reader, the default to scikit-learn, and the range to `check`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from mercer.parts import Part, require
+
+#: The largest number that is one: beyond it Python's whole numbers no longer turn into floats.
+LARGEST = sys.float_info.max
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition and the words for it; ``a | b`` holds where either does."""
+
+    wanted: str
+    holds: Callable[[Any], bool]
+
+    def __or__(self, other: Rule) -> Rule:
+        return Rule(f"{self.wanted} or {other.wanted}", lambda value: self.holds(value) or other.holds(value))
+
+
+def check(estimator: Any) -> None:
+    """Refuse parameters out of range, each in a sentence with the value seen and the value wanted.
+
+    >>> from mercer import KernelBoostingRegressor
+    >>> from mercer.border.rules import check
+    >>> check(KernelBoostingRegressor(n_learners=0))
+    Traceback (most recent call last):
+    ...
+    ValueError: n_learners must be 'auto' or a whole number of at least 1, got 0
+    """
+    cls: Any = type(estimator)
+    for name, rule in rules_of(cls).items():
+        value = getattr(estimator, name)
+        require(rule.holds(value), name, rule.wanted, value)
+
+
+@cache
+def rules_of(cls: type) -> dict[str, Rule]:
+    """The rule of each parameter that has one."""
+    hints = get_type_hints(cls, include_extras=True)
+    said = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return {name: one for name, several in said.items() for one in several if isinstance(one, Rule)}
+
+
+def literal(*values: Any) -> Rule:
+    """One of these values, by type and value: 1 is not True."""
+    shown = [repr(value) for value in values]
+    words = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+    def holds(value: Any) -> bool:
+        kind = (bool, np.bool_) if isinstance(value, bool | np.bool_) else type(value)
+        return any(isinstance(known, kind) and value == known for known in values if _plain(value))
+
+    return Rule(words, holds)
+
+
+def whole(least: int = 1) -> Rule:
+    """A whole number of at least `least`."""
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            return False
+        return least <= int(value) <= sys.maxsize
+
+    return Rule(f"a whole number of at least {least}", holds)
+
+
+def number(
+    low: float, high: float = LARGEST, *, wanted: str = "", open_low: bool = False, open_high: bool = False
+) -> Rule:
+    """A finite number from `low` to `high`, both included unless they are said to be open."""
+    words = wanted or _range_words(low, high, open_low, open_high)
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
+            return False
+        exact: Any = value  # compared as it is: a huge whole number would not turn into a float
+        above = low < exact if open_low else low <= exact
+        return bool(above and (exact < high if open_high else exact <= high))
+
+    return Rule(words, holds)
+
+
+def part_of(kind: type[Part]) -> Rule:
+    """A part of this kind or its short name."""
+    names = sorted(kind.choices())
+    return Rule(
+        f"one of {names} or a {kind.__name__} object",
+        lambda value: isinstance(value, kind) or (isinstance(value, str) and value in names),
+    )
+
+
+def several_of(rule: Rule) -> Rule:
+    """A sequence of at least one value, each of which obeys `rule`."""
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, list | tuple | np.ndarray) or len(value) == 0:
+            return False
+        return all(rule.holds(one) for one in value)
+
+    return Rule(f"several, each {rule.wanted}", holds)
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value compares as one: arrays and frames do not."""
+    return value is None or isinstance(value, str | bool | np.bool_ | Real)
+
+
+def _range_words(low: float, high: float, open_low: bool, open_high: bool) -> str:
+    if high == LARGEST:
+        return f"a number above {low:g}" if open_low else f"a number of at least {low:g}"
+    first = f"above {low:g}" if open_low else f"of at least {low:g}"
+    return f"a number {first} and {'below' if open_high else 'at most'} {high:g}"
+
+
+AUTO = literal("auto")
+NOTHING = literal(None)
+SWITCH = literal(True, False)
+ANY_FUNCTION = Rule("a function", callable)
+CALLBACKS = NOTHING | Rule(
+    "a function or several",
+    lambda value: callable(value) or (isinstance(value, Iterable) and all(callable(one) for one in value)),
+)
+SECONDS = NOTHING | number(0.0, open_low=True, wanted="a positive number of seconds")

@@ -1,0 +1,63 @@
+"""Going on with a fit: what a warm model remembers, and how another table or other settings are told apart."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mercer.border.read import Given
+from mercer.data import ArrayRows, spread_rows
+from mercer.parts import require
+
+#: Rows of a source that are compared; of an array all are.
+COMPARED_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Hashes of rows, targets and weights, and the settings that must not change between two fits of one model."""
+
+    table: dict[str, str]
+    settings: dict[str, str]
+
+    @classmethod
+    def of(cls, face: Any, given: Given, X_val: Any, growing: tuple[str, ...]) -> Fingerprint:
+        rows = given.rows.X if isinstance(given.rows, ArrayRows) else given.rows.take(_some(given)).cpu().numpy()
+        table = {
+            "X": f"{given.rows.n_rows} × {given.rows.n_columns}, hash {_hash(rows)}",
+            "y": _hash(given.y),
+            "sample_weight": _hash(given.weight),
+            "X_val": "" if X_val is None else _hash(np.asarray(X_val)),
+        }
+        kept = {name: repr(value) for name, value in face.get_params().items() if name not in growing}
+        return cls(table, kept)
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A fit that can go on: what it was made from, its task and its state."""
+
+    seen: Fingerprint
+    task: Any
+    fit: Any
+
+    def require_same(self, now: Fingerprint) -> None:
+        """Refuse another table or other settings, by name."""
+        for name, value in self.seen.table.items():
+            wanted = f"that of the first fit ({value or 'none'}) where warm_start=True, or warm_start=False"
+            require(value == now.table[name], name, wanted, now.table[name])
+        for name, value in self.seen.settings.items():
+            wanted = f"{value} as in the first fit where warm_start=True, or warm_start=False"
+            require(value == now.settings.get(name), name, wanted, now.settings.get(name))
+
+
+def _some(given: Given) -> np.ndarray:
+    return spread_rows(np.ones(given.rows.n_rows), COMPARED_ROWS)
+
+
+def _hash(values: np.ndarray) -> str:
+    values = np.ascontiguousarray(values.astype(str) if values.dtype == object else values)
+    return hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()

@@ -1,0 +1,267 @@
+"""Promises of every fit: nothing wrong without a word, nothing lost by a failure, nothing that depends on units."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
+
+from mercer import (
+    GreedyKernelClassifier,
+    GreedyKernelRegressor,
+    KernelBoostingClassifier,
+    KernelBoostingRegressor,
+)
+from mercer.kernels import Gaussian
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (150, 2))
+Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]
+CLASSES = (Y > 0).astype(int)
+FIXED: dict[str, Any] = {"kernel": Gaussian(1.0), "regularization": 0.01, "random_state": 0}
+
+REGRESSORS = [
+    KernelBoostingRegressor(3, learner_size=10, subset_size=50, **FIXED),
+    GreedyKernelRegressor(10, **FIXED),
+]
+CLASSIFIERS = [
+    KernelBoostingClassifier(3, learner_size=10, subset_size=50, **FIXED),
+    GreedyKernelClassifier(10, **FIXED),
+]
+over_all = pytest.mark.parametrize("model", [*REGRESSORS, *CLASSIFIERS], ids=lambda m: type(m).__name__)
+
+
+def fresh(model: Any, **options: Any) -> Any:
+    return type(model)(**{**model.get_params(deep=False), **options})
+
+
+def targets(model: Any) -> np.ndarray:
+    return Y if model in REGRESSORS else CLASSES
+
+
+def boom(*_: Any) -> None:
+    raise RuntimeError("boom")
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+# --- a failed fit ----------------------------------------------------------------------------------------------------
+
+
+@over_all
+def test_a_fit_that_fails_leaves_the_old_model_whole(model):
+    fitted = fresh(model).fit(X, targets(model))
+    before, kept = fitted.predict(X), set(vars(fitted))
+    fitted.set_params(callbacks=boom)
+    with pytest.raises(RuntimeError, match="boom"):
+        fitted.fit(X * 10 + 3, targets(model)[::-1])
+    assert (fitted.predict(X) == before).all()
+    assert set(vars(fitted)) == kept
+
+
+@over_all
+def test_a_first_fit_that_fails_leaves_nothing_fitted(model):
+    broken = fresh(model, callbacks=[boom])
+    with pytest.raises(RuntimeError, match="boom"):
+        broken.fit(X, targets(model))
+    with pytest.raises(NotFittedError):
+        broken.predict(X)
+
+
+@pytest.mark.parametrize("model", [REGRESSORS[0], CLASSIFIERS[0]], ids=lambda m: type(m).__name__)
+def test_an_interrupt_keeps_the_learners_made_so_far(model, monkeypatch):
+    from mercer.forward.loop import ForwardFit
+
+    step = ForwardFit.step
+
+    def third_is_interrupted(self: ForwardFit) -> bool:
+        if self.n_steps == 2:
+            raise KeyboardInterrupt
+        return step(self)
+
+    monkeypatch.setattr(ForwardFit, "step", third_is_interrupted)
+    fitted = fresh(model).fit(X, targets(model))
+    assert fitted.n_steps_ == 2
+    assert "interrupted" in fitted.stop_reason_
+
+
+def test_staged_and_path_predictions_of_an_unfitted_model_are_refused():
+    with pytest.raises(NotFittedError):
+        next(KernelBoostingRegressor().staged_predict(X))
+    with pytest.raises(NotFittedError):
+        GreedyKernelRegressor().path_predict(X, [1])
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1 / 150, 7.0, 1e200])
+@pytest.mark.parametrize("face", [KernelBoostingRegressor, GreedyKernelRegressor], ids=lambda face: face.__name__)
+def test_only_ratios_of_weights_matter_where_the_penalty_is_tuned(face, scale):
+    """Weights of mean one are the same numbers again up to rounding, and the model follows them continuously."""
+    weight = rng.uniform(0.5, 2.0, len(X))
+    options = {"kernel": Gaussian(1.0), "random_state": 0}
+    one, other = (face(**options).fit(X, Y, weight * s).predict(X) for s in (1.0, scale))
+    assert np.abs(one - other).max() <= 1e-6 * np.abs(one).max()
+
+
+def test_equal_weights_of_any_size_do_not_make_the_model_a_constant():
+    model = KernelBoostingClassifier(random_state=0, tuning_rows=100).fit(X, CLASSES, np.full(150, 1 / 150))
+    assert model.score(X, CLASSES) > 0.9
+
+
+def test_a_penalty_beyond_all_weights_is_said():
+    with pytest.warns(UserWarning, match="leaves nothing to learn from"):
+        fresh(REGRESSORS[0]).fit(X, Y, np.full(150, 1e-8))
+
+
+# --- sources and rows to watch ---------------------------------------------------------------------------------------
+
+
+@over_all
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_file_is_checked_as_an_array_is(model, bad, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    Z = X.copy()
+    Z[3, 1] = bad
+    np.save(tmp_path / "bad.npy", Z)
+    with pytest.raises(ValueError, match="row 3, column 1"):
+        fresh(model).fit(tmp_path / "bad.npy", targets(model))
+    fitted = fresh(model).fit(tmp_path / "x.npy", targets(model))
+    assert np.allclose(fitted.predict(tmp_path / "x.npy").astype(float), fitted.predict(X).astype(float))
+    with pytest.raises(ValueError, match="row 3, column 1"):
+        fitted.predict(tmp_path / "bad.npy")
+
+
+@pytest.mark.parametrize(
+    "bad", [np.where(np.arange(150) == 3, np.nan, Y), Y + 1j, Y.astype("datetime64[s]"), np.zeros((150, 2, 2))]
+)
+def test_targets_beside_a_file_are_checked_too(bad, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises((ValueError, TypeError)):
+        fresh(REGRESSORS[0]).fit(tmp_path / "x.npy", bad)
+
+
+def test_columns_of_a_file_are_found_by_their_names(tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    fitted = fresh(REGRESSORS[0]).fit(frame, Y)
+    frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
+    assert np.allclose(fitted.predict(tmp_path / "other.csv"), fitted.predict(frame))
+    frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
+    with pytest.raises(ValueError, match=r"the columns of X must be those of fit, \['a', 'b'\], got \['b'\]"):
+        fitted.predict(tmp_path / "less.csv")
+
+
+def test_the_file_that_was_fitted_can_be_predicted_for(tmp_path):
+    from mercer.data import CsvRows
+
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame.assign(y=Y).to_csv(tmp_path / "all.csv", index=False)
+    fitted = fresh(REGRESSORS[0]).fit(CsvRows(tmp_path / "all.csv", target="y"))
+    assert list(fitted.feature_names_in_) == ["a", "b"]
+    assert np.allclose(fitted.predict(tmp_path / "all.csv"), fitted.predict(frame))
+
+
+VALIDATION = [
+    ({"X_val": pd.DataFrame(X[:9, ::-1], columns=["b", "a"]), "y_val": Y[:9]}, "columns of X_val"),
+    ({"X_val": X[:9], "y_val": np.full(9, np.nan)}, "NaN"),
+    ({"X_val": X[:9] * np.nan, "y_val": Y[:9]}, "NaN"),
+    ({"X_val": X[:9], "y_val": Y[:8]}, "y_val"),
+    ({"X_val": X[:9], "y_val": np.c_[Y, Y][:9]}, "y"),
+    ({"X_val": X[:0], "y_val": Y[:0]}, "minimum of 1 is required"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), VALIDATION)
+def test_rows_to_watch_are_checked_as_those_of_fit_are(given, words):
+    frame = pd.DataFrame(X, columns=["a", "b"]) if isinstance(given["X_val"], pd.DataFrame) else X
+    with pytest.raises(ValueError, match=words):
+        fresh(REGRESSORS[0]).fit(frame, Y, **given)
+
+
+def test_rows_to_watch_of_an_unseen_class_are_refused():
+    with pytest.raises(ValueError, match="y_val must be of the classes"):
+        fresh(CLASSIFIERS[0]).fit(X, CLASSES, X_val=X[:5], y_val=np.full(5, 7))
+
+
+def test_tensors_that_want_gradients_are_read():
+    rows = torch.tensor(X, requires_grad=True)
+    plain = fresh(REGRESSORS[0]).fit(X, Y).predict(X)
+    watched = {"X_val": rows[:5], "y_val": torch.tensor(Y[:5], requires_grad=True)}
+    fitted = fresh(REGRESSORS[0]).fit(rows, torch.tensor(Y, requires_grad=True), **watched)
+    assert np.isfinite(fitted.predict(rows)).all()
+    assert np.allclose(fresh(REGRESSORS[0]).fit(rows, torch.tensor(Y)).predict(rows), plain)
+
+
+def test_half_precision_tensors_are_read():
+    rows = torch.tensor(X, dtype=torch.bfloat16)
+    assert np.isfinite(fresh(REGRESSORS[0]).fit(rows, Y).predict(rows)).all()
+
+
+# --- warm starts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["targets", "rows", "weights", "kernel", "fewer"])
+def test_a_warm_model_refuses_another_problem(change):
+    model = fresh(REGRESSORS[0], warm_start=True).fit(X, Y)
+    table: dict[str, Any] = {"X": X, "y": Y, "sample_weight": None}
+    if change == "kernel":
+        model.set_params(kernel=Gaussian(2.0))
+    elif change == "fewer":
+        model.set_params(n_learners=1)
+    else:
+        table |= {"targets": {"y": -Y}, "rows": {"X": X + 1}, "weights": {"sample_weight": np.full(150, 2.0)}}[change]
+    with pytest.raises(ValueError, match=r"first fit|warm model"):
+        model.fit(**table)
+
+
+# --- numbers near the ends of float64 --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("face", [KernelBoostingRegressor, GreedyKernelRegressor], ids=lambda face: face.__name__)
+@pytest.mark.parametrize(("unit_x", "unit_y"), [(1.0, 2.0**512), (2.0**-530, 1.0), (2.0**512, 1.0), (1.0, 2.0**-660)])
+def test_units_of_any_size_give_the_same_model(face, unit_x, unit_y):
+    """Units are powers of two, so that not a bit of the table changes."""
+    options = {"random_state": 0, "tuning_rows": 100, "kernel": "gaussian"}
+    plain = face(**options).fit(X, Y).predict(X)
+    scaled = face(**options).fit(X * unit_x, Y * unit_y).predict(X * unit_x)
+    assert np.array_equal(scaled, plain * unit_y)
+
+
+@over_all
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_beyond_all_others_have_finite_answers(model, dtype):
+    fitted = fresh(model, dtype=dtype).fit(X, targets(model))
+    far = np.array([[1e154, -1e154], [1e300, 1e30], [1e19, 0.0]])
+    assert np.isfinite(fitted.predict(far).astype(float)).all()
+    if hasattr(fitted, "predict_proba"):
+        assert np.allclose(fitted.predict_proba(far).sum(1), 1.0)
+
+
+# --- probabilities, sizes --------------------------------------------------------------------------------------------
+
+
+def test_probabilities_of_a_model_that_interpolates_are_fitted_to_rows_left_out():
+    """Two overlapping classes: the entropy of the truth, 0.5 log(0.8)-like, is the least a log loss can be."""
+    local = np.random.default_rng(1)
+    rows = local.uniform(-2, 2, (800, 2))
+    truth = 1 / (1 + np.exp(-3 * np.sin(2 * rows[:, 0])))
+    label = (local.uniform(size=800) < truth).astype(int)
+    model = KernelBoostingClassifier(kernel=Gaussian(0.3), regularization=1e-3, random_state=0)
+    fitted = model.fit(rows[:400], label[:400])
+    entropy = log_loss(label[400:], truth[400:])
+    assert log_loss(label[400:], fitted.predict_proba(rows[400:])) < entropy + 0.35
+
+
+def test_a_model_of_few_vectors_is_small_whatever_it_was_fitted_to():
+    many = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
+    model = GreedyKernelRegressor(5, kernel=Gaussian(1.0), regularization=0.1).fit(many, many[:, 0])
+    assert len(pickle.dumps(model)) < 20_000
