@@ -25,6 +25,7 @@ from mercer import (
     KernelBoostingClassifier,
     KernelBoostingRegressor,
 )
+from mercer.border.calibration import Temperature
 from mercer.data import CsvRows, NpyRows, ParquetRows
 from mercer.datasets import make_ripley, make_sinc
 from mercer.forward.criteria import MaxResidual
@@ -460,7 +461,7 @@ def test_calibrated_probabilities_are_better_than_decisions_taken_as_log_odds(lo
     X_test, y_test = make_ripley(2000, random_state=1)
     fitted = model(GREEDY[1], loss=loss, kernel=Gaussian(0.7), validation_fraction=0.3).fit(X_train, y_train)
     calibrated = log_loss(y_test, fitted.predict_proba(X_test))
-    fitted.temperature_ = 1.0
+    fitted.calibration_ = Temperature(1.0)
     assert calibrated < log_loss(y_test, fitted.predict_proba(X_test))
 
 
@@ -579,7 +580,7 @@ def test_float32_tiles_give_nearly_the_same_predictions(face):
     how = {"criterion": "random"}
     double, single = (values(model(face, dtype=dtype, **how).fit(X, y)) for dtype in ("float64", "float32"))
     assert np.abs(double - single).max() <= 1e-3 * np.abs(double).max()
-    assert model(face, dtype="float32").fit(X, y).expansion_.dtype == "float32"
+    assert model(face, dtype="float32").fit(X, y).dtype_ == "float32"
 
 
 # --- bad input --------------------------------------------------------------------------------------

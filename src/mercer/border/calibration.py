@@ -1,10 +1,22 @@
-"""From decision values to probabilities: one temperature, fitted on rows that the model did not learn from."""
+"""From decision values to probabilities, by numbers fitted on rows that the model did not learn from.
+
+A temperature for decision values of any scale. Least squares on centred codes estimates the probabilities themselves,
+so there a floor and an exponent take its place (`mercer.tuning.link`).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
+
+from mercer.border.targets import ClassTargets
+from mercer.losses import Logistic, Loss, Softmax
+from mercer.tuning.link import Codes, fitted_link
 
 
 def probabilities(values: np.ndarray, temperature: float) -> np.ndarray:
@@ -33,3 +45,44 @@ def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> fl
         return -float((weight * np.where(Y > 0, log_softmax(scaled, axis=1), 0.0).sum(1)).sum())
 
     return float(np.exp(minimize_scalar(negative_log_likelihood, bounds=(-7.0, 7.0), method="bounded").x))
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Decision values divided by one number, then a sigmoid or softmax."""
+
+    temperature: float = 1.0
+
+    def probabilities(self, decisions: np.ndarray) -> np.ndarray:
+        return probabilities(decisions, self.temperature)
+
+
+@dataclass(frozen=True)
+class FloorAndPower:
+    """p ∝ max(p̂, floor)^exponent, where p̂ = (1 + decision) / 2.
+
+    >>> import numpy as np
+    >>> from mercer.border.calibration import FloorAndPower
+    >>> FloorAndPower(0.01, 1.0).probabilities(np.array([[0.5]]))
+    array([[0.25, 0.75]])
+    """
+
+    floor: float
+    exponent: float
+
+    def probabilities(self, decisions: np.ndarray) -> np.ndarray:
+        p = (1 + decisions) / 2
+        p = np.column_stack([1 - p, p]) if p.shape[1] == 1 else p
+        return softmax(self.exponent * np.log(np.maximum(p, self.floor)), axis=1)
+
+
+def fit_calibration(targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, loss: Loss) -> Any:
+    """What makes the classes `Y` (coded, n × p) most likely from the values of a model that did not learn from them."""
+    if isinstance(loss, Logistic | Softmax) or len(Y) == 0:
+        return Temperature()
+    decisions, codes = values + targets.offset, Y + targets.offset
+    if np.all(targets.offset == 0):
+        return Temperature(fit_temperature(decisions, codes, weight))
+    ends = torch.full((Y.shape[1],), -1.0, dtype=torch.float64), torch.full((Y.shape[1],), 2.0, dtype=torch.float64)
+    link = fitted_link(Codes(*ends), *(torch.as_tensor(a) for a in (decisions, codes, weight)))
+    return FloorAndPower(link.floor, link.exponent)

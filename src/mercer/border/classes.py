@@ -9,21 +9,32 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.calibration import probabilities
+from mercer.border.calibration import FloorAndPower, Temperature
+from mercer.border.targets import ClassTargets
 
 
 class DecisionClassifier(ClassifierMixin):
-    """A classifier whose `_answers(X, answer)` gives what `answer` makes of the decision values (n × p) at rows `X`."""
+    """A classifier whose `_answers(X, answer)` gives what `answer` makes of the model's values (n × p) at rows `X`.
 
-    temperature_: float
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes.
+    calibration_ : Temperature or FloorAndPower
+        What turns decision values into probabilities.
+    """
+
+    targets_: ClassTargets
+    calibration_: Temperature | FloorAndPower
     _answers: Callable[..., np.ndarray]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Decision values: one column per class, or one number where there are two classes."""
         check_is_fitted(self)
-        return self._answers(X, lambda values: values[:, 0] if values.shape[1] == 1 else values)
+        decisions = self._answers(X, self.targets_.decisions)
+        return decisions[:, 0] if decisions.shape[1] == 1 else decisions
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`; calibrated where the loss gives none itself."""
         check_is_fitted(self)
-        return self._answers(X, lambda values: probabilities(values, self.temperature_))
+        return self._answers(X, lambda values: self.calibration_.probabilities(self.targets_.decisions(values)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,10 @@ FARTHEST = {torch.float32: 1e18, torch.float64: 1e150}
 
 @dataclass(frozen=True)
 class InputMap:
-    """Bends heavy-tailed columns (where that is wanted), then centres and scales all of them, in float64.
+    """Maps single columns (where that is wanted), centres and scales all of them, and turns them, in float64.
+
+    `columns` maps each column by itself: a `Bend` of heavy tails, or a `ColumnMap`. `transform` is a factor for each
+    column (D) or a matrix (D × D) that rows are multiplied by at the end: the metric in which they are compared.
 
     >>> import numpy as np, torch
     >>> from mercer.border.inputs import InputMap
@@ -34,7 +37,8 @@ class InputMap:
 
     mean: np.ndarray
     scale: np.ndarray
-    bend: Bend | None = None
+    columns: Callable[[Tensor], Tensor] | None = None
+    transform: np.ndarray | None = None
 
     @classmethod
     def plain(cls, n_columns: int) -> InputMap:
@@ -44,14 +48,22 @@ class InputMap:
     def encode(self, block: Any) -> Tensor:
         """Rows in the units the kernel sees, on the device they are on."""
         rows = torch.as_tensor(block).double()
-        rows = rows if self.bend is None else self.bend(rows)
+        rows = rows if self.columns is None else self.columns(rows)
         mean, scale = (torch.as_tensor(v, device=rows.device) for v in (self.mean, self.scale))
-        return (rows - mean) / scale
+        rows = (rows - mean) / scale
+        if self.transform is None:
+            return rows
+        turn = torch.as_tensor(self.transform, device=rows.device)
+        return rows * turn if turn.ndim == 1 else rows @ turn.T
 
     def decode(self, rows: Tensor) -> np.ndarray:
-        """Rows in the user's units."""
-        plain = rows.double().cpu() * torch.as_tensor(self.scale) + torch.as_tensor(self.mean)
-        return (plain if self.bend is None else self.bend.inverse(plain)).numpy()
+        """Rows in the user's units; of a transform that loses directions, those of least norm."""
+        rows = rows.double().cpu()
+        if self.transform is not None:
+            turn = torch.as_tensor(self.transform)
+            rows = rows / turn if turn.ndim == 1 else rows @ torch.linalg.pinv(turn).T
+        plain = rows * torch.as_tensor(self.scale) + torch.as_tensor(self.mean)
+        return (plain if self.columns is None else self.columns.inverse(plain)).numpy()  # type: ignore[attr-defined]
 
     def rows(self, source: RowSource, plan: Plan) -> RowSource:
         """The rows of `source` as the kernel sees them, held on the plan's device where they fit."""

@@ -41,28 +41,38 @@ class RealTargets:
 
 @dataclass(frozen=True)
 class ClassTargets:
-    """Classes as ±1: one column for two classes, one against the rest for more."""
+    """Classes as ±1: one column for two classes, one against the rest for more.
+
+    Algorithms see these codes less `offset`: zero, or the mean of the codes, which is what a model of nothing says.
+    """
 
     classes: np.ndarray
+    offset: np.ndarray | float = 0.0
 
     @classmethod
-    def of(cls, y: np.ndarray, weight: np.ndarray) -> ClassTargets:
+    def of(cls, y: np.ndarray, weight: np.ndarray, *, centred: bool = False) -> ClassTargets:
         """The classes of the rows of positive weight: a class all of whose rows weigh nothing is none of ours."""
         check_classification_targets(y)
         classes = np.unique(y[weight > 0])
         if len(classes) < 2:
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes[0]!r}")
-        return cls(classes)
+        plain = cls(classes)
+        return cls(classes, np.average(plain.encode(y), axis=0, weights=weight)) if centred else plain
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         if len(self.classes) == 2:
-            return np.where(y == self.classes[1], 1.0, -1.0)[:, None]
-        return np.where(y[:, None] == self.classes, 1.0, -1.0)
+            return np.where(y == self.classes[1], 1.0, -1.0)[:, None] - self.offset
+        return np.where(y[:, None] == self.classes, 1.0, -1.0) - self.offset
+
+    def decisions(self, values: np.ndarray) -> np.ndarray:
+        """Decision values, on the scale of ±1, from what a model of the codes says."""
+        return values + self.offset
 
     def decode(self, values: np.ndarray) -> np.ndarray:
-        if values.shape[1] == 1:
-            return self.classes[(values[:, 0] > 0).astype(int)]
-        return self.classes[values.argmax(1)]
+        decisions = self.decisions(values)
+        if decisions.shape[1] == 1:
+            return self.classes[(decisions[:, 0] > 0).astype(int)]
+        return self.classes[decisions.argmax(1)]
 
     def require_known(self, y: np.ndarray, parameter: str) -> None:
         """Refuse labels that `fit` did not see."""
@@ -73,9 +83,9 @@ class ClassTargets:
 Targets = RealTargets | ClassTargets
 
 
-def code_targets(y: np.ndarray, weight: np.ndarray, *, classes: bool) -> Any:
+def code_targets(y: np.ndarray, weight: np.ndarray, *, classes: bool, centred: bool = False) -> Any:
     """How these targets are coded."""
-    return ClassTargets.of(y, weight) if classes else RealTargets.of(y, weight)
+    return ClassTargets.of(y, weight, centred=centred) if classes else RealTargets.of(y, weight)
 
 
 def _power_of_two(Y: np.ndarray) -> float:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from torch import Tensor
 
 from mercer.border.budget import Budget
 from mercer.border.classes import DecisionClassifier
@@ -21,13 +22,17 @@ from mercer.forward.estimator import ForwardEstimator, warn_of
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.loop import ForwardFit
+from mercer.forward.members import Choice, only, raced_members, tuned_member
+from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
+from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping
-from mercer.forward.task import Final, Task
 from mercer.losses import Loss
 from mercer.parts import require
 
+#: Share of the time budget that the race may take.
+RACING_SHARE = 0.4
 #: Learners where nothing is said.
 LEARNERS = 20
 
@@ -63,6 +68,14 @@ class Boosting(ForwardEstimator):
         After boosting, improve all weights together by preconditioned conjugate gradients; where rows are held out,
         until their error stops falling. "auto" does so where there is memory for it.
 
+    kernel : "auto", a name, a Kernel or a function, default "auto"
+        With "auto", column maps, metrics, kernels and penalties race on some of the rows, and rows that were not fitted
+        decide (`mercer.tuning.race`); so they do unless `scale_inputs` is other than True. A name is that family, its
+        parameters tuned by the evidence; a kernel object is taken as it is; "precomputed" says that `X` holds kernel
+        values; a function of two arrays of rows gives the values between them.
+    n_kernels : int or "auto", default "auto"
+        Kernels that the model averages, at most, where they race; "auto" takes as many as rows held out ask for.
+
     Attributes
     ----------
     polish_reason_ : str
@@ -80,15 +93,29 @@ class Boosting(ForwardEstimator):
     shrinkage: Annotated[float, number(0.0, 1.0, open_low=True)] = 1.0
     focus: Annotated[Any, NOTHING | part_of(Focus)] = None
     polish: Annotated[bool | str, SWITCH | AUTO] = "auto"
+    n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
 
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_learners", "polish")
 
-    def _grows_by_itself(self) -> bool:
+    def _races(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
+
+    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
+        if not self._races():
+            return tuned_member(given, Y, plan, self, rng)
+        seconds = None if self.time_budget is None else budget.left(RACING_SHARE)
+        choice = raced_members(given, Y, plan, self, rng, seconds)
+        return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
+
+    def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
+        """Whether one learner holds all rows: sizes left open, least squares, and few enough rows."""
+        return self._sizes_are_open() and loss.quadratic and n_rows <= plan.exact_rows
+
+    def _sizes_are_open(self) -> bool:
         return self.learner_size == "auto" and self.n_learners == "auto"
 
-    def _solves_exactly(self, given: Given, plan: Plan, loss: Loss) -> bool:
-        """One learner holds all rows where these are few and sizes were left open; sizes asked for are not watched."""
-        return not self._grows_by_itself() or (loss.quadratic and len(given.alive) <= plan.exact_rows)
+    def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
+        return self._sizes_are_open() and not self._exact(n_rows, plan, loss)
 
     def _sizes(self, n_rows: int) -> tuple[int, Size, int]:
         """Learners, their size and the subset each is chosen from, where the user left them open."""
@@ -100,10 +127,11 @@ class Boosting(ForwardEstimator):
         require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
         return LEARNERS if isinstance(self.n_learners, str) else self.n_learners, size, subset
 
-    def _growth(self, task: Task, rng: np.random.Generator) -> ForwardFit:
-        problem = task.problem
-        exact = self._grows_by_itself() and self._solves_exactly(task.given, problem.plan, problem.loss)
-        _, size, subset = self._sizes(len(task.given.alive))
+    def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+        require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
+        n_rows = len(problem.candidates())
+        exact = self._exact(n_rows, problem.plan, problem.loss)
+        _, size, subset = self._sizes(n_rows)
         lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
         criterion = Criterion.resolve(self.criterion, "criterion")
         combination = Combination.resolve(self.combination, "combination")
@@ -114,7 +142,7 @@ class Boosting(ForwardEstimator):
             block_length=lengths[self.absorption],
             shrinkage=self.shrinkage,
             focus=None if self.focus is None else Focus.resolve(self.focus, "focus"),
-            validation=None if task.held_out is None else task.held_out.to(problem.plan.device),
+            validation=None if held_out is None else held_out.to(problem.plan.device),
         )
 
     def _rules(self, fit: ForwardFit) -> list[Stopping]:
@@ -123,7 +151,7 @@ class Boosting(ForwardEstimator):
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]
 
-    def _finish(self, task: Task, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+    def _finish(self, fit: ForwardFit, final: Final, budget: Budget) -> Final:
         """All weights improved together, where that is asked for and there is memory and time for it."""
         problem, m = fit.problem, len(final.index)
         reason = self._why_not_polish(fit, m, budget)
@@ -175,10 +203,6 @@ class KernelBoostingRegressor(RegressorMixin, Boosting):
     True
     """
 
-    def _growth(self, task: Task, rng: np.random.Generator) -> ForwardFit:
-        require(self.focus is None, "focus", "None for regression, which has no margins", self.focus)
-        return super()._growth(task, rng)
-
 
 @face
 class KernelBoostingClassifier(DecisionClassifier, Boosting):
@@ -188,13 +212,6 @@ class KernelBoostingClassifier(DecisionClassifier, Boosting):
     kernel products, one column of weights each. The paper's settings for COVTYPE are ``learner_size=50,
     subset_size=2000, criterion="mp", combination="rayleigh", absorption="blocks", block_length=50, n_learners=5000,
     focus="margin", polish=False``.
-
-    Attributes
-    ----------
-    classes_ : ndarray
-        The classes.
-    temperature_ : float
-        What decision values are divided by before they become probabilities.
 
     References
     ----------

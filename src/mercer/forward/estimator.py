@@ -16,20 +16,19 @@ from torch import Tensor
 
 from mercer.border.budget import Budget
 from mercer.border.face import Face
-from mercer.border.inputs import find_inputs
-from mercer.border.kernel import Chosen, choose_kernel, is_precomputed, is_tuned
+from mercer.border.kernel import is_precomputed
 from mercer.border.read import Given, merged, read, read_held_out, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
 from mercer.engine import Plan, make_plan
-from mercer.engine.sample import Sample
-from mercer.forward.expansion import Expansion, with_index
+from mercer.forward.expansion import Expansion, values
 from mercer.forward.loop import ForwardFit
+from mercer.forward.members import Choice
+from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
-from mercer.forward.stages import ExpansionPath
+from mercer.forward.stages import Final
 from mercer.forward.stopping import Stopping, TimeBudget, Validation
-from mercer.forward.task import Final, Task, hold_out, resolved_loss, watch_given
-from mercer.forward.temperature import temperature
+from mercer.forward.task import Grown, Task, fitted, hold_out, resolved_loss, watch_given
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
 
@@ -46,8 +45,8 @@ class ForwardEstimator(Face):
     Parameters
     ----------
     kernel : "auto", a name, a Kernel or a function, default "auto"
-        "auto" and names are tuned on some of the rows; a kernel object is taken as it is; "precomputed" says that `X`
-        holds kernel values; a function of two arrays of rows gives the values between them.
+        "auto" and names are tuned on some of the rows, by the evidence; a kernel object is taken as it is;
+        "precomputed" says that `X` holds kernel values; a function of two arrays of rows gives the values between them.
     regularization : float or "auto", default "auto"
         λ, the penalty on the squared norm of the function, for standardised targets. With a number, `sample_weight`
         counts as in scikit-learn's `Ridge`; with "auto" only the ratios of the weights matter.
@@ -75,8 +74,11 @@ class ForwardEstimator(Face):
         The kernel used, on standardised inputs.
     regularization_ : float
         The penalty used.
-    expansion_ : Expansion
-        The model itself: inputs as the kernel sees them, kernel, basis vectors and weights.
+    expansions_ : tuple of Expansion
+        The model itself, a sum: inputs as each kernel sees them, the kernel, its basis vectors and weights. What is
+        called `basis_`, `dual_coef_`, `kernel_`, `inputs_` and `history_` belongs to the first, that of largest share.
+    tuning_report_ : list of dict
+        The race, where there was one: candidate, rows, loss and seconds of each.
     targets_ : RealTargets or ClassTargets
         How targets are coded.
     inputs_ : InputMap
@@ -119,23 +121,28 @@ class ForwardEstimator(Face):
     # What a family fills in
 
     @abstractmethod
-    def _growth(self, task: Task, rng: np.random.Generator) -> ForwardFit:
-        """The fit before its first step: learner, blocks, and how they see the problem."""
+    def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+        """A fit before its first step: learner, blocks, and how they see the problem."""
 
     @abstractmethod
     def _rules(self, fit: ForwardFit) -> list[Stopping]:
-        """When the fit ends."""
+        """When a fit ends."""
 
     @abstractmethod
-    def _finish(self, task: Task, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+    def _finish(self, fit: ForwardFit, final: Final, budget: Budget) -> Final:
         """The model of the last step kept, improved where that was asked for."""
 
     @abstractmethod
-    def _solves_exactly(self, given: Given, plan: Plan, loss: Loss) -> bool:
-        """Whether nothing has to be watched unless it is asked for."""
+    def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
+        """Whether rows are held out although nobody asked for it."""
 
-    def _choose(self, sample: Sample, rng: np.random.Generator) -> Chosen:
-        return choose_kernel(sample, self.kernel, self.regularization, self.tuning_rows, rng)
+    @abstractmethod
+    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
+        """Inputs, kernel and penalty of every member."""
+
+    def _races(self) -> bool:
+        """Whether column maps, metrics and kernels race; the codes of classes are then centred."""
+        return False
 
     # Fitting
 
@@ -153,49 +160,34 @@ class ForwardEstimator(Face):
         warm = getattr(self, "_warm", None) if seen is not None else None
         if warm is None:
             rng = self._generator()
-            task = self._task(given, X_val, y_val, rng)
-            fit = self._growth(task, rng)
+            task = self._task(given, X_val, y_val, rng, budget)
+            fits = (self._growth(task.problem(one), task.held_out, rng) for one in task.choice.members)
         else:
             warm.require_same(seen)
-            task, fit = warm.task, warm.fit
-        rules = [*self._rules(fit), *self._watching(task, fit, budget)]
-        why = fit.run(rules, self._listeners(), self.verbose)
-        n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
-        path = fit.path()
-        final = self._finish(task, fit, Final.at(path, n_steps, fit.problem), budget)
-        return self._keep(
-            **self._fitted(task, fit, final, path),
-            **final.kept,
-            temperature_=temperature(task, fit, final) if self._classes else None,
-            n_steps_=n_steps,
-            stop_reason_=why,
-            _warm=None if seen is None else Warm(seen, task, fit),
-        )
+            task, fits = warm.task, warm.fits
+        grown = [self._grown(task, fit, budget, place) for place, fit in enumerate(fits)]
+        state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
+        return self._keep(**fitted(task, grown), _warm=state)
 
-    def _task(self, given: Given, X_val: Any, y_val: Any, rng: np.random.Generator) -> Task:
-        """Code the targets, hold rows out, prepare the inputs, choose the kernel."""
-        targets = code_targets(given.y, given.weight, classes=self._classes)
+    def _task(self, given: Given, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Budget) -> Task:
+        """Code the targets, hold rows out, choose the members."""
+        quadratic = Loss.resolve(self.loss, "loss").quadratic
+        centred = self._races() and quadratic
+        targets = code_targets(given.y, given.weight, classes=self._classes, centred=centred)
         Y = targets.encode(given.y)
+        loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         if not self._pairwise:
             given, Y = merged(given, Y)
-        loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
-        given, Y, held = self._held_out(given, targets, Y, X_val, y_val, self._solves_exactly(given, plan, loss), rng)
+        watches = self._watches(len(given.alive), plan, loss)
+        given, Y, held = self._held_out(given, targets, Y, X_val, y_val, watches, rng)
         if isinstance(self.regularization, str):  # only ratios of weights matter
             given = replace(given, weight=given.weight / given.weight[given.weight > 0].mean())
-        bends = is_tuned(self.kernel)
-        inputs = find_inputs(given, Y, plan, self.scale_inputs and not self._pairwise, may_bend=bends)
-        rows = with_index(given.rows, plan) if self._pairwise else inputs.rows(given.rows, plan)
-        on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
-        sample = Sample(rows, torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device), plan)
-        chosen = self._choose(sample, rng)
-        problem = Problem(
-            rows, sample.Y.to(plan.dtype), chosen.kernel, chosen.lam, plan, sample.weight.to(plan.dtype), loss
-        )
-        return Task(given, targets, inputs, problem, chosen, held)
+        choice = self._choose(given, Y, plan, rng, budget)
+        return Task(given, targets, Y, plan, loss, choice, held, self._pairwise)
 
     def _held_out(
-        self, given: Given, targets: Any, Y: np.ndarray, X_val: Any, y_val: Any, exact: bool, rng: np.random.Generator
+        self, given: Given, targets: Any, Y: np.ndarray, X_val: Any, y_val: Any, watches: bool, rng: np.random.Generator
     ) -> tuple[Given, np.ndarray, Tensor | None]:
         """The rows to watch, if any: those given, or a share of the training rows."""
         if X_val is not None:
@@ -204,10 +196,25 @@ class ForwardEstimator(Face):
                 targets.require_known(y_val, "y_val")
             return watch_given(given, Y, X_val, targets.encode(y_val))
         share = self.validation_fraction
-        if share is None or (isinstance(share, str) and exact):
+        if share is None or (isinstance(share, str) and not watches):
             return given, Y, None
         given, held = hold_out(given, Y, share, rng, classes=self._classes)
         return given, Y, held
+
+    def _grown(self, task: Task, fit: ForwardFit, budget: Budget, place: int) -> Grown:
+        """One member from its first step to its last, and what it says of rows it did not learn from."""
+        share = (place + 1) / len(task.choice.members)
+        rules = self._rules(fit)
+        if self.time_budget is not None:
+            rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.left(share), self.time_budget))
+        if task.held_out is not None:
+            rules.append(Validation(self.patience))
+        why = fit.run(rules, self._listeners(), self.verbose)
+        n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
+        path = fit.path()
+        final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
+        outside = outside_values(fit, final) if self._classes else None
+        return Grown(fit, path, final, n_steps, why, outside)
 
     def _steadied(self, problem: Problem) -> Problem:
         """The problem with a tuned penalty raised to what float32 tiles can resolve; one given stays as it is."""
@@ -215,48 +222,13 @@ class ForwardEstimator(Face):
             return problem
         return replace(problem, lam=max(problem.lam, FLOAT32_PENALTY))
 
-    def _watching(self, task: Task, fit: ForwardFit, budget: Budget) -> list[Stopping]:
-        rules: list[Stopping] = []
-        if self.time_budget is not None:
-            rules.append(TimeBudget(fit.seconds + budget.left(GROWING_SHARE), self.time_budget))
-        if task.held_out is not None:
-            rules.append(Validation(self.patience))
-        return rules
-
-    def _fitted(self, task: Task, fit: ForwardFit, final: Final, path: ExpansionPath) -> dict[str, Any]:
-        """What all forward models show: the expansion in the user's units, and its history."""
-        given, problem, history = task.given, task.problem, fit.history
-        index, basis = final.index.cpu().numpy(), final.basis.double().cpu().numpy()
-        dtype = str(problem.plan.dtype).removeprefix("torch.")
-        expansion = Expansion(task.inputs, final.kernel, basis, final.weights.double().cpu().numpy(), dtype)
-        stage_rows = problem.rows.take(path.rows).double().cpu().numpy() if len(path.rows) else basis[:0]
-        rows = task.inputs.decode(final.basis) if final.moved else given.rows.take(index).cpu().numpy()
-        return {
-            **given.columns(),
-            "classes_": task.targets.classes if self._classes else None,
-            "targets_": task.targets,
-            "inputs_": task.inputs,
-            "expansion_": expansion,
-            "basis_": rows,
-            "basis_indices_": given.places(index),
-            "dual_coef_": expansion.weights,
-            "kernel_": final.kernel,
-            "regularization_": final.lam,
-            "tuning_seconds_": task.chosen.seconds,
-            "objective_path_": np.array(history.objective),
-            "history_": history.as_arrays(),
-            "_path": path,
-            "_stages": replace(expansion, kernel=fit.problem.kernel, basis=stage_rows),
-        }
-
     # Predicting
 
-    def _answers(self, X: Any, answer: Any, expansion: Expansion | None = None) -> np.ndarray:
+    def _answers(self, X: Any, answer: Any, expansions: tuple[Expansion, ...] | None = None) -> np.ndarray:
         check_is_fitted(self)
         source = read_new(self, X)
-        expansion = self.expansion_ if expansion is None else expansion
-        plan = make_plan(source.n_rows, self.device, self.expansion_.dtype, self.memory_limit)
-        return expansion.values(source, plan, answer, pairwise=self._pairwise)
+        plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
+        return values(expansions or self.expansions_, source, plan, answer, pairwise=self._pairwise)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class of each row."""
@@ -264,17 +236,17 @@ class ForwardEstimator(Face):
         return self._answers(X, self.targets_.decode)
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
-        """Predictions after each step, before any polish."""
+        """Predictions after each step, before any polish; members that have fewer steps stay at their last one."""
         check_is_fitted(self)
-        for values in self._staged_values(X, range(1, self.n_steps_ + 1)):
-            yield self.targets_.decode(values)
+        for stage in self._staged_values(X, range(1, self.n_steps_ + 1)):
+            yield self.targets_.decode(stage)
 
     def _staged_values(self, X: Any, steps: Any) -> Iterator[np.ndarray]:
         """Values of the model after each of some numbers of steps, n × p each, from one pass over `X`."""
         check_is_fitted(self)
         steps = list(steps)
-        W = np.concatenate([self._path.weights(k) for k in steps], axis=1)
-        yield from np.split(self._answers(X, np.asarray, replace(self._stages, weights=W)), len(steps), axis=1)
+        staged = tuple(one.at(steps) for one in self._stages)
+        yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)
 
 
 def warn_of(reason: str) -> None:

@@ -1,9 +1,9 @@
-"""The fitted model of greedy and boosted estimators: a short kernel expansion that alone knows how to predict."""
+"""The fitted model of greedy and boosted estimators: kernel expansions, whose sum alone knows how to predict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from mercer.border.inputs import InputMap
 from mercer.data import RowSource, TensorRows
 from mercer.engine import KernelMatrix, Plan
+from mercer.forward.stages import ExpansionPath
 from mercer.kernels import Kernel
 
 #: Rows whose answers are made from the model's values at a time.
@@ -27,29 +28,49 @@ class Expansion:
     kernel: Kernel
     basis: np.ndarray  # m × D
     weights: np.ndarray  # m × p
-    dtype: str  # of kernel values, as in fit
 
-    def values(
-        self,
-        source: RowSource,
-        plan: Plan,
-        answer: Callable[[np.ndarray], np.ndarray] = np.asarray,
-        *,
-        pairwise: bool = False,
-    ) -> np.ndarray:
-        """What `answer` makes of f at the rows of `source` (n × p, float64), block by block."""
+    def product(self, source: RowSource, plan: Plan, *, pairwise: bool = False) -> Tensor:
+        """f at the rows of `source`, n × p."""
         rows = with_index(source, plan) if pairwise else self.inputs.rows(source, plan)
         Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
-        f = KernelMatrix(rows, self.kernel, Z, plan).product(torch.as_tensor(self.weights))
-        blocks = [slice(i, i + ANSWER_ROWS) for i in range(0, len(f), ANSWER_ROWS)]
-        first = answer(f[blocks[0]].double().cpu().numpy())
-        if len(blocks) == 1:
-            return first
-        answers = np.empty((len(f), *first.shape[1:]), dtype=first.dtype)
-        answers[blocks[0]] = first
-        for block in blocks[1:]:
-            answers[block] = answer(f[block].double().cpu().numpy())
-        return answers
+        return KernelMatrix(rows, self.kernel, Z, plan).product(torch.as_tensor(self.weights))
+
+
+@dataclass(frozen=True)
+class Stages:
+    """An expansion whose weights after any number of steps are known."""
+
+    expansion: Expansion
+    path: ExpansionPath
+    share: float
+
+    def at(self, steps: Sequence[int]) -> Expansion:
+        """The models after each of these numbers of steps, side by side."""
+        W = [self.path.weights(min(k, self.path.n_steps)) for k in steps]
+        return replace(self.expansion, weights=self.share * np.concatenate(W, axis=1))
+
+
+def values(
+    expansions: Sequence[Expansion],
+    source: RowSource,
+    plan: Plan,
+    answer: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    *,
+    pairwise: bool = False,
+) -> np.ndarray:
+    """What `answer` makes of the sum of some expansions at the rows of `source` (n × p, float64), block by block."""
+    f = expansions[0].product(source, plan, pairwise=pairwise)
+    for one in expansions[1:]:
+        f += one.product(source, plan, pairwise=pairwise)
+    blocks = [slice(i, i + ANSWER_ROWS) for i in range(0, len(f), ANSWER_ROWS)]
+    first = answer(f[blocks[0]].double().cpu().numpy())
+    if len(blocks) == 1:
+        return first
+    answers = np.empty((len(f), *first.shape[1:]), dtype=first.dtype)
+    answers[blocks[0]] = first
+    for block in blocks[1:]:
+        answers[block] = answer(f[block].double().cpu().numpy())
+    return answers
 
 
 def with_index(source: RowSource, plan: Plan) -> TensorRows:

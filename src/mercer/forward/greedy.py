@@ -43,13 +43,6 @@ class GreedyKernelClassifier(DecisionClassifier, Greedy):
     Classes are coded ±1 and fitted by the loss; several classes share their basis vectors. For a basis per class
     wrap it: ``OneVsRestClassifier(GreedyKernelClassifier())``.
 
-    Attributes
-    ----------
-    classes_ : ndarray
-        The classes.
-    temperature_ : float
-        What decision values are divided by before they become probabilities.
-
     References
     ----------
     P. B. Nair, A. Choudhury and A. J. Keane, "Some greedy learning algorithms for sparse regression and

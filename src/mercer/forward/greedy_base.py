@@ -26,12 +26,13 @@ from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
 from mercer.forward.learners import Ensemble, Learner, SingleVector
 from mercer.forward.loop import ForwardFit
+from mercer.forward.members import Choice, tuned_member
 from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.solve.exact import RandomRows
 from mercer.forward.solve.ridge import whitened_ridge
+from mercer.forward.stages import Final
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
-from mercer.forward.task import Final, Task
 from mercer.losses import Loss
 from mercer.parts import require
 
@@ -97,15 +98,15 @@ class Greedy(ForwardEstimator):
 
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_basis")
 
-    def _solves_exactly(self, given: Given, plan: Plan, loss: Loss) -> bool:
-        return True  # the number of basis vectors is asked for, so nothing is watched unless that is too
+    def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
+        return False  # the number of basis vectors is asked for
 
-    def _growth(self, task: Task, rng: np.random.Generator) -> ForwardFit:
+    def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         criterion = Criterion.resolve(self.criterion, "criterion")
-        n_rows = len(task.given.alive)
+        n_rows = len(problem.candidates())
         step = self._vectors_a_step(criterion, n_rows)
-        self._refuse_nonsense(task.problem, step)
-        problem = self._steadied(task.problem)
+        self._refuse_nonsense(problem, step)
+        problem = self._steadied(problem)
         learner: Learner = SingleVector(criterion)
         if step == self.n_basis > 1 and isinstance(criterion, Random):
             learner = RandomRows(self.n_basis)
@@ -117,7 +118,7 @@ class Greedy(ForwardEstimator):
             learner,
             rng,
             block_length=1 if self.update == "one" else None,
-            validation=None if task.held_out is None else task.held_out.to(problem.plan.device),
+            validation=None if held_out is None else held_out.to(problem.plan.device),
             capacity=min(self.n_basis, n_rows),
             make_block=self._block_type(problem),
         )
@@ -179,15 +180,11 @@ class Greedy(ForwardEstimator):
         several = choice if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
         return [Stopping.resolve(rule, "stopping") for rule in several if rule is not None]
 
-    def _choose(self, sample: Sample, rng: np.random.Generator) -> Chosen:
-        """Where `refine` will move the kernel anyway, tuning is asked at most for its family."""
-        tune = partial(choose_kernel, sample, self.kernel, self.regularization, self.tuning_rows, rng)
-        kernel = plain_kernel(self.kernel, sample.rows, sample.weight, lambda: tune().kernel) if self.refine else None
-        if kernel is None:
-            return tune()
-        return Chosen(kernel, PLAIN_NOISE if self.regularization == "auto" else float(self.regularization))
+    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
+        """One kernel by its evidence; where `refine` will move it anyway, tuning is asked at most for its family."""
+        return tuned_member(given, Y, plan, self, rng, _plainly if self.refine else choose_kernel)
 
-    def _finish(self, task: Task, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+    def _finish(self, fit: ForwardFit, final: Final, budget: Budget) -> Final:
         """Vectors that do not pay dropped, or all of them moved, where that is asked for."""
         m, block = len(final.index), fit.current
         if self.prune and block is not None and m:
@@ -216,6 +213,15 @@ class Greedy(ForwardEstimator):
         for size, step in zip(sizes, steps, strict=True):
             require(size >= 1 and step <= len(n_basis), "sizes", f"between 1 and {largest}", size)
         return [self.targets_.decode(values) for values in self._staged_values(X, steps)]
+
+
+def _plainly(sample: Sample, kernel: Any, regularization: Any, n_rows: int, rng: np.random.Generator) -> Chosen:
+    """A plain kernel of the family that suits, where the search that follows will tune it."""
+    tune = partial(choose_kernel, sample, kernel, regularization, n_rows, rng)
+    plain = plain_kernel(kernel, sample.rows, sample.weight, lambda: tune().kernel)
+    if plain is None:
+        return tune()
+    return Chosen(plain, PLAIN_NOISE if isinstance(regularization, str) else float(regularization))
 
 
 def _sizes(n_basis: int, step: int) -> list[int]:

@@ -17,6 +17,7 @@ from mercer.border.read import read_new, read_rows
 from mercer.border.rules import AUTO, check, number, part_of, whole
 from mercer.engine import make_plan
 from mercer.forward.criteria import Criterion
+from mercer.forward.expansion import values
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
 from mercer.kernels import Radial
 from mercer.linalg import whitening
@@ -93,7 +94,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         The kernel used, on standardised inputs.
     normalization_ : ndarray of shape (m, r)
         What maps kernel values to features.
-    expansion_ : Expansion
+    expansions_ : tuple of one Expansion
         All of it together.
 
     Examples
@@ -130,15 +131,16 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         greedy = GreedyKernelClassifier if _classes(y) else GreedyKernelRegressor
         shared = {name: value for name, value in self.get_params(deep=False).items() if name in SHARED}
         chosen = greedy(self.n_components, criterion=criterion, kernel=kernel, **shared).fit(X, y, sample_weight)
-        Z = torch.as_tensor(chosen.expansion_.basis)
-        dtype = getattr(torch, chosen.expansion_.dtype)
+        Z = torch.as_tensor(chosen.expansions_[0].basis)
+        dtype = getattr(torch, chosen.dtype_)
         normalization = whitening(chosen.kernel_(Z, Z), dtype=dtype).map.numpy()
         return self._keep(
             **given.columns(),
             basis_=chosen.basis_,
             basis_indices_=chosen.basis_indices_,
             kernel_=chosen.kernel_,
-            expansion_=replace(chosen.expansion_, weights=normalization),
+            expansions_=(replace(chosen.expansions_[0], weights=normalization),),
+            dtype_=chosen.dtype_,
             normalization_=normalization,
             _n_features_out=normalization.shape[1],
         )
@@ -147,8 +149,8 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         """Features of rows `X`, n × (number of independent basis vectors)."""
         check_is_fitted(self)
         source = read_new(self, X)
-        plan = make_plan(source.n_rows, self.device, self.expansion_.dtype, self.memory_limit)
-        return self.expansion_.values(source, plan, pairwise=self._pairwise)
+        plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
+        return values(self.expansions_, source, plan, pairwise=self._pairwise)
 
 
 def _at_rest(kernel: Any, n_inputs: int) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.forward.absorb import Block
+from mercer.forward.problem import Problem
+from mercer.kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,24 @@ class ExpansionPath:
                     np.add.at(W, where, weight)
             n_steps -= taken
         return W
+
+
+@dataclass(frozen=True)
+class Final:
+    """A finished model: rows and basis vectors, weights, kernel, penalty, and further attributes to keep."""
+
+    index: Tensor
+    basis: Tensor
+    weights: Tensor
+    kernel: Kernel
+    lam: float
+    moved: bool = False  # whether the basis vectors left their rows
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, path: ExpansionPath, n_steps: int, problem: Problem) -> Final:
+        """The model after `n_steps` steps; basis vectors that came later are left out."""
+        W, device = path.weights(n_steps), problem.plan.device
+        alive = np.flatnonzero((W != 0).any(1)) if n_steps < path.n_steps else np.arange(len(W))
+        index = torch.as_tensor(path.rows[alive], device=device)
+        return cls(index, problem.basis(index), torch.as_tensor(W[alive], device=device), problem.kernel, problem.lam)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.inputs import InputMap
-from mercer.border.kernel import Chosen
+from mercer.border.calibration import fit_calibration
 from mercer.border.read import Given
 from mercer.data import ArrayRows
+from mercer.engine import Plan
+from mercer.forward.expansion import Expansion, Stages
+from mercer.forward.loop import ForwardFit
+from mercer.forward.members import Choice, Member, problem_of
+from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
-from mercer.forward.stages import ExpansionPath
-from mercer.kernels import Kernel
+from mercer.forward.stages import ExpansionPath, Final
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
 
@@ -25,35 +28,85 @@ HELD_OUT_ROWS = 2000
 
 @dataclass(frozen=True)
 class Task:
-    """The table given, how targets and inputs are coded, the problem, how its kernel was found, rows to watch."""
+    """The table given, its coded targets, the members to be grown on it, and rows to watch."""
 
     given: Given
     targets: Any
-    inputs: InputMap
-    problem: Problem
-    chosen: Chosen
+    Y: np.ndarray
+    plan: Plan
+    loss: Loss
+    choice: Choice
     held_out: Tensor | None
+    pairwise: bool
+
+    def problem(self, member: Member) -> Problem:
+        """What a member minimises."""
+        return problem_of(member, self.given, self.Y, self.plan, self.loss, pairwise=self.pairwise)
 
 
 @dataclass(frozen=True)
-class Final:
-    """A finished model: rows and basis vectors, weights, kernel, penalty, and further attributes to keep."""
+class Grown:
+    """A member after its last step: the fit, the weights after any step, the model kept, why it ended.
 
-    index: Tensor
-    basis: Tensor
-    weights: Tensor
-    kernel: Kernel
-    lam: float
-    moved: bool = False  # whether the basis vectors left their rows
-    kept: dict[str, Any] = field(default_factory=dict)
+    `outside` are rows, values and weights from which probabilities are calibrated (classifiers only).
+    """
 
-    @classmethod
-    def at(cls, path: ExpansionPath, n_steps: int, problem: Problem) -> Final:
-        """The model after `n_steps` steps; basis vectors that came later are left out."""
-        W, device = path.weights(n_steps), problem.plan.device
-        alive = np.flatnonzero((W != 0).any(1)) if n_steps < path.n_steps else np.arange(len(W))
-        index = torch.as_tensor(path.rows[alive], device=device)
-        return cls(index, problem.basis(index), torch.as_tensor(W[alive], device=device), problem.kernel, problem.lam)
+    fit: ForwardFit
+    path: ExpansionPath
+    final: Final
+    n_steps: int
+    why: str
+    outside: Outside | None
+
+
+def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
+    """What all forward models keep: expansions, what users look at first in the user's units, and the history."""
+    given, first = task.given, grown[0]
+    members = task.choice.members
+    expansions = tuple(_expansion(member, one) for member, one in zip(members, grown, strict=True))
+    index, final, history = first.final.index.cpu().numpy(), first.final, first.fit.history
+    rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.take(index).cpu().numpy()
+    classes = first.outside is not None
+    return {
+        **given.columns(),
+        **final.kept,
+        "classes_": task.targets.classes if classes else None,
+        "calibration_": calibrated(task, grown) if classes else None,
+        "targets_": task.targets,
+        "inputs_": members[0].inputs,
+        "expansions_": expansions,
+        "basis_": rows,
+        "basis_indices_": given.places(index),
+        "dual_coef_": expansions[0].weights,
+        "kernel_": final.kernel,
+        "regularization_": final.lam,
+        "dtype_": str(task.plan.dtype).removeprefix("torch."),
+        "tuning_seconds_": task.choice.seconds,
+        "tuning_report_": task.choice.report,
+        "objective_path_": np.array(history.objective),
+        "history_": history.as_arrays(),
+        "n_steps_": max(one.n_steps for one in grown),
+        "stop_reason_": "; ".join(dict.fromkeys(one.why for one in grown)),
+        "_stages": [_stages(member, one) for member, one in zip(members, grown, strict=True)],
+    }
+
+
+def _expansion(member: Member, one: Grown) -> Expansion:
+    weights = member.share * one.final.weights.double().cpu().numpy()
+    return Expansion(member.inputs, one.final.kernel, one.final.basis.double().cpu().numpy(), weights)
+
+
+def _stages(member: Member, one: Grown) -> Stages:
+    problem = one.fit.problem
+    rows = problem.rows.take(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
+    return Stages(Expansion(member.inputs, problem.kernel, rows, np.empty(0)), one.path, member.share)
+
+
+def calibrated(task: Task, grown: list[Grown]) -> Any:
+    """From decision values to probabilities, by rows that no member learned from wherever there are such."""
+    outside = [one.outside for one in grown if one.outside is not None]
+    total = sum(member.share * one.values for member, one in zip(task.choice.members, outside, strict=True))
+    return fit_calibration(task.targets, total, outside[0].targets, outside[0].weight, task.loss)
 
 
 def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:

@@ -38,11 +38,11 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Warm:
-    """A fit that can go on: what it was made from, its task and its state."""
+    """A fit that can go on: what it was made from, its task, and the state of every member."""
 
     seen: Fingerprint
     task: Any
-    fit: Any
+    fits: list[Any]
 
     def require_same(self, now: Fingerprint) -> None:
         """Refuse another table or other settings, by name."""

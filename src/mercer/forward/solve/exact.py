@@ -73,3 +73,20 @@ def kernel_ridge(problem: Problem, index: Tensor) -> Tensor:
     return conjugate_gradients(
         lambda v: K_nn.product(v) + ridge[:, None] * v, y, precondition=factor.solve, tol=1e-12, max_iter=50
     ).x
+
+
+def left_out_values(problem: Problem, index: Tensor, rows: Tensor) -> Tensor:
+    r"""Values (s × p) at some of the rows `index` of the exact solutions without each of them in turn.
+
+    With G = K + λD⁻¹ and a = G⁻¹y, leaving row i out gives :math:`y_i - a_i / (G^{-1})_{ii}`: one factor for all.
+    """
+    X, y = problem.rows.take(index).double(), problem.y[index].double()
+    K = problem.kernel(X, X)
+    K.diagonal().add_(problem.lam / problem.weight[index].double())
+    factor, _ = cholesky(K)
+    place = torch.searchsorted(index, rows)
+    unit = torch.zeros(len(index), len(rows), dtype=torch.float64, device=K.device)
+    unit[place, torch.arange(len(rows), device=K.device)] = 1.0
+    inverse = torch.linalg.solve_triangular(factor, unit, upper=False).square().sum(0)
+    a = torch.cholesky_solve(y, factor)[place]
+    return y[place] - a / inverse[:, None]

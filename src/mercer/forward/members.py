@@ -1,0 +1,111 @@
+"""Members of a model: which inputs, kernel and penalty each has, as given, by evidence, or by the race.
+
+A kernel object is taken as it is; a family that is named is tuned by the evidence; where everything is left open,
+column maps, metrics and kernels race.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from mercer.border.inputs import InputMap, find_inputs
+from mercer.border.kernel import choose_kernel, is_precomputed, is_tuned
+from mercer.border.read import Given
+from mercer.engine import Plan
+from mercer.engine.sample import Sample
+from mercer.forward.expansion import with_index
+from mercer.forward.problem import Problem
+from mercer.kernels import Kernel
+from mercer.losses import Loss
+
+#: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
+RACE_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Member:
+    """One kernel model of an average: how it sees the inputs, its kernel, penalty and share."""
+
+    inputs: InputMap
+    kernel: Kernel
+    lam: float
+    share: float = 1.0
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The members chosen, the seconds that took, and the table of all candidates."""
+
+    members: list[Member]
+    seconds: float = 0.0
+    report: list[dict[str, Any]] = field(default_factory=list)
+
+
+def tuned_member(
+    given: Given, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, choose: Any = choose_kernel
+) -> Choice:
+    """One member: inputs standardised as asked for, kernel and penalty given or tuned by the evidence."""
+    began = time.perf_counter()
+    pairwise = is_precomputed(settings.kernel)
+    scaling = False if pairwise else settings.scale_inputs
+    inputs = find_inputs(given, Y, plan, scaling, may_bend=is_tuned(settings.kernel))
+    sample = sample_of(given, Y, inputs, plan, pairwise=pairwise)
+    chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng)
+    return Choice([Member(inputs, chosen.kernel, chosen.lam)], time.perf_counter() - began)
+
+
+def raced_members(
+    given: Given, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, seconds: float | None
+) -> Choice:
+    """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given."""
+    from mercer.tuning.race import race
+
+    began = time.perf_counter()
+    some = given.alive
+    some = some if len(some) <= RACE_ROWS else np.sort(rng.choice(some, RACE_ROWS, replace=False))
+    X = given.rows.take(some).double().cpu()
+    weight = torch.as_tensor(given.weight[some])
+    found = race(
+        X, torch.as_tensor(Y[some]), weight, classes=settings._classes, rng=rng, device=plan.device, seconds=seconds
+    )
+    D, lam = X.shape[1], settings.regularization
+    members = [
+        Member(
+            InputMap(np.zeros(D), np.ones(D), one.columns, one.transform.double().cpu().numpy()),
+            one.kernel,
+            one.penalty if isinstance(lam, str) else float(lam),
+            one.share,
+            one.name,
+        )
+        for one in found.members
+    ]
+    return Choice(members, time.perf_counter() - began, found.report)
+
+
+def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pairwise: bool) -> Sample:
+    """The rows as a member's kernel sees them, with targets and weights."""
+    rows = with_index(given.rows, plan) if pairwise else inputs.rows(given.rows, plan)
+    on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
+    return Sample(rows, torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device), plan)
+
+
+def problem_of(
+    member: Member, given: Given, Y: np.ndarray, plan: Plan, loss: Loss, *, pairwise: bool = False
+) -> Problem:
+    """What a member minimises."""
+    sample = sample_of(given, Y, member.inputs, plan, pairwise=pairwise)
+    y, weight = sample.Y.to(plan.dtype), sample.weight.to(plan.dtype)
+    return Problem(sample.rows, y, member.kernel, member.lam, plan, weight, loss)
+
+
+def only(choice: Choice, n: int) -> Choice:
+    """The `n` members of largest share, their shares made to sum to one."""
+    kept = sorted(choice.members, key=lambda one: -one.share)[:n]
+    total = sum(one.share for one in kept)
+    return replace(choice, members=[replace(one, share=one.share / total) for one in kept])

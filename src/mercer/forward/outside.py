@@ -1,0 +1,43 @@
+"""What a forward model says of rows it did not learn from: held out, left out by a formula, or, at last, of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.forward.loop import ForwardFit
+from mercer.forward.solve.exact import AllRows, left_out_values
+from mercer.forward.stages import Final
+
+#: Rows looked at, at most.
+ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Values (n × p), coded targets and weights of some rows."""
+
+    values: np.ndarray
+    targets: np.ndarray
+    weight: np.ndarray
+
+
+def outside_values(fit: ForwardFit, final: Final) -> Outside:
+    """Rows held out if there are any; of an exact solution rows left out in turn; else rows of the training table."""
+    problem = fit.problem
+    held_out = fit.validation
+    rows = problem.candidates() if held_out is None else held_out
+    rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), ROWS), device=rows.device).long()]
+    if held_out is None and isinstance(fit.learner, AllRows):
+        values = left_out_values(problem, final.index, rows)
+    else:
+        values = final.kernel(problem.basis(rows).double(), final.basis.double()) @ final.weights
+    weight = problem.weight[rows] if held_out is None else problem.weight.new_ones(len(rows))
+    return Outside(_host(values), _host(problem.y[rows]), _host(weight))
+
+
+def _host(values: Tensor) -> np.ndarray:
+    return values.double().cpu().numpy()
