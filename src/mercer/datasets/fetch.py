@@ -106,7 +106,7 @@ def _read(path: Path, name: str) -> Bunch:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except Exception as error:  # zip, zlib and NumPy's headers each have their own ways to complain
         raise ValueError(f"{path} must be an .npz file of arrays, whole and undamaged: {error}") from error
