@@ -17,7 +17,8 @@ from sklearn.base import is_classifier
 
 import mercer
 
-SENTENCES = (ValueError, TypeError, MemoryError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
+SENTENCES = (ValueError, TypeError, MemoryError)
+ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)  # the system's own, which name the file
 OURS, SKLEARN = (str(Path(package.__file__).parent) for package in (mercer, sklearn))
 RAISE = dis.opmap["RAISE_VARARGS"]
 #: Of the spread of the targets: tiles in float32 and shorter searches may miss the constant answer by this much.
@@ -26,6 +27,8 @@ SLACK = 1e-3
 
 def is_sentence(error: BaseException) -> bool:
     """Whether somebody wrote this error for a reader."""
+    if isinstance(error, ABSENT):
+        return True
     if not isinstance(error, SENTENCES) or not str(error).strip() or error.__traceback__ is None:
         return False
     last = error.__traceback__

@@ -16,9 +16,10 @@ def one_standard_error(
     r"""Index of the simplest candidate whose mean score is at least that of the best less its standard error.
 
     The standard error of the best is :math:`s/\sqrt F`, with s the deviation (of F − 1 degrees of freedom) of its
-    scores over the F folds. Candidates are ordered by `parameter`, a number, by default the first one searched over.
-    It can be given as it is to scikit-learn's ``GridSearchCV(..., refit=one_standard_error)``, and with
-    ``functools.partial`` where several parameters vary.
+    scores over the F folds of `cv_results`. Candidates are ordered by `parameter`, a number, by default the first one
+    searched over; the smallest is the simplest, or the largest where `larger_is_simpler`. It can be given as it is to
+    scikit-learn's ``GridSearchCV(..., refit=one_standard_error)``, and with ``functools.partial`` where several
+    parameters vary.
 
     References
     ----------
