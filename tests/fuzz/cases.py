@@ -182,7 +182,7 @@ def _interrupted(name: str, rng: np.random.Generator, folder: Path, outcome: Out
         return _plain(name, rng, folder, outcome)
     model = _made(name, chosen, rng)
     before = _fit(model, problem.X, problem).predict(problem.X) if rng.random() < 0.5 else None
-    left, raised = int(rng.integers(0, 4)), Bomb if rng.random() < 0.7 else KeyboardInterrupt
+    left, raised = max(int(rng.integers(-3, 4)), 0), Bomb if rng.random() < 0.7 else KeyboardInterrupt
     outcome.story += [*other.story, f"{raised.__name__} after {left} calls, fitted before: {before is not None}"]
 
     def bomb(*_: Any) -> None:

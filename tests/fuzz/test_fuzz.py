@@ -17,7 +17,7 @@ from .judge import is_sentence
 from .problems import FAULTS, odd_problem, plain_problem, spoiled
 from .runner import Worker
 
-SEEDS = range(1000, 1008)
+SEEDS = range(100, 108)
 
 
 @pytest.mark.parametrize("name", NAMES)
