@@ -194,7 +194,7 @@ def test_targets_are_found_by_name_where_there_are_some(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     for path in (tmp_path / "t.csv", tmp_path / "t.parquet"):
         source = as_source(path, names=["a", "b"], target="y")
-        assert source.target_name() == "y"
+        assert source.target_name == "y"
         assert np.array_equal(source.targets(), X[:, 1])
         assert as_source(path, target="y").names() == ["a", "b"]
         assert as_source(path, names=["a", "b"], target="absent").targets() is None

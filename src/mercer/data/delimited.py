@@ -76,6 +76,7 @@ class CsvRows(TextRows):
     def names(self) -> Sequence[str] | None:
         return None if self._header is None else [self._header[j] for j in self._kept]
 
+    @property
     def target_name(self) -> str | None:
         return None if self._header is None or self._target is None else self._header[self._target]
 
@@ -84,7 +85,7 @@ class CsvRows(TextRows):
 
     def select(self, names: Sequence[str], target: str | None = None) -> Self:
         chosen = copy.copy(self)
-        kept = self.target_name() if target is None and self.target_name() not in names else target
+        kept = self.target_name if target is None and self.target_name not in names else target
         chosen._choose(kept if kept in (self._header or ()) else None, names)
         return chosen
 

@@ -85,6 +85,7 @@ class ParquetRows(RowSource):
     def names(self) -> Sequence[str]:
         return list(self._names)
 
+    @property
     def target_name(self) -> str | None:
         return self._target
 

@@ -38,6 +38,7 @@ class RowSource(ABC):
         """Column names, if there are any."""
         return None
 
+    @property
     def target_name(self) -> str | None:
         """The name of the column that holds the targets, if there is one and it has a name."""
         return None
