@@ -181,7 +181,8 @@ def _interrupted(name: str, rng: np.random.Generator, folder: Path, outcome: Out
     if "callbacks" not in inspect.signature(getattr(mercer, name)).parameters:
         return _plain(name, rng, folder, outcome)
     model = _made(name, chosen, rng)
-    before = _fit(model, problem.X, problem).predict(problem.X) if rng.random() < 0.5 else None
+    method = "predict" if hasattr(model, "predict") else "transform"
+    before = getattr(_fit(model, problem.X, problem), method)(problem.X) if rng.random() < 0.5 else None
     left, raised = max(int(rng.integers(-3, 4)), 0), Bomb if rng.random() < 0.7 else KeyboardInterrupt
     outcome.story += [*other.story, f"{raised.__name__} after {left} calls, fitted before: {before is not None}"]
 
@@ -196,7 +197,7 @@ def _interrupted(name: str, rng: np.random.Generator, folder: Path, outcome: Out
         _fit(model, other.X, other)
     except (Bomb, KeyboardInterrupt):
         try:
-            after = model.predict(problem.X)
+            after = getattr(model, method)(problem.X)
         except NotFittedError:
             return None
         if before is None or not np.array_equal(before, after):

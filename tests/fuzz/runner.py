@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -14,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, Queue
 
+import torch
+
 from .cases import Outcome, run
 
 HANG_SECONDS = 60
@@ -25,7 +28,8 @@ Case = tuple[str, int]
 
 def work() -> None:
     """Answer each line "name seed" on standard input with one line of JSON; ends with the input."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    if not torch.cuda.is_available():  # CUDA reserves far more addresses than it uses
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever a case prints must not look like an answer
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
@@ -41,8 +45,12 @@ class Worker:
 
     def run(self, case: Case) -> Outcome:
         process = self.process or self._start()
-        print(*case, file=process.stdin, flush=True)
-        line = self._line(self.limit)
+        try:
+            print(*case, file=process.stdin, flush=True)
+            line = self._line(self.limit)
+        except BrokenPipeError:
+            line = ""
+            process.wait()
         if line:
             return Outcome(**json.loads(line))
         hung = process.poll() is None
@@ -55,7 +63,8 @@ class Worker:
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            with contextlib.suppress(BrokenPipeError):  # a line that the process did not live to read
+                self.process.communicate()
             self.process = None
 
     def _start(self) -> subprocess.Popen[str]:
