@@ -1,8 +1,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+CASES ?= 10000
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+SEED ?= 0
 
-.PHONY: demo test check bench clean
+# Tests whose tolerances are about rounding, and the few of them that every run of CI repeats in another rounding.
+NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py tests/contracts/test_kernels.py \
+	tests/contracts/test_products.py tests/contracts/test_bend.py tests/families tests/estimators/test_border.py
+FEW_NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py tests/contracts/test_kernels.py \
+	tests/estimators/test_border.py::test_float32_tiles_change_predictions_no_more_than_rounding_of_the_tiles_may \
+	tests/estimators/test_border.py::test_polished_weights_are_as_near_to_the_optimum_as_the_polish_promises
+# The plainest kernels that BLAS has for this machine, and torch's without vector instructions.
+CORE := $(if $(filter aarch64 arm64,$(shell uname -m)),ARMV8,Nehalem)
+PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
+
+.PHONY: demo test test-rounding test-rounding-quick fuzz check bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -10,6 +23,20 @@ demo: $(READY)
 # Two workers of one thread each: two threads each would wait for one another.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The same numbers rounded otherwise: other instructions, other sums, rows in another order.
+test-rounding: $(READY)
+	$(PLAIN) $(BIN)/python -m pytest -n 2 $(NUMERICAL)
+	OMP_NUM_THREADS=1 OPENBLAS_CORETYPE=$(CORE) $(BIN)/python -m pytest -n 2 $(NUMERICAL)
+	OMP_NUM_THREADS=2 $(BIN)/python -m pytest $(NUMERICAL)
+	OMP_NUM_THREADS=1 MERCER_TEST_ROWS=shuffled $(BIN)/python -m pytest -n 2 tests/estimators/test_border.py
+
+test-rounding-quick: $(READY)
+	$(PLAIN) $(BIN)/python -m pytest -n 2 $(FEW_NUMERICAL)
+
+# Thousands of random cases; a fault names the case that repeats it: python -m tests.fuzz --replay NAME SEED
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --cases $(CASES) --jobs $(JOBS) --seed $(SEED)
 
 check: $(READY)
 	$(BIN)/ruff check .

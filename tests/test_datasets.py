@@ -225,6 +225,35 @@ def test_pickled_objects_are_refused(monkeypatch, tmp_path):
         load("mine")
 
 
+def test_a_damaged_or_foreign_file_is_refused_with_its_path(monkeypatch, tmp_path):
+    X, y = np.zeros((3, 2)), np.zeros(3)
+    np.savez(tmp_path / "whole.npz", X=X, y=y)
+    np.savez(tmp_path / "bare.npz", a=X)
+    np.savez(tmp_path / "prose.npz", X=X, y=y, info="not json")
+    np.savez(tmp_path / "listed.npz", X=X, y=y, info="[1]")
+    np.savez(tmp_path / "numbered.npz", X=X, y=y, info=np.arange(3))
+    whole = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04junk")
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "bent.npz").write_bytes(whole.replace(b"NUMPY", b"NIMPY"))
+    monkeypatch.setenv("MERCER_DATA", str(tmp_path))
+    for name in ("empty", "broken", "cut", "bent"):
+        with pytest.raises(ValueError, match=rf"{name}\.npz must be an \.npz file of arrays, whole and undamaged"):
+            load(name)
+    with pytest.raises(ValueError, match=r"bare\.npz must hold arrays X and y, got \['a'\]"):
+        load("bare")
+    for name in ("prose", "listed", "numbered"):
+        with pytest.raises(ValueError, match=rf"{name}\.npz: info must be a JSON object as text, got"):
+            load(name)
+
+
+def test_an_array_called_name_does_not_rename_the_set(monkeypatch, tmp_path):
+    np.savez(tmp_path / "mine.npz", X=np.zeros((3, 2)), y=np.zeros(3), name=np.arange(2))
+    monkeypatch.setenv("MERCER_DATA", str(tmp_path))
+    assert load("mine").name == "mine"
+
+
 def test_a_download_is_parsed_recorded_and_kept(monkeypatch, tmp_path):
     source = tmp_path / "three.data"
     monkeypatch.setitem(REGISTRY, "here", a_dataset(source))

@@ -64,3 +64,14 @@ def test_a_function_of_a_logarithm_is_learnt_better():
     )
     assert bent > 0.99
     assert 1 - bent < 0.2 * (1 - straight)
+
+
+def test_units_near_the_ends_of_float64_change_nothing():
+    X = heavy()
+    weight = torch.ones(len(X))
+    plain = find_bend(X, weight)
+    for unit in (2.0**-500, 2.0**500):  # powers of two: no digit is lost
+        scaled = find_bend(X * unit, weight)
+        assert torch.equal(scaled.columns, plain.columns)
+        assert torch.equal(scaled.centre, plain.centre * unit)
+        assert torch.equal(scaled.width, plain.width * unit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import scipy.sparse
 import torch
 
 from mercer.data.arrays import ArrayRows, FrameRows, PreparedRows, TensorRows, require_numbers
-from mercer.data.files import FilePath, NpyRows, ParquetRows
+from mercer.data.columns import FilePath
+from mercer.data.delimited import CsvRows
 from mercer.data.heavy_tails import Bend, find_bend
+from mercer.data.libsvm import LibsvmRows
+from mercer.data.npy import NpyRows
+from mercer.data.parquet import ParquetRows, parquet_files, stored_names
 from mercer.data.source import RowSource, spread_rows
-from mercer.data.text import CsvRows, LibsvmRows
 from mercer.parts import require
 
 __all__ = [
@@ -43,11 +47,15 @@ _BY_SUFFIX: dict[str, type[NpyRows | ParquetRows | CsvRows | LibsvmRows]] = {
 }
 
 
-def as_source(X: Any) -> RowSource:
+def as_source(X: Any, names: Sequence[str] | None = None, target: str | None = None) -> RowSource:
     """The source that reads `X`: an array, tensor, frame, path of a file, or a source already.
 
     A path is read by its ending: .npy, .parquet (or a folder), .csv, and .svm, .libsvm or .txt for
     LIBSVM text.
+
+    `names` chooses columns by name in the order given, where those of `X` have names; all others, a column
+    of targets for example, are left out. What has no names is taken by position. `target` names the column
+    of targets, where there is one. So a model that remembers both reads the very file that it was fitted on.
 
     Examples
     --------
@@ -56,7 +64,19 @@ def as_source(X: Any) -> RowSource:
     >>> rows = as_source(np.arange(6.0).reshape(3, 2))
     >>> rows.n_rows, rows.n_columns
     (3, 2)
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"depth": [1.5, 2.5], "width": [4.0, 5.0], "price": [7.0, 9.0]})
+    >>> as_source(frame, names=["width", "depth"]).take([1])
+    tensor([[5.0000, 2.5000]], dtype=torch.float64)
     """
+    if isinstance(X, (str, os.PathLike)):
+        return _file_source(X, names, target)
+    source = _table_source(X)
+    has = source.names()
+    return source if names is None or has is None or list(has) == list(names) else source.select(names, target)
+
+
+def _table_source(X: Any) -> RowSource:
     if isinstance(X, RowSource):
         return X
     if isinstance(X, torch.Tensor):
@@ -69,8 +89,6 @@ def as_source(X: Any) -> RowSource:
         raise TypeError(f"sparse input is not supported: X is a {type(X).__name__}, pass X.toarray()")
     if all(hasattr(X, name) for name in ("columns", "dtypes", "to_numpy")):
         return FrameRows(X)
-    if isinstance(X, (str, os.PathLike)):
-        return _file_source(X)
     wanted = "an array, a tensor, a pandas or polars DataFrame, the path of a file or a RowSource"
     raise TypeError(f"X must be {wanted}, got {type(X).__name__}")
 
@@ -83,7 +101,17 @@ def _tensor_source(X: torch.Tensor) -> TensorRows:
     return TensorRows(X)
 
 
-def _file_source(path: FilePath) -> RowSource:
+def _file_source(path: FilePath, names: Sequence[str] | None, target: str | None) -> RowSource:
+    require(bool(str(path)) and "\0" not in str(path), "the path X", "the name of a file or folder", str(path))
     suffix = ".parquet" if Path(path).is_dir() else Path(path).suffix.lower()
     require(suffix in _BY_SUFFIX, "the path X", f"a folder or end in one of {sorted(_BY_SUFFIX)}", str(path))
-    return _BY_SUFFIX[suffix](path)
+    if names is None and target is None:
+        return _BY_SUFFIX[suffix](path)
+    if suffix == ".parquet":  # columns left out may hold text, which the whole table would be refused for
+        present = stored_names(parquet_files(path)[0])
+        return ParquetRows(path, target if target in present else None, names)
+    source = _BY_SUFFIX[suffix](path)
+    stored = source.names()
+    if stored is None:
+        return source
+    return source.select([name for name in stored if name != target] if names is None else names, target)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data.columns import choose_columns
 from mercer.data.heavy_tails import Bend
 from mercer.data.source import RowSource
 
@@ -70,6 +72,12 @@ class FrameRows(ArrayRows):
     def names(self) -> list[str]:
         return list(self._names)
 
+    def select(self, names: Sequence[str], target: str | None = None) -> Self:
+        kept, _ = choose_columns("X", self._names, self.n_columns, None, names)
+        chosen = copy.copy(self)
+        chosen.X, chosen.n_columns, chosen._names = self.X[:, kept], len(kept), list(names)
+        return chosen
+
 
 class PreparedRows(RowSource):
     """Rows of another source, on one device in one precision, bent (`Bend`), shifted and scaled column by column."""
@@ -112,6 +120,8 @@ class PreparedRows(RowSource):
 
 def as_tensor(block: np.ndarray) -> Tensor:
     """A tensor that shares memory with `block` where that is possible (a read-only map is copied)."""
+    if not block.dtype.isnative:
+        block = block.astype(block.dtype.newbyteorder("="))
     if not block.flags.writeable or any(stride < 0 for stride in block.strides):
         block = block.copy()
     return torch.from_numpy(block)
@@ -119,7 +129,7 @@ def as_tensor(block: np.ndarray) -> Tensor:
 
 def require_numbers(dtype: np.dtype, what: str) -> None:
     """Refuse an array of text, objects, or numbers that torch cannot hold."""
-    if dtype.kind not in "biuf" or dtype.itemsize > 8 or not dtype.isnative:
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise ValueError(f"{what} must hold real numbers of at most 64 bits, got {dtype}")
 
 

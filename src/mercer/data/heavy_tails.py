@@ -47,7 +47,10 @@ def find_bend(X: Tensor, weight: Tensor) -> Bend | None:
     (many columns are mostly zeros). A column of two values comes out of any bend as it went in, up to scale.
     """
     X, w = X.double(), weight.double()[:, None] / weight.double().sum()
-    centred = X - (w * X).sum(0)
+    size = X.abs().amax(0)
+    # As parts of the largest value: squares of numbers near the ends of float64 would leave it.
+    parts = X / size.where(size > 0, 1.0)
+    centred = parts - (w * parts).sum(0)
     spread = (w * centred.square()).sum(0).sqrt()
     unit = centred / spread.where(spread > 0, 1.0)
     heavy = ((w * unit**3).sum(0).abs() > SKEWNESS) | ((w * unit**4).sum(0) > KURTOSIS)

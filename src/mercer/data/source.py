@@ -38,6 +38,30 @@ class RowSource(ABC):
         """Column names, if there are any."""
         return None
 
+    @property
+    def target_name(self) -> str | None:
+        """The name of the column that holds the targets, if there is one and it has a name."""
+        return None
+
+    def target_label(self) -> str:
+        """What a sentence calls the targets: their file and column, where they come from one."""
+        return "y"
+
+    def real_targets(self) -> np.ndarray | None:
+        """Targets as numbers; text is refused with the place it comes from."""
+        y = self.targets()
+        if y is None or y.dtype.kind in "biuf":
+            return y
+        raise ValueError(f"{self.target_label()} must hold numbers, got {y.flat[0]!r}")
+
+    def select(self, names: Sequence[str], target: str | None = None) -> RowSource:
+        """The same rows with the columns of these names alone, in this order.
+
+        A column left out does not matter, be it text. Targets stay those that were chosen before, or are the
+        column `target` where there is one of that name.
+        """
+        raise ValueError(f"X must be a source whose columns have names, got a {type(self).__name__}")
+
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
         """Entries of a per-row tensor (rows along its last axis) at these rows, wherever they live."""
         return values[..., index]

@@ -1,14 +1,13 @@
-"""Rows of text files, one row a line: CSV and LIBSVM's sparse format.
+"""Rows of text files, one row a line; what a line means is left to each format.
 
 One pass over a file notes the byte offset of every few thousandth row; afterwards any row is
-found by reading a few thousand lines at most. What a line means is left to each format.
+found by reading a few thousand lines at most.
 """
 
 from __future__ import annotations
 
-import csv
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,12 +16,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.files import Column, FilePath, choose_columns, row_numbers
+from mercer.data.columns import FilePath, row_numbers
 from mercer.data.source import RowSource
-from mercer.parts import require
 
 MARK_EVERY = 2048  # rows between two noted offsets
-TARGET_BLOCK = 65_536  # lines held at once while targets are read
+FIRST_BYTES = 1 << 16  # of a file that are looked at before it is read by lines
+
+#: How files begin that are not plain text, though their name says so.
+_FOREIGN = {
+    b"\x1f\x8b": "compressed by gzip",
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"PAR1": "a Parquet file",
+    b"\x93NUMPY": "a .npy file",
+    b"\xff\xfe": "text in UTF-16",
+    b"\xfe\xff": "text in UTF-16",
+}
 
 Line = tuple[int, str]  # number in the file, from 1, and text
 
@@ -36,6 +47,8 @@ class TextRows(RowSource):
         self._marks: list[tuple[int, int]] = []  # byte offset of a row, lines before it
         self.n_rows = offset = 0
         with open(self.path, "rb") as file:
+            self._require_text(file.read(FIRST_BYTES))
+            file.seek(0)
             for number, raw in enumerate(file):
                 if _is_row(raw):
                     if self.n_rows % MARK_EVERY == 0:
@@ -51,7 +64,10 @@ class TextRows(RowSource):
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         lines = self._lines()
         for start in range(0, self.n_rows, size):
-            yield start, torch.from_numpy(self._inputs(list(islice(lines, size))))
+            block = list(islice(lines, size))
+            if len(block) < min(size, self.n_rows - start):
+                self._refuse_change()
+            yield start, torch.from_numpy(self._inputs(block))
 
     def take(self, index: Any) -> Tensor:
         rows, back = np.unique(row_numbers(index, self.n_rows), return_inverse=True)
@@ -66,8 +82,12 @@ class TextRows(RowSource):
             file.seek(offset)
             for number, raw in enumerate(file, n_before + 1):
                 if _is_row(raw):
+                    raw = raw.rstrip(b"\r\n")
+                    if b"\r" in raw or b"\0" in raw:
+                        seen = "a NUL byte" if b"\0" in raw else "a carriage return alone"
+                        self._refuse(number, f"lines must be text that ends in a line feed, got {seen}")
                     # A byte that is not UTF-8 shows up in the sentence about its value.
-                    yield number, raw.decode("utf-8-sig", errors="replace").rstrip("\r\n")
+                    yield number, raw.decode("utf-8-sig", errors="replace")
 
     def _find(self, rows: np.ndarray) -> list[Line]:
         """The lines of `rows`, which ascend: each stretch between two marks is read once, if at all."""
@@ -75,177 +95,27 @@ class TextRows(RowSource):
         for mark, group in groupby(rows + self._n_header, lambda row: row // MARK_EVERY):
             places = [row - mark * MARK_EVERY for row in group]
             stretch = list(islice(self._lines_from(mark), places[-1] + 1))
+            if len(stretch) <= places[-1]:
+                self._refuse_change()
             found += [stretch[place] for place in places]
         return found
+
+    def _require_text(self, beginning: bytes) -> None:
+        for mark, kind in _FOREIGN.items():
+            if beginning.startswith(mark):
+                raise ValueError(f"{self.path} must be plain text in UTF-8, got a file that is {kind}")
+        if b"\r" in beginning.rstrip(b"\r") and b"\n" not in beginning:  # else all of it would be one line
+            raise ValueError(f"{self.path} must have lines that end in a line feed, got carriage returns alone")
 
     def _require_rows(self) -> None:
         if not self.n_rows:
             raise ValueError(f"{self.path} has no rows")
 
+    def _refuse_change(self) -> NoReturn:
+        raise ValueError(f"{self.path} must stay as it was when it was opened, got fewer than its {self.n_rows} rows")
+
     def _refuse(self, number: int, complaint: str) -> NoReturn:
         raise ValueError(f"{self.path}, line {number}: {complaint}")
-
-
-class CsvRows(TextRows):
-    """Rows of a CSV file; its first line is a header if none of its fields is a number.
-
-    A row is a line: quoted fields may hold the delimiter but no line break. Rows are float64.
-
-    Parameters
-    ----------
-    path : path of the file.
-    target : name (if there is a header) or number of the column that holds the targets. If the
-        first target is not a number, the targets are class names and stay text.
-    columns : names or numbers of the input columns; None takes all but the target.
-    delimiter : the character between two fields.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from mercer.data import CsvRows
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "table.csv")
-    ...     _ = path.write_text("depth,width,kind\\n1.5,4,a\\n2.5,5,b\\n3.5,6,a\\n")
-    ...     rows = CsvRows(path, target="kind")
-    ...     print(rows.names(), rows.take([2, 0]), rows.targets())
-    ['depth', 'width'] tensor([[3.5000, 6.0000],
-            [1.5000, 4.0000]], dtype=torch.float64) ['a' 'b' 'a']
-    """
-
-    def __init__(
-        self,
-        path: FilePath,
-        target: Column | None = None,
-        columns: Sequence[Column] | None = None,
-        delimiter: str = ",",
-    ) -> None:
-        require(len(delimiter) == 1, "delimiter", "one character", delimiter)
-        super().__init__(path)
-        self.delimiter = delimiter
-        _, first = next(self._lines())
-        fields = self._fields(first)
-        self._header = None if any(map(_is_number, fields)) else [field.strip() for field in fields]
-        if self._header is not None:
-            self._n_header = 1
-            self.n_rows -= 1
-            self._require_rows()
-        self._n_stored = len(fields)
-        self._kept, self._target = choose_columns(path, self._header, self._n_stored, target, columns)
-        self.n_columns = len(self._kept)
-
-    def targets(self) -> np.ndarray | None:
-        if self._target is None:
-            return None
-        _, first = next(self._lines())
-        fields = self._fields(first)
-        is_text = len(fields) == self._n_stored and not _is_number(fields[self._target])
-        read = self._texts if is_text else self._numbers
-        lines = self._lines()
-        blocks = iter(lambda: list(islice(lines, TARGET_BLOCK)), [])
-        return np.concatenate([read(block, [self._target])[:, 0] for block in blocks])
-
-    def names(self) -> Sequence[str] | None:
-        return None if self._header is None else [self._header[j] for j in self._kept]
-
-    def _inputs(self, lines: list[Line]) -> np.ndarray:
-        return self._numbers(lines, self._kept)
-
-    def _numbers(self, lines: list[Line], columns: list[int]) -> np.ndarray:
-        if not lines:  # loadtxt warns
-            return np.empty((0, len(columns)))
-        if any(text.count(self.delimiter) != self._n_stored - 1 for _, text in lines):
-            self._texts(lines, columns)
-        texts = [text for _, text in lines]
-        try:
-            return np.loadtxt(texts, delimiter=self.delimiter, usecols=columns, comments=None, quotechar='"', ndmin=2)
-        except ValueError:
-            self._find_culprit(lines, columns)
-            raise
-
-    def _texts(self, lines: list[Line], columns: list[int]) -> np.ndarray:
-        """The fields as text; a line with too many or too few is refused."""
-        table = []
-        for number, text in lines:
-            fields = self._fields(text)
-            if len(fields) != self._n_stored:
-                self._refuse(number, f"a row must have {self._n_stored} fields, got {len(fields)}")
-            table.append([fields[j].strip() for j in columns])
-        return np.array(table)
-
-    def _find_culprit(self, lines: list[Line], columns: list[int]) -> None:
-        for (number, _), fields in zip(lines, self._texts(lines, columns), strict=True):
-            for column, field in zip(columns, fields, strict=True):
-                if not _is_number(field):
-                    name = column if self._header is None else repr(self._header[column])
-                    self._refuse(number, f"column {name} must be a number, got {str(field)!r}")
-
-    def _fields(self, text: str) -> list[str]:
-        return next(csv.reader([text], delimiter=self.delimiter))
-
-
-class LibsvmRows(TextRows):
-    """Rows of a LIBSVM text file, ``label index:value ...``: made dense (float64) block by block.
-
-    Indices count from 1 and ascend within a line, as LIBSVM demands; what follows a # is a comment.
-
-    Parameters
-    ----------
-    path : path of the file.
-    n_columns : number of columns; None takes the largest index of the file, so give it for a test
-        file, in which the last columns may be zero throughout.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from mercer.data import LibsvmRows
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "table.svm")
-    ...     _ = path.write_text("+1 1:0.5 3:2\\n-1 2:1\\n")
-    ...     rows = LibsvmRows(path)
-    ...     print(rows.take([1, 0]), rows.targets())
-    tensor([[0.0000, 1.0000, 0.0000],
-            [0.5000, 0.0000, 2.0000]], dtype=torch.float64) [ 1. -1.]
-    """
-
-    def __init__(self, path: FilePath, n_columns: int | None = None) -> None:
-        super().__init__(path)
-        require(n_columns is None or n_columns >= 1, "n_columns", "at least 1", n_columns)
-        self.n_columns = n_columns or max(self._last_index(*line) for line in self._lines())
-        if not self.n_columns:
-            raise ValueError(f"{path} has no index:value pairs")
-
-    def targets(self) -> np.ndarray:
-        return np.fromiter((self._label(*line) for line in self._lines()), np.float64, self.n_rows)
-
-    def _inputs(self, lines: list[Line]) -> np.ndarray:
-        X = np.zeros((len(lines), self.n_columns))
-        for row, (number, text) in enumerate(lines):
-            for pair in _words(text)[1:]:
-                index, value = self._pair(number, pair)
-                if index > self.n_columns:
-                    self._refuse(number, f"an index must be at most n_columns={self.n_columns}, got {index}")
-                X[row, index - 1] = value
-        return X
-
-    def _last_index(self, number: int, text: str) -> int:
-        pairs = _words(text)[1:]
-        return self._pair(number, pairs[-1])[0] if pairs else 0
-
-    def _label(self, number: int, text: str) -> float:
-        label = _words(text)[0]
-        if not _is_number(label):
-            self._refuse(number, f"the label must be a number, got {label!r}")
-        return float(label)
-
-    def _pair(self, number: int, pair: str) -> tuple[int, float]:
-        index, _, value = pair.partition(":")
-        try:
-            parsed = int(index), float(value)
-        except ValueError:
-            self._refuse(number, f"a word after the label must be index:number, got {pair!r}")
-        if parsed[0] < 1:
-            self._refuse(number, f"indices must count from 1, got {pair!r}")
-        return parsed
 
 
 def _is_row(raw: bytes) -> bool:
@@ -253,13 +123,14 @@ def _is_row(raw: bytes) -> bool:
     return bool(content) and not content.startswith(b"#")
 
 
-def _is_number(field: str) -> bool:
+def is_number(field: str) -> bool:
+    """Whether a word is a number to NumPy as well as to Python.
+
+    >>> [is_number(word) for word in ("-1e3", "nan", "oak", "1_000", "")]
+    [True, True, False, False, False]
+    """
     try:
         float(field)
     except ValueError:
         return False
     return "_" not in field  # 1_000 is a number to Python alone
-
-
-def _words(text: str) -> list[str]:
-    return text.partition("#")[0].split()

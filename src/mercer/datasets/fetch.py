@@ -94,13 +94,32 @@ def cache_folder() -> Path:
 
 
 def _read(path: Path, name: str) -> Bunch:
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {key: file[key] for key in file.files}
-    bunch = Bunch(**{"name": name} | {key: a.item() if a.ndim == 0 else a for key, a in arrays.items()})
-    bunch["info"] = json.loads(bunch.get("info", "{}"))
+    arrays = _arrays(path)
+    if not {"X", "y"} <= arrays.keys():
+        raise ValueError(f"{path} must hold arrays X and y, got {sorted(arrays)}")
+    bunch = Bunch(**{key: a.item() if a.ndim == 0 else a for key, a in arrays.items()} | {"name": name})
+    bunch["info"] = _parsed(path, bunch.get("info", "{}"))
     if name in REGISTRY:
         bunch["description"], bunch["licence"] = REGISTRY[name].description, REGISTRY[name].licence
     return bunch
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except Exception as error:  # zip, zlib and NumPy's headers each have their own ways to complain
+        raise ValueError(f"{path} must be an .npz file of arrays, whole and undamaged: {error}") from error
+
+
+def _parsed(path: Path, info: Any) -> dict[str, Any]:
+    try:
+        parsed = json.loads(info)
+    except (TypeError, ValueError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{path}: info must be a JSON object as text, got {str(info)[:60]!r}")
+    return parsed
 
 
 def _save(path: Path, arrays: dict[str, Any]) -> None:

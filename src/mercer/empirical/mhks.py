@@ -129,7 +129,8 @@ class MultiKernelMHKSClassifier(ViewClassifier):
 
     Attributes
     ----------
-    As in `MHKSClassifier`.
+    classes_ : the classes
+    members_, c_, coupling_, cv_scores_, objective_path_, n_iter_, stop_reason_ : as in `MHKSClassifier`
 
     References
     ----------

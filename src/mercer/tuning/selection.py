@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ def one_standard_error(
     r"""Index of the simplest candidate whose mean score is at least that of the best less its standard error.
 
     The standard error of the best is :math:`s/\sqrt F`, with s the deviation (of F − 1 degrees of freedom) of its
-    scores over the F folds. Candidates are ordered by `parameter`, a number, by default the first one searched over.
-    It can be given as it is to scikit-learn's ``GridSearchCV(..., refit=one_standard_error)``, and with
-    ``functools.partial`` where several parameters vary.
+    scores over the F folds of `cv_results`. Candidates are ordered by `parameter`, a number, by default the first one
+    searched over; the smallest is the simplest, or the largest where `larger_is_simpler`. It can be given as it is to
+    scikit-learn's ``GridSearchCV(..., refit=one_standard_error)``, and with ``functools.partial`` where several
+    parameters vary.
 
     References
     ----------
@@ -41,7 +43,9 @@ def one_standard_error(
     names = [name for name in cv_results if name.startswith("param_")]
     chosen = f"param_{parameter}" if parameter is not None else next(iter(names), "")
     require(chosen in names, "parameter", f"one of {[name.removeprefix('param_') for name in names]}", parameter)
-    size = np.array([float(value) for value in cv_results[chosen]])
+    values = list(cv_results[chosen])
+    require(all(isinstance(value, Real) for value in values), f"the values of {chosen[6:]}", "numbers", values)
+    size = np.array([float(value) for value in values])
     folds = [name for name in cv_results if name.startswith("split") and name.endswith("_test_score")]
     scores = np.array([np.asarray(cv_results[name], dtype=np.float64) for name in folds])
     require(len(scores) >= 2, "the number of folds", "at least 2", len(scores))

@@ -82,6 +82,8 @@ def tune_kernel(
     tol : float
         The best family is climbed once more, until a step gains less than this share of the evidence. From 1e-6 on
         that climb is left out: a third of the time, for digits that no prediction shows.
+    device : "auto" or a torch device
+    random_state : seed of the rows drawn and of the restarts
 
     Returns
     -------

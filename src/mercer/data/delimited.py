@@ -1,0 +1,145 @@
+"""Rows of CSV files: fields between delimiters, perhaps under a header."""
+
+from __future__ import annotations
+
+import copy
+import csv
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Self
+
+import numpy as np
+
+from mercer.data.columns import Column, FilePath, choose_columns
+from mercer.data.text import Line, TextRows, is_number
+from mercer.parts import require
+
+TARGET_BLOCK = 65_536  # lines held at once while targets are read
+
+
+class CsvRows(TextRows):
+    """Rows of a CSV file; its first line is a header if none of its fields is a number.
+
+    A row is a line: quoted fields may hold the delimiter but no line break. Rows are float64.
+
+    Parameters
+    ----------
+    path : path of the file.
+    target : name (if there is a header) or number of the column that holds the targets. If the
+        first target is not a number, the targets are class names and stay text.
+    columns : names or numbers of the input columns; None takes all but the target.
+    delimiter : the character between two fields.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from mercer.data import CsvRows
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "table.csv")
+    ...     _ = path.write_text("depth,width,kind\\n1.5,4,a\\n2.5,5,b\\n3.5,6,a\\n")
+    ...     rows = CsvRows(path, target="kind")
+    ...     print(rows.names(), rows.take([2, 0]), rows.targets())
+    ['depth', 'width'] tensor([[3.5000, 6.0000],
+            [1.5000, 4.0000]], dtype=torch.float64) ['a' 'b' 'a']
+    """
+
+    def __init__(
+        self,
+        path: FilePath,
+        target: Column | None = None,
+        columns: Iterable[Column] | None = None,
+        delimiter: str = ",",
+    ) -> None:
+        good = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '"\r\n\0'
+        require(good, "delimiter", "one character, no quote and no line break", delimiter)
+        super().__init__(path)
+        self.delimiter = delimiter
+        fields = self._fields(*next(self._lines()))
+        self._header = None if any(map(is_number, fields)) else [field.strip() for field in fields]
+        if self._header is not None:
+            self._n_header = 1
+            self.n_rows -= 1
+            self._require_rows()
+        self._n_stored = len(fields)
+        self._choose(target, columns)
+
+    def targets(self) -> np.ndarray | None:
+        if self._target is None:
+            return None
+        fields = self._fields(*next(self._lines()))
+        is_text = len(fields) == self._n_stored and not is_number(fields[self._target])
+        read = self._class_names if is_text else self._numbers
+        lines = self._lines()
+        blocks = iter(lambda: list(islice(lines, TARGET_BLOCK)), [])
+        return np.concatenate([read(block, [self._target])[:, 0] for block in blocks])
+
+    def names(self) -> Sequence[str] | None:
+        return None if self._header is None else [self._header[j] for j in self._kept]
+
+    @property
+    def target_name(self) -> str | None:
+        return None if self._header is None or self._target is None else self._header[self._target]
+
+    def target_label(self) -> str:
+        return f"{self.path}, column {self._named(self._target)}," if self._target is not None else ""
+
+    def select(self, names: Sequence[str], target: str | None = None) -> Self:
+        chosen = copy.copy(self)
+        kept = self.target_name if target is None and self.target_name not in names else target
+        chosen._choose(kept if kept in (self._header or ()) else None, names)
+        return chosen
+
+    def _choose(self, target: Column | None, columns: Iterable[Column] | None) -> None:
+        self._kept, self._target = choose_columns(self.path, self._header, self._n_stored, target, columns)
+        self.n_columns = len(self._kept)
+
+    def _inputs(self, lines: list[Line]) -> np.ndarray:
+        return self._numbers(lines, self._kept)
+
+    def _numbers(self, lines: list[Line], columns: list[int]) -> np.ndarray:
+        if not lines:  # loadtxt warns
+            return np.empty((0, len(columns)))
+        if any(text.count(self.delimiter) != self._n_stored - 1 or text.count('"') % 2 for _, text in lines):
+            self._texts(lines, columns)
+        texts = [text for _, text in lines]
+        try:
+            return np.loadtxt(texts, delimiter=self.delimiter, usecols=columns, comments=None, quotechar='"', ndmin=2)
+        except ValueError:
+            self._find_culprit(lines, columns)
+            raise
+
+    def _class_names(self, lines: list[Line], columns: list[int]) -> np.ndarray:
+        names = self._texts(lines, columns)
+        for (number, _), fields in zip(lines, names, strict=True):
+            if not fields[0]:
+                self._refuse(number, f"column {self._named(columns[0])} must name a class, got ''")
+        return names
+
+    def _texts(self, lines: list[Line], columns: list[int]) -> np.ndarray:
+        """The fields as text; a line with too many or too few is refused."""
+        table = []
+        for number, text in lines:
+            fields = self._fields(number, text)
+            if len(fields) != self._n_stored:
+                self._refuse(number, f"a row must have {self._n_stored} fields, got {len(fields)}")
+            table.append([fields[j].strip() for j in columns])
+        return np.array(table)
+
+    def _find_culprit(self, lines: list[Line], columns: list[int]) -> None:
+        for (number, _), fields in zip(lines, self._texts(lines, columns), strict=True):
+            for column, field in zip(columns, fields, strict=True):
+                if not is_number(field):
+                    self._refuse(number, f"column {self._named(column)} must be a number, got {str(field)!r}")
+
+    def _fields(self, number: int, text: str) -> list[str]:
+        reader = csv.reader([text, ""], delimiter=self.delimiter)
+        try:
+            fields = next(reader)
+        except csv.Error as error:  # a field of more than 131 072 characters
+            self._refuse(number, f"fields must be readable, got a line of {len(text)} characters ({error})")
+        if reader.line_num > 1:  # loadtxt would read on, too, and give two lines as one row
+            self._refuse(number, "a quote must be closed on its line, got one that is not")
+        return fields
+
+    def _named(self, column: int) -> str:
+        return str(column) if self._header is None else repr(self._header[column])

@@ -1,0 +1,99 @@
+"""Rows of LIBSVM's sparse text format, made dense block by block."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from numbers import Integral
+
+import numpy as np
+
+from mercer.data.columns import FilePath
+from mercer.data.text import Line, TextRows, is_number
+from mercer.parts import require
+
+#: Columns that a file may ask for on its own word: one mistyped index would make every row gigabytes.
+LARGEST_INDEX = 1 << 20
+
+
+class LibsvmRows(TextRows):
+    """Rows of a LIBSVM text file, ``label index:value ...``: made dense (float64) block by block.
+
+    Indices count from 1 and ascend within a line, as LIBSVM demands; what follows a # is a comment.
+
+    Parameters
+    ----------
+    path : path of the file.
+    n_columns : number of columns; None takes the largest index of the file (at most 1 048 576, since rows
+        become dense), so give it for a test file, in which the last columns may be zero throughout.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from mercer.data import LibsvmRows
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "table.svm")
+    ...     _ = path.write_text("+1 1:0.5 3:2\\n-1 2:1\\n")
+    ...     rows = LibsvmRows(path)
+    ...     print(rows.take([1, 0]), rows.targets())
+    tensor([[0.0000, 1.0000, 0.0000],
+            [0.5000, 0.0000, 2.0000]], dtype=torch.float64) [ 1. -1.]
+    """
+
+    def __init__(self, path: FilePath, n_columns: int | None = None) -> None:
+        whole = isinstance(n_columns, Integral) and not isinstance(n_columns, bool) and n_columns >= 1
+        require(n_columns is None or whole, "n_columns", "None or a whole number of at least 1", n_columns)
+        super().__init__(path)
+        self.n_columns = n_columns or max(self._last_index(*line) for line in self._lines())
+        if not self.n_columns:
+            raise ValueError(f"{path} has no index:value pairs")
+
+    def targets(self) -> np.ndarray:
+        labels = (self._label(*line) for line in self._lines())
+        return np.fromiter(labels, np.float64)
+
+    def target_label(self) -> str:
+        return f"{self.path}, the label,"
+
+    def _inputs(self, lines: list[Line]) -> np.ndarray:
+        X = np.zeros((len(lines), self.n_columns))
+        for row, (number, text) in enumerate(lines):
+            pairs = [self._pair(number, pair) for pair in _words(text)[1:]]
+            for (before, _), (after, _) in pairwise(pairs):
+                if after <= before:
+                    self._refuse(number, f"indices must ascend, got {after} after {before}")
+            if pairs and pairs[-1][0] > self.n_columns:
+                self._refuse(number, f"an index must be at most n_columns={self.n_columns}, got {pairs[-1][0]}")
+            for index, value in pairs:
+                X[row, index - 1] = value
+        return X
+
+    def _last_index(self, number: int, text: str) -> int:
+        pairs = _words(text)[1:]
+        last = max((self._pair(number, pair)[0] for pair in (pairs[:1] + pairs[-1:])), default=0)
+        if last > LARGEST_INDEX:
+            size = f"{8 * last / 2**30:.3g} GiB" if last < 1 << 60 else "more than any memory"
+            advice = f"an index must be at most {LARGEST_INDEX}, or n_columns be given"
+            self._refuse(number, f"{advice}, got {last}: a dense row would take {size}")
+        return last
+
+    def _label(self, number: int, text: str) -> float:
+        label = _words(text)[0]
+        if not is_number(label):
+            self._refuse(number, f"the label must be a number, got {label!r}")
+        return float(label)
+
+    def _pair(self, number: int, pair: str) -> tuple[int, float]:
+        index, _, value = pair.partition(":")
+        try:
+            parsed = int(index), float(value)
+        except ValueError:
+            parsed = None
+        if parsed is None or "_" in pair:
+            self._refuse(number, f"a word after the label must be index:number, got {pair[:60]!r}")
+        if parsed[0] < 1:
+            self._refuse(number, f"indices must count from 1, got {pair!r}")
+        return parsed
+
+
+def _words(text: str) -> list[str]:
+    return text.partition("#")[0].split()

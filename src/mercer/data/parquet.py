@@ -1,0 +1,219 @@
+"""Rows of Parquet files, decoded as they are asked for; the table is never held."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.data.columns import Column, FilePath, choose_columns, row_numbers
+from mercer.data.source import RowSource
+from mercer.parts import require
+
+
+class ParquetRows(RowSource):
+    """Rows of a Parquet file, or of a folder of them in the order of their names.
+
+    Blocks are decoded as they are asked for. `take` decodes the row groups in which a wanted row
+    lies and no others, one at a time. Missing values are read as NaN.
+
+    Parameters
+    ----------
+    path : a file, or a folder of ``*.parquet`` files with the same columns.
+    target : name or number of the column that holds the targets, which may be text.
+    columns : names or numbers of the input columns; None takes all but the target.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> import pyarrow.parquet as pq
+    >>> from mercer.data import ParquetRows
+    >>> table = pa.table({"depth": [1.5, 2.5, 3.5], "width": [4, 5, 6], "kind": ["a", "b", "a"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(table, f"{folder}/table.parquet", row_group_size=2)
+    ...     rows = ParquetRows(f"{folder}/table.parquet", target="kind")
+    ...     print(rows.names(), rows.take([2, 2]), rows.targets())
+    ['depth', 'width'] tensor([[3.5000, 6.0000],
+            [3.5000, 6.0000]], dtype=torch.float64) ['a' 'b' 'a']
+    """
+
+    def __init__(self, path: FilePath, target: Column | None = None, columns: Iterable[Column] | None = None) -> None:
+        self.path = Path(path)
+        self._files = parquet_files(path)
+        self._stored = stored_names(self._files[0])
+        self._choose(target, columns)
+        self._groups: list[tuple[Path, int]] = []
+        lengths = []
+        for file in self._files:
+            with _open(file) as opened:
+                for group in range(opened.num_row_groups):
+                    self._groups.append((file, group))
+                    lengths.append(opened.metadata.row_group(group).num_rows)
+        self._ends = np.cumsum(lengths, dtype=np.int64)
+        self.n_rows = sum(lengths)
+        if not self.n_rows:
+            raise ValueError(f"{path} has no rows")
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        return _regroup(self._batches(max(size, 1024)), size)  # small batches cost more than they save
+
+    def take(self, index: Any) -> Tensor:
+        rows = row_numbers(index, self.n_rows)
+        X = np.empty((len(rows), self.n_columns), self._dtype)
+        groups = np.searchsorted(self._ends, rows, side="right")
+        for file, wanted in groupby(np.unique(groups), lambda g: self._groups[g][0]):
+            with _open(file) as opened:
+                for g in wanted:
+                    table = opened.read_row_group(self._groups[g][1], columns=self._names)
+                    here = groups == g
+                    X[here] = self._inputs(table)[rows[here] - (self._ends[g] - table.num_rows)]
+        return torch.from_numpy(X)
+
+    def targets(self) -> np.ndarray | None:
+        if self._target is None:
+            return None
+        return np.concatenate([_values(file, self._target) for file in self._files])
+
+    def names(self) -> Sequence[str]:
+        return list(self._names)
+
+    @property
+    def target_name(self) -> str | None:
+        return self._target
+
+    def target_label(self) -> str:
+        return f"{self.path}, column {self._target!r},"
+
+    def select(self, names: Sequence[str], target: str | None = None) -> Self:
+        chosen = copy.copy(self)
+        kept = self._target if target is None and self._target not in names else target
+        chosen._choose(kept if kept in self._stored else None, names)
+        return chosen
+
+    def _choose(self, target: Column | None, columns: Iterable[Column] | None) -> None:
+        kept, at = choose_columns(self.path, self._stored, len(self._stored), target, columns)
+        self._names = [self._stored[column] for column in kept]
+        self._target = None if at is None else self._stored[at]
+        self._dtype = np.result_type(*(self._precision(file) for file in self._files))
+        self.n_columns = len(kept)
+
+    def _batches(self, size: int) -> Iterator[np.ndarray]:
+        for file in self._files:
+            with _open(file) as opened:
+                for batch in opened.iter_batches(batch_size=size, columns=self._names):
+                    yield self._inputs(batch)
+
+    def _inputs(self, table: Any) -> np.ndarray:
+        X = np.empty((table.num_rows, self.n_columns), self._dtype)
+        for j, name in enumerate(self._names):
+            column = table.column(name).cast("float64", safe=False)  # integers above 2**53 are rounded
+            X[:, j] = column.to_numpy(zero_copy_only=False)
+        return X
+
+    def _precision(self, file: Path) -> np.dtype:
+        """The precision that holds the inputs; a file without them, or with text there, is refused."""
+        from pyarrow import types
+
+        with _open(file) as opened:
+            schema = opened.schema_arrow
+        for name in self._names + ([] if self._target is None else [self._target]):
+            if (found := schema.names.count(name)) != 1:
+                raise ValueError(f"{file} must have one column {name!r}, got {found}")
+        kinds = [schema.field(name).type for name in self._names]
+        for name, kind in zip(self._names, kinds, strict=True):
+            if not _holds_numbers(kind):
+                raise ValueError(f"{file}: column {name!r} must hold numbers, got {kind}")
+        if self._target is not None:
+            kind = schema.field(self._target).type
+            good = _holds_numbers(kind) or _holds_text(kind)
+            require(good, f"{file}: the target {self._target!r}", "numbers or names of classes", str(kind))
+        single = all(types.is_float32(kind) or types.is_float16(kind) for kind in kinds)
+        return np.dtype(np.float32 if single else np.float64)
+
+
+def parquet_files(path: FilePath) -> list[Path]:
+    """The file itself, or the Parquet files of a folder in the order of their names."""
+    files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
+    if not files:
+        raise ValueError(f"{path} is a folder without .parquet files")
+    return files
+
+
+def stored_names(file: Path) -> list[str]:
+    """The names of all columns of a file, whatever they hold."""
+    with _open(file) as opened:
+        return list(opened.schema_arrow.names)
+
+
+@contextmanager
+def _open(file: Path) -> Iterator[Any]:
+    """An opened Parquet file; damage that shows while it is read is told with the file's name."""
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ImportError("reading Parquet needs pyarrow: pip install 'mercer[files]'") from error
+    if not file.exists():
+        raise FileNotFoundError(f"there is no file {file}")
+    try:
+        with ParquetFile(file, page_checksum_verification=True) as opened:
+            yield opened
+    except (ArrowException, OSError) as error:  # an empty file, too
+        raise ValueError(f"{file} must be a Parquet file, whole and undamaged: {error}") from error
+
+
+def _values(file: Path, name: str) -> np.ndarray:
+    """One column of a file as it is stored; categories become their names, and decimals floats."""
+    from pyarrow import types
+
+    with _open(file) as opened:
+        column = opened.read(columns=[name]).column(name)
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if types.is_decimal(column.type):
+        column = column.cast("float64")
+    if _holds_text(column.type) or types.is_boolean(column.type):
+        values = column.to_numpy()
+        nameless = np.flatnonzero([value is None or value == "" for value in values])
+        require(not len(nameless), f"{file}, column {name!r}: a target", "given in every row", "none")
+        return values
+    return column.to_numpy()
+
+
+def _holds_numbers(kind: Any) -> bool:
+    from pyarrow import types
+
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    return any(test(kind) for test in tests)
+
+
+def _holds_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _holds_text(kind.value_type) or _holds_numbers(kind.value_type)
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def _regroup(pieces: Iterable[np.ndarray], size: int) -> Iterator[tuple[int, Tensor]]:
+    """Pieces of any length as blocks of `size` rows, so that sums over blocks do not depend on the file."""
+    require(size >= 1, "size", "at least 1", size)
+    start, held, n_held = 0, [], 0
+    for piece in pieces:
+        while len(piece):
+            part, piece = piece[: size - n_held], piece[size - n_held :]
+            held.append(part)
+            n_held += len(part)
+            if n_held == size:
+                yield start, torch.from_numpy(np.concatenate(held))
+                start, held, n_held = start + size, [], 0
+    if held:
+        yield start, torch.from_numpy(np.concatenate(held))

@@ -1,0 +1,127 @@
+"""Many cases over several processes, each with a watchdog: a case that hangs or kills its process is a fault, too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from queue import Empty, Queue
+
+import torch
+
+from .cases import Outcome, run
+
+HANG_SECONDS = 60
+START_SECONDS = 120  # imports on a busy machine
+MEMORY_BYTES = 8 << 30  # of address space a process: a runaway allocation fails instead of filling the machine
+
+Case = tuple[str, int]
+
+
+def work() -> None:
+    """Answer each line "name seed" on standard input with one line of JSON; ends with the input."""
+    if not torch.cuda.is_available():  # CUDA reserves far more addresses than it uses
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    answers, sys.stdout = sys.stdout, sys.stderr  # whatever a case prints must not look like an answer
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        name, seed = line.split()
+        print(json.dumps(asdict(run(name, int(seed))), default=str), file=answers, flush=True)
+
+
+class Worker:
+    """A process that runs cases one after another, started anew when one of them takes it down."""
+
+    def __init__(self, limit: float = HANG_SECONDS) -> None:
+        self.limit, self.process = limit, None
+
+    def run(self, case: Case) -> Outcome:
+        process = self.process or self._start()
+        try:
+            print(*case, file=process.stdin, flush=True)
+            line = self._line(self.limit)
+        except BrokenPipeError:
+            line = ""
+            process.wait()
+        if line:
+            return Outcome(**json.loads(line))
+        hung = process.poll() is None
+        self.stop()
+        why = (
+            f"hang: no answer within {self.limit} s" if hung else f"crash: the process ended with {process.returncode}"
+        )
+        return Outcome(*case, ended="failed", faults=[why])
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            with contextlib.suppress(BrokenPipeError):  # a line that the process did not live to read
+                self.process.communicate()
+            self.process = None
+
+    def _start(self) -> subprocess.Popen[str]:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz", "--work"],
+            cwd=Path(__file__).parents[2],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        if not self._line(START_SECONDS):
+            raise RuntimeError("a fuzz process did not start; run python -m tests.fuzz --work to see why")
+        return self.process
+
+    def _line(self, seconds: float) -> str:
+        """The next line of the process, or nothing if it does not come in time."""
+        assert self.process is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        line = self.process.stdout.readline() if ready else ""
+        if not line and not ready:
+            return ""
+        if not line:
+            self.process.wait()
+        return line
+
+
+def run_all(cases: Iterable[Case], jobs: int, limit: float = HANG_SECONDS) -> Iterator[Outcome]:
+    """Outcomes of all cases as they come, from `jobs` processes at once."""
+    waiting: Queue[Case] = Queue()
+    for case in cases:
+        waiting.put(case)
+    done: Queue[Outcome | BaseException | None] = Queue()
+
+    def serve() -> None:
+        worker = Worker(limit)
+        try:
+            while True:
+                done.put(worker.run(waiting.get_nowait()))
+        except Empty:
+            pass
+        except BaseException as error:
+            done.put(error)
+        finally:
+            worker.stop()
+            done.put(None)
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    left = jobs
+    while left:
+        outcome = done.get()
+        if outcome is None:
+            left -= 1
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            yield outcome
