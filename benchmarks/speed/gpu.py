@@ -27,8 +27,8 @@ from mercer.engine.products import _gram
 from mercer.kernels import (
     Gaussian,
     Kernel,
-    Laplacian,
     Linear,
+    Matern12,
     Matern32,
     Matern52,
     Polynomial,
@@ -46,7 +46,7 @@ WIDE_BLOCKS = [Blocks(128, 64, 4, 3), Blocks(128, 64, 8, 2), Blocks(64, 64, 4, 2
 FAMILIES: dict[str, Callable[[int], Kernel]] = {
     "gaussian": lambda D: Gaussian(),
     "narrow gaussian": lambda D: Gaussian(0.3),
-    "laplacian": lambda D: Laplacian(),
+    "matern12": lambda D: Matern12(),
     "matern32": lambda D: Matern32(),
     "matern52": lambda D: Matern52(),
     "rational-quadratic": lambda D: RationalQuadratic(alpha=1.7),
