@@ -27,6 +27,7 @@ from mercer.engine.products import _gram
 from mercer.kernels import (
     Gaussian,
     Kernel,
+    Laplacian,
     Linear,
     Matern12,
     Matern32,
@@ -50,6 +51,7 @@ FAMILIES: dict[str, Callable[[int], Kernel]] = {
     "matern32": lambda D: Matern32(),
     "matern52": lambda D: Matern52(),
     "rational-quadratic": lambda D: RationalQuadratic(alpha=1.7),
+    "laplacian": lambda D: Laplacian(D),
     "linear": lambda D: Linear(),
     "polynomial": lambda D: Polynomial(3, 1.0, 0.5),
     "2.5 matern52 + 0.3": lambda D: 2.5 * Matern52() + 0.3,
