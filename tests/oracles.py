@@ -29,8 +29,11 @@ def value(kernel: Kernel, x: np.ndarray, z: np.ndarray) -> float:
     match kernel:
         case k.Gaussian():
             return math.exp(-(distance(kernel, x, z) ** 2) / 2)
-        case k.Laplacian():
+        case k.Matern12():
             return math.exp(-distance(kernel, x, z))
+        case k.Laplacian() | k.Separable():
+            p, q = exponents(kernel)
+            return math.exp(-(sum(a**p for a in apart(kernel, x, z)) ** (q / p)))
         case k.Matern32():
             a = math.sqrt(3) * distance(kernel, x, z)
             return (1 + a) * math.exp(-a)
@@ -61,10 +64,20 @@ def value(kernel: Kernel, x: np.ndarray, z: np.ndarray) -> float:
     raise TypeError(f"no oracle for {kernel!r}")
 
 
-def distance(kernel: Any, x: np.ndarray, z: np.ndarray) -> float:
-    """‖(x − z)/ℓ‖, summed input by input."""
+def apart(kernel: Any, x: np.ndarray, z: np.ndarray) -> list[float]:
+    """|x − z|/ℓ, input by input."""
     lengths = np.broadcast_to(np.asarray(kernel.length_scale, dtype=float), x.shape)
-    return math.sqrt(sum(((a - b) / length) ** 2 for a, b, length in zip(x, z, lengths, strict=True)))
+    return [abs(float(a) - float(b)) / float(length) for a, b, length in zip(x, z, lengths, strict=True)]
+
+
+def distance(kernel: Any, x: np.ndarray, z: np.ndarray) -> float:
+    """‖(x − z)/ℓ‖."""
+    return math.sqrt(sum(a**2 for a in apart(kernel, x, z)))
+
+
+def exponents(kernel: Any) -> tuple[float, float]:
+    """p and q of a separable kernel."""
+    return (kernel.p, kernel.q) if isinstance(kernel, k.Separable) else (1.0, 1.0)
 
 
 def tile(kernel: Kernel, X: Any, Z: Any) -> np.ndarray:
@@ -82,6 +95,8 @@ def rounding(kernel: Kernel, X: Any, Z: Any, eps: float) -> np.ndarray:
     match kernel:
         case k.Radial():
             return _profile_rounding(kernel, tile(kernel, X, Z), X, Z, eps)
+        case k.Laplacian() | k.Separable():
+            return _separable_rounding(kernel, X, Z, eps)
         case k.Linear():  # a sum of D products, in any order
             return (X.shape[1] + 1) * eps * np.abs(X) @ np.abs(Z).T
         case k.Polynomial():
@@ -117,18 +132,38 @@ def _profile_rounding(kernel: Any, K: np.ndarray, X: np.ndarray, Z: np.ndarray, 
 
     Both are measured from the mean of Z, where the fast code puts its origin. The profile passes an error
     δ of c r² on with its slope, which is at most 1 in the Gaussian, ½ and ⅙ in the Matérn 3/2 and 5/2,
-    α in the rational quadratic; the Laplacian's is infinite where points meet, there √δ is the bound.
+    α in the rational quadratic; that of the Matérn 1/2 is infinite where points meet, there √δ is the bound.
     """
     origin, lengths = Z.mean(0), np.asarray(kernel.length_scale, dtype=float)
     alpha = getattr(kernel, "alpha", 1.0)
-    c = {k.Gaussian: 0.5, k.Laplacian: 1.0, k.Matern32: 3.0, k.Matern52: 5.0}.get(type(kernel), 0.5 / alpha)
+    c = {k.Gaussian: 0.5, k.Matern12: 1.0, k.Matern32: 3.0, k.Matern52: 5.0}.get(type(kernel), 0.5 / alpha)
     x2, z2 = (c * (((A - origin) / lengths) ** 2).sum(1) for A in (X, Z))
     delta = 4 * (X.shape[1] + 6) * eps * (x2[:, None] + z2[None, :])
-    if isinstance(kernel, k.Laplacian):
+    if isinstance(kernel, k.Matern12):
         r = np.array([[distance(kernel, x, z) for z in Z] for x in X])
         return np.minimum(np.sqrt(delta), delta / np.maximum(r, 1e-300)) + 8 * eps
     slope = {k.Gaussian: 1.0, k.Matern32: 0.5, k.Matern52: 1 / 6}.get(type(kernel), alpha)
     return slope * delta + 8 * (1 + alpha) * eps
+
+
+def _separable_rounding(kernel: Any, X: np.ndarray, Z: np.ndarray, eps: float) -> np.ndarray:
+    """A difference of scaled inputs, measured from the mean of Z, is off by a share of both.
+
+    The exponent e = (Σ aᵖ)^{q/p} is steep where points meet, so it is taken at the differences as they are and changed
+    by their error, and the larger change counts twice; exp(−e) passes it on with a slope of 1 at most. The powers and
+    the exponential round by themselves, relative to 1 + e, of which (1 + e)exp(−e) ≤ 1 is left.
+    """
+    p, q = exponents(kernel)
+    origin, lengths = Z.mean(0), np.asarray(kernel.length_scale, dtype=float)
+    u, w = (np.abs(A - origin) / lengths for A in (X, Z))
+    a = np.abs(X[:, None] - Z[None]) / lengths
+    off = 4 * eps * (u[:, None] + w[None])
+
+    def exponent(a: np.ndarray) -> np.ndarray:
+        return (a**p).sum(-1) ** (q / p)
+
+    up, down = exponent(a + off) - exponent(a), exponent(a) - exponent((a - off).clip(min=0))
+    return 2 * np.maximum(up, down) + 16 * (X.shape[1] + 4) * eps
 
 
 def _norms(kernel: Kernel, A: np.ndarray) -> np.ndarray:
@@ -196,10 +231,6 @@ def moments(
 def column_scores(K: np.ndarray, g: np.ndarray, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     D = np.eye(len(K)) if weight is None else np.diag(weight)
     return K.T @ g, np.diag(K.T @ D @ K)
-
-
-def row_quadratic(K: np.ndarray, S: np.ndarray) -> np.ndarray:
-    return np.diag(K @ S @ K.T)
 
 
 # --- Gaussian processes -------------------------------------------------------------------------------

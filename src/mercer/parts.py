@@ -8,9 +8,15 @@ found by a short name and for refusing bad values in a sentence; it never fits a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from sklearn.base import BaseEstimator
+
+#: Whole numbers end up as sizes and indices, which are of 64 bits.
+LARGEST_WHOLE = 2**63 - 1
+#: Characters of a bad value that its error message shows.
+SHOWN = 200
 
 
 @dataclass_transform()
@@ -20,17 +26,29 @@ def part(cls: type) -> Any:
 
 
 class Part(BaseEstimator):
-    """A part with parameters; concrete classes carry a `short_name` by which users may choose them."""
+    """A part with parameters; concrete classes carry a `short_name` by which users may choose them.
+
+    A class marked with `typing.final` is complete: a class derived from it could change half of what belongs together
+    (a formula and its gradient), so it is refused. Derive from the abstract parent instead.
+    """
 
     short_name: ClassVar[str] = ""
+    #: Other names that users may know the part by.
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for parent in cls.__bases__:
+            if getattr(parent, "__final__", False):
+                raise TypeError(f"{parent.__name__} is final, {cls.__name__} must derive from its abstract parent")
 
     @classmethod
     def choices(cls) -> dict[str, type[Self]]:
-        """Every part of this kind that can be named, by its short name."""
-        found = {cls.short_name: cls} if cls.__dict__.get("short_name") else {}  # a subclass takes no name over
+        """Every part of this kind that can be named, by its short name and its aliases."""
+        found: dict[str, type[Self]] = {}
         for sub in cls.__subclasses__():
             found |= sub.choices()
-        return found
+        return found | {name: cls for name in (cls.short_name, *cls.aliases) if name}
 
     @classmethod
     def resolve(cls, choice: Any, parameter: str) -> Self:
@@ -40,10 +58,39 @@ class Part(BaseEstimator):
         names = cls.choices()
         if isinstance(choice, str) and choice in names:
             return names[choice]()
-        raise ValueError(f"{parameter} must be one of {sorted(names)} or a {cls.__name__} object, got {choice!r}")
+        if isinstance(choice, type) and issubclass(choice, cls):
+            raise ValueError(f"{parameter} must be an object such as {choice.__name__}(), got the class itself")
+        raise ValueError(f"{parameter} must be one of {sorted(names)} or a {cls.__name__} object, got {_shown(choice)}")
 
 
 def require(condition: bool, parameter: str, wanted: str, seen: Any) -> None:
     """Refuse a parameter in one sentence that names the value wanted and the value seen."""
     if not condition:
-        raise ValueError(f"{parameter} must be {wanted}, got {seen!r}")
+        raise ValueError(f"{parameter} must be {wanted}, got {_shown(seen)}")
+
+
+def require_whole(parameter: str, value: Any, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least` that fits into 64 bits."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    require(whole and least <= int(value) <= LARGEST_WHOLE, parameter, f"a whole number of at least {least}", value)
+
+
+def require_number(parameter: str, value: Any, wanted: str, low: float, high: float = float("inf")) -> None:
+    """Refuse what is not a number from `low` (inclusive) to `high` (exclusive)."""
+    require(low <= as_float(value) < high, parameter, wanted, value)
+
+
+def as_float(value: Any) -> float:
+    """A real number as a float; NaN, which lies in no range, for anything else and for what no float can hold."""
+    try:
+        return float(value) if isinstance(value, Real) else float("nan")
+    except OverflowError:  # 10**400 is a Real
+        return float("nan")
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out numbers of more than 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

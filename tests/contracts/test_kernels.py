@@ -24,6 +24,7 @@ from mercer.kernels import (
     Kernel,
     Laplacian,
     Linear,
+    Matern12,
     Matern32,
     Matern52,
     Normalized,
@@ -33,10 +34,12 @@ from mercer.kernels import (
     Radial,
     RationalQuadratic,
     Scaled,
+    Separable,
+    Stationary,
     Sum,
     as_kernel,
 )
-from mercer.parts import part
+from mercer.parts import Part, part
 
 EPS = oracles.EPS
 D = 3
@@ -50,8 +53,12 @@ def cosines(X, Z):
 
 RADIAL = [
     family(length_scale=scale)
-    for family in (Gaussian, Laplacian, Matern32, Matern52, RationalQuadratic)
+    for family in (Gaussian, Matern12, Matern32, Matern52, RationalQuadratic)
     for scale in (1.3, ARD)
+]
+SEPARABLE = [
+    *(Laplacian(length_scale=scale) for scale in (1.3, ARD)),
+    *(Separable(ARD, p=p, q=q) for p, q in [(1.0, 1.0), (1.0, 0.6), (1.5, 1.2), (0.7, 0.7), (2.0, 2.0)]),
 ]
 DOT = [Linear(), Polynomial(), Polynomial(degree=2, gamma=0.3, offset=0.7)]
 COMPOSED = [
@@ -62,22 +69,31 @@ COMPOSED = [
     Normalized(Linear()),
     Normalized(Polynomial(degree=2, gamma=0.3, offset=0.7)),
     2.0 * Matern32(ARD) + 0.5,
-    Sum(Scaled(RationalQuadratic(0.8, alpha=0.6), 3.0), Product(Bias(0.2), Laplacian(2.0))),
+    Sum(Scaled(RationalQuadratic(0.8, alpha=0.6), 3.0), Product(Bias(0.2), Matern12(2.0))),
+    2.0 * Laplacian(ARD) + 0.5,
+    Product(Laplacian(0.8), Linear()),
+    Sum(Laplacian(0.8), Matern52(1.1)),
 ]
 CALLED = [Function(cosines)]
-KERNELS = [*RADIAL, *DOT, *COMPOSED, *CALLED]
-SMOOTH = [kernel for kernel in KERNELS if "Laplacian" not in repr(kernel)]
+KERNELS = [*RADIAL, *SEPARABLE, *DOT, *COMPOSED, *CALLED]
+SMOOTH = [
+    kernel for kernel in KERNELS if not any(name in repr(kernel) for name in ("Laplacian", "Matern12", "Separable"))
+]
 
 SKLEARN = [
     (Gaussian(1.3), skgp.RBF(1.3)),
     (Gaussian(ARD), skgp.RBF(ARD)),
     (Gaussian(1.3), lambda X, Z: pairwise.rbf_kernel(X, Z, gamma=0.5 / 1.3**2)),
-    (Laplacian(1.3), skgp.Matern(1.3, nu=0.5)),
-    (Laplacian(ARD), skgp.Matern(ARD, nu=0.5)),
+    (Matern12(1.3), skgp.Matern(1.3, nu=0.5)),
+    (Matern12(ARD), skgp.Matern(ARD, nu=0.5)),
     (Matern32(1.3), skgp.Matern(1.3, nu=1.5)),
     (Matern32(ARD), skgp.Matern(ARD, nu=1.5)),
     (Matern52(1.3), skgp.Matern(1.3, nu=2.5)),
     (Matern52(ARD), skgp.Matern(ARD, nu=2.5)),
+    (Laplacian(1.3), lambda X, Z: pairwise.laplacian_kernel(X, Z, gamma=1 / 1.3)),
+    (Laplacian(ARD), lambda X, Z: pairwise.laplacian_kernel(X / ARD, Z / ARD, gamma=1.0)),
+    (Separable(1.3, p=2.0, q=1.0), skgp.Matern(1.3, nu=0.5)),
+    (Separable(1.3 * 2**0.5, p=2.0, q=2.0), skgp.RBF(1.3)),
     (RationalQuadratic(1.3, alpha=0.6), skgp.RationalQuadratic(1.3, alpha=0.6)),
     (Linear(), pairwise.linear_kernel),
     (Linear() + 0.49, skgp.DotProduct(sigma_0=0.7)),
@@ -87,6 +103,17 @@ SKLEARN = [
     (Gaussian(1.3) * Linear(), skgp.RBF(1.3) * skgp.DotProduct(sigma_0=0.0)),
     (Function(pairwise.laplacian_kernel), pairwise.laplacian_kernel),
 ]
+
+
+@part
+class Steeper(Radial):
+    """A kernel as a user writes it: its profile, overwriting what it is given."""
+
+    length_scale: float = 1.0
+
+    def profile(self, t):
+        return t.mul_(2).exp_()
+
 
 few = settings(max_examples=30, deadline=None, derandomize=True)
 
@@ -125,11 +152,11 @@ def test_a_tile_is_the_formula(kernel, offset, dtype):
     assert_within(K, oracles.tile(kernel, X, Z), oracles.rounding(kernel, X, Z, EPS[dtype]))
 
 
-@pytest.mark.parametrize("kernel", RADIAL, ids=name)
-def test_an_offset_of_the_inputs_costs_a_radial_kernel_no_digits(kernel):
+@pytest.mark.parametrize("kernel", [*RADIAL, *SEPARABLE], ids=name)
+def test_an_offset_of_the_inputs_costs_a_stationary_kernel_no_digits(kernel):
     # Origin at the basis vectors: without it |x|² = 3e8 would leave an error of 3e8 · 1e-7 in float32.
     X, Z = points(7, 1, 1e4, torch.float32), points(5, 2, 1e4, torch.float32)
-    # The Laplacian alone is steep where points meet; none do here, so all are near single precision.
+    # The Matérn 1/2 alone is steep where points meet; none do here, so all are near single precision.
     assert np.abs(kernel(X, Z).numpy() - oracles.tile(kernel, X, Z)).max() < 1e-4
 
 
@@ -199,7 +226,9 @@ def test_a_normalized_kernel_is_zero_where_a_row_has_no_length():
 
 
 @given(
-    family=st.sampled_from([Gaussian, Laplacian, Matern32, Matern52, RationalQuadratic, Linear, Polynomial]),
+    family=st.sampled_from(
+        [Gaussian, Matern12, Matern32, Matern52, RationalQuadratic, Laplacian, Separable, Linear, Polynomial]
+    ),
     n=st.integers(1, 5),
     m=st.integers(1, 5),
     d=st.integers(1, 6),
@@ -214,7 +243,7 @@ def test_shapes_and_scales_do_not_matter(family, n, m, d, scale, ratio, ard, sin
     rng, dtype = np.random.default_rng(seed), torch.float32 if single else torch.float64
     X, Z = (torch.from_numpy(scale * rng.normal(size=(rows, d))).to(dtype) for rows in (n, m))
     lengths = (scale * ratio * rng.uniform(0.5, 2, d)).tolist() if ard else scale * ratio
-    kernel = family(length_scale=lengths) if issubclass(family, Radial) else family()
+    kernel = family(length_scale=lengths) if issubclass(family, Stationary) else family()
     bound = oracles.rounding(kernel, X, Z, EPS[dtype])
     assert_within(kernel(X, Z), oracles.tile(kernel, X, Z), bound + np.finfo(np.float32).tiny)
 
@@ -265,6 +294,37 @@ def test_gradients_are_finite_differences_where_points_coincide(kernel):
     np.testing.assert_allclose(by_X, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("outputs", [0, 1, 3])
+@over_kernels
+def test_slopes_are_autograds_gradients_in_the_rows(kernel, outputs):
+    X, Z, W = points(6, 24), points(5, 25), points(5, 26)[:, :outputs]
+    at = X.clone().requires_grad_()
+    nothing = 0 * at.sum()  # a constant kernel knows nothing of its rows
+    each = [torch.autograd.grad((kernel(at, Z) @ w).sum() + nothing, at, retain_graph=True)[0] for w in W.T]
+    seen = kernel.columns(Z).slopes(X, W)
+    assert seen.shape == (6, D, outputs)
+    for o, wanted in enumerate(each):
+        torch.testing.assert_close(seen[..., o], wanted)
+
+
+@pytest.mark.parametrize("kernel", [*RADIAL, *SEPARABLE], ids=name)
+def test_the_slope_of_a_point_on_a_basis_vector_leaves_that_one_out(kernel):
+    # A smooth kernel is flat there, one with a cusp has no slope there and is taken as flat.
+    X, W = points(4, 27), torch.ones(4, 1, dtype=torch.float64)
+    seen = kernel.columns(X).slopes(X, W)
+    for i in range(4):
+        others = [j for j in range(4) if j != i]
+        # The distance of equal points is computed as √eps at most, as in the test of equal points above.
+        torch.testing.assert_close(
+            seen[i : i + 1], kernel.columns(X[others]).slopes(X[i : i + 1], W[others]), rtol=0, atol=1e-6
+        )
+
+
+def test_a_function_without_torchs_operations_has_no_slope():
+    with pytest.raises((ValueError, RuntimeError), match="grad"):
+        Function(pairwise.laplacian_kernel).columns(points(3)).slopes(points(2), points(3)[:, :1])
+
+
 @over_dtypes
 @over_kernels
 def test_gradients_are_finite_where_points_coincide(kernel, dtype):
@@ -284,7 +344,7 @@ def test_a_pair_of_equal_points_pulls_on_nothing(kernel, dtype):
     assert max(value.abs().max() for value in (*by_parameter.values(), by_X, by_Z)) <= slack
 
 
-@pytest.mark.parametrize("family", [Gaussian, Laplacian, Matern32, Matern52], ids=lambda family: family.__name__)
+@pytest.mark.parametrize("family", [Gaussian, Matern12, Matern32, Matern52, RationalQuadratic])
 def test_a_slope_is_the_derivative_of_its_profile(family):
     t = -torch.tensor([1e-3, 0.01, 0.5, 3.0, 40.0], dtype=torch.float64)
     value, slope = family().profile_and_slope(t.clone())
@@ -294,23 +354,19 @@ def test_a_slope_is_the_derivative_of_its_profile(family):
     torch.testing.assert_close(slope, rise / (2 * step), rtol=1e-5, atol=1e-9)
 
 
-def test_a_subclass_with_a_profile_of_its_own_does_not_inherit_the_slope():
-    class Squared(Gaussian):
-        def profile(self, t):
-            return (2 * t).exp()
-
+def test_a_profile_alone_is_enough_for_gradients():
     X, Z, weight = points(5, 2), points(4, 2), torch.rand(5, 4, dtype=torch.float64)
-    assert Gaussian().has_slope
-    assert not Squared().has_slope
-    by_parameter, _, by_Z = Squared(1.3).traced(X, Z)[1](weight)
-    same, _, same_Z = Gaussian(1.3 / 2**0.5).traced(X, Z)[1](weight)
-    torch.testing.assert_close(by_parameter["length_scale"], same["length_scale"] / 2**0.5)
+    by_parameter, _, by_Z = Steeper(1.3).traced(X, Z)[1](weight)
+    same, _, same_Z = Gaussian(1.3 / 2).traced(X, Z)[1](weight)  # ½ of it in Gaussian's sharpness
+    torch.testing.assert_close(by_parameter["length_scale"], same["length_scale"] / 2)
     torch.testing.assert_close(by_Z, same_Z)
+    W = weight[0][:, None]
+    torch.testing.assert_close(Steeper(1.3).columns(Z).slopes(X, W), Gaussian(1.3 / 2).columns(Z).slopes(X, W))
 
 
 def test_gradients_of_far_points_are_zero_and_not_slow_numbers():
     X = torch.tensor([[0.0], [1.0], [1e3], [1e8]], dtype=torch.float32)
-    for kernel in (Gaussian(), Matern32(), 2.0 * Matern52() + 0.5):
+    for kernel in (Gaussian(), Matern32(), 2.0 * Matern52() + 0.5, Laplacian(), Separable(q=0.8)):
         tile, pull = kernel.traced(X, X)
         by_parameter, by_X, _ = pull(torch.ones(4, 4))
         assert bool(tile.isfinite().all())
@@ -429,7 +485,39 @@ def test_a_grid_search_goes_over_a_length_scale():
 
 @pytest.mark.parametrize("name", sorted(Kernel.choices()))
 def test_a_short_name_gives_the_kernel_of_that_name(name):
-    assert as_kernel(name).short_name == name
+    kernel = as_kernel(name)
+    assert name in (kernel.short_name, *kernel.aliases)
+
+
+def test_names_that_others_use_are_understood():
+    assert type(as_kernel("rbf")) is Gaussian
+    assert type(as_kernel("poly")) is Polynomial
+
+
+def classes(kind: type[Part]) -> list[type[Part]]:
+    return [kind, *(one for sub in kind.__subclasses__() for one in classes(sub))]
+
+
+@pytest.mark.parametrize("kind", [one for one in classes(Kernel) if one.__module__.startswith("mercer.")])
+def test_a_kernel_is_abstract_or_final(kind):
+    assert getattr(kind, "__final__", False) != bool(kind.__abstractmethods__)
+
+
+def test_a_final_kernel_has_no_heirs():
+    # A changed formula would go with its parent's gradient and its parent's program on a GPU.
+    with pytest.raises(TypeError, match="Gaussian is final, Squared must derive from its abstract parent"):
+        type("Squared", (Gaussian,), {})
+
+
+@over_kernels
+def test_rows_prepared_for_one_basis_serve_another(kernel):
+    X, Z, other = points(9, 21), points(4, 22), points(3, 23)
+    rows, columns = kernel.columns(Z).prepare(X)
+    assert len(rows) == len(X)
+    bound = oracles.rounding(kernel, X, torch.cat([Z, other]), EPS[torch.float64])
+    wide = 16 * bound.max()  # the origin is that of the first basis, a few units away
+    assert_within(columns(rows[2:5]), kernel(X[2:5], Z).numpy(), wide)
+    assert_within(columns.rebound(other)(rows), kernel(X, other).numpy(), wide)
 
 
 def test_what_is_no_name_is_taken_as_it_is():
@@ -454,10 +542,15 @@ def test_a_new_kernel_is_its_profile_and_a_constant():
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda X: Gaussian(-1.5)(X, X), "length_scale must be positive, got -1.5"),
-        (lambda X: Matern32(0.0)(X, X), "length_scale must be positive, got 0.0"),
-        (lambda X: Laplacian(float("nan"))(X, X), "length_scale must be positive, got nan"),
-        (lambda X: Matern52([1.0, -2.0, 3.0])(X, X), r"must be positive, got \[1.0, -2.0, 3.0\]"),
+        (lambda X: Gaussian(-1.5)(X, X), "length_scale must be positive .* got -1.5"),
+        (lambda X: Matern32(0.0)(X, X), "length_scale must be positive .* got 0.0"),
+        (lambda X: Laplacian(float("nan"))(X, X), "length_scale must be positive .* got nan"),
+        (lambda X: Matern52([1.0, -2.0, 3.0])(X, X), r"must be positive .* got \[1.0, -2.0, 3.0\]"),
+        (lambda X: Separable(p=2.5)(X, X), "p must be a number above 0 and at most 2, got 2.5"),
+        (lambda X: Separable(p=1.0, q=1.5)(X, X), "q must be a number above 0 and at most p=1, got 1.5"),
+        (lambda X: as_kernel(Gaussian), r"kernel must be an object such as Gaussian\(\), got the class itself"),
+        (lambda X: as_kernel(int), "kernel must be one of .* got <class 'int'>"),
+        (lambda X: as_kernel(Scaled(Gaussian(), -1.0) + 1.0), "variance must be one number of at least 0, got -1"),
         (lambda X: Gaussian([1.0, 2.0])(X, X), r"one number or one per input \(3\), got shape \(2,\)"),
         (lambda X: RationalQuadratic([[1.0]])(X, X), r"one per input \(3\), got shape \(1, 1\)"),
         (lambda X: as_kernel("gausian"), r"kernel must be one of \['bias', .* got 'gausian'"),
@@ -468,7 +561,8 @@ def test_a_new_kernel_is_its_profile_and_a_constant():
         (lambda X: Scaled(Gaussian()).set_params(kernel__width=1.0), "Invalid parameter 'width'"),
     ],
     ids=[
-        "negative", "zero", "nan", "one negative", "too few", "a matrix", "misspelt", "a number",
+        "negative", "zero", "nan", "one negative", "p too large", "q above p", "a class", "another class",
+        "a bad part", "too few", "a matrix", "misspelt", "a number",
         "wrong shape", "no shape", "unknown parameter", "unknown parameter of a part",
     ],
 )  # fmt: skip
@@ -477,8 +571,21 @@ def test_what_makes_no_kernel_is_refused_in_a_sentence(ask, words):
         ask(points(4))
 
 
+BAD = ["x", None, 0, -1, float("inf"), 1e-320, 10**400, True, "1.0", [], [1.0, 0.0, 2.0], [1.0, "x", 2.0], [1.0, [2.0]]]
+
+
+@pytest.mark.parametrize("family", [Gaussian, Matern12, Matern32, Matern52, RationalQuadratic, Laplacian, Separable])
+@pytest.mark.parametrize("length", BAD, ids=lambda value: str(value)[:20])
+def test_a_bad_length_scale_is_refused_with_and_without_rows(family, length):
+    kernel, words = family(length_scale=length), r"length_scale must be positive \(from 1e-100 to 1e\+100\), .* got "
+    with pytest.raises(ValueError, match=words):
+        kernel.columns(points(2))
+    with pytest.raises(ValueError, match=words):
+        as_kernel(2.0 * kernel + 1.0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("kernel", [Gaussian(), Laplacian(), Matern32(), Matern52()], ids=repr)
+@pytest.mark.parametrize("kernel", [Gaussian(), Matern12(), Matern32(), Matern52()], ids=repr)
 def test_the_deepest_value_is_below_what_is_kept_and_above_denormal_numbers(kernel, dtype):
     at = kernel.profile(torch.full((1,), kernel.deepest(dtype), dtype=dtype))
     assert torch.finfo(dtype).tiny < float(at) < torch.finfo(dtype).tiny ** 0.5

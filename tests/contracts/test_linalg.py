@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mercer.linalg import (
-    GrowingCholesky,
-    GrowingQR,
     TiledCholesky,
     cholesky,
     conjugate_gradients,
+    inverse_factor,
+    lifted,
     minimize_newton,
-    refined_solve,
+    spectral_map,
+    spread_out,
     whitening,
 )
 from mercer.linalg.cholesky import EPS
@@ -40,13 +41,6 @@ def spd(m: int, cond: float = 10.0, scale: float = 1.0, seed: int = 0) -> Tensor
     U = rotation(m, m, np.random.default_rng(seed))
     A = (U * (scale * np.logspace(0, -np.log10(cond), m))) @ U.T
     return torch.from_numpy((A + A.T) / 2)
-
-
-def tall(n: int, m: int, cond: float = 10.0, scale: float = 1.0, seed: int = 0) -> Tensor:
-    """An n×m matrix with singular values from scale/cond to scale."""
-    rng = np.random.default_rng(seed)
-    values = scale * np.logspace(0, -np.log10(cond), m)
-    return torch.from_numpy((rotation(n, m, rng) * values) @ rotation(m, m, rng).T)
 
 
 def normal(*shape: int, seed: int = 1) -> Tensor:
@@ -113,213 +107,6 @@ def test_gradients_flow_through_the_factor():
     assert torch.autograd.gradcheck(lambda A: cholesky((A + A.T) / 2)[0], A)
 
 
-# --- GrowingCholesky --------------------------------------------------------------------------------
-
-
-def grow(A: Tensor, cuts: list[int]) -> GrowingCholesky:
-    grown = GrowingCholesky(capacity=1)
-    for first, last in zip([0, *cuts], [*cuts, len(A)], strict=True):
-        assert grown.append(A[first:last, :first], A[first:last, first:last])
-    return grown
-
-
-@over_conditions
-def test_a_factor_grown_and_shrunk_is_the_factor_of_what_is_left(cond):
-    A = spd(M, cond) + 1e-13 * torch.eye(M)  # away from the threshold of dependence, 4 M eps
-    grown = grow(A, [1, 2, 5, 6, 20])
-    assert norm(grown.factor @ grown.factor.T - A) <= factor_error(A)
-    left = list(range(M))
-    for j in (0, 22, 10, 5):
-        grown.remove(j)
-        del left[j]
-    A = A[left][:, left]
-    assert grown.size == M - 4
-    assert torch.equal(grown.factor, grown.factor.tril())
-    # A rotation adds a few eps of each row's norm: four removals, each at most one pass of M rotations.
-    assert norm(grown.factor @ grown.factor.T - A) <= 5 * factor_error(A)
-    assert (grown.factor.diagonal() > 0).all()
-
-
-@given(m=st.integers(2, 40), scale=scales, seed=seeds, data=st.data())
-@few
-def test_growing_in_any_blocks_and_removing_any_row_solves_as_the_dense_matrix_does(m, scale, seed, data):
-    A = spd(m, 100.0, scale, seed)
-    cuts = sorted(data.draw(st.sets(st.integers(1, m - 1))))
-    grown = grow(A, cuts)
-    j = data.draw(st.integers(0, m - 1))
-    grown.remove(j)
-    left = [i for i in range(m) if i != j]
-    b = normal(m - 1, 2, seed=seed)
-    x = torch.linalg.solve(A[left][:, left], b)
-    assert norm(grown.solve(b) - x) <= 100 * m * m * EPS * norm(x)  # condition number times m² eps
-    assert torch.equal(grown.solve(b[:, 0]), grown.solve(b[:, :1])[:, 0])
-
-
-@given(m=sizes, scale=scales, seed=seeds)
-@few
-def test_a_dependent_row_is_refused_and_leaves_the_factor_unharmed(m, scale, seed):
-    half = scale * normal(m, m + 1, seed=seed)
-    A = half @ half.T
-    grown = grow(A, [])
-    before = grown.factor.clone()
-    weights = normal(m, seed=seed + 1)
-    assert not grown.append(weights @ A, weights @ A @ weights)
-    assert not grown.append(torch.stack([A[0], A[0]]), A[0, 0].expand(2, 2))
-    assert torch.equal(grown.factor, before)
-
-
-def test_a_matrix_of_rank_r_keeps_about_r_rows_and_never_a_nan():
-    half = normal(30, 7)
-    A = half @ half.T
-    grown, kept = GrowingCholesky(), []
-    for i in range(30):
-        if grown.append(A[i, kept], A[i, i]):
-            kept.append(i)
-    # Rounding leaves every later row a remainder of a few eps of its square: it decides which of those are refused.
-    assert kept[:7] == list(range(7))
-    assert torch.isfinite(grown.factor).all()
-
-
-def test_growing_factors_refuse_nan_and_absent_rows_in_a_sentence():
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        GrowingCholesky().append([], float("nan"))
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        GrowingQR(2).append(torch.tensor([1.0, float("inf")]))
-    with pytest.raises(ValueError, match=r"must be of shape \(2, k\), got \(3, 1\)"):
-        GrowingQR(2).append(torch.ones(3))
-    with pytest.raises(ValueError, match="j must be between 0 and 0, got 1"):
-        grow(torch.eye(1), []).remove(1)
-
-
-# --- refined_solve ----------------------------------------------------------------------------------
-
-
-@over_conditions
-@pytest.mark.parametrize("n_rhs", [None, 1, 3])
-def test_a_refined_solution_has_the_residual_of_a_float64_one(cond, n_rhs):
-    A = spd(M, cond)
-    b = normal(M, *([] if n_rhs is None else [n_rhs]))
-    x = refined_solve(A, b)
-    assert x.shape == b.shape
-    # Forming the residual of the exact solution already rounds by up to about √M eps ‖A‖ ‖x‖.
-    attainable = M**0.5 * EPS * norm(A) * torch.linalg.vector_norm(x, dim=0)
-    wanted = torch.maximum(1e-12 * torch.linalg.vector_norm(b, dim=0), attainable)
-    assert (torch.linalg.vector_norm(b - A @ x, dim=0) <= wanted).all()
-    true = torch.linalg.solve(A, b)
-    assert norm(x - true) <= max(1e-11, M * EPS) * cond * norm(true)
-
-
-@given(m=sizes, scale=scales, seed=seeds)
-@few
-def test_refined_solutions_do_not_depend_on_scale(m, scale, seed):
-    spread = torch.logspace(-4, 4, m, dtype=torch.float64)
-    A = scale * spread[:, None] * spd(m, 100.0, seed=seed) * spread  # rows of very different size
-    x = normal(m, 2, seed=seed) / spread[:, None]
-    b = A @ x
-    found = refined_solve(A, b / scale) * scale
-    # The equilibrated matrix has a condition number of at most m · 100; the residual is 1e-12 of b.
-    error = spread[:, None] * (found - x)
-    assert norm(error) <= 1e-12 * 100 * m * norm(b) / float(scale * spread[0])
-
-
-def test_a_zero_right_hand_side_and_a_singular_matrix_are_solved():
-    assert torch.equal(refined_solve(spd(4), torch.zeros(4)), torch.zeros(4, dtype=torch.float64))
-    A = torch.ones(3, 3)
-    assert torch.allclose(A.double() @ refined_solve(A, torch.ones(3)), torch.ones(3, dtype=torch.float64))
-
-
-# --- GrowingQR --------------------------------------------------------------------------------------
-
-
-def check_factors(qr: GrowingQR, K: Tensor, slack: float = 1.0) -> None:
-    """Gram-Schmidt done twice: Q orthonormal and K = QR, both to m eps of Q's precision, columnwise."""
-    m, eps = qr.size, torch.finfo(qr.Q.dtype).eps
-    Q = qr.Q.double()
-    assert K.shape[1] == m
-    assert norm(Q.T @ Q - torch.eye(m)) <= slack * m * eps
-    assert norm((Q @ qr.R - K) / torch.linalg.vector_norm(K, dim=0)) <= slack * m * eps
-    assert torch.equal(qr.R, qr.R.triu())
-    assert (qr.R.diagonal() > 0).all()
-
-
-@over_conditions
-@over_dtypes
-@pytest.mark.parametrize("block", [1, 5, M])
-def test_q_stays_orthonormal_whatever_the_condition_number(cond, dtype, block):
-    K = tall(200, M, cond)
-    qr = GrowingQR(200, capacity=2, dtype=dtype)
-    rconds = torch.cat([qr.extend(k) for k in K.split(block, 1)])
-    kept = rconds >= qr.min_rcond
-    check_factors(qr, K[:, kept])
-    if 1 / cond > 100 * qr.min_rcond:  # well away from the threshold nothing is refused
-        assert kept.all()
-
-
-@over_conditions
-@over_dtypes
-def test_removing_columns_gives_the_factors_of_those_left(cond, dtype):
-    K = tall(200, M, cond)
-    qr = GrowingQR(200, dtype=dtype)
-    left = torch.arange(M)[qr.extend(K) >= qr.min_rcond].tolist()
-    for j in (0, len(left) - 2, 3, 0):
-        qr.remove(j)
-        del left[j]
-    check_factors(qr, K[:, left], slack=5.0)  # four downdates, each a product with a rounded rotation
-
-
-def test_a_removal_over_several_products_of_rotations_agrees_with_dense_qr():
-    K = tall(300, 100)
-    qr = GrowingQR(300)
-    qr.extend(K)
-    qr.remove(2)
-    K = K[:, [0, 1, *range(3, 100)]]
-    check_factors(qr, K)
-    R = torch.linalg.qr(K).R
-    R = R * R.diagonal().sign()[:, None]
-    assert norm(qr.R - R) <= 10 * 100 * EPS * norm(R)  # condition number times m eps
-    qr.append(normal(300))
-    assert qr.size == 100
-
-
-@given(rho=st.floats(-7, 0).map(lambda e: 10.0**e), m=st.integers(1, 20), scale=scales, seed=seeds)
-@few
-def test_the_condition_estimate_is_the_ratio_of_singular_values(rho, m, scale, seed):
-    Q = torch.from_numpy(rotation(50, m + 1, np.random.default_rng(seed)))
-    qr = GrowingQR(50)
-    qr.extend(scale * Q[:, :m])
-    k = (1 - rho**2) ** 0.5 * Q[:, 0] + rho * Q[:, m]
-    values = torch.linalg.svdvals(torch.cat([qr.Q, k[:, None] / norm(k)], 1))
-    # The oracle knows its smallest singular value, at least rho/2, to about eps.
-    assert qr.append(scale * k) == pytest.approx(float(values[-1] / values[0]), rel=100 * EPS / rho + 1e-12)
-
-
-@given(m=sizes, scale=scales, seed=seeds, dtype=st.sampled_from([torch.float32, torch.float64]))
-@few
-def test_a_dependent_or_zero_column_is_refused(m, scale, seed, dtype):
-    K = scale * normal(60, m, seed=seed)
-    qr = GrowingQR(60, dtype=dtype)
-    qr.extend(K)
-    assert qr.append(K.to(dtype) @ normal(m, seed=seed + 1).to(dtype)) < qr.min_rcond
-    assert qr.append(torch.zeros(60)) == 0.0
-    assert qr.size == m
-
-
-@given(m=sizes, scale=scales, seed=seeds)
-@few
-def test_qr_solves_least_squares(m, scale, seed):
-    K, Y = tall(60, m, 100.0, scale, seed), normal(60, 2, seed=seed)
-    qr = GrowingQR(60, capacity=1)
-    qr.extend(K)
-    X = torch.linalg.lstsq(K, Y, driver="gelsd").solution
-    # Least squares: eps (cond ‖x‖ + cond² ‖r‖ / ‖K‖), with a factor m for the oracle and for us.
-    bound = m * EPS * (100 * norm(X) + 1e4 * norm(Y) / norm(K))
-    assert norm(qr.solve(Y) - X) <= bound
-    assert torch.equal(qr.solve(Y[:, 0]), qr.solve(Y[:, :1])[:, 0])
-    assert norm(qr.Q.T @ qr.residual(Y)) <= 60 * EPS * norm(Y)  # inner products of N = 60 terms
-    # The oracle's own residual is backward stable only: N eps of the terms it cancels.
-    assert norm(Y - K @ X - qr.residual(Y)) <= 60 * EPS * (norm(Y) + norm(K) * norm(X))
-
-
 # --- whitening --------------------------------------------------------------------------------------
 
 
@@ -369,6 +156,71 @@ def test_a_kernel_matrix_without_positive_eigenvalues_is_refused():
         whitening(torch.zeros(2, 2))
     with pytest.raises(ValueError, match="NaN or infinite"):
         whitening(torch.full((2, 2), float("nan")))
+
+
+@over_conditions
+def test_a_lifted_matrix_is_whitened_by_its_triangular_factor(cond):
+    A, eye = spd(M, cond), torch.eye(M, dtype=torch.float64)
+    Q = lifted(A, 1e-6)
+    assert torch.allclose(Q, A + 1e-6 * A.diagonal().mean() * eye, rtol=0, atol=EPS)
+    P = inverse_factor(Q)
+    assert torch.equal(P, P.triu())
+    # As above; the lift keeps the condition number below 1e6 times M.
+    assert norm(P.T @ Q @ P - eye) <= M**0.5 * EPS * float(P.square().sum())
+
+
+def test_spectral_maps_side_by_side_are_those_one_by_one():
+    half = normal(3, 8, 4)
+    K = half @ half.mT
+    K[1, :, 5:] = K[1, 5:] = 0.0  # a smaller problem, filled up with zeros
+    K[2] = 0.0
+    maps, kept = spectral_map(K)
+    assert kept.tolist() == [4, 4, 1]
+    for one, alone in zip(maps, (K[0], K[1, :5, :5], K[2]), strict=True):
+        wanted, rank = spectral_map(alone)
+        m, r = alone.shape[0], int(rank)
+        features = (alone @ one[:m, :r], alone @ wanted[:, :r])
+        assert torch.allclose(features[0] @ features[0].T, features[1] @ features[1].T, atol=1e-9)
+        assert not one[m:].any()
+        assert not one[:, r:].any()
+    assert spectral_map(K[0], rank=2)[1] == 2
+    with pytest.raises(ValueError, match="must have a positive eigenvalue, the largest is -1"):
+        spectral_map(-torch.eye(2, dtype=torch.float64))
+
+
+# --- k-means++ --------------------------------------------------------------------------------------
+
+
+def kmeans_probability(X: np.ndarray, w: np.ndarray, order: tuple[int, ...]) -> float:
+    """Arthur and Vassilvitskii's draws, one after the other."""
+    chance, chosen = 1.0, []
+    for j in order:
+        nearest = np.min([(X - X[i]) ** 2 for i in chosen], axis=0) if chosen else np.ones(len(X))
+        share = w * nearest
+        chance *= share[j] / share.sum()
+        chosen.append(j)
+    return float(chance)
+
+
+@pytest.mark.parametrize("rng", [np.random.default_rng(0), np.random.RandomState(0)], ids=["Generator", "RandomState"])
+def test_weighted_draws_have_the_probabilities_of_the_paper(rng):
+    X, w, n = np.array([0.0, 1.0, 1.5, 4.0]), np.array([1.0, 3.0, 0.0, 2.0]), 4000
+    rows, weight = torch.from_numpy(X[:, None]), torch.from_numpy(w)
+    seen = [tuple(spread_out(rows, 2, rng, weight).tolist()) for _ in range(n)]
+    for order in {(i, j) for i in range(4) for j in range(4) if i != j}:
+        p = kmeans_probability(X, w, order)
+        # Five standard deviations of a share of n draws.
+        assert abs(seen.count(order) / n - p) <= 5 * (p * (1 - p) / n) ** 0.5
+
+
+def test_copies_are_taken_only_where_rows_need_not_differ():
+    X = torch.tensor([[0.0], [0.0], [1.0], [1.0], [2.0]], dtype=torch.float64)
+    weight = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+    rng = np.random.default_rng(0)
+    assert sorted(spread_out(X, 4, rng, weight).tolist()) == [0, 1, 2, 3]
+    assert sorted(X[spread_out(X, 4, rng, weight, distinct=True), 0].tolist()) == [0.0, 1.0]
+    with pytest.raises(ValueError, match="m must be at most the 4 rows of positive weight, got 5"):
+        spread_out(X, 5, rng, weight)
 
 
 # --- conjugate gradients ----------------------------------------------------------------------------

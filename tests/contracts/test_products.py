@@ -19,15 +19,22 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mercer.data import ArrayRows, FrameRows, PreparedRows, RowSource, TensorRows
-from mercer.engine import KernelMatrix, Plan, each_block, make_plan, plan, reduce_rows, weighted_gradient
-from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Matern52, Scaled, Sum
+from mercer.engine import KernelMatrix, Plan, each_block, make_plan, plan, reduce_rows
+from mercer.kernels import Bias, Columns, Gaussian, Kernel, Laplacian, Linear, Matern12, Matern52, Scaled, Sum
+from mercer.kernels.columns import Tiles
 from mercer.linalg import whitening
 from mercer.parts import part
 
 N, M, D, P = 97, 6, 3, 2
 CPU = torch.device("cpu")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-KERNELS = [Gaussian([0.8, 1.5, 2.5]), Matern52(1.2), Linear(), Sum(Scaled(Laplacian(2.0), 0.7), Bias(0.3))]
+KERNELS = [
+    Gaussian([0.8, 1.5, 2.5]),
+    Matern52(1.2),
+    Linear(),
+    Sum(Scaled(Matern12(2.0), 0.7), Bias(0.3)),
+    Sum(Scaled(Laplacian([2.0, 4.0, 3.0]), 0.7), Bias(0.3)),
+]
 #: CACHE_ELEMENTS, PANEL_ROWS, CHUNK_ROWS: the measured ones, tiny ones, and some that divide nothing evenly.
 SIZES = {"default": None, "tiny": (1, 1, 1), "odd": (40 * M, 7, 11), "chunks below blocks": (50 * M, 60, 10)}
 
@@ -76,7 +83,6 @@ class Data(NamedTuple):
     W: Tensor
     R: Tensor
     weight: Tensor
-    S: Tensor
     B: Tensor
 
 
@@ -85,7 +91,7 @@ def data(dtype: torch.dtype) -> Data:
     W, R = rng.normal(size=(M, P)), rng.normal(size=(N, P))
     half, weight = rng.normal(size=(M, M)), rng.integers(0, 4, N)
     B = whitening(torch.from_numpy(half @ half.T + np.eye(M))).map
-    parts = W, R, weight, half + half.T, B
+    parts = W, R, weight, B
     return Data(*(torch.as_tensor(a).float().to(dtype) for a in parts))
 
 
@@ -131,7 +137,6 @@ PRODUCTS = {
         lambda K, d: oracles.column_scores(K, d.R, d.weight),
         True,
     ),
-    "row_quadratic": Product(lambda K, d: K.row_quadratic(d.S), lambda K, d: oracles.row_quadratic(K, d.S), False),
 }
 over_products = pytest.mark.parametrize("asked", PRODUCTS.values(), ids=PRODUCTS)
 
@@ -211,7 +216,7 @@ def test_no_product_depends_on_the_size_of_blocks(asked, dtype, sizes, uses, mon
 @over_products
 def test_one_row_and_one_basis_vector_are_enough(asked):
     X, d = table(torch.float64)[:1], data(torch.float64)
-    one = Data(d.W[:1], d.R[:1], d.weight[:1], d.S[:1, :1], d.B[:1, :1])
+    one = Data(d.W[:1], d.R[:1], d.weight[:1], d.B[:1, :1])
     K = KernelMatrix(TensorRows(X), Matern52(), X, Plan(CPU, X.dtype, 1 << 30))
     answer = asked.oracle(oracles.tile(Matern52(), X, X), Data(*(a.numpy() for a in one)))
     for seen, wanted in zip(pieces(asked.ask(K, one)), pieces(answer), strict=True):
@@ -262,41 +267,16 @@ def test_a_kept_matrix_is_not_computed_again():
 
 @over_sizes
 @over_kernels
-def test_a_weighted_gradient_is_that_of_the_dense_matrix(kernel, sizes, monkeypatch):
+def test_slopes_are_those_of_the_dense_model(kernel, sizes, monkeypatch):
     with_sizes(monkeypatch, sizes)
-    X = table(torch.float64)[:12]
-    Z, V = X[:2] + 0.1, data(torch.float64).R[:12]
-    rows, on = TensorRows(X), Plan(CPU, X.dtype, 1 << 30)
-    by_parameter, by_basis = weighted_gradient(rows, kernel, Z, on, lambda where, tile: V[where] * tile)
-
-    def half_square(kernel: Kernel, Z: Any) -> float:
-        return 0.5 * float((V.numpy() * oracles.tile(kernel, X, Z) ** 2).sum())
-
-    # Central differences: see `oracles.slopes`.
-    close = {"rtol": 1e-6, "atol": 1e-7}
-    np.testing.assert_allclose(by_basis, oracles.slopes(lambda A: half_square(kernel, A), Z), **close)
-    wanted = oracles.parameter_slopes(kernel, lambda changed: half_square(changed, Z))
-    assert set(by_parameter) == set(wanted)
-    for name, value in wanted.items():
-        np.testing.assert_allclose(by_parameter[name], value, **close)
-
-
-@over_kernels
-def test_a_weighted_gradient_in_float32_has_its_digits(kernel):
-    V = data(torch.float64).R[:12]
-    results = []
-    for dtype in DTYPES.values():
-        X = table(dtype)[:12]
-        on = Plan(CPU, dtype, 1 << 30)
-        weight = V.to(dtype)
-        by_parameter, by_basis = weighted_gradient(
-            TensorRows(X), kernel, X[:2] + 0.125, on, lambda where, tile, weight=weight: weight[where]
-        )
-        assert by_basis.dtype == torch.float64
-        results.append([*by_parameter.values(), by_basis])
-    # 24 terms with distances, slopes and inputs below 10: a few hundred units of the last place each.
-    for single, double in zip(*results, strict=True):
-        assert torch.allclose(single.double(), double, rtol=0, atol=24 * 300 * oracles.EPS[torch.float32])
+    X = table(torch.float64)[:9]
+    Z, W = X[:4] + 0.1, data(torch.float64).W[:4]
+    seen = KernelMatrix(TensorRows(X), kernel, Z, Plan(CPU, X.dtype, 1 << 30), uses=3).slopes(W)
+    assert seen.shape == (9, D, P)
+    for o in range(P):
+        wanted = oracles.slopes(lambda A, o=o: float((oracles.tile(kernel, A, Z) @ W[:, o].numpy()).sum()), X)
+        # Central differences: see `oracles.slopes`.
+        np.testing.assert_allclose(seen[:, :, o], wanted, rtol=1e-6, atol=1e-7)
 
 
 @over_sizes
@@ -346,14 +326,12 @@ class Watched(Kernel):
 
     watch: Callable[[Tensor], None]
 
-    def columns(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
-        inner = Gaussian([0.8, 1.5, 2.5]).columns(Z)
+    def columns(self, Z: Tensor) -> Columns:
+        return Tiles(self._tile, Z)
 
-        def tile(X: Tensor) -> Tensor:
-            self.watch(X)
-            return inner(X)
-
-        return tile
+    def _tile(self, X: Tensor, Z: Tensor) -> Tensor:
+        self.watch(X)
+        return Gaussian([0.8, 1.5, 2.5])(X, Z)
 
     def diag(self, X: Tensor) -> Tensor:
         return X.new_ones(len(X))
@@ -394,20 +372,6 @@ def test_out_of_memory_in_the_reduction_counts_no_row_twice():
 
     seen = matrix(X, KERNELS[0]).moments(d.R, whiten=Greedy(d.B))
     assert_is_the_dense_product(PRODUCTS["whitened moments"], seen, KERNELS[0], X, X[:M], X.dtype)
-
-
-def test_out_of_memory_in_the_gradient_counts_no_row_twice():
-    X, V = table(torch.float64), data(torch.float64).R[:, :1].expand(N, M)
-
-    def weight(where: slice, tile: Tensor) -> Tensor:
-        if len(tile) > 30:
-            raise torch.OutOfMemoryError("too many rows")
-        return V[where]
-
-    on = Plan(CPU, X.dtype, 1 << 30)
-    _, halved = weighted_gradient(TensorRows(X), KERNELS[0], X[:M], on, weight)
-    _, whole = weighted_gradient(TensorRows(X), KERNELS[0], X[:M], on, lambda where, tile: V[where])
-    assert torch.allclose(halved, whole, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -499,9 +463,12 @@ def test_the_memory_limit_holds(uses):
         ({"device": 1.5}, "device must be .* got 1.5"),
         (
             {"memory_limit": 1000},
-            "memory_limit must be None or a number of bytes of at least 1048576, got 1000",
+            "memory_limit must be None, a number of bytes of at least 1048576, or text such as '4GB' .* got 1000",
         ),
-        ({"memory_limit": "2 GB"}, "memory_limit must be .* got '2 GB'"),
+        ({"memory_limit": "2 gigs"}, "memory_limit must be .* got '2 gigs'"),
+        ({"memory_limit": "GB"}, "memory_limit must be .* got 'GB'"),
+        ({"memory_limit": "1kB"}, "memory_limit must be .* got '1kB'"),
+        ({"memory_limit": 10**400}, "memory_limit must be .* got 1000"),
         ({"memory_limit": -1e9}, "memory_limit must be .* got -1000000000.0"),
         ({"memory_limit": float("nan")}, "memory_limit must be .* got nan"),
     ],
@@ -523,6 +490,22 @@ def test_small_data_is_in_float64_and_large_data_in_float32():
     assert make_plan(10_001, "cpu").dtype == torch.float32
     assert make_plan(10_001, "cpu", dtype=torch.float64).dtype == torch.float64
     assert make_plan(10, "cpu", dtype="float32").dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("4GB", 4e9),
+        ("500MB", 5e8),
+        ("2GiB", 2**31),
+        ("1.5 gb", 1.5e9),
+        ("2048KiB", 2**21),
+        ("1TB", 1e12),
+        ("3000000B", 3e6),
+    ],
+)
+def test_a_memory_limit_may_be_written_with_its_unit(written, meant):
+    assert make_plan(10, "cpu", memory_limit=written).memory_limit == meant
 
 
 def test_without_a_limit_part_of_the_free_memory_is_taken():

@@ -182,11 +182,9 @@ def test_names_are_those_of_the_columns(source, kind):
     assert source.names() == (NAMES if kind in NAMED else None)
 
 
-def test_on_one_process_total_is_the_identity_and_best_is_the_maximum(source):
+def test_on_one_process_total_is_the_identity(source):
     scores = torch.tensor([0.5, 3.0, -1.0])
     assert source.total(scores) is scores
-    value, row = source.best(scores)
-    assert (value, row) == (3.0, 1)
 
 
 def test_prepared_rows_are_standardised_and_the_same_in_memory(source):

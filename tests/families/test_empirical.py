@@ -23,11 +23,11 @@ from mercer.empirical.learners import ClassLearner, NumberLearner
 from mercer.empirical.mapping import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.problem import RowSubset, make_problem
 from mercer.engine import make_plan
-from mercer.kernels import Gaussian, Laplacian, Linear, Matern52, Normalized, Polynomial
+from mercer.kernels import Gaussian, Linear, Matern12, Matern52, Normalized, Polynomial
 
 PLAN = make_plan(100, device="cpu", dtype="float64", memory_limit=1 << 30)
 SHORT = replace(PLAN, memory_limit=1 << 12)  # nothing is kept, blocks are a few rows
-KERNELS = [Normalized(Linear()), Linear(), Gaussian(2.0), Gaussian(0.3), Laplacian(1.0), Matern52(1.0), Polynomial(2)]
+KERNELS = [Normalized(Linear()), Linear(), Gaussian(2.0), Gaussian(0.3), Matern12(1.0), Matern52(1.0), Polynomial(2)]
 THREE = [Normalized(Linear()), Gaussian(2.0), Gaussian(0.4)]
 
 

@@ -18,8 +18,8 @@ from mercer.kernels import (
     Bias,
     Function,
     Gaussian,
-    Laplacian,
     Linear,
+    Matern12,
     Matern32,
     Matern52,
     Normalized,
@@ -34,7 +34,7 @@ from mercer.tuning import Tuned, log_evidence, tune_noise
 KERNELS = [
     Gaussian(1.2),
     Gaussian([0.8, 2.0]),
-    Laplacian([1.5, 0.9]),
+    Matern12([1.5, 0.9]),
     Matern32(0.9),
     Sum(Scaled(Matern52([1.1, 0.6]), 1.7), Bias(0.3)),
     Scaled(RationalQuadratic(0.8, alpha=0.7), 2.0),
@@ -70,7 +70,7 @@ def test_the_evidence_is_the_density_of_the_targets(kernel, outputs):
     X = uniform(15)
     Y = drawn(kernel, X, NOISE, outputs=outputs)
     seen, _, _ = log_evidence(kernel, NOISE, torch.from_numpy(X), torch.from_numpy(Y))
-    # Both factor a matrix of condition below 1e3; the Laplacian's entries are good to √eps where points meet.
+    # Both factor a matrix of condition below 1e3; the Matérn 1/2's entries are good to √eps where points meet.
     assert seen == pytest.approx(oracles.log_evidence(kernel, NOISE, X, Y), rel=1e-7, abs=1e-6)
 
 
@@ -149,10 +149,10 @@ def test_one_length_scale_is_kept_where_more_do_not_pay():
 
 def test_a_rough_kernel_is_preferred_on_rough_draws():
     X = uniform(200, 1)
-    tuned = tune_kernel(X, drawn(Laplacian(1.0), X, 1e-4), random_state=0)
-    assert isinstance(tuned.kernel.left.kernel, Laplacian)
-    assert list(tuned.families) == ["Gaussian", "Matern52", "Matern32", "Laplacian"]
-    assert tuned.families["Laplacian"] > tuned.families["Gaussian"] + 10  # not by chance: e¹⁰ to one
+    tuned = tune_kernel(X, drawn(Matern12(1.0), X, 1e-4), random_state=0)
+    assert isinstance(tuned.kernel.left.kernel, Matern12)
+    assert list(tuned.families) == ["Gaussian", "Matern52", "Matern32", "Matern12"]
+    assert tuned.families["Matern12"] > tuned.families["Gaussian"] + 10  # not by chance: e¹⁰ to one
 
 
 def test_a_smooth_kernel_is_preferred_on_smooth_draws():
@@ -160,7 +160,7 @@ def test_a_smooth_kernel_is_preferred_on_smooth_draws():
     tuned = tune_kernel(X, drawn(Gaussian(0.7), X, 1e-4), random_state=0)
     assert isinstance(tuned.kernel.left.kernel, Gaussian)
     assert tuned.log_marginal_likelihood == max(tuned.families.values())
-    assert "Laplacian" not in tuned.families  # a rougher family was worse, so still rougher ones are not tried
+    assert "Matern12" not in tuned.families  # a rougher family was worse, so still rougher ones are not tried
 
 
 def test_two_outputs_share_a_kernel():
@@ -182,7 +182,7 @@ def test_the_evidence_reported_is_that_of_the_kernel_returned(kernel):
     Y = 30 + 7 * drawn(Matern52(1.0), X, 0.05, outputs=2)
     tuned = tune_kernel(X, Y, kernel, random_state=0)
     wanted = oracles.log_evidence(tuned.kernel, tuned.noise, X, Y - Y.mean(0))
-    # The Laplacian's √eps where points meet, over a noise of at least 0.05, in 120 terms.
+    # The Matérn 1/2's √eps where points meet, over a noise of at least 0.05, in 120 terms.
     assert tuned.log_marginal_likelihood == pytest.approx(wanted, abs=1e-4)
     assert max(tuned.families.values()) == pytest.approx(tuned.log_marginal_likelihood)
 
@@ -258,7 +258,7 @@ def assert_finite(tuned: Tuned) -> None:
     assert all((value > 0).all() for value in values)
 
 
-@pytest.mark.parametrize("kernel", ["auto", "gaussian", "laplacian"])
+@pytest.mark.parametrize("kernel", ["auto", "gaussian", "matern12"])
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -329,7 +329,7 @@ def test_what_cannot_be_tuned_is_refused_in_a_sentence(change, words):
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize(
     ("kernel", "noise"),
-    [(Gaussian(0.8), 0.3), (Matern32([0.5, 2.0]), 0.5), (50.0 * Laplacian(), 25.0), (Linear() + 1.0, 0.3)],
+    [(Gaussian(0.8), 0.3), (Matern32([0.5, 2.0]), 0.5), (50.0 * Matern12(), 25.0), (Linear() + 1.0, 0.3)],
     ids=repr,
 )
 def test_the_tuned_noise_is_the_best_of_a_fine_grid(kernel, noise, outputs):

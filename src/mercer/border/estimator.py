@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,10 @@ from torch import Tensor
 
 from mercer.data import ArrayRows, Bend, PreparedRows, RowSource, as_source, find_bend, spread_rows
 from mercer.engine import Plan, reduce_rows
-from mercer.parts import require
+from mercer.parts import require, require_number, require_whole
 from mercer.tuning.heavy_tails import bending_pays
+
+__all__ = ["RowEstimator", "require_number", "require_whole"]
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
 MERGED_ROWS = 10_000
@@ -134,17 +135,6 @@ class RowEstimator(BaseEstimator):
         prepared = PreparedRows(source, plan.device, plan.dtype, shift, scale, self.input_bend_)
         held = plan.holds_rows(source.n_rows, source.n_columns)
         return prepared.in_memory(plan.chunk_rows(source.n_columns)) if held else prepared
-
-
-def require_whole(parameter: str, value: Any, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least `least`."""
-    good = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-    require(good, parameter, f"a whole number of at least {least}", value)
-
-
-def require_number(parameter: str, value: Any, wanted: str, low: float, high: float = float("inf")) -> None:
-    """Refuse what is not a number from `low` (inclusive) to `high` (exclusive)."""
-    require(isinstance(value, Real) and low <= float(value) < high, parameter, wanted, value)
 
 
 def _like(source: RowSource) -> Any:

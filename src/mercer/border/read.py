@@ -58,7 +58,7 @@ def read(
     if isinstance(X, RowSource | str | os.PathLike):
         source: RowSource = as_source(X)
         if y is None:
-            y, target = source.targets(), getattr(source, "target_name", None)
+            y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
         rows: RowSource = FiniteRows(source)
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
@@ -83,10 +83,9 @@ def read_new(estimator: Any, X: Any) -> RowSource:
     """Rows to predict for, their columns checked against those of `fit`: the file that `fit` read will do as well."""
     if not isinstance(X, RowSource | str | os.PathLike):
         return ArrayRows(validate_data(estimator, host(X), dtype=[np.float64, np.float32], reset=False))
-    source, wanted = as_source(X), estimator.n_features_in_
-    known = getattr(estimator, "feature_names_in_", None)
-    if known is not None and source.names() is not None:
-        source = _by_name(source, list(known))
+    known, wanted = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
+    names = None if known is None else list(known)
+    source = as_source(X, names=names, target=getattr(estimator, "target_column_", None))
     seen = source.n_columns
     require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
     return FiniteRows(source)
@@ -181,26 +180,3 @@ def host(X: Any) -> Any:
 
 def _checked_table(X: Any, estimator: Any) -> np.ndarray:
     return check_array(X, dtype=[np.float64, np.float32], estimator=estimator, input_name="X")
-
-
-def _by_name(source: RowSource, wanted: list[str]) -> RowSource:
-    """The columns of `fit` by their names; others of the file, such as its targets, are left out."""
-    names = list(source.names() or ())
-    missing = [name for name in wanted if name not in names]
-    require(not missing, "the columns of X", f"those of fit, {wanted}", names)
-    return source if names == wanted else ColumnRows(source, [names.index(name) for name in wanted])
-
-
-class ColumnRows(RowSource):
-    """Some columns of a source, in another order."""
-
-    def __init__(self, rows: RowSource, columns: list[int]) -> None:
-        self.rows, self.columns = rows, columns
-        self.n_rows, self.n_columns = rows.n_rows, len(columns)
-
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in self.rows.blocks(size):
-            yield start, block[:, self.columns]
-
-    def take(self, index: Any) -> Tensor:
-        return self.rows.take(index)[:, self.columns]

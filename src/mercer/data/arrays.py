@@ -95,7 +95,7 @@ class PreparedRows(RowSource):
         self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
         # Shift in float64: a column of large offset and small spread keeps its digits.
         self.shift, self.scale = shift.double().to(device), scale.double().to(device)
-        self.total, self.best = rows.total, rows.best  # type: ignore[method-assign]
+        self.total = rows.total  # type: ignore[method-assign]
 
     def _prepare(self, block: Tensor) -> Tensor:
         block = block.to(self.device, torch.float64)

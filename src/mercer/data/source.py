@@ -1,8 +1,8 @@
 """Where rows come from: the one contract between data and engine.
 
-A source gives rows in order by blocks, and single rows by index. `total` and `best` are the two
-places where the processes of a distributed source would talk to each other; on one process they
-return what they are given, so that no algorithm knows whether it is distributed.
+A source gives rows in order by blocks, and single rows by index. `total` is the place where the processes of a
+distributed source would talk to each other; on one process it returns what it is given, so that no algorithm knows
+whether it is distributed.
 """
 
 from __future__ import annotations
@@ -69,10 +69,6 @@ class RowSource(ABC):
     def total(self, value: Tensor) -> Tensor:
         """The sum of `value` over all processes."""
         return value
-
-    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest score and its row, over all processes; both stay on the device of `scores`."""
-        return torch.max(scores, 0)
 
 
 def spread_rows(weight: Any, n: int) -> np.ndarray:

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from mercer.empirical.coordinates import Coordinates, Visit
-from mercer.empirical.mapping import EmpiricalMap, normalization
+from mercer.empirical.mapping import EmpiricalMap
 from mercer.empirical.problem import ViewProblem
 from mercer.kernels import Kernel
+from mercer.linalg import spectral_map
 
 #: Kernel values of one problem (rows × basis vectors × kernels) up to which calls cost more than their work.
 SMALL = 1 << 19
@@ -71,7 +72,7 @@ class Stack(Coordinates):
                 tile = kernel.columns(Z.flatten(0, 1))(X).view(n, H, p)  # one call for all maps
                 tiles[l, own, :n, :p] = tile.transpose(0, 1)
                 squares[l, own, :p, :p] = torch.stack([_square(kernel, tile[:, h], Z[h], index[h]) for h in range(H)])
-        coefficients, kept = normalization(squares, dtype=self.plan.dtype)
+        coefficients, kept = spectral_map(squares, dtype=self.plan.dtype)
         self.ranks = kept.amax(1).tolist()
         self._features = [tiles[l] @ coefficients[l, ..., :r].to(tiles) for l, r in enumerate(self.ranks)]
         self.maps = [

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mercer.data import RowSource
 from mercer.engine import Plan
-from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Radial, as_kernel
-from mercer.linalg.cholesky import require_finite
+from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Stationary, as_kernel
+from mercer.linalg import spectral_map
 from mercer.parts import require
 
 #: Rows from which the mean pairwise distance is taken: its relative error is then below about 1 %.
@@ -77,33 +77,8 @@ def empirical_map(
     True
     """
     Z = basis.double()
-    coefficients, kept = normalization(kernel(Z, Z), rank, tol, dtype)
+    coefficients, kept = spectral_map(kernel(Z, Z), rank, tol, dtype)
     return EmpiricalMap(kernel, basis, coefficients[:, : int(kept)])
-
-
-def normalization(
-    K: Tensor, rank: int | None = None, tol: float | None = None, dtype: torch.dtype = torch.float64
-) -> tuple[Tensor, Tensor]:
-    """Q Λ^{-1/2} of kernel matrices (… × p × p), largest eigenvalues first, and how many columns to keep (…).
-
-    Columns that are not kept are zero; rows and columns of zeros in K change nothing. One column of zeros is kept of a
-    matrix of zeros, such as that of the linear kernel between rows at the origin.
-    """
-    require_finite(K, "the kernel matrix between the rows of an empirical map")
-    values, vectors = torch.linalg.eigh((K + K.mT) / 2)
-    p, rounding = K.shape[-1], K.shape[-1] * torch.finfo(torch.float64).eps
-    largest, size = values[..., -1:], values.abs().amax(-1, keepdim=True)
-    if bool(((largest <= rounding * size) & (size > 0)).any()):
-        raise ValueError(
-            f"the kernel matrix between {p} rows must have a positive eigenvalue, the largest is "
-            f"{float(largest.min()):.3g}; take more rows or another kernel"
-        )
-    tol = max(torch.finfo(dtype).eps, rounding) if tol is None else tol
-    values, vectors = values.flip(-1), vectors.flip(-1)
-    keep = values > tol * largest
-    keep[..., rank if rank is not None else p :] = False
-    scale = torch.where(keep, values, 1.0).rsqrt() * keep
-    return vectors * scale.unsqueeze(-2), keep.sum(-1).clamp(min=1)
 
 
 def mean_distance(rows: RowSource, weight: Tensor, rng: np.random.Generator) -> float:
@@ -136,6 +111,6 @@ def resolve_kernels(choice: Any, distance: float) -> list[Kernel]:
 
 
 def _resolve(choice: Any, distance: float) -> Kernel:
-    if isinstance(choice, str) and choice in Radial.choices():
-        return Radial.choices()[choice](length_scale=distance)
+    if isinstance(choice, str) and choice in Stationary.choices():
+        return Stationary.choices()[choice](length_scale=distance)
     return as_kernel(choice)

@@ -7,9 +7,9 @@ is None and the products are torch's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ from torch.nn.functional import pad
 
 from mercer.engine.packing import PADDING, UNITS, Packed, chunks, pack, packed_width, split_columns
 from mercer.engine.plan import Plan
-from mercer.kernels import FusedForm, Kernel
+from mercer.kernels import Columns, FusedForm, Kernel
+from mercer.kernels.radial_columns import radial_gradients
 
 #: Programs per launch, where the work allows: several waves over the chip, so that the last one matters little.
 PROGRAMS = 4096
@@ -46,6 +47,21 @@ def choose_blocks(width: int, p: int) -> Blocks:
     return Blocks(128, 64, 4, 3)
 
 
+def slope_form(form: FusedForm) -> FusedForm | None:
+    """The derivative p'(s) of a profile, where that is a profile too: (1 + a + a²/3)e⁻ᵃ has (1 + a)e⁻ᵃ/6, and so on."""
+    alpha = form.exponent
+    derivative = {
+        "gaussian": ("gaussian", 1.0, 1.0),
+        "matern32": ("matern12", 0.5, 1.0),
+        "matern52": ("matern32", 1 / 6, 1.0),
+        "rational-quadratic": ("rational-quadratic", alpha, alpha + 1),
+    }.get(form.profile)
+    if derivative is None:
+        return None
+    profile, factor, exponent = derivative
+    return replace(form, profile=profile, exponent=exponent, variance=form.variance * factor, bias=0.0)
+
+
 def fused_columns(kernel: Kernel, basis: Tensor, plan: Plan) -> FusedColumns | None:
     """The kernel bound to `basis` for fused products, or None where they do not apply."""
     if plan.device.type != "cuda" or plan.dtype != torch.float32:
@@ -58,14 +74,15 @@ def bind(kernel: Kernel, basis: Tensor, precision: str = "accurate") -> FusedCol
     traced = any(isinstance(value, Tensor) and value.requires_grad for value in (basis, *kernel.tunable().values()))
     if traced or basis.dtype != torch.float32 or _programs() is None:
         return None
-    form = kernel.form(basis)
+    plain = kernel.columns(basis)
+    form = plain.fused_form()
     if (
         form is None
         or form.profile not in UNITS
         or basis.shape[0] * packed_width(form, basis.shape[1], precision) >= 2**31
     ):
         return None
-    return FusedColumns(form, basis, precision)
+    return FusedColumns(form, basis, precision, plain=plain)
 
 
 def _programs() -> ModuleType | None:
@@ -76,11 +93,13 @@ def _programs() -> ModuleType | None:
     return fused_kernels
 
 
+@final
 @dataclass(frozen=True)
-class FusedColumns:
-    """A kernel bound to m basis vectors: called on rows it writes the tile, as any bound kernel does.
+class FusedColumns(Columns):
+    """A kernel bound to m basis vectors whose products leave no tile; called on rows it writes the tile.
 
-    `blocks` and `folded` override the choice of block and whether norms are packed, for measurements.
+    `blocks` and `folded` override the choice of block and whether norms are packed, for measurements. `plain` is the
+    same without fused products, for what they do not know.
     """
 
     form: FusedForm
@@ -88,6 +107,7 @@ class FusedColumns:
     precision: str = "accurate"
     blocks: Blocks | None = None
     folded: bool = True
+    plain: Columns | None = None
 
     @property
     def width(self) -> int:
@@ -104,10 +124,25 @@ class FusedColumns:
             self._launch("tile_program", grid, b, packed, (out, n, m), variance=self.form.variance, bias=self.form.bias)
         return out
 
+    def rebound(self, Z: Tensor) -> FusedColumns:
+        return replace(self, basis=Z, plain=None if self.plain is None else self.plain.rebound(Z))
+
     def product(self, X: Tensor, V: Tensor) -> Tensor:
         """K(X, basis) V, n × p, in float32."""
         out = self._sums(X, self.basis, V)[0].sum(0)
         return self._affine(out, V).float()
+
+    def normal(self, X: Tensor, W: Tensor, weight: Tensor) -> Tensor:
+        return self.transposed(X, weight[:, None].to(W.dtype) * self.product(X, W))
+
+    def slopes(self, X: Tensor, W: Tensor) -> Tensor:
+        slope = slope_form(self.form)
+        if slope is None:
+            assert self.plain is not None
+            return self.plain.slopes(X, W)
+        u, w = ((rows - self.form.shift) * self.form.scale for rows in (X, self.basis))
+        derivative = replace(self, form=slope, plain=None)
+        return radial_gradients(u, w, self.form.scale, W, lambda V: derivative.product(X, V))
 
     def transposed(self, X: Tensor, R: Tensor) -> Tensor:
         """K(X, basis)ᵀ R, m × p, in float64: the kernel is symmetric, so rows and basis change places."""
@@ -171,11 +206,14 @@ class FusedColumns:
     def _launch(
         self, name: str, grid: tuple[int, int], b: Blocks, packed: Packed, rest: tuple[Any, ...], **options: Any
     ) -> None:
-        big, tail, tip, streamed = chunks(packed.left.shape[1])
+        separable = self.form.geometry == "separable"
+        big, tail, tip, streamed = (0, 0, 0, self.basis.shape[1]) if separable else chunks(packed.left.shape[1])
         getattr(_programs(), name)[grid](
             packed.left, packed.right, packed.left_norms, packed.right_norms, packed.unscale, *rest,
-            exponent=float(self.form.exponent), offset=self.form.offset, PROFILE=self.form.profile,
-            DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
-            FOLDED=self.folded or not self.form.radial, BIG=big, TAIL=tail, TIP=tip, REST=streamed,
+            left_length=packed.left.shape[1], right_length=packed.right.shape[1],
+            exponent=float(self.form.exponent), offset=self.form.offset, norm=float(self.form.norm),
+            PROFILE=self.form.profile, DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
+            PLAIN=separable and self.form.norm == self.form.exponent == 1,
+            FOLDED=self.folded or self.form.geometry != "distance", BIG=big, TAIL=tail, TIP=tip, REST=streamed,
             ROWS=b.rows, COLUMNS=b.columns, num_warps=b.warps, num_stages=b.stages, enable_fp_fusion=True, **options,
         )  # fmt: skip

@@ -17,12 +17,20 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _profile(s, exponent, offset, PROFILE: tl.constexpr, DEGREE: tl.constexpr):
+def _power(a, exponent):
+    """a to a positive power, for a of zero or more."""
+    return tl.where(a > 0.0, tl.exp2(exponent * tl.log2(tl.maximum(a, 1e-38))), 0.0)
+
+
+@triton.jit
+def _profile(s, exponent, offset, PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr):
     """The kernel's value; inputs were scaled so that every exponential is a power of two."""
     if PROFILE == "gaussian":
         k = tl.exp2(s)
     elif PROFILE == "rational-quadratic":
         k = tl.exp2(-exponent * tl.log2(tl.maximum(1.0 - s, 1.0)))
+    elif PROFILE == "separable":
+        k = tl.exp2(s if PLAIN else -_power(-s, exponent))
     elif PROFILE == "power":
         base = s + offset
         k = base
@@ -59,6 +67,21 @@ def _inner(
 
 
 @triton.jit
+def _differences(
+    left, right, rows, cols, left_length, right_length, norm,
+    INPUTS: tl.constexpr, PLAIN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """s = −Σ_k |u_k − w_k|^p of inputs that lie one after the other, as many numbers each as the lengths say."""
+    s = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for k in range(INPUTS):
+        u = tl.load(left + k * left_length + rows)
+        w = tl.load(right + k * right_length + cols)
+        apart = tl.abs(u[:, None] - w[None, :])
+        s -= apart if PLAIN else _power(apart, norm)
+    return s
+
+
+@triton.jit
 def _stationary(left, rows, BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr):
     row = left + rows[:, None] * (BIG + TAIL + TIP + REST)
     x0 = tl.load(row + tl.arange(0, BIG)[None, :])
@@ -82,8 +105,9 @@ def _distance(acc, unscale, left_norm, right_norm, rows, cols, FOLDED: tl.conste
 
 @triton.jit(do_not_specialize=["n"])
 def product_program(
-    left, right, left_norm, right_norm, unscale, V, weight, out, squares, n, m, span, exponent, offset,
-    PROFILE: tl.constexpr, DEGREE: tl.constexpr, FOLDED: tl.constexpr,
+    left, right, left_norm, right_norm, unscale, V, weight, out, squares, n, m, span,
+    left_length, right_length, exponent, offset, norm,
+    PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
     BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
     P: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr, SQUARES: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -97,8 +121,9 @@ def product_program(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     start = tl.program_id(1) * span
     stop = tl.minimum(start + span, m)
-    x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
-    scale = tl.load(unscale)
+    if PROFILE != "separable":
+        x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
+        scale = tl.load(unscale)
     acc = tl.zeros((ROWS,) if P == 1 else (ROWS, P), tl.float32)
     square = tl.zeros((ROWS,), tl.float32)
     each = tl.arange(0, P)
@@ -106,9 +131,14 @@ def product_program(
         cols = j + tl.arange(0, COLUMNS)
         if P == 1:
             v = tl.load(V + cols)  # before the product, which hides the wait
-        s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
-        s = _distance(s, scale, left_norm, right_norm, rows, cols, FOLDED)
-        k = _profile(s, exponent, offset, PROFILE, DEGREE)
+        if PROFILE == "separable":
+            s = _differences(
+                left, right, rows, cols, left_length, right_length, norm, REST, PLAIN, ROWS, COLUMNS
+            )  # fmt: skip
+        else:
+            s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
+            s = _distance(s, scale, left_norm, right_norm, rows, cols, FOLDED)
+        k = _profile(s, exponent, offset, PROFILE, DEGREE, PLAIN)
         if P == 1:
             acc += tl.sum(k * v[None, :], 1)
         else:
@@ -137,18 +167,24 @@ def product_program(
 
 @triton.jit(do_not_specialize=["n"])
 def tile_program(
-    left, right, left_norm, right_norm, unscale, out, n, m, exponent, offset, variance, bias,
-    PROFILE: tl.constexpr, DEGREE: tl.constexpr, FOLDED: tl.constexpr,
+    left, right, left_norm, right_norm, unscale, out, n, m,
+    left_length, right_length, exponent, offset, norm, variance, bias,
+    PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
     BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """out = variance · K + bias, for products that torch does."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
-    s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
-    s = _distance(s, tl.load(unscale), left_norm, right_norm, rows, cols, FOLDED)
-    k = variance * _profile(s, exponent, offset, PROFILE, DEGREE) + bias
+    if PROFILE == "separable":
+        s = _differences(
+            left, right, rows, cols, left_length, right_length, norm, REST, PLAIN, ROWS, COLUMNS
+        )  # fmt: skip
+    else:
+        x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
+        s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
+        s = _distance(s, tl.load(unscale), left_norm, right_norm, rows, cols, FOLDED)
+    k = variance * _profile(s, exponent, offset, PROFILE, DEGREE, PLAIN) + bias
     inside = (rows < n)[:, None] & (cols < m)[None, :]
     tl.store(out + rows.to(tl.int64)[:, None] * m + cols[None, :], k, mask=inside)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,14 +11,15 @@ from torch import Tensor
 from mercer.data.source import RowSource
 from mercer.engine.plan import Plan
 
-Look = Callable[[Tensor], Tensor]
+#: How a block of a prepared chunk is shown to its visitor.
+Look = Callable[[Tensor], Any]
 
 
 def each_block(
     rows: RowSource,
     plan: Plan,
     size: int,
-    visit: Callable[[slice, Tensor], object],
+    visit: Callable[[slice, Any], object],
     prepare: Callable[[Tensor], tuple[Tensor, Look]] | None = None,
 ) -> None:
     """Call ``visit(where, block)`` on blocks of at most `size` rows, in order.

@@ -8,6 +8,7 @@ product with float32 sums then gives s to float32 accuracy,
 where ν₁ + ν₂ + ν₃ = |u|²/c and ω likewise of w: the norms cost six columns and no further arithmetic. Everything is
 multiplied by a power of two beforehand, so that no input over- or underflows float16.
 Two Triton programs do it in two passes over the inputs: one finds the longest row, one writes the packed rows.
+Separable kernels have no matrix product: their scaled inputs stay float32 numbers and are laid out input by input.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ LOG2E = math.log2(math.e)
 #: The profiles that the programs know, and the factor on the inputs that makes their exponentials powers of two.
 UNITS = {
     "gaussian": LOG2E**0.5,
-    "laplacian": LOG2E,
+    "matern12": LOG2E,
     "matern32": LOG2E,
     "matern52": LOG2E,
     "rational-quadratic": 1.0,
     "power": 1.0,
+    "separable": 1.0,
 }
 #: Operands are padded to a multiple of every block size.
 PADDING = 256
@@ -41,7 +43,7 @@ PACKED_ROWS, PACKED_INPUTS = 64, 32
 
 @dataclass(frozen=True)
 class Packed:
-    """Operands of one launch: float16 rows of both sides, their norms, and what undoes the power of two."""
+    """Operands of one launch: packed rows of both sides, their norms, and what undoes the power of two."""
 
     left: Tensor
     right: Tensor
@@ -52,17 +54,24 @@ class Packed:
 
 def pack(form: FusedForm, X: Tensor, Z: Tensor, precision: str = "accurate", folded: bool = True) -> Packed:
     """Rows of `X` and of `Z` as the module's docstring lays them out."""
-    width = packed_width(form, X.shape[1], precision, folded)
+    if form.geometry == "separable":
+        sides = [_by_inputs((rows.float() - form.shift.float()) * form.scale.float()) for rows in (X, Z)]
+        return Packed(sides[0], sides[1], sides[0], sides[1], sides[0])  # no norms, no power of two
+    radial, width = form.geometry == "distance", packed_width(form, X.shape[1], precision, folded)
     shift, scale = (a.to(X.device, torch.float32).expand(X.shape[1]) for a in (form.shift, form.scale))
     affine = torch.stack([shift, scale * UNITS[form.profile]])
     sides = [rows.float().contiguous() for rows in (X, Z)]
     power = _fitting_power(sides, affine)
     split = 1 if precision == "fast" else 2
     (left, left_norms), (right, right_norms) = (
-        _pack_side(rows, affine, power, width, split, form.radial, folded, bool(side))
-        for side, rows in enumerate(sides)
+        _pack_side(rows, affine, power, width, split, radial, folded, bool(side)) for side, rows in enumerate(sides)
     )
     return Packed(left, right, left_norms, right_norms, power.square().reciprocal())
+
+
+def _by_inputs(u: Tensor) -> Tensor:
+    """D × n, with zeros up to a multiple of `PADDING` rows: what a program loads of one input lies together."""
+    return pad(u.T, (0, -u.shape[0] % PADDING)).contiguous()
 
 
 def _fitting_power(sides: list[Tensor], affine: Tensor) -> Tensor:
@@ -125,8 +134,10 @@ def power_of_two(exponent: Tensor, limit: int) -> Tensor:
 
 
 def packed_width(form: FusedForm, D: int, precision: str = "accurate", folded: bool = True) -> int:
-    """Columns of a packed row of D inputs: as many as `chunks` can cut."""
-    used = D * (1 if precision == "fast" else 3) + (6 if form.radial and folded else 0)
+    """Float16 numbers of a packed row of D inputs: as many as `chunks` can cut, or two for each where none are cut."""
+    if form.geometry == "separable":
+        return 2 * D
+    used = D * (1 if precision == "fast" else 3) + (6 if form.geometry == "distance" and folded else 0)
     return sum(chunks(used))
 
 

@@ -7,14 +7,14 @@ products ask it and never look at devices or memory themselves.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import torch
 
 from mercer.engine.cuda_graph import may_record
-from mercer.parts import require
+from mercer.parts import as_float, require
 
 #: Elements of a CPU tile: measured best near 2 MiB in float32, what the second-level caches of a few cores hold.
 CACHE_ELEMENTS = 1 << 19
@@ -125,15 +125,15 @@ def make_plan(
     n_rows: int,
     device: Any = "auto",
     dtype: Any = "auto",
-    memory_limit: int | float | None = None,
+    memory_limit: int | float | str | None = None,
     precision: str = "accurate",
 ) -> Plan:
     """Decide device, precision and memory for `n_rows` rows.
 
     `device="auto"` takes CUDA where torch finds it. `dtype="auto"` takes float32 tiles on CUDA and for
     more than 10 000 rows, float64 otherwise; m × m algebra is float64 in any case. `memory_limit` is in
-    bytes; by default 60 % of what is free. `precision="fast"` lets fused products on CUDA take inputs in
-    float16, with relative errors near 1e-3.
+    bytes, or written out ("4GB", "500MB", "2GiB"); by default 60 % of what is free. `precision="fast"` lets
+    fused products on CUDA take inputs in float16, with relative errors near 1e-3.
 
     >>> from mercer.engine import make_plan
     >>> make_plan(1000, device="cpu").dtype
@@ -145,15 +145,22 @@ def make_plan(
     else:
         tiles = getattr(torch, str(dtype).removeprefix("torch."), None)  # type: ignore[assignment]
         require(tiles in (torch.float32, torch.float64), "dtype", "'auto', 'float32' or 'float64'", dtype)
-    limit = memory_limit if memory_limit is not None else 0.6 * _free_memory(where)
-    require(
-        isinstance(limit, Real) and 2**20 <= limit < float("inf"),
-        "memory_limit",
-        "None or a number of bytes of at least 1048576",
-        memory_limit,
-    )
+    limit = 0.6 * _free_memory(where) if memory_limit is None else _bytes(memory_limit)
+    wanted = "None, a number of bytes of at least 1048576, or text such as '4GB' or '500MiB'"
+    require(2**20 <= limit < float("inf"), "memory_limit", wanted, memory_limit)
     require(precision in ("accurate", "fast"), "precision", "'accurate' or 'fast'", precision)
     return Plan(where, tiles, int(limit), precision)
+
+
+def _bytes(limit: Any) -> float:
+    """A number of bytes, as such or with a unit: kB, MB, GB, TB are powers of 1000, KiB and so on of 1024."""
+    if not isinstance(limit, str):
+        return as_float(limit)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?)(i?)b\s*", limit, re.IGNORECASE)
+    if found is None:
+        return float("nan")
+    number, prefix, binary = found.groups()
+    return float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " ")
 
 
 def _device(choice: Any) -> torch.device:

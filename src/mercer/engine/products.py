@@ -7,7 +7,8 @@ precision; what is summed over rows is summed in float64.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from mercer.data import RowSource, TensorRows
 from mercer.engine.fused import fused_columns
 from mercer.engine.loop import each_block
 from mercer.engine.plan import Plan
-from mercer.kernels import Kernel
+from mercer.kernels import Columns, Kernel
 
 
 class RowMap(Protocol):
@@ -25,6 +26,18 @@ class RowMap(Protocol):
     @property
     def rank(self) -> int: ...
     def apply(self, tile: Tensor) -> Tensor: ...
+
+
+@final
+@dataclass(frozen=True)
+class KeptColumns(Columns):
+    """Rows that are rows of K already."""
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return X
+
+    def rebound(self, Z: Tensor) -> Columns:
+        raise TypeError("a kept matrix belongs to its own basis vectors")
 
 
 class KernelMatrix:
@@ -45,25 +58,28 @@ class KernelMatrix:
     def __init__(self, rows: RowSource, kernel: Kernel, basis: Tensor, plan: Plan, uses: int = 1) -> None:
         self.rows, self.basis, self.plan = rows, basis, plan
         self.shape = (rows.n_rows, basis.shape[0])
-        self._fused = fused_columns(kernel, basis, plan)
-        self.columns = self._fused or kernel.columns(basis)
-        self._kept: Tensor | None = None
+        m = basis.shape[0]
+        fused = fused_columns(kernel, basis, plan)
+        self.columns: Columns = fused or kernel.columns(basis)
+        self._source, self._tiles = rows, self.columns
+        #: Rows of a block whose tile is reduced at once, and of one whose tile enters an m × m product.
+        self._few, self._many = plan.tile_rows(m), plan.panel_rows(m)
         if plan.keeps_tiles(*self.shape, uses):
             kept = torch.empty(self.shape, device=plan.device, dtype=plan.dtype)
-            self._each_tile(self.plan.tile_rows(self.shape[1]), kept.__setitem__)
-            self._kept, self._fused = kept, None
+            self._each(self._few, lambda where, columns, X: kept.__setitem__(where, columns(X)))
+            self._source, self._tiles = TensorRows(kept), KeptColumns()
+            self._few = max(self._few, self._many)
+        elif fused is not None:
+            self._few = plan.fused_rows(fused.width)
 
-    def _each_tile(self, size: int, visit: Callable[[slice, Tensor], None]) -> None:
-        if self._kept is not None:
-            panel = max(size, self.plan.panel_rows(self.shape[1]))
-            each_block(TensorRows(self._kept), self.plan, panel, visit)
-        else:
-            prepare = getattr(self.columns, "prepare", lambda chunk: (chunk, self.columns))
-            each_block(self.rows, self.plan, size, visit, prepare)
+    def _each(self, size: int, visit: Callable[[slice, Columns, Tensor], object]) -> None:
+        """Call ``visit(where, columns, X)`` on blocks of rows, prepared for `columns`."""
 
-    def _each_fused(self, visit: Callable[[slice, Tensor], object]) -> None:
-        assert self._fused is not None
-        each_block(self.rows, self.plan, self.plan.fused_rows(self._fused.width), visit)
+        def prepare(chunk: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Columns, Tensor]]]:
+            X, columns = self._tiles.prepare(chunk)
+            return X, lambda block: (columns, block)
+
+        each_block(self._source, self.plan, size, lambda where, seen: visit(where, *seen), prepare)
 
     def _new(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.plan.device, dtype=torch.float64)
@@ -72,39 +88,23 @@ class KernelMatrix:
         """K_nm W, n × p."""
         W = W.to(self.plan.device, self.plan.dtype)
         out = torch.empty(self.shape[0], W.shape[1], device=self.plan.device, dtype=self.plan.dtype)
-
-        def visit(where: slice, tile: Tensor) -> None:
-            torch.mm(tile, W, out=out[where])
-
-        if (fused := self._fused) is not None:
-            self._each_fused(lambda where, block: out.__setitem__(where, fused.product(block, W)))
-        else:
-            self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
+        self._each(self._few, lambda where, columns, X: out.__setitem__(where, columns.product(X, W)))
         return out
 
     def transposed(self, R: Tensor) -> Tensor:
         """K_nmᵀ R, m × p, in float64."""
         R, out = R.to(self.plan.dtype), self._new(self.shape[1], R.shape[1])
-
-        def visit(where: slice, tile: Tensor) -> None:
-            out.add_(tile.T @ R[where])
-
-        if (fused := self._fused) is not None:
-            self._each_fused(lambda where, block: out.add_(fused.transposed(block, R[where])))
-        else:
-            self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
+        self._each(self._few, lambda where, columns, X: out.add_(columns.transposed(X, R[where])))
         return self.rows.total(out)
 
     def normal(self, W: Tensor, weight: Tensor) -> Tensor:
-        """K_nmᵀ D K_nm W, m × p, in float64, from one look at each tile; `weight` is the diagonal of D."""
-        if self._fused is not None:
-            return self.transposed(weight[:, None] * self.product(W))
+        """K_nmᵀ D K_nm W, m × p, in float64, from one look at each block; `weight` is the diagonal of D."""
         W, out = W.to(self.plan.device, self.plan.dtype), self._new(self.shape[1], W.shape[1])
 
-        def visit(where: slice, tile: Tensor) -> None:
-            out.add_(tile.T @ (weight[where, None].to(tile.dtype) * (tile @ W)))
+        def visit(where: slice, columns: Columns, X: Tensor) -> None:
+            out.add_(columns.normal(X, W, weight[where]))
 
-        self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
+        self._each(self._few, visit)
         return self.rows.total(out)
 
     def moments(
@@ -114,12 +114,11 @@ class KernelMatrix:
 
         `weight` is the non-negative diagonal of D, one number a row.
         """
-        m, p = self.shape[1], targets.shape[1]
-        r = m if whiten is None else whiten.rank
-        gram, cross = self._new(r, r), self._new(r, p)
+        r = self.shape[1] if whiten is None else whiten.rank
+        gram, cross = self._new(r, r), self._new(r, targets.shape[1])
 
-        def visit(where: slice, tile: Tensor) -> None:
-            phi = tile if whiten is None else whiten.apply(tile)
+        def visit(where: slice, columns: Columns, X: Tensor) -> None:
+            phi = columns(X) if whiten is None else whiten.apply(columns(X))
             t = targets[where].to(phi.dtype)
             if weight is not None:
                 root = weight[where].to(phi.dtype).sqrt()[:, None]
@@ -128,7 +127,7 @@ class KernelMatrix:
             gram.add_(square)
             cross.add_(down)
 
-        self._each_tile(self.plan.panel_rows(m), visit)
+        self._each(self._many, visit)
         gram.triu_()
         gram += gram.triu(1).T
         return self.rows.total(gram), self.rows.total(cross)
@@ -138,59 +137,22 @@ class KernelMatrix:
         slope, curvature = self._new(self.shape[1], g.shape[1]), self._new(self.shape[1])
         g = g.to(self.plan.dtype)
 
-        def visit(where: slice, tile: Tensor) -> None:
-            square = tile.square() if weight is None else tile.square() * weight[where].to(tile.dtype)[:, None]
-            add(tile.T @ g[where], square.sum(0))
-
-        def add(down: Tensor, across: Tensor) -> None:
+        def visit(where: slice, columns: Columns, X: Tensor) -> None:
+            down, across = columns.column_scores(X, g[where], None if weight is None else weight[where])
             slope.add_(down)
             curvature.add_(across)
 
-        def weights(where: slice) -> Tensor | None:
-            return None if weight is None else weight[where]
-
-        if (fused := self._fused) is not None:
-            self._each_fused(lambda where, block: add(*fused.column_scores(block, g[where], weights(where))))
-        else:
-            self._each_tile(self.plan.tile_rows(self.shape[1]), visit)
+        self._each(self._few, visit)
         return self.rows.total(slope), self.rows.total(curvature)
 
-    def row_quadratic(self, S: Tensor) -> Tensor:
-        """diag(K_nm S K_mn), one number a row; S is m × m, symmetric."""
-        S = S.to(self.plan.device, self.plan.dtype)
-        out = torch.empty(self.shape[0], device=self.plan.device, dtype=self.plan.dtype)
-
-        def visit(where: slice, tile: Tensor) -> None:
-            out[where] = ((tile @ S) * tile).sum(1)
-
-        self._each_tile(self.plan.panel_rows(self.shape[1]), visit)
+    def slopes(self, W: Tensor) -> Tensor:
+        """The gradient of f = Σ_j k(·, z_j) W_j at every row, n × D × p; it is never taken from a kept matrix."""
+        W = W.to(self.plan.device, self.plan.dtype)
+        n, D = self.rows.n_rows, self.rows.n_columns
+        out = torch.empty(n, D, W.shape[1], device=self.plan.device, dtype=self.plan.dtype)
+        size = self.plan.traced_rows(self.shape[1])
+        each_block(self.rows, self.plan, size, lambda where, X: out.__setitem__(where, self.columns.slopes(X, W)))
         return out
-
-
-def weighted_gradient(
-    rows: RowSource,
-    kernel: Kernel,
-    basis: Tensor,
-    plan: Plan,
-    weight: Callable[[slice, Tensor], Tensor],
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Gradient of a function of K_nm in the kernel's parameters and in the basis vectors.
-
-    `weight(where, tile)` returns the derivative of that function in the tile's entries; only one tile
-    of either exists at a time. The gradient of any of the products above is a case of this one.
-    """
-    by_parameter: dict[str, Tensor] = {}
-    by_basis = torch.zeros(basis.shape, device=plan.device, dtype=torch.float64)
-
-    def visit(where: slice, block: Tensor) -> None:
-        tile, pull = kernel.traced(block, basis)
-        parameters, _, inputs = pull(weight(where, tile))
-        for name, value in parameters.items():
-            by_parameter[name] = by_parameter.get(name, torch.zeros_like(value, dtype=torch.float64)) + value
-        by_basis.add_(inputs)
-
-    each_block(rows, plan, plan.traced_rows(basis.shape[0]), visit)
-    return {name: rows.total(value) for name, value in by_parameter.items()}, rows.total(by_basis)
 
 
 def reduce_rows(rows: RowSource, plan: Plan, statistic: Callable[[slice, Tensor], Tensor]) -> Tensor:

@@ -1,8 +1,9 @@
-"""Training rows as algorithms see them: rows, targets, weights and plan, in one record."""
+"""Training rows as algorithms see them: rows, targets, weights and where the work is done, in one record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,21 @@ from mercer.engine.plan import Plan
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows, targets (n × p, float64), weights and where the work is done."""
+    """Rows, targets (n × p, float64), weights and where the work is done.
+
+    Rows of weight zero are carried along and count for nothing; `alive`, `draw` and `spaced` never name them.
+
+    >>> import numpy as np
+    >>> import torch
+    >>> from mercer.data import TensorRows
+    >>> from mercer.engine import Sample, make_plan
+    >>> X = torch.arange(6.0)[:, None]
+    >>> sample = Sample(TensorRows(X), X.double(), torch.tensor([1.0, 0, 1, 1, 1, 1]), make_plan(6, device="cpu"))
+    >>> sample.alive.tolist(), sample.spaced(3).tolist(), len(sample.draw(2, np.random.default_rng(0)))
+    ([0, 2, 3, 4, 5], [0, 3, 5], 2)
+    >>> sample.part(sample.spaced(3)).Y[:, 0].tolist()
+    [0.0, 3.0, 5.0]
+    """
 
     rows: RowSource
     Y: Tensor
@@ -22,21 +37,25 @@ class Sample:
     plan: Plan
 
     @property
-    def alive(self) -> np.ndarray:
-        """Indices of the rows of positive weight: the others take part in nothing."""
-        return np.flatnonzero(self.weight.cpu().numpy() > 0)
+    def n_rows(self) -> int:
+        return self.rows.n_rows
 
-    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """At most `n` rows of positive weight, at random and in order."""
+    @property
+    def alive(self) -> np.ndarray:
+        """Indices of the rows of positive weight, in order: the others take part in nothing."""
+        return np.flatnonzero(self.weight.detach().cpu().numpy() > 0)
+
+    def draw(self, n: int, rng: np.random.Generator | np.random.RandomState) -> np.ndarray:
+        """At most `n` rows of positive weight at random, each as likely as any other, in order."""
         alive = self.alive
         return alive if len(alive) <= n else np.sort(rng.choice(alive, n, replace=False))
 
     def spaced(self, n: int) -> np.ndarray:
-        """At most `n` rows of positive weight, evenly spaced among them."""
-        return spread_rows(self.weight, n)
+        """At most `n` rows of positive weight, evenly spaced among them, in order."""
+        return spread_rows(self.weight.detach(), n)
 
-    def part(self, index: np.ndarray) -> Sample:
-        """These rows alone, on the plan's device."""
+    def part(self, index: Any) -> Sample:
+        """These rows alone (indices, in this order), on the plan's device."""
         where = torch.as_tensor(index, device=self.plan.device)
         block = self.rows.take(index).to(self.plan.device, self.plan.dtype)
         return Sample(TensorRows(block), self.Y[where], self.weight[where], self.plan)

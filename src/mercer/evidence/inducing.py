@@ -18,7 +18,7 @@ from torch import Tensor
 from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block
 from mercer.kernels import Kernel
-from mercer.linalg import cholesky
+from mercer.linalg import inverse_factor, lifted
 
 #: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.
 JITTER = {torch.float32: 1e-6, torch.float64: 1e-10}
@@ -67,8 +67,7 @@ class Inducing:
         exact = self.basis.double()
         K_mm = kernel(exact, exact)
         self.eye = torch.eye(self.m, dtype=torch.float64, device=plan.device)
-        self.L, _ = cholesky(K_mm + JITTER[plan.dtype] * K_mm.diagonal().mean() * self.eye)
-        self.P = torch.linalg.solve_triangular(self.L, self.eye, upper=False).T.contiguous()
+        self.P = inverse_factor(lifted(K_mm, JITTER[plan.dtype]))
         self.tile_map = self.P.to(plan.dtype)
         self._columns = kernel.columns(self.basis)
         self._kept: Tensor | None = None

@@ -18,7 +18,7 @@ from mercer.evidence.adam_climb import ascend
 from mercer.evidence.approximations import Variational
 from mercer.evidence.climb import Evidence, Point, climb
 from mercer.evidence.recorded import regression_evidence
-from mercer.kernels import Bias, Kernel, Radial, Scaled, Sum
+from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
 
 #: Noise of targets of unit variance at which a search starts: with less, the first steps chase single rows.
 PLAIN_NOISE = 0.3
@@ -28,8 +28,10 @@ ARD_ROWS = 20
 SPREAD_ROWS = 5000
 
 
-def plain_start(family: type[Radial], X: Tensor, ard: bool | str = "auto") -> Kernel:
-    """variance · radial + bias as nobody tuned it: length-scales √(D/2) times the inputs' spread in rows `X`.
+def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto") -> Kernel:
+    """variance · family + bias as nobody tuned it: length-scales that follow the inputs' spread in rows `X`.
+
+    Radial families take √(D/2) times the spread, kernels of absolute differences, which add up faster, D/√2 times.
 
     A search that moves kernel, noise and inducing inputs together starts here, with much noise. The parameters of a
     tuned full model are no better start: Titsias' bound counts unexplained variance against the model, flees from
@@ -46,7 +48,7 @@ def plain_start(family: type[Radial], X: Tensor, ard: bool | str = "auto") -> Ke
     """
     n, D = X.shape
     spread = X.double().std(0, correction=0).cpu().numpy()
-    lengths = np.where(spread > 0, spread, 1.0) * math.sqrt(D / 2)
+    lengths = np.where(spread > 0, spread, 1.0) * family.typical_length(D) / math.sqrt(2)
     several = D > 1 and n >= ARD_ROWS * D if isinstance(ard, str) else ard
     length = lengths.tolist() if several else float(np.sqrt(np.mean(lengths**2)))
     return Sum(Scaled(family(length_scale=length)), Bias(0.01))
@@ -59,14 +61,14 @@ def plain_kernel(
 
     None for any other choice: such kernels start as they are.
     """
-    named = isinstance(choice, str) and choice in Radial.choices()
+    named = isinstance(choice, str) and choice in Stationary.choices()
     if not named and not (isinstance(choice, str) and choice == "auto"):
         return None
     some = rows.take(spread_rows(weight, SPREAD_ROWS))
     if named:
-        return plain_start(Radial.choices()[choice], some, ard)
+        return plain_start(Stationary.choices()[choice], some, ard)
     found = tuned()
-    (family,) = {type(one) for one in _inside(found) if isinstance(one, Radial)}
+    (family,) = {type(one) for one in _inside(found) if isinstance(one, Stationary)}
     return plain_start(family, some, ard=any(np.ndim(value) for value in found.tunable().values()))
 
 

@@ -19,7 +19,7 @@ from mercer.engine import make_plan
 from mercer.forward.criteria import Criterion
 from mercer.forward.expansion import values
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
-from mercer.kernels import Radial
+from mercer.kernels import Stationary
 from mercer.linalg import whitening
 
 #: Parameters that the greedy model behind the features takes over.
@@ -154,7 +154,8 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
 
 
 def _at_rest(kernel: Any, n_inputs: int) -> Any:
-    """A named kernel without targets to tune it: standardised inputs are about √(2D) apart."""
-    if isinstance(kernel, str) and kernel in Radial.choices():
-        return Radial.choices()[kernel](length_scale=n_inputs**0.5)
+    """A named kernel without targets to tune it: its length-scale is about the distance of standardised inputs."""
+    family = Stationary.choices().get(kernel) if isinstance(kernel, str) else None
+    if family is not None:
+        return family(length_scale=family.typical_length(n_inputs))
     return kernel

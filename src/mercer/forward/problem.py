@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mercer.data import RowSource, TensorRows
 from mercer.engine import KernelMatrix, Plan
-from mercer.kernels import Kernel
-from mercer.kernels.columns import RadialColumns
+from mercer.kernels import Columns, Kernel
 from mercer.losses import Loss, Squared
 
 
@@ -52,18 +51,17 @@ class Problem:
         basis = self.basis(index)
         if self._prepared is None:
             return self.matrix(basis).product(torch.ones(1, 1)).T.contiguous()
-        columns, rows = self._prepared
-        return columns.rebound(basis).tile(rows).T.contiguous()
+        rows, columns = self._prepared
+        return columns.rebound(basis)(rows).T.contiguous()
 
     @cached_property
-    def _prepared(self) -> tuple[RadialColumns, Tensor] | None:
-        """Rows prepared once for all columns, where they lie in a CPU's memory and the kernel is radial."""
+    def _prepared(self) -> tuple[Tensor, Columns] | None:
+        """Rows prepared once for all columns, where they lie in a CPU's memory."""
         if not isinstance(self.rows, TensorRows) or self.plan.device.type != "cpu" or not self.rows.n_rows:
             return None
         if self.rows.X.dtype != self.plan.dtype:
             return None
-        columns = self.kernel.columns(self.rows.X.mean(0, keepdim=True))
-        return (columns, columns.prepare(self.rows.X)[0]) if isinstance(columns, RadialColumns) else None
+        return self.kernel.columns(self.rows.X.mean(0, keepdim=True)).prepare(self.rows.X)
 
     def gram(self, basis: Tensor) -> Tensor:
         """Q, the kernel matrix between basis vectors, in float64."""

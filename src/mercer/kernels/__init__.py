@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from mercer.kernels.base import Columns, Kernel
-from mercer.kernels.compose import Bias, Normalized, Product, Scaled, Sum
-from mercer.kernels.custom import Function, Precomputed
+from mercer.kernels.base import Bias, Kernel, Product, Scaled, Sum
+from mercer.kernels.columns import Columns
+from mercer.kernels.custom import Function, Normalized, Precomputed
 from mercer.kernels.dot import Linear, Polynomial
 from mercer.kernels.fused_form import FusedForm
-from mercer.kernels.radial import Gaussian, Laplacian, Matern32, Matern52, Radial, RationalQuadratic
+from mercer.kernels.radial import Gaussian, Matern12, Matern32, Matern52, Radial, RationalQuadratic
+from mercer.kernels.separable import Laplacian, Separable
+from mercer.kernels.stationary import Stationary
 
 
 def as_kernel(choice: Any) -> Kernel:
-    """A kernel from a part, a short name, or a Python callable on two blocks.
+    """A kernel from a part, a short name, or a Python callable on two blocks; its parameters are checked.
 
     >>> from mercer.kernels import as_kernel
-    >>> as_kernel("matern52")
-    Matern52()
+    >>> as_kernel("matern52"), as_kernel("rbf")
+    (Matern52(), Gaussian())
     """
-    if callable(choice) and not isinstance(choice, Kernel):
+    if callable(choice) and not isinstance(choice, Kernel | type):
         return Function(choice)
-    return Kernel.resolve(choice, "kernel")
+    kernel = Kernel.resolve(choice, "kernel")
+    kernel.check()
+    return kernel
 
 
 __all__ = [
@@ -33,6 +37,7 @@ __all__ = [
     "Kernel",
     "Laplacian",
     "Linear",
+    "Matern12",
     "Matern32",
     "Matern52",
     "Normalized",
@@ -42,6 +47,8 @@ __all__ = [
     "Radial",
     "RationalQuadratic",
     "Scaled",
+    "Separable",
+    "Stationary",
     "Sum",
     "as_kernel",
 ]

@@ -1,4 +1,4 @@
-"""What a kernel is: a function k(x, z), its diagonal, its positive parameters, its gradients.
+"""What a kernel is: a function k(x, z), its diagonal, its positive parameters, its gradients; sums and products.
 
 A kernel says what k(x, z) is. How products with it are blocked, fused or spread over devices
 is the engine's business (`mercer.engine`).
@@ -6,25 +6,23 @@ is the engine's business (`mercer.engine`).
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
+from mercer.kernels.columns import Added, Columns, Constant, Multiplied
 from mercer.kernels.fused_form import FusedForm
-from mercer.parts import Part, require
+from mercer.parts import Part, as_float, part, require
 
-#: A bound kernel: maps a block of rows X to the tile K(X, Z) for basis vectors Z fixed beforehand.
-Columns = Callable[[Tensor], Tensor]
 #: Weights on the entries of a tile to gradients in the parameters, in X and in Z.
 Pullback = Callable[[Tensor], tuple[dict[str, Tensor], Tensor, Tensor]]
 
 
-class Kernel(Part):
+class Kernel(Part, ABC):
     """A Mercer kernel on rows of tensors; `Gaussian`, `Matern52`, … are its concrete forms."""
 
     #: Fields that are positive numbers (or vectors of them) and may be tuned on a log scale.
@@ -38,9 +36,14 @@ class Kernel(Part):
     def diag(self, X: Tensor) -> Tensor:
         """k(x, x) for every row of `X`."""
 
+    def check(self) -> None:
+        """Refuse, in a sentence, parameters that make no kernel: before any rows are seen."""
+        for kernel in self.parts().values():
+            kernel.check()
+
     def form(self, Z: Tensor) -> FusedForm | None:
         """This kernel, bound to `Z`, in the form that fused products take; None where it has no such form."""
-        return None
+        return self.columns(Z).fused_form()
 
     def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
         """The tile K(X, Z)."""
@@ -100,32 +103,120 @@ class Kernel(Part):
         return tile.detach(), pull
 
     def __add__(self, other: Kernel | float) -> Kernel:
-        from mercer.kernels.compose import Bias, Sum
-
         return Sum(self, other if isinstance(other, Kernel) else Bias(other))
 
     def __mul__(self, other: Kernel | float) -> Kernel:
-        from mercer.kernels.compose import Product, Scaled
-
         return Product(self, other) if isinstance(other, Kernel) else Scaled(self, other)
 
     __radd__ = __add__
     __rmul__ = __mul__
 
 
-def positive_parameter(value: Any, name: str, X: Tensor) -> Tensor:
-    """A positive number, or one per column of `X`, as a tensor on the device of `X`."""
-    tensor = torch.as_tensor(value, dtype=X.dtype)
-    if tensor.ndim > 1 or (tensor.ndim == 1 and tensor.shape[0] not in (1, X.shape[1])):
-        raise ValueError(f"{name} must be one number or one per input ({X.shape[1]}), got shape {tuple(tensor.shape)}")
-    if tensor.device.type == "cpu" and not bool((tensor > 0).all()):  # only tuning puts them elsewhere
-        raise ValueError(f"{name} must be positive, got {tensor.tolist()}")
-    return tensor.to(X.device)
-
-
 def checked_number(value: Any, name: str, above: float = 0.0) -> Any:
     """One finite number of at least `above`; a tensor passes as it is, since only tuning makes those."""
     if not isinstance(value, Tensor):
-        good = isinstance(value, Real) and above <= float(value) < float("inf")
-        require(good, name, f"one number of at least {above:g}", value)
+        require(above <= as_float(value) < float("inf"), name, f"one number of at least {above:g}", value)
     return value
+
+
+@final
+@part
+class Sum(Kernel):
+    """left + right.
+
+    >>> import torch
+    >>> from mercer.kernels import Gaussian, Linear
+    >>> (Gaussian() + Linear())(torch.ones(1, 1), torch.ones(1, 1)).item()
+    2.0
+    """
+
+    left: Kernel
+    right: Kernel
+
+    def columns(self, Z: Tensor) -> Columns:
+        left, right = self.left.columns(Z), self.right.columns(Z)
+        if right.constant is not None:  # a tile needs no second tile
+            return left.affine(1.0, right.constant)
+        if left.constant is not None:
+            return right.affine(1.0, left.constant)
+        return Added(left, right)
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.left.diag(X) + self.right.diag(X)
+
+
+@final
+@part
+class Product(Kernel):
+    """left · right.
+
+    >>> import torch
+    >>> from mercer.kernels import Gaussian, Linear
+    >>> (Gaussian() * Linear())(2 * torch.ones(1, 1), 2 * torch.ones(1, 1)).item()
+    4.0
+    """
+
+    left: Kernel
+    right: Kernel
+
+    def columns(self, Z: Tensor) -> Columns:
+        left, right = self.left.columns(Z), self.right.columns(Z)
+        if right.constant is not None:
+            return left.affine(right.constant, 0.0)
+        if left.constant is not None:
+            return right.affine(left.constant, 0.0)
+        return Multiplied(left, right)
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.left.diag(X) * self.right.diag(X)
+
+
+@final
+@part
+class Scaled(Kernel):
+    """variance · kernel; the paper's θ₀ (Boost10 eq. 33).
+
+    >>> import torch
+    >>> from mercer.kernels import Gaussian
+    >>> (3.0 * Gaussian()).diag(torch.zeros(2, 1)).tolist()
+    [3.0, 3.0]
+    """
+
+    positive = ("variance",)
+    kernel: Kernel
+    variance: float = 1.0
+
+    def check(self) -> None:
+        checked_number(self.variance, "variance")
+        super().check()
+
+    def columns(self, Z: Tensor) -> Columns:
+        return self.kernel.columns(Z).affine(checked_number(self.variance, "variance"), 0.0)
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.kernel.diag(X) * self.variance
+
+
+@final
+@part
+class Bias(Kernel):
+    """A constant kernel; the paper's θ_b (Boost10 eq. 33).
+
+    >>> import torch
+    >>> from mercer.kernels import Bias
+    >>> Bias(0.5)(torch.zeros(1, 3), torch.zeros(2, 3)).tolist()
+    [[0.5, 0.5]]
+    """
+
+    short_name = "bias"
+    positive = ("variance",)
+    variance: float = 1.0
+
+    def check(self) -> None:
+        checked_number(self.variance, "variance")
+
+    def columns(self, Z: Tensor) -> Columns:
+        return Constant(Z.shape[0], checked_number(self.variance, "variance"))
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.variance * X.new_ones(X.shape[0])

@@ -1,114 +1,178 @@
-"""Tiles of radial kernels: rows and basis vectors prepared once, one product and one pass a tile; gradients."""
+"""A kernel bound to its basis vectors: tiles of K, and what is made of a tile, for one block of rows.
+
+What depends on the basis vectors alone is done when a kernel is bound. Which rows form a block, and what is summed over
+blocks, is the engine's business.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from mercer.kernels.base import Columns
-
-if TYPE_CHECKING:
-    from mercer.kernels.radial import Radial
+from mercer.kernels.fused_form import FusedForm
+from mercer.parts import require
 
 
-@dataclass(frozen=True)
-class RadialColumns:
-    """variance · radial + bias, bound to basis vectors: ``[x, |x|², 1] @ [2z, −1, −|z|²]ᵀ = −|x − z|²``."""
+class Columns(ABC):
+    """K(·, Z) for fixed basis vectors Z; called on rows X it is the tile K(X, Z)."""
 
-    kernel: Radial
-    shift: Tensor
-    scale: Tensor
-    right: Tensor
-    variance: Any = 1.0
-    bias: Any = 0.0
+    #: The value of a kernel that is the same everywhere, None for all others.
+    constant: Any = None
 
+    @abstractmethod
     def __call__(self, X: Tensor) -> Tensor:
-        return self.tile(self.prepare(X)[0])
+        """The tile K(X, Z), n × m."""
 
-    def tile(self, left: Tensor) -> Tensor:
-        """The tile of prepared rows."""
-        return self._tile(left, self._vanishes(left[:, -2:-1]))
-
-    def rebound(self, Z: Tensor) -> RadialColumns:
-        """The same for other basis vectors: rows prepared for one serve the other."""
-        z = (Z - self.shift) * self.scale
-        norms = z.square().sum(1, keepdim=True)
-        return replace(self, right=torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous())
+    @abstractmethod
+    def rebound(self, Z: Tensor) -> Columns:
+        """The same kernel for other basis vectors; it takes rows as this one does, prepared ones too."""
 
     def prepare(self, X: Tensor) -> tuple[Tensor, Columns]:
-        """Rows of `X`, centred, scaled, augmented by squared norm and one; and what makes tiles of them."""
-        x = (X - self.shift) * self.scale
-        norms = x.square().sum(1, keepdim=True)
-        left = torch.cat([x, norms, torch.ones_like(norms)], 1)
-        return left, partial(self._tile, vanishing=self._vanishes(norms))
+        """What need not be done block by block: another tensor of as many rows, and columns that take those."""
+        return X, self
 
-    def _tile(self, left: Tensor, vanishing: bool) -> Tensor:
-        parts = left, self.right, self.variance, self.bias
-        traced = torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in parts)
-        if traced and self.kernel.has_slope:
-            numbers = [_number_like(one, left) for one in parts[2:]]
-            tile: Tensor = _TracedTile.apply(left, self.right, *numbers, self.kernel, vanishing)
-            return tile
-        t = left @ self.right
-        if vanishing:
-            # neither a denormal number, which an exponential takes fifty times as long to make, nor its square
-            t.clamp_(min=self.kernel.deepest(t.dtype))
-        tile = self.kernel.profile(t)
-        if vanishing:
-            torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
-        if isinstance(self.variance, Tensor) or tile.requires_grad:
-            return torch.addcmul(_number_like(self.bias, tile), tile, _number_like(self.variance, tile))
-        if self.variance != 1.0:
-            tile.mul_(self.variance)
-        return tile.add_(self.bias) if isinstance(self.bias, Tensor) or self.bias else tile
+    def affine(self, variance: Any, bias: Any) -> Columns:
+        """variance · K + bias."""
+        return Affine(self, variance, bias)
 
-    def _vanishes(self, norms: Tensor) -> bool:
-        """Whether values so small may occur that they or their squares are denormal: CPUs then crawl.
+    def fused_form(self) -> FusedForm | None:
+        """This kernel as fused products take it; None where it has no such form."""
+        return None
 
-        The largest distance is at most the sum of the largest norms; tiles whose values all stay above are
-        spared the pass. Where a tile is traced without a slope, autograd needs it as it is.
-        """
-        traced = norms.requires_grad or self.right.requires_grad
-        if norms.device.type != "cpu" or (traced and not self.kernel.has_slope) or not norms.numel():
-            return False
-        with torch.no_grad():
-            reach = norms.max().sqrt() + self.right[-1].min().neg().clamp(min=0).sqrt()
-            return bool(self.kernel.profile(-reach.square()[None]) < torch.finfo(norms.dtype).tiny ** 0.5)
+    def product(self, X: Tensor, W: Tensor) -> Tensor:
+        """K(X, Z) W, n × p."""
+        return self(X) @ W
 
+    def transposed(self, X: Tensor, R: Tensor) -> Tensor:
+        """K(X, Z)ᵀ R, m × p."""
+        return self(X).T @ R
 
-def _number_like(value: Any, tile: Tensor) -> Tensor:
-    """A number as a tensor beside the tile; filled in there, since nothing may be copied into a recorded graph."""
-    if isinstance(value, Tensor):
-        return value.to(tile)
-    return torch.full((), value, dtype=tile.dtype, device=tile.device)
+    def normal(self, X: Tensor, W: Tensor, weight: Tensor) -> Tensor:
+        """K(X, Z)ᵀ D K(X, Z) W, m × p; `weight` is the diagonal of D."""
+        tile = self(X)
+        return tile.T @ (weight[:, None].to(tile.dtype) * (tile @ W))
+
+    def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """k_jᵀ g (m × p) and k_jᵀ D k_j (m) for every column j; `weight` is the diagonal of D."""
+        tile = self(X)
+        square = tile.square() if weight is None else tile.square() * weight.to(tile.dtype)[:, None]
+        return tile.T @ g, square.sum(0)
+
+    def slopes(self, X: Tensor, W: Tensor) -> Tensor:
+        """The gradient of f(x) = Σ_j k(x, z_j) W_j at the rows of `X`, n × D × p; here by autograd."""
+        with torch.enable_grad():
+            at = X.detach().clone().requires_grad_()
+            f = self(at) @ W
+            require(f.requires_grad, "a kernel whose gradient is wanted", "made of torch's operations", self)
+            each = [torch.autograd.grad(f[:, o].sum(), at, retain_graph=True)[0] for o in range(W.shape[1])]
+        return torch.stack(each, 2) if each else at.detach().new_zeros(*X.shape, 0)
 
 
-class _TracedTile(torch.autograd.Function):
-    """variance · p(left @ right) + bias as one step of autograd: its own chain of steps takes three times as long."""
+@final
+@dataclass(frozen=True)
+class Tiles(Columns):
+    """A kernel that is a function of two blocks of rows and gains nothing from being bound.
 
-    @staticmethod
-    def forward(
-        ctx: Any, left: Tensor, right: Tensor, variance: Tensor, bias: Tensor, kernel: Radial, vanishing: bool
-    ) -> Tensor:
-        t = left @ right
-        if vanishing:
-            t.clamp_(min=kernel.deepest(t.dtype))
-        value, slope = kernel.profile_and_slope(t)
-        if vanishing:
-            torch.threshold_(value, torch.finfo(value.dtype).tiny ** 0.5, 0.0)
-        ctx.save_for_backward(left, right, variance, value, slope)
-        return torch.addcmul(bias, value, variance)
+    >>> import torch
+    >>> from mercer.kernels.columns import Tiles
+    >>> Tiles(lambda X, Z: X @ Z.T, torch.ones(3, 2))(torch.ones(1, 2)).tolist()
+    [[2.0, 2.0, 2.0]]
+    """
 
-    @staticmethod
-    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
-        left, right, variance, value, slope = ctx.saved_tensors
-        needed = ctx.needs_input_grad
-        by_t = weight * slope if needed[0] or needed[1] else None
-        by_left = (by_t @ right.T).mul_(variance) if needed[0] and by_t is not None else None
-        by_right = (left.T @ by_t).mul_(variance) if needed[1] and by_t is not None else None
-        by_variance = (weight.reshape(-1) @ value.reshape(-1)).reshape(variance.shape) if needed[2] else None
-        return by_left, by_right, by_variance, weight.sum() if needed[3] else None, None, None
+    function: Callable[[Tensor, Tensor], Tensor]
+    Z: Tensor
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return self.function(X, self.Z)
+
+    def rebound(self, Z: Tensor) -> Tiles:
+        return replace(self, Z=Z)
+
+
+@final
+@dataclass(frozen=True)
+class Constant(Columns):
+    """A constant kernel bound to m basis vectors."""
+
+    m: int
+    constant: Any = 1.0
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return self.constant * X.new_ones(X.shape[0], self.m)
+
+    def rebound(self, Z: Tensor) -> Constant:
+        return replace(self, m=Z.shape[0])
+
+    def affine(self, variance: Any, bias: Any) -> Constant:
+        return replace(self, constant=self.constant * variance + bias)
+
+    def slopes(self, X: Tensor, W: Tensor) -> Tensor:
+        return X.new_zeros(*X.shape, W.shape[1])
+
+
+@final
+@dataclass(frozen=True)
+class Affine(Columns):
+    """variance · K + bias of a kernel that cannot do it in its own tile."""
+
+    inner: Columns
+    variance: Any
+    bias: Any
+
+    def __call__(self, X: Tensor) -> Tensor:
+        tile = self.inner(X) * self.variance
+        return tile + self.bias if isinstance(self.bias, Tensor) or self.bias else tile
+
+    def rebound(self, Z: Tensor) -> Affine:
+        return replace(self, inner=self.inner.rebound(Z))
+
+    def affine(self, variance: Any, bias: Any) -> Affine:
+        return replace(self, variance=self.variance * variance, bias=self.bias * variance + bias)
+
+    def fused_form(self) -> FusedForm | None:
+        inner = self.inner.fused_form()
+        if inner is None:
+            return None
+        variance, bias = float(self.variance), float(self.bias)
+        return replace(inner, variance=inner.variance * variance, bias=inner.bias * variance + bias)
+
+    def slopes(self, X: Tensor, W: Tensor) -> Tensor:
+        return self.inner.slopes(X, W) * self.variance
+
+
+@final
+@dataclass(frozen=True)
+class Added(Columns):
+    """The sum of two kernels on the same basis vectors."""
+
+    left: Columns
+    right: Columns
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return self.left(X) + self.right(X)
+
+    def rebound(self, Z: Tensor) -> Added:
+        return Added(self.left.rebound(Z), self.right.rebound(Z))
+
+    def slopes(self, X: Tensor, W: Tensor) -> Tensor:
+        return self.left.slopes(X, W) + self.right.slopes(X, W)
+
+
+@final
+@dataclass(frozen=True)
+class Multiplied(Columns):
+    """The product, entry by entry, of two kernels on the same basis vectors."""
+
+    left: Columns
+    right: Columns
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return self.left(X) * self.right(X)
+
+    def rebound(self, Z: Tensor) -> Multiplied:
+        return Multiplied(self.left.rebound(Z), self.right.rebound(Z))

@@ -1,17 +1,19 @@
-"""Kernels that users bring: any Python callable on two blocks of rows, or a matrix computed beforehand."""
+"""Kernels of what users bring: any function of two blocks of rows, a matrix computed beforehand, a unit diagonal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from mercer.kernels.base import Columns, Kernel
+from mercer.kernels.base import Kernel
+from mercer.kernels.columns import Columns, Tiles
 from mercer.parts import part
 
 
+@final
 @part
 class Function(Kernel):
     """Any function of two blocks of rows (torch tensors) that returns the tile between them.
@@ -28,21 +30,22 @@ class Function(Kernel):
     function: Callable[[Any, Any], Any]
 
     def columns(self, Z: Tensor) -> Columns:
-        def tile(X: Tensor) -> Tensor:
-            values = torch.as_tensor(self.function(X, Z), dtype=X.dtype, device=X.device)
-            if values.shape != (X.shape[0], Z.shape[0]):
-                raise ValueError(
-                    f"the kernel function must return shape {(X.shape[0], Z.shape[0])}, got {tuple(values.shape)}"
-                )
-            return values
+        return Tiles(self._tile, Z)
 
-        return tile
+    def _tile(self, X: Tensor, Z: Tensor) -> Tensor:
+        values = torch.as_tensor(self.function(X, Z), dtype=X.dtype, device=X.device)
+        if values.shape != (X.shape[0], Z.shape[0]):
+            raise ValueError(
+                f"the kernel function must return shape {(X.shape[0], Z.shape[0])}, got {tuple(values.shape)}"
+            )
+        return values
 
     def diag(self, X: Tensor) -> Tensor:
         blocks = X.split(64)  # 64 × 64 tiles: the waste stays small and so do the temporaries
         return torch.cat([self(block, block).diagonal() for block in blocks])
 
 
+@final
 @part
 class Precomputed(Kernel):
     """A kernel matrix computed beforehand, as scikit-learn's ``kernel="precomputed"``.
@@ -60,8 +63,37 @@ class Precomputed(Kernel):
     short_name = "precomputed"
 
     def columns(self, Z: Tensor) -> Columns:
-        index = Z[:, -1].round().long()
-        return lambda X: X[:, index]
+        return Tiles(self._tile, Z)
+
+    def _tile(self, X: Tensor, Z: Tensor) -> Tensor:
+        return X[:, Z[:, -1].round().long()]
 
     def diag(self, X: Tensor) -> Tensor:
         return X.gather(1, X[:, -1:].round().long())[:, 0]
+
+
+@final
+@part
+class Normalized(Kernel):
+    """k(x, z) / √(k(x, x) k(z, z)): unit diagonal; zero where a row has no length.
+
+    >>> import torch
+    >>> from mercer.kernels import Linear, Normalized
+    >>> Normalized(Linear())(torch.tensor([[2.0, 0.0]]), torch.tensor([[5.0, 0.0]])).item()
+    1.0
+    """
+
+    kernel: Kernel
+
+    def columns(self, Z: Tensor) -> Columns:
+        return Tiles(self._tile, Z)
+
+    def _tile(self, X: Tensor, Z: Tensor) -> Tensor:
+        return self.kernel(X, Z) * self._inverse_norm(Z) * self._inverse_norm(X)[:, None]
+
+    def _inverse_norm(self, X: Tensor) -> Tensor:
+        square = self.kernel.diag(X)
+        return torch.where(square > 0, square.clamp(min=torch.finfo(X.dtype).tiny).rsqrt(), 0.0)
+
+    def diag(self, X: Tensor) -> Tensor:
+        return (self.kernel.diag(X) > 0).to(X.dtype)

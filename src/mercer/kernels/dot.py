@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any, final
+
 import torch
 from torch import Tensor
 
-from mercer.kernels.base import Columns, Kernel, checked_number
+from mercer.kernels.base import Kernel, checked_number
+from mercer.kernels.columns import Columns
 from mercer.kernels.fused_form import FusedForm
-from mercer.parts import part, require
+from mercer.parts import as_float, part, require
 
 
+@final
 @part
 class Linear(Kernel):
     r"""Linear kernel :math:`x^\top z`; add `Bias` for an intercept.
@@ -23,15 +28,13 @@ class Linear(Kernel):
     short_name = "linear"
 
     def columns(self, Z: Tensor) -> Columns:
-        return lambda X: X @ Z.T
-
-    def form(self, Z: Tensor) -> FusedForm:
-        return _power(Z)
+        return DotColumns(Z)
 
     def diag(self, X: Tensor) -> Tensor:
         return X.square().sum(1)
 
 
+@final
 @part
 class Polynomial(Kernel):
     r"""Polynomial kernel :math:`(\gamma x^\top z + c)^d`.
@@ -43,25 +46,46 @@ class Polynomial(Kernel):
     """
 
     short_name = "polynomial"
+    aliases = ("poly",)
     positive = ("gamma", "offset")
     degree: int = 3
     gamma: float = 1.0
     offset: float = 1.0
 
-    def columns(self, Z: Tensor) -> Columns:
-        require(self.degree == int(self.degree) >= 1, "degree", "a whole number of at least 1", self.degree)
-        gamma, offset = checked_number(self.gamma, "gamma"), checked_number(self.offset, "offset")
-        return lambda X: (gamma * (X @ Z.T) + offset) ** self.degree
+    def check(self) -> None:
+        degree = as_float(self.degree)
+        require(1 <= degree < 2**31 and degree % 1 == 0, "degree", "a whole number of at least 1", self.degree)
+        checked_number(self.gamma, "gamma")
+        checked_number(self.offset, "offset")
 
-    def form(self, Z: Tensor) -> FusedForm:
-        self.columns(Z)  # checks the parameters
-        return _power(Z, float(self.gamma), float(self.offset), int(self.degree))
+    def columns(self, Z: Tensor) -> Columns:
+        self.check()
+        return DotColumns(Z, self.gamma, self.offset, int(self.degree))
 
     def diag(self, X: Tensor) -> Tensor:
         return (self.gamma * X.square().sum(1) + self.offset) ** self.degree
 
 
-def _power(Z: Tensor, gamma: float = 1.0, offset: float = 0.0, degree: int = 1) -> FusedForm:
-    """(γ xᵀz + c)^d: half of γ goes to either side."""
-    root = torch.tensor(gamma, dtype=Z.dtype, device=Z.device).sqrt()
-    return FusedForm("power", torch.zeros_like(root), root, radial=False, exponent=degree, offset=offset)
+@final
+@dataclass(frozen=True)
+class DotColumns(Columns):
+    """(γ xᵀz + c)^d bound to basis vectors."""
+
+    Z: Tensor
+    gamma: Any = None
+    offset: Any = 0.0
+    degree: int = 1
+
+    def __call__(self, X: Tensor) -> Tensor:
+        inner = X @ self.Z.T
+        return inner if self.gamma is None else (self.gamma * inner + self.offset) ** self.degree
+
+    def rebound(self, Z: Tensor) -> DotColumns:
+        return replace(self, Z=Z)
+
+    def fused_form(self) -> FusedForm:
+        """Half of γ goes to either side."""
+        gamma = 1.0 if self.gamma is None else float(self.gamma)
+        root = torch.full((), gamma**0.5, dtype=self.Z.dtype, device=self.Z.device)
+        nothing = torch.zeros_like(root)
+        return FusedForm("power", nothing, root, "dot", exponent=self.degree, offset=float(self.offset))

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class FusedForm:
-    r"""variance · p(s) + bias, where s is :math:`-\|u - w\|^2` or :math:`u^\top w` of the scaled inputs u, w.
+    r"""variance · p(s) + bias, where s is made of the scaled inputs u, w of two rows.
 
-    The inputs enter as ``u = (x − shift) · scale``; `profile` names p, and the engine knows which names it can
-    compute. `exponent` and `offset` are what a profile needs beside s.
+    s is :math:`-\|u - w\|^2` ("distance"), :math:`u^\top w` ("dot") or :math:`-\sum_k |u_k - w_k|^p` ("separable", with
+    `norm` p). The inputs enter as ``u = (x − shift) · scale``; `profile` names the function p(s), and the engine knows
+    which names it can compute. `exponent` and `offset` are what a profile needs beside s.
     """
 
     profile: str
     shift: Tensor
     scale: Tensor
-    radial: bool = True
+    geometry: Literal["distance", "dot", "separable"] = "distance"
+    norm: float = 2.0
     exponent: float = 1.0
     offset: float = 0.0
     variance: float = 1.0
     bias: float = 0.0
-
-    def inputs(self, X: Tensor, unit: float = 1.0) -> Tensor:
-        """The scaled inputs of the rows of `X`, times `unit`."""
-        return (X - self.shift) * (self.scale * unit)

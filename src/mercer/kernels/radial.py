@@ -10,22 +10,19 @@ import math
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from mercer.kernels.base import Kernel, checked_number, positive_parameter
-from mercer.kernels.columns import RadialColumns
-from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.base import checked_number
+from mercer.kernels.radial_columns import RadialColumns
+from mercer.kernels.stationary import Stationary
 from mercer.parts import part
 
 
-class Radial(Kernel):
+class Radial(Stationary):
     r"""A kernel :math:`k(x, z) = p(-c \|(x - z)/\ell\|^2)` with profile p and sharpness c."""
-
-    positive: ClassVar[tuple[str, ...]] = ("length_scale",)
-    length_scale: Any
 
     @property
     def sharpness(self) -> Any:
@@ -36,15 +33,17 @@ class Radial(Kernel):
     def profile(self, t: Tensor) -> Tensor:
         """The kernel's value where t = −c‖(x − z)/ℓ‖²; may overwrite `t`."""
 
-    @property
-    def has_slope(self) -> bool:
-        """Whether `profile_and_slope` is that of this profile; else autograd goes through `profile`."""
-        owner = [next(c for c in type(self).__mro__ if name in vars(c)) for name in ("profile", "profile_and_slope")]
-        return owner[0] is owner[1]
-
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """The value and its derivative in t, zero where two points coincide and there is none; may overwrite `t`."""
-        raise NotImplementedError
+        with torch.enable_grad():
+            at = t.detach().clone().requires_grad_()
+            value = self.profile(at.clone())
+            (slope,) = torch.autograd.grad(value.sum(), at)
+        return value.detach(), slope
+
+    def shape(self) -> tuple[Any, ...]:
+        """Parameters of the profile itself, beside t: gradients reach them by autograd through `profile`."""
+        return ()
 
     def deepest(self, dtype: torch.dtype) -> float:
         """A value of t from which on downwards the kernel is below the root of the smallest normal number.
@@ -54,50 +53,38 @@ class Radial(Kernel):
         return -((12 - 0.5 * math.log(torch.finfo(dtype).tiny)) ** 2)
 
     def columns(self, Z: Tensor) -> RadialColumns:
-        length = positive_parameter(self.length_scale, "length_scale", Z)
-        root = self.sharpness**0.5
+        scale = self.sharpness**0.5 * self.inverse_lengths(Z)
         shift = Z.detach().mean(0)  # centring keeps |x|² small, hence −|x − z|² exact
-        return RadialColumns(self, shift, root / length, Z).rebound(Z)
-
-    def form(self, Z: Tensor) -> FusedForm | None:
-        if "short_name" not in vars(type(self)):  # a subclass may have changed the profile its parent's name stands for
-            return None
-        bound = self.columns(Z)
-        return FusedForm(self.short_name, bound.shift, bound.scale, exponent=float(getattr(self, "alpha", 1.0)))
-
-    def diag(self, X: Tensor) -> Tensor:
-        return X.new_ones(X.shape[0])
+        return RadialColumns(kernel=self, shift=shift, scale=scale, right=Z).rebound(Z)
 
 
-class _NegativeRoot(torch.autograd.Function):
-    """−√|t|, with gradient zero instead of NaN where two points coincide."""
+class SlopedRadial(Radial):
+    """A radial kernel whose value and slope share their arithmetic."""
 
-    @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
-        root = t.abs().sqrt_().neg_()
-        ctx.save_for_backward(root)
-        return root
+    @abstractmethod
+    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+        """The value, and its derivative in t if that is wanted; may overwrite `t`, and is never traced."""
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (root,) = ctx.saved_tensors
-        return torch.where(root < 0, -0.5 * grad / root, 0.0)
+    def profile(self, t: Tensor) -> Tensor:
+        return self.evaluate(t, slope=False)[0]
+
+    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = self.evaluate(t, slope=True)
+        assert slope is not None
+        return value, slope
 
 
 def negative_distance(t: Tensor) -> Tensor:
-    """−√(−t), overwriting `t` where no gradient is wanted (rounding may leave t barely positive)."""
-    return _NegativeRoot.apply(t) if t.requires_grad else t.abs_().sqrt_().neg_()
+    """−√(−t), overwriting `t` (which rounding may leave barely positive)."""
+    return t.abs_().sqrt_().neg_()
 
 
 _local = threading.local()
 
 
 def scratch(t: Tensor, slot: int = 0) -> Tensor | None:
-    """A reused buffer like `t`, or None where autograd must keep its own.
-
-    Fresh tile-sized temporaries cost more in page faults than the arithmetic they hold.
-    """
-    if t.requires_grad or t.device.type != "cpu":
+    """A reused buffer like `t` on a CPU, where fresh temporaries cost more in page faults than their arithmetic."""
+    if t.device.type != "cpu":
         return None
     key = (slot, t.dtype)
     buffers: dict[tuple[int, torch.dtype], Tensor] = _local.__dict__.setdefault("buffers", {})
@@ -106,8 +93,9 @@ def scratch(t: Tensor, slot: int = 0) -> Tensor | None:
     return buffers[key][: t.numel()].view(t.shape)
 
 
+@final
 @part
-class Gaussian(Radial):
+class Gaussian(SlopedRadial):
     r"""Gaussian kernel :math:`\exp(-\|x - z\|^2 / 2\ell^2)`; one :math:`\ell` or one per input (ARD).
 
     >>> import torch
@@ -117,6 +105,7 @@ class Gaussian(Radial):
     """
 
     short_name = "gaussian"
+    aliases = ("rbf",)
     length_scale: float | Sequence[float] = 1.0
 
     @property
@@ -126,40 +115,37 @@ class Gaussian(Radial):
     def deepest(self, dtype: torch.dtype) -> float:
         return 0.5 * math.log(torch.finfo(dtype).tiny) - 0.5
 
-    def profile(self, t: Tensor) -> Tensor:
-        return t.exp_()
-
-    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         return t.exp_(), t
 
 
+@final
 @part
-class Laplacian(Radial):
-    r"""Laplacian kernel :math:`\exp(-\|x - z\| / \ell)` in the Euclidean distance (Matérn 1/2).
+class Matern12(SlopedRadial):
+    r"""Matérn kernel of smoothness 1/2, :math:`\exp(-a)` with :math:`a = \|x - z\|/\ell`, the exponential kernel.
 
-    scikit-learn's `laplacian_kernel` takes the sum of absolute differences instead.
+    `mercer.kernels.Laplacian` takes the sum of absolute differences instead of the Euclidean distance.
 
     >>> import torch
-    >>> from mercer.kernels import Laplacian
-    >>> Laplacian()(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]])).item()
+    >>> from mercer.kernels import Matern12
+    >>> Matern12()(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]])).item()
     0.0067...
     """
 
-    short_name = "laplacian"
+    short_name = "matern12"
     length_scale: float | Sequence[float] = 1.0
 
-    def profile(self, t: Tensor) -> Tensor:
+    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         b = negative_distance(t)
-        return b.exp() if b.requires_grad else b.exp_()
-
-    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        a = t.abs_().sqrt_()
-        value = torch.exp(-a)
-        return value, torch.where(a > 0, 0.5 * value / a, 0.0)
+        if not slope:
+            return b.exp_(), None
+        value = b.exp()
+        return value, torch.where(b < 0, -0.5 * value / b, 0.0)
 
 
+@final
 @part
-class Matern32(Radial):
+class Matern32(SlopedRadial):
     r"""Matérn kernel of smoothness 3/2, :math:`(1 + a)\exp(-a)` with :math:`a = \sqrt3\|x - z\|/\ell`.
 
     >>> import torch
@@ -175,19 +161,16 @@ class Matern32(Radial):
     def sharpness(self) -> float:
         return 3.0
 
-    def profile(self, t: Tensor) -> Tensor:
+    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         b = negative_distance(t)  # b = −a
-        e = torch.exp(b, out=scratch(b))
-        return torch.addcmul(e, e, b, value=-1, out=None if b.requires_grad else b)
-
-    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        b = t.abs_().sqrt_().neg_()
-        e = torch.exp(b)
-        return torch.addcmul(e, e, b, value=-1, out=b), e.mul_(0.5)  # p = (1 + a)e^{−a}, p' = e^{−a}/2
+        e = torch.exp(b, out=None if slope else scratch(b))
+        value = torch.addcmul(e, e, b, value=-1, out=b)
+        return value, e.mul_(0.5) if slope else None
 
 
+@final
 @part
-class Matern52(Radial):
+class Matern52(SlopedRadial):
     r"""Matérn kernel of smoothness 5/2, :math:`(1 + a + a^2/3)\exp(-a)`, :math:`a = \sqrt5\|x - z\|/\ell`.
 
     >>> import torch
@@ -203,20 +186,15 @@ class Matern52(Radial):
     def sharpness(self) -> float:
         return 5.0
 
-    def profile(self, t: Tensor) -> Tensor:
+    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         b = negative_distance(t)  # b = −a, so 1 + a + a²/3 = 1 − (b − b²/3)
         e = torch.exp(b, out=scratch(b))
+        by_t = torch.addcmul(e, e, b, value=-1).div_(6) if slope else None  # (1 + a)e^{−a}/6
         inner = torch.addcmul(b, b, b, value=-1 / 3, out=scratch(b, slot=1))
-        return torch.addcmul(e, e, inner, value=-1, out=None if b.requires_grad else b)
-
-    def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        third = t.neg() / 3  # a²/3
-        b = t.abs_().sqrt_().neg_()
-        e = torch.exp(b)
-        slope = torch.addcmul(e, e, b, value=-1, out=b)  # (1 + a)e^{−a}, six times p'
-        return torch.addcmul(slope, e, third, out=third), slope.div_(6)
+        return torch.addcmul(e, e, inner, value=-1, out=b), by_t
 
 
+@final
 @part
 class RationalQuadratic(Radial):
     r"""Rational quadratic kernel :math:`(1 + \|x - z\|^2 / 2\alpha\ell^2)^{-\alpha}`.
@@ -235,6 +213,13 @@ class RationalQuadratic(Radial):
     @property
     def sharpness(self) -> Any:
         return 0.5 / checked_number(self.alpha, "alpha", above=1e-6)
+
+    def check(self) -> None:
+        checked_number(self.alpha, "alpha", above=1e-6)
+        super().check()
+
+    def shape(self) -> tuple[Any, ...]:
+        return (self.alpha,)
 
     def deepest(self, dtype: torch.dtype) -> float:
         return -math.inf  # a power: it vanishes nowhere in reach

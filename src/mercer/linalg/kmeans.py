@@ -2,49 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
+
+from mercer.parts import require
 
 #: Candidates drawn at once.
 CANDIDATES = 32
 
 
-def spread_out(X: Tensor, m: int, rng: Any) -> np.ndarray:
+def spread_out(
+    X: Tensor,
+    m: int,
+    rng: np.random.Generator | np.random.RandomState,
+    weight: Tensor | None = None,
+    distinct: bool = False,
+) -> np.ndarray:
     """Indices of m rows by k-means++: each new one with probability in proportion to its squared distance to them.
 
-    Candidates are drawn together by the distances as they stand, and one after the other is taken with the
-    probability to which the rows taken meanwhile have shrunk its own: the same draws as one by one, in few passes.
+    A row of weight w counts as w rows, one of weight zero is never taken. Where all rows left are copies of those
+    taken, random ones follow, or none if the rows must be `distinct`. Candidates are drawn together by the distances
+    as they stand, and one after the other is taken with the probability to which the rows taken meanwhile have shrunk
+    its own: the same draws as one by one, in few passes.
 
     >>> import numpy as np
     >>> import torch
-    >>> from mercer.linalg.kmeans import spread_out
+    >>> from mercer.linalg import spread_out
     >>> X = torch.tensor([[0.0], [0.1], [5.0], [5.1], [9.0]])
-    >>> sorted(X[spread_out(X, 3, np.random.RandomState(0)), 0].round().tolist())
+    >>> sorted(X[spread_out(X, 3, np.random.default_rng(0)), 0].round().tolist())
     [0.0, 5.0, 9.0]
     """
-    chosen = [int(rng.randint(len(X)))]
+    w = X.new_ones(len(X), dtype=torch.float64) if weight is None else weight.double()
+    alive = w.nonzero()[:, 0].cpu().numpy()
+    require(distinct or m <= len(alive), "m", f"at most the {len(alive)} rows of positive weight", m)
+    chosen = _draw(w, rng, 1).tolist()
     nearest = _square_distances(X, X[chosen])[:, 0]
     while len(chosen) < m:
-        heap = nearest.cumsum(0, dtype=torch.float64)
-        total = float(heap[-1])
-        if not total > 0:  # all others are copies of those chosen
-            left = np.setdiff1d(np.arange(len(X)), chosen)
-            return np.concatenate([chosen, rng.choice(left, m - len(chosen), replace=False)])
-        draws = torch.as_tensor(rng.uniform(size=CANDIDATES), device=X.device)
-        index = torch.searchsorted(heap, draws * total).clamp(max=len(X) - 1)
+        chance = nearest * w
+        if not bool((chance > 0).any()):  # all others are copies of those chosen
+            left = np.setdiff1d(alive, chosen)
+            further = [] if distinct else rng.choice(left, m - len(chosen), replace=False).tolist()
+            return np.array(chosen + further)
+        index = _draw(chance, rng, CANDIDATES)
         before, apart = nearest[index].cpu().numpy(), _square_distances(X[index], X[index]).cpu().numpy()
         taken: list[int] = []
-        for j, chance in enumerate(rng.uniform(size=CANDIDATES)):
-            if chance * before[j] < min(before[j], *apart[j, taken], np.inf):
+        for j, chance_left in enumerate(rng.uniform(size=CANDIDATES)):
+            if chance_left * before[j] < min(before[j], *apart[j, taken], np.inf):
                 taken.append(j)
         new = index[taken[: m - len(chosen)]]
         chosen += new.tolist()
         if len(new):
             nearest = torch.minimum(nearest, _square_distances(X, X[new]).amin(1))
     return np.array(chosen)
+
+
+def _draw(chance: Tensor, rng: np.random.Generator | np.random.RandomState, n: int) -> Tensor:
+    """n rows, each with probability in proportion to `chance`; never one of chance zero."""
+    heap = chance.cumsum(0, dtype=torch.float64)
+    draws = torch.as_tensor(rng.uniform(size=n), device=heap.device)
+    last = chance.nonzero()[-1, 0]  # rounding may leave a draw at the very end of the heap
+    return torch.minimum(torch.searchsorted(heap, draws * heap[-1], right=True), last)
 
 
 def _square_distances(X: Tensor, Z: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from mercer.evidence.exact import log_evidence
-from mercer.kernels import Bias, Kernel, Radial, Scaled, Sum
+from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
 from mercer.linalg import minimize_lbfgs
 
 #: Noise variance as a share of the targets' variance: never below what float64 can factor.
@@ -76,7 +76,7 @@ class Search:
         found = minimize_lbfgs(negative, theta, bounds, maxiter=self.max_iter, ftol=ftol)
         return Point(*at(found.x), value=-float(found.fun))
 
-    def radial(self, families: Sequence[type[Radial]]) -> dict[str, Point]:
+    def radial(self, families: Sequence[type[Stationary]]) -> dict[str, Point]:
         """The best point of each family, smoothest first; each family starts where the one before it ended.
 
         Once a rougher family has less evidence than a smoother one, still rougher ones are not tried.
@@ -99,9 +99,9 @@ class Search:
             found[best_name] = self.climb(found[best_name].kernel, found[best_name].noise, ftol=self.tol)
         return found
 
-    def isotropic(self, family: type[Radial]) -> Point:
+    def isotropic(self, family: type[Stationary]) -> Point:
         """One length-scale for all inputs, from the best of a few starting values."""
-        typical = float(np.sqrt(np.mean(self.spread**2)) * math.sqrt(self.X.shape[1]))
+        typical = float(np.sqrt(np.mean(self.spread**2))) * family.typical_length(self.X.shape[1])
         starts = [Sum(Scaled(family(length_scale=typical * f)), Bias(0.01)) for f in (0.1, 0.3, 1.0, 3.0)]
         values = [log_evidence(kernel, 0.1, self.X, self.Y, self.weight)[0] for kernel in starts]
         self.n_evaluations += len(starts)

@@ -15,12 +15,12 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from mercer.engine import make_plan
-from mercer.kernels import Gaussian, Kernel, Laplacian, Matern32, Matern52, Radial, Scaled, as_kernel
+from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
 from mercer.parts import require
 from mercer.tuning.families import NOISE_BOUNDS, Search
 
 #: Families tried by ``kernel="auto"``, smoothest first.
-FAMILIES: tuple[type[Radial], ...] = (Gaussian, Matern52, Matern32, Laplacian)
+FAMILIES: tuple[type[Stationary], ...] = (Gaussian, Matern52, Matern32, Matern12)
 #: Least noise variance, of unit variance, where the targets are class codes.
 CODE_NOISE = 1e-2
 
@@ -65,8 +65,8 @@ def tune_kernel(
         Targets are centred and scaled inside; several outputs share the kernel. For two classes pass ±1; where
         every column holds two values only, the noise is kept at 1 % of the variance or more.
     kernel : "auto", a short name, or a kernel
-        The name of a radial kernel, or ``"auto"`` (the best of Gaussian, Matérn 5/2, Matérn 3/2 and
-        Laplacian by evidence), gives ``variance · kernel + bias``. A kernel object keeps its form, times a
+        The name of a stationary kernel, or ``"auto"`` (the best of Gaussian, Matérn 5/2, Matérn 3/2 and
+        Matérn 1/2 by evidence), gives ``variance · kernel + bias``. A kernel object keeps its form, times a
         variance; its parameters are where the search starts.
     sample_weight : array of shape (n,), optional
         A row of weight 2 counts as that row twice; rows of weight zero are left out.
@@ -112,8 +112,8 @@ def tune_kernel(
     targets = targets - (weight[:, None] * targets).sum(0) / weight.sum()
     scale = float((weight[:, None] * targets.square()).sum() / weight.sum() / targets.shape[1]) ** 0.5 or 1.0
     search = Search(rows, targets / scale, weight, ard, max_iter, tol, least_noise=_least_noise(targets))
-    if isinstance(kernel, str) and kernel in {"auto", *Radial.choices()}:
-        found = search.radial(FAMILIES if kernel == "auto" else [Radial.choices()[kernel]])
+    if isinstance(kernel, str) and kernel in {"auto", *Stationary.choices()}:
+        found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])
     else:
         given = as_kernel(kernel)
         found = {type(given).__name__: search.climb(Scaled(given), 0.1)}

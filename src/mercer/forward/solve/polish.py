@@ -15,7 +15,7 @@ from torch import Tensor
 from mercer.data import PreparedRows, TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
-from mercer.linalg import cholesky, conjugate_gradients
+from mercer.linalg import cholesky, conjugate_gradients, lifted
 from mercer.losses import Squared
 
 #: Steps without a lower validation error after which the iteration ends.
@@ -43,10 +43,9 @@ class Preconditioner:
 
     def __init__(self, problem: Problem, basis: Tensor, weight: Tensor, sample: Tensor) -> None:
         dtype = problem.plan.dtype
-        Q = problem.kernel(basis, basis)
         # The preconditioner may be rough: a little more diagonal costs a step or two, a failed factor all.
-        Q.diagonal().add_(float(Q.diagonal().mean()) * basis.shape[0] ** 0.5 * 10 * torch.finfo(dtype).eps)
-        self.L = _factor(Q)
+        lift = basis.shape[0] ** 0.5 * 10 * torch.finfo(dtype).eps
+        self.L = _factor(lifted(problem.kernel(basis, basis), lift))
         Phi = torch.linalg.solve_triangular(self.L, problem.kernel(basis, problem.basis(sample)), upper=False)
         w = weight[sample].to(dtype)
         share = float(weight.sum()) / max(float(w.sum()), 1e-300)

@@ -1,7 +1,9 @@
 """Whitening: coordinates in which the basis vectors' kernel matrix is the identity.
 
 Least squares on whitened columns K_Nm B has the condition number of the data, not its square times
-that of the kernel matrix; this module makes B, the engine forms K_Nm block by block.
+that of the kernel matrix; this module makes B, the engine forms K_Nm block by block. What rounding makes of small
+eigenvalues is met in three ways, all of them here: they are dropped (`spectral_map`), lifted (`lifted`, which is
+smooth in the kernel's parameters), or left alone where a factor proves that there are none (`whitening`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.linalg.cholesky import EPS, require_finite
+from mercer.linalg.cholesky import EPS, cholesky, require_finite
 from mercer.parts import require
 
 #: Up to this many basis vectors the eigenvalues of an ill-conditioned Q are cheap.
@@ -75,12 +77,58 @@ def whitening(Q_mm: Tensor, tol: float | None = None, dtype: torch.dtype = torch
     Q = Q_mm.double()
     B = _triangular_map(Q, tol)
     if B is None and Q.shape[0] <= SPECTRAL_SIZE:
-        B = _spectral_map(Q, tol)
+        require_positive_eigenvalue(bool(Q.any()), 0.0, Q.shape[0])
+        B, kept = spectral_map(Q, tol=tol)
+        B = B[:, : int(kept)]
     elif B is None:
-        ridge = Q.diagonal().mean() * (tol * Q.shape[0])
-        B = _triangular_map(Q + ridge * torch.eye(Q.shape[0], dtype=Q.dtype, device=Q.device), 0.0)
-        assert B is not None  # the ridge lifts every eigenvalue above its rounding
+        B = inverse_factor(lifted(Q, tol * Q.shape[0]))  # the ridge lifts every eigenvalue above its rounding
     return Whitening(B, B.to(dtype))
+
+
+def lifted(Q: Tensor, share: float) -> Tensor:
+    """Q with `share` of its mean diagonal added to the diagonal."""
+    out = Q.clone()
+    out.diagonal().add_(share * Q.diagonal().mean())
+    return out
+
+
+def inverse_factor(Q: Tensor) -> Tensor:
+    """L^{-T} of Q = LLᵀ in float64, upper triangular; `cholesky` says what becomes of a Q that is not positive."""
+    L, _ = cholesky(Q)
+    identity = torch.eye(Q.shape[0], dtype=L.dtype, device=L.device)
+    return torch.linalg.solve_triangular(L, identity, upper=False).T.contiguous()
+
+
+def spectral_map(
+    K: Tensor, rank: int | None = None, tol: float | None = None, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    """U Λ^{-1/2} of kernel matrices (… × p × p), largest eigenvalues first, and how many columns to keep (…).
+
+    Eigenvalues above `tol` times the largest are kept (by default eps of `dtype`, at least p eps of float64: what is
+    smaller is not known), the largest `rank` of them at most. Columns that are not kept are zero; rows and columns of
+    zeros in K change nothing. One column of zeros is kept of a matrix of zeros, such as that of the linear kernel
+    between rows at the origin.
+    """
+    require_finite(K, "the kernel matrix between basis vectors")
+    values, vectors = torch.linalg.eigh((K + K.mT) / 2)
+    p, rounding = K.shape[-1], K.shape[-1] * EPS
+    largest, size = values[..., -1:], values.abs().amax(-1, keepdim=True)
+    hopeless = bool(((largest <= rounding * size) & (size > 0)).any())
+    require_positive_eigenvalue(not hopeless, largest, p)
+    tol = max(torch.finfo(dtype).eps, rounding) if tol is None else tol
+    values, vectors = values.flip(-1), vectors.flip(-1)
+    keep = values > tol * largest
+    keep[..., rank if rank is not None else p :] = False
+    scale = torch.where(keep, values, 1.0).rsqrt() * keep
+    return vectors * scale.unsqueeze(-2), keep.sum(-1).clamp(min=1)
+
+
+def require_positive_eigenvalue(good: bool, largest: Tensor | float, p: int) -> None:
+    if not good:
+        raise ValueError(
+            f"the kernel matrix between {p} basis vectors must have a positive eigenvalue, the largest is "
+            f"{float(torch.as_tensor(largest).min()):.3g}; take more rows or another kernel"
+        )
 
 
 def _triangular_map(Q: Tensor, tol: float) -> Tensor | None:
@@ -96,15 +144,3 @@ def _triangular_map(Q: Tensor, tol: float) -> Tensor | None:
     inverse = torch.linalg.solve_triangular(L, identity, upper=False)
     bound = inverse.square().sum() * torch.linalg.matrix_norm(Q)
     return inverse.T.contiguous() if bool(bound * tol <= 1) else None
-
-
-def _spectral_map(Q: Tensor, tol: float) -> Tensor:
-    """U Λ^{-1/2} over the eigenvalues above `tol` times the largest, largest first."""
-    values, vectors = torch.linalg.eigh(Q)
-    if not float(values[-1]) > 0:
-        raise ValueError(
-            "the kernel matrix between basis vectors must have a positive eigenvalue, "
-            f"the largest is {float(values[-1]):.3g}"
-        )
-    kept = values > tol * values[-1]
-    return (vectors[:, kept] / values[kept].sqrt()).flip(1)

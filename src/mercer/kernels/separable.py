@@ -1,0 +1,152 @@
+r"""Kernels of the sum of powers of absolute differences, :math:`\exp(-(\sum_k |x_k - z_k|^p/\ell_k^p)^{q/p})`.
+
+Unlike radial kernels they know the axes: an input that does not matter costs nothing by being far away in a rotated
+direction, which is how tables are. A tile is torch's `cdist` and one exponential, so nothing of size n × m × D exists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.stationary import Stationary, StationaryColumns
+from mercer.parts import as_float, part, require
+
+
+@final
+@part
+class Laplacian(Stationary):
+    r"""Laplacian kernel :math:`\exp(-\sum_k |x_k - z_k| / \ell_k)`; one :math:`\ell` or one per input (ARD).
+
+    As scikit-learn's `laplacian_kernel` with gamma = 1/ℓ. In the Euclidean distance it is `mercer.kernels.Matern12`.
+
+    >>> import torch
+    >>> from mercer.kernels import Laplacian
+    >>> Laplacian(2.0)(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 1.0]])).item()
+    0.135...
+    """
+
+    short_name = "laplacian"
+    length_scale: float | Sequence[float] = 1.0
+
+    @classmethod
+    def typical_length(cls, n_inputs: int) -> float:
+        return float(n_inputs)
+
+    def columns(self, Z: Tensor) -> SeparableColumns:
+        return _bound(self, Z, 1.0, 1.0)
+
+
+@final
+@part
+class Separable(Stationary):
+    r"""The family :math:`\exp(-\|(x - z)/\ell\|_p^q)` with 0 < q ≤ p ≤ 2, where it is a kernel.
+
+    p = q = 1 is `Laplacian`; p = 2 is `Matern12` for q = 1 and Gaussian in shape for q = 2; p = q is a product over the
+    inputs. Small q makes rough functions.
+
+    >>> import torch
+    >>> from mercer.kernels import Separable
+    >>> Separable(p=1.0, q=0.5)(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 1.0]])).item()
+    0.135...
+    """
+
+    short_name = "separable"
+    length_scale: float | Sequence[float] = 1.0
+    p: float = 1.0
+    q: float = 1.0
+
+    @classmethod
+    def typical_length(cls, n_inputs: int) -> float:
+        return float(n_inputs)
+
+    def check(self) -> None:
+        p, q = as_float(self.p), as_float(self.q)
+        require(0 < p <= 2, "p", "a number above 0 and at most 2", self.p)
+        require(0 < q <= p, "q", f"a number above 0 and at most p={p:g}", self.q)
+        super().check()
+
+    def columns(self, Z: Tensor) -> SeparableColumns:
+        self.check()
+        return _bound(self, Z, float(self.p), float(self.q))
+
+
+def _bound(kernel: Stationary, Z: Tensor, p: float, q: float) -> SeparableColumns:
+    """Inputs are scaled so that the exponential is a power of two, which is the faster one on some CPUs."""
+    scale = math.log2(math.e) ** (1 / q) * kernel.inverse_lengths(Z)
+    return SeparableColumns(p=p, q=q, shift=Z.detach().mean(0), scale=scale, right=Z).rebound(Z)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SeparableColumns(StationaryColumns):
+    """variance · 2^(−‖u − w‖_p^q) + bias, bound to basis vectors; u and w are the scaled inputs."""
+
+    p: float
+    q: float
+
+    def left(self, X: Tensor) -> Tensor:
+        return (X - self.shift) * self.scale
+
+    def rebound(self, Z: Tensor) -> SeparableColumns:
+        return replace(self, right=self.left(Z))
+
+    def tile(self, left: Tensor, vanishing: bool) -> Tensor:
+        d = self._distances(left)
+        traced = d.requires_grad
+        return self.finished(_power_of_two(d, self.q, vanishing and not traced), vanishing and not traced)
+
+    def gradients(self, left: Tensor, W: Tensor, vanishing: bool) -> Tensor:
+        """Input by input: ∂k/∂u_k = −log 2 · k · q d^{q−p} · |u_k − w_k|^{p−1} sign(u_k − w_k), zero where d is."""
+        with torch.no_grad():
+            d = self._distances(left)
+            outer = torch.where(d > 0, d, 1.0).pow_(self.q - self.p) if self.q != self.p else None
+            k = _power_of_two(d, self.q, vanishing).mul_(-math.log(2) * self.q)
+            k = k if outer is None else k.mul_(outer)
+            out, scratch = left.new_empty(*left.shape, W.shape[1]), torch.empty_like(k)
+            for j in range(left.shape[1]):
+                torch.sub(left[:, j, None], self.right[:, j], out=scratch)
+                out[:, j] = _signed_power(scratch, self.p - 1).mul_(k) @ W
+            return out * (self.scale.expand(left.shape[1])[:, None] * self.variance)
+
+    def _distances(self, left: Tensor) -> Tensor:
+        return torch.cdist(left, self.right, self.p, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def longest(self, left: Tensor) -> Tensor:
+        return left.abs().sum(1).max()
+
+    def lowest(self, longest: Tensor) -> Tensor:
+        """‖u − w‖_p is at most D^{1/p − 1} times the sum of absolute differences where p < 1, else at most that sum."""
+        reach = longest + self.right.abs().sum(1).max()
+        return torch.exp2(-((reach * self.right.shape[1] ** max(1 / self.p - 1, 0.0)) ** self.q))
+
+    def fused_form(self) -> FusedForm:
+        return FusedForm(
+            "separable", self.shift, self.scale, "separable", norm=self.p, exponent=self.q / self.p,
+            variance=float(self.variance), bias=float(self.bias),
+        )  # fmt: skip
+
+
+def _power_of_two(d: Tensor, q: float, vanishing: bool) -> Tensor:
+    """2^(−d^q), overwriting `d` where no gradient is wanted; the gradient is zero where d is and has none."""
+    if d.requires_grad:
+        return torch.exp2(-d if q == 1 else -torch.where(d > 0, torch.where(d > 0, d, 1.0) ** q, 0.0))
+    d = d if q == 1 else d.pow_(q)
+    if vanishing:  # a little below the root of the smallest normal number
+        d.clamp_(max=1 - 0.5 * math.log2(torch.finfo(d.dtype).tiny))
+    return d.neg_().exp2_()
+
+
+def _signed_power(a: Tensor, power: float) -> Tensor:
+    """|a|^power with the sign of a, zero where a is; overwrites `a`."""
+    if power == 0:
+        return a.sign_()
+    if power == 1:
+        return a
+    return torch.where(a != 0, a.abs().pow_(power).copysign_(a), 0.0)
