@@ -55,8 +55,8 @@ EXPERTS: dict[str, Any] = {
     "constant": lambda k, d: Constant.start(k, torch.ones(1, dtype=torch.float64), 1e-4),
     "linear": lambda k, d: Linear.start(k, d, torch.ones(1, dtype=torch.float64), 1e-4, 1e-2),
     "categorical": lambda k, d: Categorical(torch.full((k, 3), 1 / 3, dtype=torch.float64)),
-    "logistic": lambda k, d: Logistic.start(k, d, 2, 1e-2, torch.device("cpu")),
-    "softmax": lambda k, d: Logistic.start(k, d, 3, 1e-2, torch.device("cpu")),
+    "logistic": lambda k, d: Logistic.start(k, d, 2, 1e-2, 300.0, torch.device("cpu")),
+    "softmax": lambda k, d: Logistic.start(k, d, 3, 1e-2, 300.0, torch.device("cpu")),
 }
 CLASSES = {"categorical": 3, "logistic": 2, "softmax": 3}
 over_experts = pytest.mark.parametrize("name", EXPERTS)

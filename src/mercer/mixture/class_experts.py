@@ -17,8 +17,8 @@ from mercer.mixture.features import Features
 
 #: Stands for log 0: finite, so that zero times it is zero.
 NEVER = -1e30
-#: Penalty on intercepts: only enough to give a component of one single class a finite one.
-INTERCEPT_PENALTY = 1e-9
+#: Penalty on intercepts, for each unit of weight: only enough to give a component of one single class a finite one.
+INTERCEPT_PENALTY = 1e-11
 #: Coefficients of one component up to which their whole Hessian is worth its cube of work.
 LARGEST_HESSIAN = 256
 
@@ -93,11 +93,13 @@ class Logistic(Experts):
 
     coef: Tensor
     ridge: float
+    #: The weight of all rows.
+    total: float
 
     @classmethod
-    def start(cls, k: int, D: int, n_classes: int, ridge: float, device: torch.device) -> Self:
+    def start(cls, k: int, D: int, n_classes: int, ridge: float, total: float, device: torch.device) -> Self:
         c = 1 if n_classes == 2 else n_classes
-        return cls(torch.zeros(k, c, 1 + D, dtype=torch.float64, device=device), float(ridge))
+        return cls(torch.zeros(k, c, 1 + D, dtype=torch.float64, device=device), float(ridge), total)
 
     def _logits(self, x: Tensor) -> Tensor:
         k, c, width = self.coef.shape
@@ -152,7 +154,7 @@ class Logistic(Experts):
 
     def _penalties(self) -> Tensor:
         penalties = torch.full_like(self.coef[0, 0], self.ridge)
-        penalties[0] = INTERCEPT_PENALTY
+        penalties[0] = INTERCEPT_PENALTY * self.total
         return penalties
 
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:

@@ -49,7 +49,8 @@ class MixtureClassifier(ClassifierMixin, MixtureEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
 
 class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
@@ -143,8 +144,8 @@ class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
         )
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
-        D, C, device = sample.rows.n_columns, len(self.classes_), sample.plan.device
-        return lambda k: Logistic.start(k, D, C, setting.ridge, device)
+        D, C = sample.rows.n_columns, len(self.classes_)
+        return lambda k: Logistic.start(k, D, C, setting.ridge, sample.total, sample.plan.device)
 
     def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
         experts = mixture.experts
