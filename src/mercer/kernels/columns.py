@@ -56,7 +56,7 @@ class RadialColumns:
         t = left @ self.right
         if vanishing:
             # neither a denormal number, which an exponential takes fifty times as long to make, nor its square
-            t.clamp_(min=self.kernel.deepest(t.dtype))
+            t.clamp_(self.kernel.deepest(t.dtype), 0.0)  # rounding of large norms may leave it far above zero
         tile = self.kernel.profile(t)
         if vanishing:
             torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
@@ -96,7 +96,7 @@ class _TracedTile(torch.autograd.Function):
     ) -> Tensor:
         t = left @ right
         if vanishing:
-            t.clamp_(min=kernel.deepest(t.dtype))
+            t.clamp_(kernel.deepest(t.dtype), 0.0)
         value, slope = kernel.profile_and_slope(t)
         if vanishing:
             torch.threshold_(value, torch.finfo(value.dtype).tiny ** 0.5, 0.0)
