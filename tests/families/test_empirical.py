@@ -279,6 +279,35 @@ def test_members_of_one_problem_are_heard_together_as_one_by_one():
         np.testing.assert_allclose(f, member.by_kernel(X, PLAN).mean(0), rtol=1e-8, atol=1e-9)
 
 
+def test_a_members_kernel_values_make_what_its_coordinates_made():
+    rows = problem(5, 60)
+    for member, f in trained([rows], np.arange(2)[None], 0.3, 0.7)[0]:
+        # the map's coefficients grow as the root of one over the smallest eigenvalue kept, eps of the largest
+        np.testing.assert_allclose(member.values(rows.rows, PLAN), f, atol=1e-6)
+        assert set(vars(member)).isdisjoint({"maps", "weights"})
+
+
+def test_a_part_of_a_problem_weighs_as_much_as_the_whole():
+    rows = problem(6, 50)
+    part = rows.part(20, np.random.default_rng(0))
+    assert part.n_alive == part.rows.n_rows == 20
+    assert float(part.weight.sum()) == pytest.approx(float(rows.weight.sum()))
+    assert rows.part(50, np.random.default_rng(0)) is rows
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_directions_known_only_to_rounding_are_left_out_whatever_the_penalty(dtype):
+    X = TensorRows(torch.ones(20, 3, dtype=dtype) + 1e-4 * torch.arange(20, dtype=dtype)[:, None])
+    plan = replace(PLAN, dtype=dtype)
+    mapped = MappedRows(X, [empirical_map(Gaussian(1e3), X.take(range(20)), dtype=dtype)], plan)
+    signs = torch.where(torch.arange(20) % 2 == 0, 1.0, -1.0)[:, None].to(dtype)
+    tiny = torch.tensor([1e-300], dtype=torch.float64)
+    found = hokashyap(
+        mapped, mapped.factors(torch.ones(20, dtype=dtype)), signs, torch.ones(20, dtype=dtype), tiny, 0 * tiny
+    )
+    assert bool(mapped.values(found.weights, found.bias).isfinite().all())
+
+
 # --- coupled least squares ------------------------------------------------------------------------------------
 
 

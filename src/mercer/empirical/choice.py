@@ -17,7 +17,7 @@ from mercer.empirical.learners import Grid, Learner
 from mercer.empirical.problem import MemberProblem
 
 #: Rows that judge for each second of a time budget, and at least.
-ROWS_A_SECOND, LEAST_ROWS = 100, 100
+ROWS_A_SECOND, LEAST_ROWS = 50, 100
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ MULTICLASS = {
     "ovr": "one-vs-rest",
 }
 #: Classes up to which "auto" trains a machine for every pair of them, and up to which that can be asked for.
-FEW_CLASSES, MOST_CLASSES = 45, 100
+FEW_CLASSES, MOST_CLASSES = 45, 64
 #: Rows from which agreement and the temperature of probabilities are taken: enough for two digits.
 SAMPLE_ROWS = 5000
 

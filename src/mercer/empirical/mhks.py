@@ -30,7 +30,7 @@ class MHKSClassifier(EnsembleClassifier):
         Folds of that cross-validation.
     multiclass : "auto", "one-vs-one" ("ovo") or "one-vs-rest" ("ovr")
         One machine per pair of classes, on that pair's rows (as in the paper), or one per class on shared maps; "auto"
-        takes pairs up to 45 classes; more than 100 cannot be asked for.
+        takes pairs up to 45 classes; more than 64 cannot be asked for.
     learning_rate, initial_margin, tol, max_iter : float, float, float, int
         The paper's ρ and b¹; it stops where the objective falls by less than the share `tol`.
     n_jobs : int or None

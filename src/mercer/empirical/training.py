@@ -58,7 +58,7 @@ class Training:
     def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], str]:
         """All members of all problems, and what the time budget left undone, in words ("" for nothing)."""
         if self.clock.time_budget is None:
-            return self._round(problems, None), ""
+            return self._round(problems), ""
         sizes = [problem.size(self.size) for problem in problems]
         most = max(problem.n_alive for problem in problems), max(sizes)
         reach = max(most[0] / FIRST_ROWS, most[1] / FIRST_BASIS)  # from which on a round takes everything
@@ -68,7 +68,8 @@ class Training:
             rows, basis, whole = int(FIRST_ROWS * grown), int(FIRST_BASIS * grown), grown >= reach
             began = self.clock.spent
             parts = problems if whole else [self._part(*one, rows) for one in zip(problems, self.seeds, strict=True)]
-            for at, new in enumerate(self._round(parts, None if whole else basis)):
+            first = not any(one.members for one in made)
+            for at, new in enumerate(self._round(parts, None if whole else basis, first)):
                 made[at] = new if new.members else made[at]
             last = max(self.clock.spent - began, 1e-6)
             # work grows as the cube of rows and basis vectors together
@@ -79,16 +80,18 @@ class Training:
         idle = [one for one in made if not one.members]
         for one in idle:
             _leave_constant(one)
-        why = "" if whole else f"allowed at most {rows} rows and {basis} basis vectors for each machine"
-        if idle:
-            why += f"{' and ' if why else 'left '}{'' if not why else 'left '}{len(idle)} of {len(made)} untrained"
-        return made, f"the time budget of {self.clock.time_budget:g} s {why}" if why else ""
+        undone = [] if whole else [f"allowed at most {rows} rows and {basis} basis vectors for each machine"]
+        undone += [f"left {len(idle)} of {len(made)} machines untrained"] if idle else []
+        return made, f"the time budget of {self.clock.time_budget:g} s {' and '.join(undone)}" if undone else ""
 
     def _part(self, problem: MemberProblem, seeds: np.ndarray, rows: int) -> MemberProblem:
         return problem.part(rows, np.random.default_rng([*seeds.tolist(), 1]))
 
-    def _round(self, problems: Sequence[MemberProblem], basis: int | None) -> list[Trained]:
-        """Members of every problem on at most `basis` vectors; problems whose turn never came have none."""
+    def _round(self, problems: Sequence[MemberProblem], basis: int | None = None, first: bool = True) -> list[Trained]:
+        """Members of every problem on at most `basis` vectors; problems whose turn never came have none.
+
+        Time does not stop the `first` job: there is a model in any case.
+        """
         H = self.seeds.shape[1]
         # members trained at once share the memory
         shared = problems[0].plan.memory_limit // min(effective_n_jobs(self.n_jobs), len(problems) * H)
@@ -99,13 +102,15 @@ class Training:
         jobs = make_jobs(problems, self.learner, sizes, self.seeds)
         with tqdm(total=len(problems) * H, disable=not self.verbose, desc="members", unit="") as bar:
 
-            def train(job: Job) -> list[tuple[Member, np.ndarray]]:
-                trained = [] if self.clock.over() else fit_job(job, self.learner, self.c, self.lam)
+            def train(job: Job, must: bool) -> list[tuple[Member, np.ndarray]]:
+                trained = [] if self.clock.over() and not must else fit_job(job, self.learner, self.c, self.lam)
                 bar.update(len(job.places))
                 return trained
 
             # threads: torch works outside Python's lock, and rows and factors need no copies
-            made = Parallel(self.n_jobs, prefer="threads")(delayed(train)(job) for job in jobs)
+            made = Parallel(self.n_jobs, prefer="threads")(
+                delayed(train)(job, first and at == 0) for at, job in enumerate(jobs)
+            )
         found = [Trained(problem) for problem in problems]
         placed = (zip(job.places, trained, strict=False) for job, trained in zip(jobs, made, strict=True))
         for place, (member, f) in sorted((one for several in placed for one in several), key=lambda one: one[0]):
