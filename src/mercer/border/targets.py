@@ -59,6 +59,10 @@ class ClassTargets:
             return np.where(y == self.classes[1], 1.0, -1.0)[:, None]
         return np.where(y[:, None] == self.classes, 1.0, -1.0)
 
+    def numbers(self, y: np.ndarray) -> np.ndarray:
+        """The place of each label among the classes; a strange one, of a row that weighs nothing, gets any."""
+        return np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
+
     def decode(self, values: np.ndarray) -> np.ndarray:
         if values.shape[1] == 1:
             return self.classes[(values[:, 0] > 0).astype(int)]

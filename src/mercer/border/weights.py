@@ -23,18 +23,21 @@ def unit_weights(weight: np.ndarray) -> tuple[np.ndarray, float]:
     return shares / mean, float(largest * mean)
 
 
-def penalty_in_units(penalty: float, unit: float, total: float, parameter: str) -> float:
+def penalty_in_units(penalty: float, unit: float) -> float:
     """A penalty on weights as given, for weights divided by `unit`: both count as in scikit-learn's `Ridge`.
 
-    A warning says where small weights alone make the penalty outweigh all rows; `total` is the sum of the weights in
-    units.
+    >>> penalty_in_units(3.0, 2.0), penalty_in_units(1e300, 1e-30)
+    (1.5, 1e+100)
     """
-    scaled = min(penalty / unit, LARGEST_PENALTY)
-    if scaled >= total > penalty:
+    return min(penalty / unit, LARGEST_PENALTY)
+
+
+def warn_of_small_weights(penalty: float, unit: float, total: float, parameter: str) -> None:
+    """Say where small weights alone make a penalty outweigh all rows; `total` is the sum of the weights in units."""
+    if penalty / unit >= total > penalty:
         warnings.warn(
             f"sample_weight sums to {total * unit:.3g}, no more than the penalty {parameter}={penalty:g}, which leaves "
             "next to nothing to learn; a penalty is meant for weights of mean one",
             UserWarning,
             stacklevel=4,
         )
-    return scaled

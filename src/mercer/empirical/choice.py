@@ -51,8 +51,8 @@ def choose(
     for at, problem in enumerate(problems):
         if at and clock.over(share=0.5):
             break
-        if clock.time_budget is not None:
-            few = max(int(ROWS_A_SECOND * clock.time_budget), LEAST_ROWS)
+        if clock.budget.seconds is not None:
+            few = max(int(ROWS_A_SECOND * clock.budget.seconds), LEAST_ROWS)
             problem = problem.part(few, np.random.default_rng([seed, at, 0, 0]))
         fold = folds(problem, n_folds, np.random.default_rng([seed, at]))
         for i, size in enumerate(sizes):

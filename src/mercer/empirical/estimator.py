@@ -13,11 +13,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.class_numbers import ClassNumbers
+from mercer.border.budget import Budget
+from mercer.border.calibration import fit_temperature, probabilities
 from mercer.border.clock import Clock
 from mercer.border.estimator import RowEstimator, require_number, require_whole
-from mercer.border.calibration import fit_temperature, probabilities
-from mercer.border.weights import penalty_in_units, unit_weights
+from mercer.border.targets import ClassTargets
+from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.data import RowSource, spread_rows
 from mercer.empirical.choice import choose
 from mercer.empirical.coupled import LARGEST_COUPLING
@@ -84,15 +85,15 @@ class EnsembleEstimator(RowEstimator):
         for size in _several(self.subset_size):
             require_size(size)
         jobs = self.n_jobs
-        good = jobs is None or (isinstance(jobs, Integral) and not isinstance(jobs, bool) and int(jobs) != 0)
-        require(good, "n_jobs", "None or a whole number other than 0", jobs)
+        whole = isinstance(jobs, Integral) and not isinstance(jobs, bool) and 0 < abs(int(jobs)) < 2**16
+        require(jobs is None or whole, "n_jobs", "None or a whole number other than 0 (below 65536)", jobs)
         if self.time_budget is not None:
             wanted = "None or a number of seconds above 0"
             require_number("time_budget", self.time_budget, wanted, np.nextafter(0, 1))
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
-        clock = Clock(self.time_budget)
+        clock = Clock(Budget(self.time_budget))
         self._require_parameters()
         source, y, weight = self._read(X, y, sample_weight, **self._check())
         weight, unit = unit_weights(weight)
@@ -121,7 +122,8 @@ class EnsembleEstimator(RowEstimator):
         if isinstance(self.c, str):  # the paper's, whatever unit weights are written in
             penalties = {c: c * unit for c in PAPER_GRID}
         else:
-            penalties = {penalty_in_units(float(c), unit, total, "c"): float(c) for c in _several(self.c)}
+            penalties = {penalty_in_units(float(c), unit): float(c) for c in _several(self.c)}
+            warn_of_small_weights(min(penalties.values()), unit, total, "c")
         grid, sizes = list(product(penalties, couplings)), _several(self.subset_size)
         chosen = choose(problems, self._learner(clock), sizes, grid, self.n_folds, seed, clock)
         self.subset_size_, self.c_, self.coupling_ = chosen.size, penalties[chosen.c], chosen.lam
@@ -176,15 +178,15 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         return ClassLearner(margins, tuple(self.callbacks or ()), clock)
 
     def _coded(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        self._coding = ClassNumbers.of(y, weight)
+        self._coding = ClassTargets.of(y, weight)
         self.classes_ = self._coding.classes
         self._pairs = _pairs(len(self.classes_), MULTICLASS[self.multiclass])
-        return self._coding.encode(y, weight)[:, None]
+        return self._coding.numbers(y)[:, None]
 
     def _problems(self, table: Table, rng: np.random.Generator) -> list[MemberProblem]:
         number = table.targets[:, 0]
         if not self._pairs:
-            return [table.problem(self._coding.signs(number), self.kernels, rng)]
+            return [table.problem(self._coding.encode(self.classes_[number]), self.kernels, rng)]
         order = np.argsort(number, kind="stable")
         own = np.split(order, np.searchsorted(number[order], np.arange(1, len(self.classes_))))
         problems = []
@@ -202,7 +204,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     def _calibrate(self, table: Table) -> None:
         some = table.part(spread_rows(table.weight, SAMPLE_ROWS))
         scores = self._one_column(self._scores(some.rows, some.plan))
-        self.temperature_ = fit_temperature(scores, self._coding.signs(some.targets[:, 0]), some.weight)
+        self.temperature_ = fit_temperature(scores, self._coding.encode(self.classes_[some.targets[:, 0]]), some.weight)
 
     def _scores(self, rows: RowSource, plan: Plan) -> np.ndarray:
         """Votes, and margins between equal votes, one column per class."""
@@ -229,7 +231,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row, by majority (MEKL13 eq. 10)."""
         check_is_fitted(self)
-        return self._coding.decode(self._scores(*self._to_predict(X)))
+        return self._coding.decode(self._one_column(self._scores(*self._to_predict(X))))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`, from votes and margins, calibrated on training rows."""

@@ -57,7 +57,7 @@ class Training:
 
     def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], str]:
         """All members of all problems, and what the time budget left undone, in words ("" for nothing)."""
-        if self.clock.time_budget is None:
+        if self.clock.budget.seconds is None:
             return self._round(problems), ""
         sizes = [problem.size(self.size) for problem in problems]
         most = max(problem.n_alive for problem in problems), max(sizes)
@@ -66,14 +66,14 @@ class Training:
         grown, whole = 1.0, False
         while not whole and (not any(one.members for one in made) or not self.clock.over()):
             rows, basis, whole = int(FIRST_ROWS * grown), int(FIRST_BASIS * grown), grown >= reach
-            began = self.clock.spent
+            began = self.clock.budget.spent()
             parts = problems if whole else [self._part(*one, rows) for one in zip(problems, self.seeds, strict=True)]
             first = not any(one.members for one in made)
             for at, new in enumerate(self._round(parts, None if whole else basis, first)):
                 made[at] = new if new.members else made[at]
-            last = max(self.clock.spent - began, 1e-6)
+            last = max(self.clock.budget.spent() - began, 1e-6)
             # work grows as the cube of rows and basis vectors together
-            further = (PRUDENCE * self.clock.left / last) ** (1 / 3) if self.clock.left > 0 else 0.0
+            further = (PRUDENCE * self.clock.budget.left() / last) ** (1 / 3) if self.clock.budget.left() > 0 else 0.0
             if not whole and further < WORTH:
                 break
             grown *= further
@@ -82,7 +82,7 @@ class Training:
             _leave_constant(one)
         undone = [] if whole else [f"allowed at most {rows} rows and {basis} basis vectors for each machine"]
         undone += [f"left {len(idle)} of {len(made)} machines untrained"] if idle else []
-        return made, f"the time budget of {self.clock.time_budget:g} s {' and '.join(undone)}" if undone else ""
+        return made, f"the time budget of {self.clock.budget.seconds:g} s {' and '.join(undone)}" if undone else ""
 
     def _part(self, problem: MemberProblem, seeds: np.ndarray, rows: int) -> MemberProblem:
         return problem.part(rows, np.random.default_rng([*seeds.tolist(), 1]))

@@ -11,7 +11,7 @@ import torch
 from sklearn.base import ClassifierMixin
 from torch import Tensor
 
-from mercer.border.class_numbers import ClassNumbers
+from mercer.border.targets import ClassTargets
 from mercer.mixture.class_experts import Logistic
 from mercer.mixture.em import Mixture, Sample, posterior
 from mercer.mixture.estimator import MixtureEstimator
@@ -24,13 +24,14 @@ from mercer.mixture.readout import logistic_weights
 class MixtureClassifier(ClassifierMixin, MixtureEstimator):
     """Targets are classes."""
 
-    def _coded(self, y: np.ndarray, weight: np.ndarray) -> tuple[ClassNumbers, np.ndarray]:
-        coding = ClassNumbers.of(y, weight)
+    def _coded(self, y: np.ndarray, weight: np.ndarray) -> tuple[ClassTargets, np.ndarray]:
+        coding = ClassTargets.of(y, weight)
         self.classes_ = coding.classes
-        return coding, coding.encode(y, weight).astype(np.float64)[:, None]
+        return coding, coding.numbers(y).astype(np.float64)[:, None]
 
     def _encoded(self, y: Any) -> np.ndarray:
-        return self._coding.encode(y).astype(np.float64)[:, None]
+        self._coding.require_known(np.asarray(y), "y")
+        return self._coding.numbers(np.asarray(y)).astype(np.float64)[:, None]
 
     def _fold_labels(self, y: np.ndarray) -> np.ndarray:
         return y

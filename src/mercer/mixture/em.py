@@ -179,16 +179,16 @@ def fit_em(
     interrupts, the mixture of the last iteration is kept.
     """
     clock = clock or Clock()
-    began = clock.spent
+    began = clock.budget.spent()
     state = expectation(sample, mixture)
     result = EMResult(mixture, [state.objective / sample.total], "", state.worst)
-    pace, moves = clock.spent - began, 2 * mixture.n_components
+    pace, moves = clock.budget.spent() - began, 2 * mixture.n_components
     try:
         with tqdm(total=max_iter, initial=done, disable=not verbose, desc="EM iterations", unit="") as bar:
             for _ in range(done, max_iter):
                 if (why := clock.over(pace, share)) is not None:
                     return replace(result, stop_reason=why)
-                began = clock.spent
+                began = clock.budget.spent()
                 slack = ROUNDING * (abs(state.objective) + sample.total)
                 for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
                     moves -= moved
@@ -200,7 +200,7 @@ def fit_em(
                 gain = (trial.objective - state.objective) / sample.total
                 state = trial
                 result = EMResult(proposal, [*result.path, state.objective / sample.total], "", state.worst)
-                pace = clock.spent - began
+                pace = clock.budget.spent() - began
                 bar.update()
                 bar.set_postfix(log_likelihood=f"{result.objective:.5g}", refresh=False)
                 asked = [callback(result) for callback in callbacks]

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.border.budget import Budget
 from mercer.border.clock import Clock
 from mercer.border.estimator import RowEstimator, require_number, require_whole
 from mercer.border.weights import unit_weights
@@ -146,7 +147,7 @@ class MixtureEstimator(RowEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
-        clock = Clock(self.time_budget)
+        clock = Clock(Budget(self.time_budget))
         self._require_parameters()
         source, y, weight = self._read(X, y, sample_weight, **self._check())
         weight, unit = unit_weights(weight)

@@ -119,7 +119,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
         one = run(few, start, max_iter=trial)
         ended = clock.over(share=setting.share) is not None  # which says nothing about where it would have got
         best = one if best is None or (one.objective > best.objective and not ended) else best
-        if clock.over(clock.spent / 4, setting.share):  # all rows want theirs
+        if clock.over(clock.budget.spent() / 4, setting.share):  # all rows want theirs
             break
     assert best is not None
     before = best.path[:-1] if few is sample else []

@@ -88,7 +88,7 @@ class _Last:
 
 def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock: Clock) -> _Last:
     """L-BFGS from x0; the last step is known from outside, for the case that something ends it in between."""
-    last, tried, before = _Last(x0, value), {}, clock.spent
+    last, tried, before = _Last(x0, value), {}, clock.budget.spent()
 
     def watched(x: np.ndarray) -> tuple[float, np.ndarray]:
         found = objective(x)
@@ -97,7 +97,7 @@ def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock
 
     def stepped(x: np.ndarray) -> None:
         nonlocal last, before
-        pace, before = clock.spent - before, clock.spent
+        pace, before = clock.budget.spent() - before, clock.budget.spent()
         last = _Last(x.copy(), tried.get(x.tobytes(), np.inf), last.steps + 1)
         tried.clear()
         if clock.over(ahead=2 * pace):  # the output weights are solved for once more

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mercer.border.estimator import require_number
-from mercer.border.weights import penalty_in_units
+from mercer.border.weights import penalty_in_units, warn_of_small_weights
 from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.estimator import MixtureEstimator
 from mercer.mixture.experts import NoisyExperts
@@ -66,7 +66,8 @@ class PenalisedMixture(MixtureEstimator):
         require_number("regularization", self.regularization, "a number of at least 0", 0.0)
 
     def _ridge(self, unit: float, total: float) -> float:
-        return penalty_in_units(float(self.regularization), unit, total, "regularization")
+        warn_of_small_weights(float(self.regularization), unit, total, "regularization")
+        return penalty_in_units(float(self.regularization), unit)
 
 
 def gated(mixture: Mixture) -> Callable[[Tensor], Tensor]:

@@ -26,7 +26,7 @@ Scores = Callable[[Sample, Sample, list[int], np.random.Generator], Iterator[flo
 def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sample:
     """The rows on which sizes are tried: those that count, or a random part of them where they are many."""
     alive = (sample.weight > 0).nonzero()[:, 0].cpu().numpy()
-    budget = clock.time_budget
+    budget = clock.budget.seconds
     most = CHOICE_ROWS if budget is None else int(np.clip(ROWS_A_SECOND * budget, 200, CHOICE_ROWS))
     if len(alive) > most:
         alive = np.sort(rng.choice(alive, most, replace=False))
