@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+import re
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -263,15 +267,151 @@ def test_a_bar_shows_members_and_the_reason_to_stop_is_a_sentence(two_classes, c
         ("subset_size", [], "at least one value"),
         ("n_folds", 1, "n_folds must be a whole number of at least 2, got 1"),
         ("learning_rate", 1.01, "learning_rate must be a number above 0 and at most 1, got 1.01"),
-        ("multiclass", "ovo", "multiclass must be one of"),
+        ("multiclass", "all", "multiclass must be one of"),
+        ("n_jobs", "x", "n_jobs must be None or a whole number other than 0 (below 65536), got 'x'"),
+        ("n_jobs", 0, "n_jobs must be None or a whole number other than 0 (below 65536), got 0"),
+        ("time_budget", -1.0, "time_budget must be None or a number of seconds above 0, got -1.0"),
         ("kernels", [], "kernels must be 'paper'"),
         ("max_iter", 2.5, "max_iter must be a whole number"),
         ("callbacks", 3, "callbacks must be None or several functions"),
     ],
 )
 def test_bad_parameters_are_refused_in_a_sentence(two_classes, parameter, value, sentence):
-    with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
         RPEMEKLClassifier(**{parameter: value}).fit(*two_classes)
+
+
+def test_a_model_is_as_large_as_its_rows_and_not_as_their_square():
+    X, y = make_ripley(500, random_state=0)
+    model = MHKSClassifier(random_state=0).fit(X, y)
+    numbers = len(model.members_[0][0].basis) * (X.shape[1] + 2)  # rows, their indices, one weight each
+    assert len(pickle.dumps(model)) < 8 * numbers + 20_000
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
+def test_a_class_all_of_whose_rows_weigh_nothing_is_none(model, three_classes):
+    X, y = three_classes
+    one = clone(model).fit(X, y, sample_weight=(y != 2) * 1.0)
+    assert one.classes_.tolist() == [0, 1]
+    np.testing.assert_array_equal(one.decision_function(X), clone(model).fit(X[y < 2], y[y < 2]).decision_function(X))
+
+
+@pytest.mark.parametrize("unit", [2.0**-100, 2.0**100])
+def test_the_unit_of_weights_means_nothing_to_a_penalty_chosen_from_the_papers(two_classes, unit):
+    X, y = two_classes
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    model = RPEMEKLClassifier(c="paper", subset_size=30, random_state=0)
+    one, other = clone(model).fit(X, y, weight), clone(model).fit(X, y, unit * weight)
+    np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))  # powers of two round nothing
+    assert other.c_ == unit * one.c_
+
+
+def test_a_penalty_given_counts_against_weights_as_in_ridge_regression():
+    X, y = make_sinc(80, random_state=0)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    model = RPEMEKLRegressor([Gaussian(1.0)], c=0.3, subset_size=None, n_members=1)
+    one = clone(model).fit(X, y, weight)
+    other = clone(model).set_params(c=3.0).fit(X, y, 10 * weight)
+    np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-9)
+    features = EmpiricalKernelMap(Gaussian(1.0), None, scale_inputs=False).fit(one._standardised(X).numpy())
+    phi = features.transform(one._standardised(X).numpy())
+    ridge = Ridge(0.3).fit(phi, y, sample_weight=weight)  # its targets are not scaled, and a quadratic does not mind
+    np.testing.assert_allclose(one.predict(X), ridge.predict(phi), atol=1e-6)
+    with pytest.warns(UserWarning, match="sample_weight sums to .* no more than the penalty c=0.3"):
+        clone(model).fit(X, y, 1e-6 * weight)
+
+
+HARD = {
+    "tiny and huge length-scales": {"kernels": [Gaussian(1e-6), Gaussian(1e6)], "coupling": 0.0},
+    "no penalty to speak of": {"c": 1e-300},
+    "no penalty": {"c": 0.0},
+    "a penalty beyond all rows": {"c": 1e300},
+    "a coupling beyond all rows": {"coupling": 1e300},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", HARD)
+def test_hopeless_settings_give_finite_answers(case, dtype):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(60, 4)) > 0) * 1.0  # two values each: many rows are the same
+    y, options = X[:, 0] + X[:, 1] > rng.uniform(0, 2, 60), HARD[case]
+    for weight in (None, np.full(60, 1e30), 10.0 ** rng.uniform(-10, 10, 60)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # which says that a penalty outweighs all rows
+            for model in (MultiKernelMHKSClassifier(dtype=dtype, **options), RPEMEKLClassifier(dtype=dtype, **options)):
+                fitted = model.fit(X, y, sample_weight=weight)
+                assert np.isfinite(fitted.predict_proba(X)).all()
+                assert np.isfinite(fitted.decision_function(X)).all()
+            numbers = RPEMEKLRegressor(dtype=dtype, **options).fit(X, 1e150 * y, sample_weight=weight)
+            assert np.isfinite(numbers.predict(X)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("where", [1e20, 1e154, 1e300])
+def test_rows_however_far_away_get_finite_answers(two_classes, dtype, where):
+    X, y = two_classes
+    far = where * np.array([[1.0, 1.0], [-1.0, 0.0]])
+    for kernels in ("paper", ["linear", "gaussian"]):
+        model = RPEMEKLClassifier(kernels, subset_size=30, dtype=dtype, random_state=0).fit(X, y)
+        assert np.isfinite(model.predict_proba(far)).all()
+        assert np.isfinite(RPEMEKLRegressor(kernels, dtype=dtype, random_state=0).fit(X, 1.0 * y).predict(far)).all()
+    assert np.isfinite(EmpiricalKernelMap(dtype=dtype).fit(X).transform(far)).all()
+
+
+def test_a_map_refuses_targets_of_another_length_and_takes_tensors_with_gradients():
+    X, y = make_sinc(40, random_state=0)
+    with pytest.raises(ValueError, match="y must be of length 40, got 39"):
+        EmpiricalKernelMap(criterion="max-res").fit(X, y[:-1])
+    traced = torch.as_tensor(X).requires_grad_()
+    seen = EmpiricalKernelMap("gaussian", 10, criterion="max-res", random_state=0).fit(traced, torch.as_tensor(y))
+    plain = EmpiricalKernelMap("gaussian", 10, criterion="max-res", random_state=0).fit(X, y)
+    np.testing.assert_array_equal(seen.transform(traced), plain.transform(X))
+
+
+def test_a_map_of_rows_that_the_kernel_cannot_tell_from_zero_has_one_coordinate_of_zeros():
+    X, y = make_sinc(20, random_state=0)
+    features = EmpiricalKernelMap("linear", criterion="ald").fit(0 * X, y).transform(0 * X)
+    assert features.shape == (20, 1)
+    assert not features.any()
+
+
+@pytest.mark.parametrize("model", [*CLASSIFIERS, RPEMEKLRegressor(random_state=0)], ids=lambda m: type(m).__name__)
+def test_a_time_budget_of_nothing_still_gives_a_model_and_one_of_plenty_the_model_without(model, three_classes):
+    X, y = three_classes
+    hurried = clone(model).set_params(time_budget=1e-9).fit(X, y)
+    assert "the time budget of 1e-09 s" in hurried.stop_reason_
+    assert np.isfinite(hurried.predict(X)).all()
+    assert hurried.score(X, y) > 0.3  # of three classes as many
+    plenty, plain = clone(model).set_params(time_budget=600.0).fit(X, y), clone(model).fit(X, y)
+    answers = (lambda m: m.decision_function(X)) if hasattr(plain, "classes_") else (lambda m: m.predict(X))
+    np.testing.assert_array_equal(answers(plenty), answers(plain))
+    assert plenty.stop_reason_ == plain.stop_reason_
+
+
+def test_machines_whose_turn_never_came_vote_for_the_larger_class(monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    weight = np.where(y == 2, 3.0, 1.0)
+    monkeypatch.setattr("mercer.empirical.training.groups", lambda problems, *_: ([], list(range(len(problems)))))
+    model = RPEMEKLClassifier(subset_size=20, time_budget=1e-9, random_state=0).fit(X, y, weight)
+    assert "left 2 of 3 machines untrained" in model.stop_reason_
+    assert [len(members) for members in model.members_] == [1, 1, 1]
+    assert (model.members_[2][0].values(*model._to_predict(X)) > 0).all()  # the last pair: 1 against 2
+
+
+def test_scikit_learns_names_are_understood_and_many_classes_take_one_machine_each(three_classes):
+    X, y = three_classes
+    for ours, theirs in (("one-vs-one", "ovo"), ("one-vs-rest", "ovr")):
+        one, other = MHKSClassifier(multiclass=ours).fit(X, y), MHKSClassifier(multiclass=theirs).fit(X, y)
+        np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    many = np.arange(200) % 70
+    model = RPEMEKLClassifier(subset_size=20, random_state=0).fit(rows, many)
+    assert len(model.members_) == 1
+    assert model.predict_proba(rows).shape == (200, 70)
+    with pytest.raises(ValueError, match="multiclass must be 'auto' or 'one-vs-rest' for more than 64 classes"):
+        RPEMEKLClassifier(multiclass="one-vs-one").fit(rows, many)
 
 
 def test_maps_of_all_rows_are_refused_where_random_rows_fit():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import time
 from contextlib import redirect_stderr
 from typing import Any
 
@@ -30,6 +31,7 @@ from mercer import (
     one_standard_error,
 )
 from mercer.datasets import THREE_GAUSSIANS, make_sin2, make_three_gaussians
+from mercer.mixture import gradient
 from mercer.plots.mixture import plot_boundary, plot_gates, plot_slopes
 
 mpl.use("Agg")
@@ -281,6 +283,27 @@ def test_the_automatic_size_is_the_one_its_scores_call_for():
     assert ENRBFRegressor("auto", max_components=3, n_init=1, random_state=0).fit(X, X @ [1.0, 2, 3]).n_components_ == 1
 
 
+@pytest.mark.parametrize("face", [NRBFRegressor, ENRBFClassifier])
+def test_the_fit_to_all_rows_starts_as_those_judged_did(face, monkeypatch):
+    starts: list[Any] = []
+    train = face._train
+
+    def watched(self: Any, sample: Any, k: int, *more: Any) -> Any:
+        fitted = train(self, sample, k, *more)
+        starts.append((len(sample.weight), k, more[2]))
+        return fitted
+
+    monkeypatch.setattr(face, "_train", watched)
+    model = face("auto", max_components=4, n_init=1, max_iter=20, random_state=0).fit(X, y_for(face))
+    n, k, start = starts[-1]
+    size = model.cv_results_["param_n_components"][one_standard_error(model.cv_results_)]
+    assert (n, k) == (len(X), size)
+    assert k > 1
+    assert start.n_components == k
+    judged = [(len_, k_) for len_, k_, _ in starts if len_ < n]
+    assert [k_ for _, k_ in judged[::3]] == list(range(1, 5))
+
+
 # --- degenerate data --------------------------------------------------------------------------------
 
 line = np.linspace(0, 1, 8)[:, None]
@@ -322,6 +345,65 @@ def test_components_nobody_needs_are_named_in_the_stop_reason():
     assert f"{model.n_components_} of 8 components were of use" in model.stop_reason_
 
 
+@over_classifiers
+def test_a_class_of_one_row_may_be_held_out_and_two_rows_are_enough(face):
+    lonely = np.arange(60) == 59
+    model = face("auto", max_components=3, max_iter=10, random_state=0).fit(X[:60], lonely)
+    assert np.isfinite(model.predict_proba(X)).all()
+    pair = face("auto", init="random", max_iter=5, random_state=0).fit(X[:2], [0, 1])
+    assert np.isfinite(pair.predict_proba(X)).all()
+
+
+@over_classifiers
+def test_a_class_all_of_whose_rows_weigh_nothing_is_none(face, monkeypatch):
+    monkeypatch.setattr("mercer.border.estimator.MERGED_ROWS", 0)  # as where there are too many rows to merge
+    weight = (LABELS != "middle") * 1.0
+    model = face(2, n_init=1, max_iter=5, random_state=0).fit(X, LABELS, sample_weight=weight)
+    assert model.classes_.tolist() == ["high", "low"]
+    alone = face(2, n_init=1, max_iter=5, random_state=0).fit(X[weight > 0], LABELS[weight > 0])
+    assert model.predict_proba(X).shape == alone.predict_proba(X).shape == (len(X), 2)
+    with pytest.raises(ValueError, match=r"y must be of the classes .*'high'.*'low'.*, got .*'middle'"):
+        model.responsibilities(X[:3], ["low", "middle", "high"])
+    with pytest.raises(ValueError, match="y must be of length 3, got 2"):
+        model.responsibilities(X[:3], ["low", "high"])
+    with pytest.raises(ValueError, match="y must be of the classes"):
+        model.responsibilities(X[:1], [3])
+
+
+@over_faces
+@pytest.mark.parametrize("penalty", [0.0, 1e300])
+def test_penalties_of_nothing_and_of_everything_give_numbers(face, penalty):
+    for weight in (None, np.full(len(X), 1e-30), np.full(len(X), 1e30)):
+        options: dict[str, Any] = {"n_init": 1, "max_iter": 5, "random_state": 0}
+        if "regularization" in face().get_params():
+            options["regularization"] = penalty
+        trainings = ["em", "two-step", "gradient"] if face in REGRESSORS else [None]
+        for training in trainings:
+            if training is not None:
+                options["training"] = training
+            model = face(3, **options).fit(X, y_for(face), sample_weight=weight)
+            assert np.isfinite(finest(model, X)).all()
+            assert np.isfinite(model.log_likelihood_path_).all()
+
+
+def test_classes_told_apart_perfectly_have_finite_weights_without_a_penalty():
+    rows = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    model = NRBFClassifier(2, regularization=0.0, random_state=0).fit(rows, [0, 0, 1, 1])
+    assert np.isfinite(model.coef_).all()
+    assert model.score(rows, [0, 0, 1, 1]) == 1.0
+
+
+@over_faces
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+@pytest.mark.parametrize("where", [1e20, 1e154, 1e300])
+def test_rows_however_far_away_get_finite_answers(face, kind, where):
+    model = face(3, covariance_type=kind, n_init=1, max_iter=5, random_state=0).fit(X, y_for(face))
+    far = where * np.array([[1.0, 1.0, 1.0], [-1.0, 0.0, 1.0]])
+    assert np.isfinite(finest(model, far)).all()
+    np.testing.assert_allclose(model.gate_probabilities(far).sum(1), 1.0)
+    assert np.isfinite(model.score_samples(far)).all()
+
+
 # --- sources, weights, tools --------------------------------------------------------------------------
 
 
@@ -357,6 +439,33 @@ def test_a_row_of_weight_two_is_the_row_twice_even_where_rows_are_not_merged(tmp
     np.testing.assert_allclose(once.coef_, often.coef_, atol=1e-9)
 
 
+@over_faces
+@pytest.mark.parametrize("unit", [2.0**-300, 2.0**40])
+def test_the_unit_of_weights_means_nothing_to_a_model_without_a_penalty(face, unit):
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    plain: dict[str, Any] = {"n_init": 1, "max_iter": 10, "random_state": 0}
+    if "regularization" in face().get_params():
+        plain["regularization"] = 0.0
+    one = face(3, **plain).fit(X, y_for(face), sample_weight=weight)
+    other = face(3, **plain).fit(X, y_for(face), sample_weight=unit * weight)
+    np.testing.assert_array_equal(finest(one, X), finest(other, X))  # powers of two round nothing
+
+
+def test_weights_count_against_a_penalty_as_in_ridge_regression():
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    for unit in (1e-2, 1.0, 1e3):
+        model = ENRBFRegressor(1, regularization=2.0).fit(X, Y, sample_weight=unit * weight)
+        mean = np.average(X, axis=0, weights=weight)
+        Z = (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
+        ridge = Ridge(alpha=2.0).fit(Z, Y, sample_weight=unit * weight)
+        np.testing.assert_allclose(model.predict(X), ridge.predict(Z), atol=1e-8)
+
+
+def test_a_warning_says_where_small_weights_leave_nothing_to_learn():
+    with pytest.warns(UserWarning, match=r"sample_weight sums to 0.0024, no more than the penalty regularization=0.01"):
+        ENRBFRegressor(2, n_init=1, max_iter=3, random_state=0).fit(X, Y, sample_weight=np.full(len(X), 1e-5))
+
+
 def test_many_rows_start_from_a_sample_and_fit_within_a_small_memory():
     draws = np.random.default_rng(0)
     rows = draws.normal(size=(30_000, 2)) + 6 * draws.integers(0, 3, size=(30_000, 1))
@@ -389,6 +498,69 @@ def test_a_callback_sees_every_iteration_and_may_stop_it_and_verbose_shows_a_bar
 
 
 @over_faces
+def test_an_interrupt_keeps_the_mixture_so_far(face):
+    def press(run: Any) -> None:
+        if len(run.path) > 3:
+            raise KeyboardInterrupt
+
+    model = face(3, n_init=1, tol=0.0, callbacks=[press], random_state=0).fit(X, y_for(face))
+    assert "interrupted after" in model.stop_reason_
+    assert len(model.log_likelihood_path_) >= (1 if getattr(model, "training", "em") == "gradient" else 4)
+    assert np.isfinite(finest(model, X)).all()
+
+
+def test_an_interrupt_of_gradient_training_keeps_the_last_step(monkeypatch):
+    calls: list[int] = []
+    slopes = gradient.loss_and_slopes
+
+    def press(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 15:
+            raise KeyboardInterrupt
+        return slopes(*arguments)
+
+    monkeypatch.setattr(gradient, "loss_and_slopes", press)
+    model = NRBFRegressor(4, training="gradient", n_init=1, random_state=0).fit(X, Y)
+    assert "interrupted after" in model.stop_reason_
+    assert never_falls(model.log_likelihood_path_)
+    assert model.log_likelihood_path_[-1] > model.log_likelihood_path_[0]
+
+
+def test_an_interrupt_while_sizes_are_judged_leaves_no_model():
+    def press(run: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        NRBFRegressor("auto", n_init=1, callbacks=[press], random_state=0).fit(X, Y)
+
+
+@over_faces
+@pytest.mark.parametrize("size", [4, "auto"])
+def test_a_time_budget_of_nothing_still_gives_a_model_and_says_so(face, size):
+    model = face(size, time_budget=1e-9, random_state=0).fit(X, y_for(face))
+    assert "the time budget of 1e-09 s was used up" in model.stop_reason_
+    assert np.isfinite(finest(model, X)).all()
+
+
+@over_faces
+def test_scikit_learns_names_are_understood(face):
+    options: dict[str, Any] = {"n_init": 1, "max_iter": 4, "random_state": 0}
+    ours = face(2, covariance_type="diagonal", init="random", **options).fit(X, y_for(face))
+    theirs = face(2, covariance_type="diag", init="random_from_data", **options).fit(X, y_for(face))
+    np.testing.assert_array_equal(finest(ours, X), finest(theirs, X))
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+@over_classifiers
+def test_as_many_classes_as_rows_take_seconds(face):
+    began = time.perf_counter()
+    rows = np.random.default_rng(0).normal(size=(100, 3))
+    model = face(3, n_init=1, max_iter=20, random_state=0).fit(rows, np.arange(100))
+    assert np.isfinite(model.predict_proba(rows)).all()
+    assert time.perf_counter() - began < 30  # minutes, when every pair of classes had its block of a Hessian
+
+
+@over_faces
 def test_a_fitted_model_survives_pickling(face):
     model = face(2, n_init=1, max_iter=5, random_state=0).fit(X, y_for(face))
     np.testing.assert_array_equal(finest(pickle.loads(pickle.dumps(model)), X), finest(model, X))
@@ -397,7 +569,9 @@ def test_a_fitted_model_survives_pickling(face):
 BAD = [
     ({"n_components": 0}, "n_components must be a whole number of at least 1, got 0"),
     ({"n_components": "many"}, "n_components must be 'auto' or a whole number, got 'many'"),
-    ({"covariance_type": "diag"}, "covariance_type must be one of .*, got 'diag'"),
+    ({"covariance_type": "round"}, "covariance_type must be one of .*, got 'round'"),
+    ({"covariance_type": ["full"]}, "covariance_type must be one of .*, got \\['full'\\]"),
+    ({"time_budget": 0}, "time_budget must be None or a number of seconds above 0, got 0"),
     ({"covariance_floor": 0}, "covariance_floor must be a number of at least 1e-12 and below 1, got 0"),
     ({"init": "best"}, "init must be one of .*, got 'best'"),
     ({"n_folds": 1}, "n_folds must be a whole number of at least 2, got 1"),

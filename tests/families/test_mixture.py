@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import isabstract
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,11 @@ def setting(sample: Sample, kind: str = "full", **options: Any) -> Setting:
 
 EXPERTS: dict[str, Any] = {
     "none": lambda k, d: NoExperts(),
-    "constant": lambda k, d: Constant.start(k, d, torch.ones(1, dtype=torch.float64), 1e-4),
+    "constant": lambda k, d: Constant.start(k, torch.ones(1, dtype=torch.float64), 1e-4),
     "linear": lambda k, d: Linear.start(k, d, torch.ones(1, dtype=torch.float64), 1e-4, 1e-2),
     "categorical": lambda k, d: Categorical(torch.full((k, 3), 1 / 3, dtype=torch.float64)),
-    "logistic": lambda k, d: Logistic.start(k, d, 2, 1e-2, torch.device("cpu")),
-    "softmax": lambda k, d: Logistic.start(k, d, 3, 1e-2, torch.device("cpu")),
+    "logistic": lambda k, d: Logistic.start(k, d, 2, 1e-2, 300.0, torch.device("cpu")),
+    "softmax": lambda k, d: Logistic.start(k, d, 3, 1e-2, 300.0, torch.device("cpu")),
 }
 CLASSES = {"categorical": 3, "logistic": 2, "softmax": 3}
 over_experts = pytest.mark.parametrize("name", EXPERTS)
@@ -171,6 +172,19 @@ def test_a_newton_step_uses_the_slope_and_curvature_that_automatic_differentiati
         bend = torch.autograd.functional.hessian(lambda b, j=j: value(b, j), flat)
         step = -torch.linalg.pinv(bend, rtol=1e-10) @ slope
         np.testing.assert_allclose(stepped[j].flatten() - flat, step, rtol=1e-6, atol=1e-7)
+
+
+def test_the_step_of_the_bound_never_lowers_the_likelihood_and_rests_where_newtons_does(monkeypatch):
+    sample = draw(n_classes=3)
+    newton = fit_em(sample, begin(sample, "softmax", k=1), 50, 0.0).mixture.experts
+    monkeypatch.setattr("mercer.mixture.class_experts.LARGEST_HESSIAN", 0)
+    start = begin(sample, "softmax", k=1)
+    assert start.experts.bounded
+    assert "curvature" not in expectation(sample, start).sums
+    result = fit_em(sample, start, 2000, 0.0)
+    assert never_falls(result.path)
+    # a step is a half of Newton's at least near p = 1/2, so 2000 of them are at rest
+    np.testing.assert_allclose(result.mixture.experts.coef, newton.coef, atol=1e-5)
 
 
 @over_kinds
@@ -397,9 +411,44 @@ def test_the_slopes_of_gradient_training_are_those_of_automatic_differentiation(
     np.testing.assert_allclose(by_W, expected[1], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_many_output_weights_are_those_of_newtons_method(n_classes, monkeypatch):
+    sample = draw(n_classes=n_classes)
+    mixture = fit_em(sample, begin(sample, "none", "diagonal"), 10).mixture
+    newton, _ = logistic_weights(sample, mixture, n_classes, 0.1)
+    monkeypatch.setattr("mercer.mixture.readout.HESSIAN_WORK", 0)
+    lbfgs, why = logistic_weights(sample, mixture, n_classes, 0.1)
+    assert "L-BFGS" in why
+    np.testing.assert_allclose(lbfgs, newton, atol=1e-3)  # its loss is known to 1e-12, so weights to its square root
+
+
+def test_least_squares_without_a_penalty_takes_the_shortest_of_many_solutions():
+    sample = draw()
+    mixture = begin(sample, "none", "diagonal", k=1)
+    twice = split(mixture, 0)  # the same component twice: activations of one half each
+    twice = replace(
+        twice,
+        gates=make_gates(
+            *(
+                value.expand(2, *value.shape[1:]).clone()
+                for value in (
+                    torch.full((2,), 0.5, dtype=torch.float64),
+                    mixture.gates.means,
+                    mixture.gates.covariances,
+                )
+            ),
+            twice.floor,
+        ),
+    )
+    w = least_squares(sample, twice, 0.0)
+    mean = float((sample.y[0] * sample.weight).sum() / sample.weight.sum())
+    np.testing.assert_allclose(w.flatten(), [mean, mean], rtol=1e-9)
+
+
 def test_every_kind_of_expert_is_tested_here():
-    def concrete(kind: type) -> set[type]:
-        return {kind}.union(*(concrete(sub) for sub in kind.__subclasses__())) - {Experts}
+    def kinds(kind: type) -> set[type]:
+        return {kind}.union(*(kinds(sub) for sub in kind.__subclasses__()))
 
     shown = {type(make(1, 1)) for make in EXPERTS.values()} | {Owned}
-    assert concrete(Experts) == shown
+    assert {kind for kind in kinds(Experts) if not isabstract(kind)} == shown
+    assert not [kind for kind in shown if kind.__subclasses__()]  # a class is abstract or final

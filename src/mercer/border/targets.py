@@ -68,6 +68,10 @@ class ClassTargets:
         """Decision values, on the scale of ±1, from what a model of the codes says."""
         return values + self.offset
 
+    def numbers(self, y: np.ndarray) -> np.ndarray:
+        """The place of each label among the classes; a strange one, of a row that weighs nothing, gets any."""
+        return np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
+
     def decode(self, values: np.ndarray) -> np.ndarray:
         decisions = self.decisions(values)
         if decisions.shape[1] == 1:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.empirical.coordinates import Coordinates, Visit
 from mercer.empirical.mapping import EmpiricalMap
-from mercer.empirical.problem import ViewProblem
+from mercer.empirical.problem import MemberProblem
 from mercer.kernels import Kernel
 from mercer.linalg import spectral_map
 
@@ -26,7 +26,7 @@ SMALL = 1 << 19
 STACKED = 1 << 23
 
 
-def groups(problems: Sequence[ViewProblem], sizes: Sequence[int], copies: int) -> tuple[list[list[int]], list[int]]:
+def groups(problems: Sequence[MemberProblem], sizes: Sequence[int], copies: int) -> tuple[list[list[int]], list[int]]:
     """Which problems go side by side, `copies` of each, and which stay alone; `sizes` are their basis vectors.
 
     Within a group the longest has at most twice the rows and twice the basis vectors of the shortest.
@@ -49,7 +49,7 @@ def groups(problems: Sequence[ViewProblem], sizes: Sequence[int], copies: int) -
 class Stack(Coordinates):
     """The coordinates of problems of equally many maps each, in memory; `targets`, `weight` and `maps` go with them."""
 
-    def __init__(self, problems: Sequence[ViewProblem], chosen: Sequence[np.ndarray]) -> None:
+    def __init__(self, problems: Sequence[MemberProblem], chosen: Sequence[np.ndarray]) -> None:
         """`chosen` are the rows of the maps of each problem, maps × basis vectors."""
         first, H = problems[0], len(chosen[0])
         self.plan, self.lead, self._rows = first.plan, (len(problems) * H,), first.rows

@@ -1,8 +1,8 @@
 """All rows seen through several empirical maps, by blocks; and the factors that every step (6) shares.
 
-One `Views` makes coordinates (and keeps them where the plan allows), one `Factor` per map solves its penalised least
-squares for any c and λ without factoring again. Nothing here knows of classes or margins. Dimensions before the rows
-count problems side by side; `Views` has none, `mercer.empirical.batch` one.
+One `MappedRows` makes coordinates (and keeps them where the plan allows), one `Factor` per map solves its penalised
+least squares for any c and λ without factoring again. Nothing here knows of classes or margins. Dimensions before the
+rows count problems side by side; `MappedRows` has none, `mercer.empirical.batch` one.
 """
 
 from __future__ import annotations
@@ -78,26 +78,26 @@ class Coordinates(ABC):
                 sums[l].add_(one)
 
         self.each(visit)
-        n = self.total(weight.sum(-1, dtype=torch.float64))
-        return [Factor.of(self.total(gram), self.total(one), n) for gram, one in zip(grams, sums, strict=True)]
+        n, eps = self.total(weight.sum(-1, dtype=torch.float64)), torch.finfo(self.plan.dtype).eps
+        return [Factor.of(self.total(gram), self.total(one), n, eps) for gram, one in zip(grams, sums, strict=True)]
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*self.lead, *shape, device=self.plan.device, dtype=torch.float64)
 
 
-class Views(Coordinates):
+class MappedRows(Coordinates):
     """The coordinates that maps make of rows, n × r_l each; at most one block of them exists if memory is short.
 
     >>> import torch
     >>> from mercer.empirical.mapping import empirical_map
-    >>> from mercer.empirical.coordinates import Views
+    >>> from mercer.empirical.coordinates import MappedRows
     >>> from mercer.engine import make_plan
     >>> from mercer.kernels import Gaussian, Linear
     >>> from mercer.data import TensorRows
     >>> X = torch.rand(5, 2, dtype=torch.float64)
     >>> maps = [empirical_map(kernel, X[:3]) for kernel in (Linear(), Gaussian())]
-    >>> views = Views(TensorRows(X), maps, make_plan(5, device="cpu"))
-    >>> views.each(lambda where, features: print(where, [list(one.shape) for one in features]))
+    >>> mapped = MappedRows(TensorRows(X), maps, make_plan(5, device="cpu"))
+    >>> mapped.each(lambda where, features: print(where, [list(one.shape) for one in features]))
     slice(0, 5, None) [[5, 2], [5, 3]]
     """
 
@@ -137,20 +137,23 @@ class Factor:
     values: Tensor
     vectors: Tensor
     n: Tensor
+    #: What rounding leaves unknown of the eigenvalues (… × 1 × 1): a few eps of the tiles times the moments' trace.
+    rounding: Tensor
 
     @classmethod
-    def of(cls, gram: Tensor, total: Tensor, n: Tensor) -> Factor:
-        """From ΦᵀSΦ (… × r × r), ΦᵀS1 (… × r × 1) and Σ s (…)."""
+    def of(cls, gram: Tensor, total: Tensor, n: Tensor, eps: float = torch.finfo(torch.float64).eps) -> Factor:
+        """From ΦᵀSΦ (… × r × r), ΦᵀS1 (… × r × 1) and Σ s (…), made from tiles of precision `eps`."""
         n = n.unsqueeze(-1)
         mean = total / n.unsqueeze(-1)
         values, vectors = torch.linalg.eigh(gram - mean * total.mT)
-        return cls(mean, values.clamp(min=0.0).unsqueeze(-1), vectors, n)
+        trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+        known = 4 * max(eps, gram.shape[-1] * torch.finfo(torch.float64).eps)
+        return cls(mean, values.clamp(min=0.0).unsqueeze(-1), vectors, n, known * trace)
 
     def inverse(self, alpha: Tensor, c: Tensor) -> Tensor:
         """1 / (α θ + c) for every eigenvalue θ and column (… × r × C); zero for directions that no row has."""
         curvature = alpha * self.values + c
-        floor = 4 * curvature.shape[-2] * torch.finfo(torch.float64).eps * curvature.amax(-2, keepdim=True)
-        alive = curvature > floor.clamp(min=torch.finfo(torch.float64).tiny)
+        alive = curvature > (alpha * self.rounding).clamp(min=torch.finfo(torch.float64).tiny)
         return torch.where(alive, 1 / torch.where(alive, curvature, 1.0), 0.0)
 
     def solve(self, inverse: Tensor, alpha: Tensor, down: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,10 +12,13 @@ from torch import Tensor
 from mercer.empirical.coordinates import Coordinates
 from mercer.linalg import cholesky
 
+#: A coupling beyond which functions agree to all digits that the system of equations leaves them.
+LARGEST_COUPLING = 1e8
+
 
 @dataclass(frozen=True)
 class JointMoments:
-    """Centred second moments of all views side by side (R × R, R = Σ r_l) and with the targets (R × P)."""
+    """Centred second moments of all kernels side by side (R × R, R = Σ r_l) and with the targets (R × P)."""
 
     gram: Tensor
     cross: Tensor
@@ -25,11 +28,11 @@ class JointMoments:
     ranks: list[int]
 
 
-def joint_moments(views: Coordinates, targets: Tensor, weight: Tensor) -> JointMoments:
+def joint_moments(coordinates: Coordinates, targets: Tensor, weight: Tensor) -> JointMoments:
     """All that `coupled_ridge` needs of the rows, in one pass; `targets` is n × P."""
-    R, P = sum(views.ranks), targets.shape[1]
-    views.plan.require_square(R)
-    gram = torch.zeros(R + P + 1, R + P + 1, dtype=torch.float64, device=views.plan.device)
+    R, P = sum(coordinates.ranks), targets.shape[1]
+    coordinates.plan.require_square(R)
+    gram = torch.zeros(R + P + 1, R + P + 1, dtype=torch.float64, device=coordinates.plan.device)
     root = weight.sqrt()[:, None]
 
     def visit(where: slice, features: Sequence[Tensor]) -> None:
@@ -37,13 +40,13 @@ def joint_moments(views: Coordinates, targets: Tensor, weight: Tensor) -> JointM
         block = torch.cat([*features, targets[where], ones], 1) * root[where]
         gram.add_(block.T @ block)
 
-    views.each(visit)
-    gram = views.total(gram)
+    coordinates.each(visit)
+    gram = coordinates.total(gram)
     n, sums = gram[-1, -1], gram[-1, :-1]
     centred = gram[:-1, :-1] - torch.outer(sums, sums) / n
     mean = sums / n
     square = centred.diagonal()[R:]
-    return JointMoments(centred[:R, :R], centred[:R, R:], mean[:R], mean[R:], square, views.ranks)
+    return JointMoments(centred[:R, :R], centred[:R, R:], mean[:R], mean[R:], square, coordinates.ranks)
 
 
 def coupled_ridge(moments: JointMoments, c: float, lam: float) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -56,14 +59,14 @@ def coupled_ridge(moments: JointMoments, c: float, lam: float) -> tuple[list[Ten
     is ridge regression with the mean of the kernels; λ = 0 fits each kernel alone, and larger λ makes them agree.
     It is quadratic: one system of size Σ r_l gives the weights (r_l × P), the biases (M × P) and the objective (P).
     """
-    M, ranks = len(moments.ranks), moments.ranks
+    M, ranks, lam = len(moments.ranks), moments.ranks, min(lam, LARGEST_COUPLING)
     edges = [0, *torch.tensor(ranks).cumsum(0).tolist()]
     A = moments.gram * (-lam / M)
     for a, z in pairwise(edges):
         A[a:z, a:z] = (1 + lam * (M - 1) / M) * moments.gram[a:z, a:z]
     A.diagonal().add_(c)
     w = torch.cholesky_solve(moments.cross, cholesky(A)[0])
-    # with means gone, every view's bias is the targets' mean less what its weights make of the features' means
+    # with means gone, every kernel's bias is the targets' mean less what its weights make of the features' means
     W = list(w.split(ranks))
     bias = torch.stack([moments.target_mean - m @ one for m, one in zip(moments.mean.split(ranks), W, strict=True)])
     objective = M * moments.target_square - 2 * (w * moments.cross).sum(0) + (w * (A @ w)).sum(0)

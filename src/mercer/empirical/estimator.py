@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import combinations, product
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from joblib import effective_n_jobs  # type: ignore[import-untyped]
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
+from mercer.border.budget import Budget
 from mercer.border.calibration import fit_temperature, probabilities
+from mercer.border.clock import Clock
 from mercer.border.estimator import RowEstimator, require_number, require_whole
 from mercer.border.targets import ClassTargets
-from mercer.data import RowSource
-from mercer.empirical.ensemble import Job, Member, ballot, choose, fit_job, make_jobs, tally, values
+from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
+from mercer.data import RowSource, spread_rows
+from mercer.empirical.choice import choose
+from mercer.empirical.coupled import LARGEST_COUPLING
+from mercer.empirical.ensemble import Member, ballot, tally, values
 from mercer.empirical.hokashyap import Margins
-from mercer.empirical.learners import ClassLearner, ViewLearner
-from mercer.empirical.problem import RowSubset, ViewProblem, make_problem
+from mercer.empirical.learners import ClassLearner, Learner
+from mercer.empirical.problem import MemberProblem, NearRows, Table
+from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
 from mercer.parts import require
 
 #: The values of c and λ among which MEKL13 chooses.
 PAPER_GRID = tuple(2.0**k for k in range(-4, 5))
-MULTICLASS = ("one-vs-one", "one-vs-rest")
+#: What scikit-learn calls them is understood too.
+MULTICLASS = {
+    "auto": "auto",
+    "one-vs-one": "one-vs-one",
+    "one-vs-rest": "one-vs-rest",
+    "ovo": "one-vs-one",
+    "ovr": "one-vs-rest",
+}
+#: Classes up to which "auto" trains a machine for every pair of them, and up to which that can be asked for.
+FEW_CLASSES, MOST_CLASSES = 45, 64
 #: Rows from which agreement and the temperature of probabilities are taken: enough for two digits.
 SAMPLE_ROWS = 5000
 
 
-class ViewEstimator(RowEstimator):
+class EnsembleEstimator(RowEstimator):
     """Members on random rows, trained in parallel; the faces say what is learnt and how members are heard."""
 
     kernels: Any
@@ -46,11 +56,12 @@ class ViewEstimator(RowEstimator):
     subset_size: Any
     n_folds: int
     n_jobs: int | None
+    time_budget: float | None
     verbose: bool
     #: The least coupling under which what is minimised is convex.
     _least_coupling: ClassVar[float] = 0.0
 
-    def _learner(self) -> ViewLearner:
+    def _learner(self, clock: Clock) -> Learner:
         raise NotImplementedError
 
     def _check(self) -> dict[str, Any]:
@@ -60,9 +71,7 @@ class ViewEstimator(RowEstimator):
         """Targets as numbers, one row each."""
         raise NotImplementedError
 
-    def _problems(
-        self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan, original: np.ndarray, rng: Any
-    ) -> list[ViewProblem]:
+    def _problems(self, table: Table, rng: np.random.Generator) -> list[MemberProblem]:
         """The problems each of which gets `n_members` members."""
         raise NotImplementedError
 
@@ -75,75 +84,73 @@ class ViewEstimator(RowEstimator):
                 require_number(name, value, f"'paper', one number of at least {least:g}, or several", least)
         for size in _several(self.subset_size):
             require_size(size)
+        jobs = self.n_jobs
+        whole = isinstance(jobs, Integral) and not isinstance(jobs, bool) and 0 < abs(int(jobs)) < 2**16
+        require(jobs is None or whole, "n_jobs", "None or a whole number other than 0 (below 65536)", jobs)
+        if self.time_budget is not None:
+            wanted = "None or a number of seconds above 0"
+            require_number("time_budget", self.time_budget, wanted, np.nextafter(0, 1))
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
+        clock = Clock(Budget(self.time_budget))
         self._require_parameters()
         source, y, weight = self._read(X, y, sample_weight, **self._check())
-        Y = self._coded(y, weight)
-        source, Y, weight, original = self._merge(source, Y, weight)
+        weight, unit = unit_weights(weight)
+        total = float(weight.sum())
+        source, Y, weight, original = self._merge(source, self._coded(y, weight), weight)
         plan = make_plan(source.n_rows, self.device, self.dtype, self.memory_limit)
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         self._scale_columns(source, weight, plan, enabled=bool(self.scale_inputs))
-        rows = self._prepared(source, plan)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        problems = self._problems(rows, Y, weight, plan, original, rng)
-        self._choose(problems, int(rng.integers(2**31)))
-        self._train(problems, rng)
-        self._calibrate(rows, Y, weight, plan)
+        table = Table(self._prepared(source, plan), Y, weight, original, plan)
+        problems = self._problems(table, rng)
+        c = self._choose(problems, int(rng.integers(2**31)), unit, total, clock)
+        seeds = rng.integers(2**31, size=(len(problems), self.n_members))
+        learner = self._learner(clock)
+        training = Training(
+            learner, self.subset_size_, c, self.coupling_, seeds, self.n_jobs, bool(self.verbose), clock
+        )
+        self._store(*training.run(problems))
+        self._calibrate(table)
         return self
 
-    def _problem(
-        self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan, original: np.ndarray, rng: Any
-    ) -> ViewProblem:
-        return make_problem(rows, Y, weight, self.kernels, plan, original, rng)
-
-    def _choose(self, problems: list[ViewProblem], seed: int) -> None:
-        """Set `c_`, `coupling_` and `subset_size_`: by cross-validation where several were given."""
+    def _choose(self, problems: list[MemberProblem], seed: int, unit: float, total: float, clock: Clock) -> float:
+        """Set `c_`, `coupling_` and `subset_size_`, by cross-validation where several were given."""
         couplings = _several(self.coupling, PAPER_GRID) if len(problems[0].kernels) > 1 else [0.0]
-        grid = list(product(_several(self.c, PAPER_GRID), couplings))
-        chosen = choose(problems, self._learner(), _several(self.subset_size), grid, self.n_folds, seed)
-        self.subset_size_, self.c_, self.coupling_ = chosen.size, float(chosen.c), float(chosen.lam)
+        couplings = [min(float(lam), LARGEST_COUPLING) for lam in couplings]
+        if isinstance(self.c, str):  # the paper's, whatever unit weights are written in
+            penalties = {c: c * unit for c in PAPER_GRID}
+        else:
+            penalties = {penalty_in_units(float(c), unit): float(c) for c in _several(self.c)}
+            warn_of_small_weights(min(penalties.values()), unit, total, "c")
+        grid, sizes = list(product(penalties, couplings)), _several(self.subset_size)
+        chosen = choose(problems, self._learner(clock), sizes, grid, self.n_folds, seed, clock)
+        self.subset_size_, self.c_, self.coupling_ = chosen.size, penalties[chosen.c], chosen.lam
         self.cv_scores_ = chosen.scores
+        return chosen.c
 
-    def _train(self, problems: list[ViewProblem], rng: np.random.Generator) -> None:
-        H, learner = self.n_members, self._learner()
-        # members trained at once share the memory
-        shared = problems[0].plan.memory_limit // min(effective_n_jobs(self.n_jobs), len(problems) * H)
-        plan = replace(problems[0].plan, memory_limit=max(shared, 2**20))
-        problems = [replace(problem, plan=plan) for problem in problems]
-        jobs = make_jobs(problems, learner, self.subset_size_, rng.integers(2**31, size=(len(problems), H)))
-        with tqdm(total=len(problems) * H, disable=not self.verbose, desc="members", unit="") as bar:
+    def _store(self, trained: list[Trained], unfinished: str) -> None:
+        self.members_: list[list[Member]] = [one.members for one in trained]
+        first = self.members_[0][0]
+        self.objective_path_ = first.objective_path
+        self.stop_reason_ = unfinished or first.stop_reason
+        self.n_iter_ = max(len(member.objective_path) for members in self.members_ for member in members)
+        self._hear(trained)
 
-            def train(job: Job) -> list[tuple[Member, np.ndarray]]:
-                trained = fit_job(job, learner, self.c_, self.coupling_)
-                bar.update(len(trained))
-                return trained
+    def _hear(self, trained: list[Trained]) -> None:
+        """What classifiers make of their members' values at the training rows."""
 
-            # threads: torch works outside Python's lock, and rows and factors need no copies
-            made = Parallel(self.n_jobs, prefer="threads")(delayed(train)(job) for job in jobs)
-        places = [place for job in jobs for place in job.places]
-        trained = [one for several in made for one in several]
-        members, f = zip(*(trained[at] for at in np.argsort(places)), strict=True)
-        self.members_: list[list[Member]] = [list(members[i : i + H]) for i in range(0, len(members), H)]
-        first = members[0]
-        self.objective_path_, self.stop_reason_ = first.objective_path, first.stop_reason
-        self.n_iter_ = max(len(member.objective_path) for member in members)
-        self._hear(problems, [f[i : i + H] for i in range(0, len(f), H)])
-
-    def _hear(self, problems: list[ViewProblem], f: list[Sequence[np.ndarray]]) -> None:
-        """What classifiers make of their members' values at the training rows, n × P each."""
-
-    def _calibrate(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan) -> None:
+    def _calibrate(self, table: Table) -> None:
         """What classifiers add."""
 
     def _to_predict(self, X: Any) -> tuple[RowSource, Plan]:
         source = self._new_rows(X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        return self._prepared(source, plan), plan
+        return NearRows(self._prepared(source, plan)), plan
 
 
-class ViewClassifier(ClassifierMixin, ViewEstimator):
+class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     """Classes by votes: of members, and of pairs of classes where there are more than two."""
 
     multiclass: str
@@ -155,7 +162,8 @@ class ViewClassifier(ClassifierMixin, ViewEstimator):
 
     def _require_parameters(self) -> None:
         super()._require_parameters()
-        require(self.multiclass in MULTICLASS, "multiclass", f"one of {list(MULTICLASS)}", self.multiclass)
+        known = isinstance(self.multiclass, str) and self.multiclass in MULTICLASS
+        require(known, "multiclass", f"one of {list(MULTICLASS)}", self.multiclass)
         wanted = "a number above 0 and at most 1"  # beyond 1 the objective may rise
         require_number("learning_rate", self.learning_rate, wanted, np.nextafter(0, 1), np.nextafter(1, 2))
         require_number("initial_margin", self.initial_margin, "a number of at least 0", 0.0)
@@ -165,43 +173,38 @@ class ViewClassifier(ClassifierMixin, ViewEstimator):
         good = several and all(callable(callback) for callback in self.callbacks or ())
         require(good, "callbacks", "None or several functions of a sweep", self.callbacks)
 
-    def _learner(self) -> ViewLearner:
+    def _learner(self, clock: Clock) -> Learner:
         margins = Margins(self.initial_margin, self.learning_rate, self.tol, self.max_iter)
-        return ClassLearner(margins, tuple(self.callbacks or ()))
+        return ClassLearner(margins, tuple(self.callbacks or ()), clock)
 
     def _coded(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        check_classification_targets(y)
-        self.classes_ = np.unique(y[weight > 0])
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least 2 classes, got 1 class: {self.classes_[0]!r}")
-        # a class all of whose rows weigh nothing is none of ours; those rows take no part
-        return np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)[:, None]
+        self._coding = ClassTargets.of(y, weight)
+        self.classes_ = self._coding.classes
+        self._pairs = _pairs(len(self.classes_), MULTICLASS[self.multiclass])
+        return self._coding.numbers(y)[:, None]
 
-    def _problems(
-        self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan, original: np.ndarray, rng: Any
-    ) -> list[ViewProblem]:
-        code, n_classes = Y[:, 0], len(self.classes_)
-        self._pairs = list(combinations(range(n_classes), 2)) if self.multiclass == "one-vs-one" else []
-        if n_classes == 2 or not self._pairs:
-            self._pairs = []
-            signs = ClassTargets(np.arange(n_classes)).encode(code)
-            return [self._problem(rows, signs, weight, plan, original, rng)]
+    def _problems(self, table: Table, rng: np.random.Generator) -> list[MemberProblem]:
+        number = table.targets[:, 0]
+        if not self._pairs:
+            return [table.problem(self._coding.encode(self.classes_[number]), self.kernels, rng)]
+        order = np.argsort(number, kind="stable")
+        own = np.split(order, np.searchsorted(number[order], np.arange(1, len(self.classes_))))
         problems = []
         for a, b in self._pairs:
-            index = np.flatnonzero((code == a) | (code == b))
-            signs = np.where(code[index] == b, 1.0, -1.0)[:, None]
-            part = RowSubset(rows, index)
-            problems.append(self._problem(part, signs, weight[index], plan, original[index], rng))
+            part = table.part(np.sort(np.concatenate([own[a], own[b]])))
+            signs = np.where(part.targets == b, 1.0, -1.0)
+            problems.append(part.problem(signs, self.kernels, rng))
         return problems
 
-    def _hear(self, problems: list[ViewProblem], f: list[Sequence[np.ndarray]]) -> None:
-        self.agreement_ = np.array([_agreement(*one) for one in zip(problems, f, strict=True)])
+    def _hear(self, trained: list[Trained]) -> None:
+        shares = [_agreement(one.problem, one.values) for one in trained]
+        H = max(map(len, shares))  # fewer where time was up
+        self.agreement_ = np.array([own + [np.nan] * (H - len(own)) for own in shares])
 
-    def _calibrate(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan) -> None:
-        index = _sample(weight)
-        scores = self._one_column(self._scores(RowSubset(rows, index), plan))
-        signs = ClassTargets(np.arange(len(self.classes_))).encode(Y[index, 0])
-        self.temperature_ = fit_temperature(scores, signs, weight[index])
+    def _calibrate(self, table: Table) -> None:
+        some = table.part(spread_rows(table.weight, SAMPLE_ROWS))
+        scores = self._one_column(self._scores(some.rows, some.plan))
+        self.temperature_ = fit_temperature(scores, self._coding.encode(self.classes_[some.targets[:, 0]]), some.weight)
 
     def _scores(self, rows: RowSource, plan: Plan) -> np.ndarray:
         """Votes, and margins between equal votes, one column per class."""
@@ -228,7 +231,7 @@ class ViewClassifier(ClassifierMixin, ViewEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row, by majority (MEKL13 eq. 10)."""
         check_is_fitted(self)
-        return ClassTargets(self.classes_).decode(self._one_column(self._scores(*self._to_predict(X))))
+        return self._coding.decode(self._one_column(self._scores(*self._to_predict(X))))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`, from votes and margins, calibrated on training rows."""
@@ -236,7 +239,7 @@ class ViewClassifier(ClassifierMixin, ViewEstimator):
         return probabilities(self._one_column(self._scores(*self._to_predict(X))), self.temperature_)
 
 
-def _agreement(problem: ViewProblem, f: Sequence[np.ndarray]) -> list[float]:
+def _agreement(problem: MemberProblem, f: Sequence[np.ndarray]) -> list[float]:
     """Weighted share of a problem's rows at which each member decides as all of them together."""
     n_classes = max(problem.targets.shape[1], 2)
     weight = problem.weight.double().cpu().numpy()
@@ -244,10 +247,15 @@ def _agreement(problem: ViewProblem, f: Sequence[np.ndarray]) -> list[float]:
     return [float(weight @ (ballot([one], n_classes)[0].argmax(1) == together) / weight.sum()) for one in f]
 
 
-def _sample(weight: np.ndarray) -> np.ndarray:
-    """Evenly spread rows of positive weight, about `SAMPLE_ROWS` at most."""
-    alive = np.flatnonzero(weight > 0)
-    return alive[:: max(len(alive) // SAMPLE_ROWS, 1)]
+def _pairs(n_classes: int, multiclass: str) -> list[tuple[int, int]]:
+    """The pairs of classes that have machines of their own; none where classes are told from all others together."""
+    if multiclass == "one-vs-one" and n_classes > MOST_CLASSES:
+        raise ValueError(
+            f"multiclass must be 'auto' or 'one-vs-rest' for more than {MOST_CLASSES} classes, got 'one-vs-one' for "
+            f"{n_classes}: {n_classes * (n_classes - 1) // 2} machines"
+        )
+    by_pairs = multiclass == "one-vs-one" or (multiclass == "auto" and n_classes <= FEW_CLASSES)
+    return list(combinations(range(n_classes), 2)) if by_pairs and n_classes > 2 else []
 
 
 def _several(choice: Any, paper: Sequence[float] = ()) -> list[Any]:

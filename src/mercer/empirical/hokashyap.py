@@ -1,4 +1,4 @@
-"""Regularised Ho-Kashyap steps for several coupled views (MEKL13 eqs. 5 to 8 and steps 3 to 6 of table 1).
+"""Regularised Ho-Kashyap steps for several coupled kernels (MEKL13 eqs. 5 to 8 and steps 3 to 6 of table 1).
 
 Columns are independent problems on the same rows: classes against the rest, or points of a grid of c and λ. Problems
 on rows of their own may stand side by side in a dimension before the rows, written … here.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mercer.border.clock import Clock
 from mercer.empirical.coordinates import Coordinates, Factor
 
 
@@ -39,7 +40,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights (… × r_l × C) and biases (M × … × C) of all views, the objective (5) before each step, and why it ended.
+    """Weights (… × r_l × C) and biases (M × … × C) of all kernels, the objective (5) before each step, why it ended.
 
     Of several problems side by side, one that ended before the others, for the reason `earlier`, has `steps` (…) of
     its own in the path.
@@ -63,7 +64,7 @@ class Solution:
 
 
 def hokashyap(
-    views: Coordinates,
+    coordinates: Coordinates,
     factors: Sequence[Factor],
     signs: Tensor,
     weight: Tensor,
@@ -71,6 +72,7 @@ def hokashyap(
     lam: Tensor,
     margins: Margins | None = None,
     callbacks: Sequence[Callable[[Sweep], object]] = (),
+    clock: Clock | None = None,
 ) -> Solution:
     r"""Minimise eq. (5) by turns in the margins b_l ≥ 0 and in the weights; one pass over the rows a turn.
 
@@ -78,25 +80,28 @@ def hokashyap(
         + \lambda \sum_l \|S^{1/2}(Y_l\omega_l - \tfrac1M\sum_j Y_j\omega_j)\|^2
 
     `signs` (… × n × C) are ±1, `weight` (… × n) the diagonal of S, `c` and `lam` one number a column. L never rises: a
-    margin moves by at most twice its error, and the simultaneous update (6) of all views is a Jacobi step whose matrix
-    D has 2D − A positive definite, A being the Hessian of (5). The paper starts from unit vectors; here each view
-    starts from its own solution at b¹, as if all views agreed, which for M = 1 is step 5. Step 5 prints Y_j ω_l for
-    Y_j ω_j.
+    margin moves by at most twice its error, and the simultaneous update (6) of all kernels is a Jacobi step whose
+    matrix D has 2D − A positive definite, A being the Hessian of (5). The paper starts from unit vectors; here each
+    kernel starts from its own solution at b¹, as if all kernels agreed, which for M = 1 is step 5. Step 5 prints
+    Y_j ω_l for Y_j ω_j. Once the time of the `clock` is used up, no further turn is made.
     """
     rule, s = margins or Margins(), weight.unsqueeze(-1).to(signs)
-    now = _start(views, factors, signs, s, c, lam, rule)
+    now = _start(coordinates, factors, signs, s, c, lam, rule)
     W, bias, columns = [w.clone() for w in now.W], now.bias.clone(), torch.arange(len(c), device=c.device)
     active = torch.ones_like(bias[0], dtype=torch.bool)
     steps = torch.zeros_like(bias[0, ..., 0], dtype=torch.int64)
     path = [torch.full_like(bias[0], torch.inf)]
     reason, settled = f"max_iter={rule.max_iter} steps were made", f"the objective fell by less than tol={rule.tol:g}"
     for k in range(1, rule.max_iter + 1):
-        down, totals, loss = now.sweep(views, s, rule.rate)
+        down, totals, loss = now.sweep(coordinates, s, rule.rate)
         path.append(path[-1].index_copy(-1, columns, loss))
         steps += active.any(-1)
         asked = [callback(Sweep(k, path[-1])) for callback in callbacks]
         if any(asked):
             reason = "a callback asked to stop"
+            break
+        if clock is not None and (over := clock.over()) is not None:
+            reason = over
             break
         active &= path[-2] - path[-1] > rule.tol * path[-1]
         if not bool(active.any()):
@@ -124,8 +129,8 @@ class _Columns:
     alpha: Tensor
     inverses: list[Tensor]
 
-    def sweep(self, views: Coordinates, s: Tensor, rate: float) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Steps i and ii in one pass; the right-hand sides of step iii (Φᵀt and Σ t per view) and L before the step."""
+    def sweep(self, coordinates: Coordinates, s: Tensor, rate: float) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Steps i and ii in one pass; right-hand sides of step iii (Φᵀt and Σ t per kernel) and L before the step."""
         M, lam = len(self.W), self.lam.to(self.signs)
         down, totals = [torch.zeros_like(w) for w in self.W], torch.zeros_like(self.bias)
         L = torch.zeros_like(self.bias[0])
@@ -147,8 +152,8 @@ class _Columns:
             L.add_(loss.sum(0, dtype=torch.float64).squeeze(-2))
             goal.copy_(grown)
 
-        views.each(visit, columns=5 * M * self.signs.shape[-1])
-        down, totals, L = [views.total(one) for one in down], views.total(totals), views.total(L)
+        coordinates.each(visit, columns=5 * M * self.signs.shape[-1])
+        down, totals, L = [coordinates.total(one) for one in down], coordinates.total(totals), coordinates.total(L)
         return down, totals, L + self.c * sum(w.square().sum(-2) for w in self.W)
 
     def step(self, factors: Sequence[Factor], down: list[Tensor], totals: Tensor, active: Tensor) -> None:
@@ -166,12 +171,12 @@ class _Columns:
 
 
 def _start(
-    views: Coordinates, factors: Sequence[Factor], signs: Tensor, s: Tensor, c: Tensor, lam: Tensor, rule: Margins
+    coordinates: Coordinates, factors: Sequence[Factor], signs: Tensor, s: Tensor, c: Tensor, lam: Tensor, rule: Margins
 ) -> _Columns:
-    """Each view at its own solution for the first margins."""
+    """Each kernel at its own solution for the first margins."""
     M = len(factors)
     alpha, one = 1 + lam * ((M - 1) / M), torch.ones_like(lam)
-    down, total = views.transposed(s * signs * (1 + rule.start))
+    down, total = coordinates.transposed(s * signs * (1 + rule.start))
     solved = [factor.solve(factor.inverse(one, c), one, d, total) for factor, d in zip(factors, down, strict=True)]
     goals = torch.full((M, *signs.shape), 1 + rule.start, dtype=signs.dtype, device=signs.device)
     inverses = [factor.inverse(alpha, c) for factor in factors]  # once for all steps

@@ -11,12 +11,12 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mercer.border.estimator import RowEstimator, require_number, require_whole
+from mercer.border.estimator import RowEstimator, _host, require_number, require_whole
 from mercer.data import ArrayRows, RowSource, as_source
-from mercer.empirical.coordinates import Views
+from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.estimator import require_size
 from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
-from mercer.empirical.problem import subset_number
+from mercer.empirical.problem import NearRows, subset_number
 from mercer.engine import make_plan
 from mercer.forward.nystroem import select_basis
 from mercer.parts import require
@@ -94,7 +94,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowE
         self._require_parameters()
         random = isinstance(self.criterion, str) and self.criterion == "random"
         require(random or y is not None, "criterion", "'random' where there are no targets", self.criterion)
-        source, weight, original = self._rows(X, sample_weight)
+        source, y, weight, original = self._rows(X, y, sample_weight)
         plan = make_plan(source.n_rows, self.device, self.dtype, self.memory_limit)
         self.dtype_ = str(plan.dtype).removeprefix("torch.")
         self._scale_columns(source, weight, plan, enabled=bool(self.scale_inputs))
@@ -110,7 +110,8 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowE
         if random:
             index = alive if p == len(alive) else np.sort(rng.choice(alive, p, replace=False))
         else:
-            index = self._greedy(source, np.asarray(y)[original], p)
+            index = self._greedy(source, y[original], p)
+            index = index if len(index) else alive[:1]  # a map needs a row, be it one where the kernel is zero
         made = empirical_map(self.kernel_, rows.take(index).to(plan.device), self.rank, self.tol, plan.dtype)
         self.basis_, self.basis_indices_ = source.take(index).cpu().numpy(), original[index]
         self.normalization_ = made.coefficients.cpu().numpy()
@@ -124,15 +125,18 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowE
         if self.tol is not None:
             require_number("tol", self.tol, "None or a number of at least 0 and below 1", 0.0, 1.0)
 
-    def _rows(self, X: Any, sample_weight: Any) -> tuple[RowSource, np.ndarray, np.ndarray]:
-        """Rows and weights, identical rows merged, and each row's index in the table given."""
+    def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[RowSource, np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, identical ones merged, with targets and weights, and each row's index in the table given."""
         if isinstance(X, RowSource | str | os.PathLike):
             source = as_source(X)
         else:
-            source = ArrayRows(validate_data(self, X, dtype=[np.float64, np.float32]))
-        source, nothing, weight = self._read(source, np.zeros(source.n_rows), sample_weight)
+            source = ArrayRows(validate_data(self, _host(X), dtype=[np.float64, np.float32]))
+        nothing = np.zeros(source.n_rows)
+        y = nothing if y is None else np.asarray(_host(y))
+        require(y.ndim > 0 and len(y) == source.n_rows, "y", f"of length {source.n_rows}", len(y) if y.ndim else y)
+        source, nothing, weight = self._read(source, nothing, sample_weight)
         source, _, weight, original = self._merge(source, nothing, weight)
-        return source, weight, original
+        return source, y, weight, original
 
     def _greedy(self, source: RowSource, y: np.ndarray, p: int) -> np.ndarray:
         """Rows by a criterion of the package, on inputs scaled as ours are."""
@@ -152,5 +156,5 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowE
         def visit(where: slice, features: Any) -> None:
             out[where] = features[0].double().cpu().numpy()
 
-        Views(self._prepared(source, plan), [made], plan).each(visit)
+        MappedRows(NearRows(self._prepared(source, plan)), [made], plan).each(visit)
         return out

@@ -1,30 +1,32 @@
-"""What is learnt in the views: classes by Ho-Kashyap steps, numbers by least squares; each fits and judges a grid."""
+"""What is learnt in coordinates: classes by Ho-Kashyap steps, numbers by least squares; each fits and judges a grid."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 import torch
 from torch import Tensor
 
-from mercer.empirical.coordinates import Coordinates, Views
+from mercer.border.clock import Clock
+from mercer.empirical.coordinates import Coordinates, MappedRows
 from mercer.empirical.coupled import coupled_ridge, joint_moments
 from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap
-from mercer.empirical.problem import ViewProblem
+from mercer.empirical.problem import MemberProblem
 
 Grid = Sequence[tuple[float, float]]
 
 
-class ViewLearner(ABC):
-    """Fits all views of a problem together, for one pair (c, λ) or for judging many."""
+class Learner(ABC):
+    """Fits all kernels of a problem together, for one pair (c, λ) or for judging many."""
 
     #: Passes over the rows to expect: whether coordinates are worth keeping.
     passes: int
 
     @abstractmethod
-    def fit(self, views: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+    def fit(self, coordinates: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         """The solution for all rows, one column per output; `targets` are n × P, `weight` n."""
 
     @property
@@ -33,34 +35,38 @@ class ViewLearner(ABC):
         return False
 
     @abstractmethod
-    def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
+    def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
         """Two numbers for each point of the grid, larger is better, from the rows held out (a mask, n).
 
         The second one decides where the first ties.
         """
 
 
+@final
 @dataclass(frozen=True)
-class ClassLearner(ViewLearner):
+class ClassLearner(Learner):
     """Signs ±1 by `hokashyap`; judged by the weight of the rows it gets right, then by the squared hinge loss."""
 
     margins: Margins = field(default_factory=Margins)
     callbacks: Sequence[Callable[[Sweep], object]] = ()
+    clock: Clock = field(default_factory=Clock)
     passes = 8
 
     @property
     def stacks(self) -> bool:
         return not self.callbacks  # which see the steps of one problem
 
-    def fit(self, views: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+    def fit(self, coordinates: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         ones = torch.ones(targets.shape[-1], dtype=torch.float64, device=targets.device)
-        factors = views.factors(weight)
-        return hokashyap(views, factors, targets, weight, c * ones, lam * ones, self.margins, self.callbacks)
+        factors = coordinates.factors(weight)
+        return hokashyap(
+            coordinates, factors, targets, weight, c * ones, lam * ones, self.margins, self.callbacks, self.clock
+        )
 
-    def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
-        P, n, M = problem.targets.shape[1], views.n_rows, len(views.maps)
+    def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
+        P, n, M = problem.targets.shape[1], coordinates.n_rows, len(coordinates.maps)
         weight = torch.where(held_out, 0.0, problem.weight)
-        factors = views.factors(weight)
+        factors = coordinates.factors(weight)
         affordable = problem.plan.memory_limit // (8 * 4 * M * n * P * problem.plan.itemsize)
         step = max(min(len(grid), affordable), 1)
         parts = []
@@ -68,8 +74,8 @@ class ClassLearner(ViewLearner):
             points = torch.tensor(grid[start : start + step], dtype=torch.float64, device=problem.plan.device)
             c, lam = points.repeat_interleave(P, 0).unbind(1)
             signs = problem.targets.repeat(1, len(points))
-            found = hokashyap(views, factors, signs, weight, c, lam, self.margins)
-            f = views.values(found.weights, found.bias).mean(0)[held_out].double()
+            found = hokashyap(coordinates, factors, signs, weight, c, lam, self.margins)
+            f = coordinates.values(found.weights, found.bias).mean(0)[held_out].double()
             truth, s = problem.targets[held_out].double(), problem.weight[held_out].double()
             parts.append(_judged(f.reshape(len(f), len(points), P), truth[:, None], s))
         return torch.cat(parts)
@@ -82,21 +88,22 @@ def _judged(f: Tensor, truth: Tensor, s: Tensor) -> Tensor:
     return torch.stack([s @ right.double(), -(s @ hinge)], 1)
 
 
+@final
 @dataclass(frozen=True)
-class NumberLearner(ViewLearner):
+class NumberLearner(Learner):
     """Numbers by `coupled_ridge`; judged by the squared error."""
 
     passes = 3
 
-    def fit(self, views: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
-        W, bias, objective = coupled_ridge(joint_moments(views, targets, weight), c, lam)
+    def fit(self, coordinates: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+        W, bias, objective = coupled_ridge(joint_moments(coordinates, targets, weight), c, lam)
         return Solution(W, bias, objective[None], "the objective is quadratic: solved exactly")
 
-    def judge(self, views: Views, problem: ViewProblem, held_out: Tensor, grid: Grid) -> Tensor:
-        moments = joint_moments(views, problem.targets, torch.where(held_out, 0.0, problem.weight))
+    def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
+        moments = joint_moments(coordinates, problem.targets, torch.where(held_out, 0.0, problem.weight))
         fits = [coupled_ridge(moments, c, lam)[:2] for c, lam in grid]
-        weights = [torch.cat(views_of, 1) for views_of in zip(*(W for W, _ in fits), strict=True)]
-        f = views.values(weights, torch.cat([bias for _, bias in fits], 1)).mean(0)[held_out].double()
+        weights = [torch.cat(of_kernel, 1) for of_kernel in zip(*(W for W, _ in fits), strict=True)]
+        f = coordinates.values(weights, torch.cat([bias for _, bias in fits], 1)).mean(0)[held_out].double()
         truth, s = problem.targets[held_out].double(), problem.weight[held_out].double()
         error = (f.reshape(len(f), len(grid), -1) - truth[:, None]).square().sum(2)
         return torch.stack([-(s @ error), torch.zeros(len(grid), dtype=s.dtype, device=s.device)], 1)

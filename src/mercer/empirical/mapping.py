@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mercer.data import RowSource
 from mercer.engine import Plan
-from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Stationary, as_kernel
+from mercer.kernels import Gaussian, Kernel, Linear, Normalized, as_kernel
 from mercer.linalg import spectral_map
 from mercer.parts import require
 
@@ -82,12 +82,16 @@ def empirical_map(
 
 
 def mean_distance(rows: RowSource, weight: Tensor, rng: np.random.Generator) -> float:
-    """Weighted mean of ‖x_i − x_j‖ over all pairs i, j, equal ones too; from 2000 random rows where there are more."""
+    """Weighted mean of ‖x_i − x_j‖ over all pairs i, j, equal ones too; from 2000 random rows where there are more.
+
+    At least a millionth of the largest distance: where one row has nearly all the weight its distance to itself counts.
+    """
     alive = weight.nonzero()[:, 0].cpu().numpy()
     if len(alive) > DISTANCE_ROWS:
         alive = np.sort(rng.choice(alive, DISTANCE_ROWS, replace=False))
     X, w = rows.take(alive).double(), weight[torch.as_tensor(alive, device=weight.device)].double()
-    mean = float(w @ torch.cdist(X, X, compute_mode="donot_use_mm_for_euclid_dist") @ w / w.sum().square())
+    apart = torch.cdist(X, X, compute_mode="donot_use_mm_for_euclid_dist")
+    mean = max(float(w @ apart @ w / w.sum().square()), 1e-6 * float(apart.max()))
     return mean if mean > 0 else 1.0  # all rows are the same, and any width will do
 
 
@@ -111,6 +115,7 @@ def resolve_kernels(choice: Any, distance: float) -> list[Kernel]:
 
 
 def _resolve(choice: Any, distance: float) -> Kernel:
-    if isinstance(choice, str) and choice in Stationary.choices():
-        return Stationary.choices()[choice](length_scale=distance)
-    return as_kernel(choice)
+    kernel = as_kernel(choice)
+    if isinstance(choice, str) and hasattr(kernel, "length_scale"):
+        kernel.length_scale = distance
+    return kernel

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mercer.empirical.estimator import ViewClassifier
+from mercer.empirical.estimator import EnsembleClassifier
 
 
-class MHKSClassifier(ViewClassifier):
+class MHKSClassifier(EnsembleClassifier):
     r"""Regularised Ho-Kashyap classifier (MHKS) in the coordinates of one kernel.
 
     Minimises over weights ω̃, a bias and margins b ≥ 0, with targets φ = ±1,
@@ -22,17 +22,21 @@ class MHKSClassifier(ViewClassifier):
     kernel : a kernel, a short name or a callable
         A radial kernel by name has the mean distance between rows as length-scale.
     c : float, "paper" or several floats
-        The penalty; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴.
+        The penalty; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
+        Against a number, weights count as in scikit-learn's `Ridge`.
     subset_size : None, int, float or several
         Rows that make the map: all for None, a share for a float; the best of several by cross-validation.
     n_folds : int
         Folds of that cross-validation.
-    multiclass : "one-vs-one" or "one-vs-rest"
-        One machine per pair of classes, on that pair's rows (as in the paper), or one per class on shared maps.
+    multiclass : "auto", "one-vs-one" ("ovo") or "one-vs-rest" ("ovr")
+        One machine per pair of classes, on that pair's rows (as in the paper), or one per class on shared maps; "auto"
+        takes pairs up to 45 classes; more than 64 cannot be asked for.
     learning_rate, initial_margin, tol, max_iter : float, float, float, int
         The paper's ρ and b¹; it stops where the objective falls by less than the share `tol`.
     n_jobs : int or None
         Machines trained at once, in threads.
+    time_budget : float or None
+        Seconds that `fit` may take in all: machines then see as many rows and basis vectors as there is time for.
     scale_inputs, device, dtype, memory_limit, random_state, verbose
         As everywhere.
     callbacks : functions of a `Sweep` (its iteration and objective), called after each pass; a true answer stops it
@@ -40,8 +44,8 @@ class MHKSClassifier(ViewClassifier):
     Attributes
     ----------
     classes_ : the classes
-    members_ : trained machines, a list per pair of classes (or one list); each has `maps`, `weights`, `bias`,
-        `basis_indices`, `kernel_norms`, `agreement`, `objective_path`
+    members_ : trained machines, a list per pair of classes (or one list); each has `kernels`, `basis`,
+        `basis_indices`, `dual_coef`, `bias`, `kernel_norms`, `agreement`, `objective_path` (for weights of mean one)
     c_, coupling_, subset_size_ : the values used; `cv_scores_` the rows right of every candidate
     objective_path_, n_iter_, stop_reason_ : of the first machine
 
@@ -69,12 +73,13 @@ class MHKSClassifier(ViewClassifier):
         *,
         subset_size: Any = None,
         n_folds: int = 5,
-        multiclass: str = "one-vs-one",
+        multiclass: str = "auto",
         learning_rate: float = 0.99,
         initial_margin: float = 1e-6,
         tol: float = 1e-3,
         max_iter: int = 100,
         n_jobs: int | None = None,
+        time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
         dtype: Any = "auto",
@@ -93,6 +98,7 @@ class MHKSClassifier(ViewClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.n_jobs = n_jobs
+        self.time_budget = time_budget
         self.scale_inputs = scale_inputs
         self.device = device
         self.dtype = dtype
@@ -106,7 +112,7 @@ class MHKSClassifier(ViewClassifier):
         return [self.kernel]
 
 
-class MultiKernelMHKSClassifier(ViewClassifier):
+class MultiKernelMHKSClassifier(EnsembleClassifier):
     r"""MultiK-MHKS: one Ho-Kashyap classifier per kernel, on maps of all rows, drawn towards their mean.
 
     Minimises eq. (5) of MEKL13 over the weights, biases and margins b_l ≥ 0 of M kernels,
@@ -124,7 +130,7 @@ class MultiKernelMHKSClassifier(ViewClassifier):
         For a penalty c_l of its own scale a kernel: c/c_l times k_l.
     c, coupling : float, "paper" or several floats
         The penalty c and the coupling λ; the best pair by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴.
-    n_folds, multiclass, learning_rate, initial_margin, tol, max_iter, n_jobs : as in `MHKSClassifier`
+    n_folds, multiclass, learning_rate, initial_margin, tol, max_iter, n_jobs, time_budget : as in `MHKSClassifier`
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as in `MHKSClassifier`
 
     Attributes
@@ -157,12 +163,13 @@ class MultiKernelMHKSClassifier(ViewClassifier):
         coupling: Any = 1.0,
         *,
         n_folds: int = 5,
-        multiclass: str = "one-vs-one",
+        multiclass: str = "auto",
         learning_rate: float = 0.99,
         initial_margin: float = 1e-6,
         tol: float = 1e-3,
         max_iter: int = 100,
         n_jobs: int | None = None,
+        time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
         dtype: Any = "auto",
@@ -181,6 +188,7 @@ class MultiKernelMHKSClassifier(ViewClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.n_jobs = n_jobs
+        self.time_budget = time_budget
         self.scale_inputs = scale_inputs
         self.device = device
         self.dtype = dtype

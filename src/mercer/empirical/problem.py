@@ -18,7 +18,7 @@ from mercer.kernels import Kernel
 
 
 @dataclass(frozen=True)
-class ViewProblem:
+class MemberProblem:
     """Targets (n × P, ±1 for classes) and weights (n) of all rows, on the plan's device in its precision."""
 
     rows: RowSource
@@ -28,6 +28,18 @@ class ViewProblem:
     plan: Plan
     #: Each row's index in the table the user gave.
     original: np.ndarray
+
+    def part(self, n: int, rng: np.random.Generator) -> MemberProblem:
+        """At most n of the rows that count, drawn at random; they weigh as much as all of them together."""
+        alive = self.weight.nonzero()[:, 0].cpu().numpy()
+        if len(alive) <= n:
+            return self
+        index = np.sort(rng.choice(alive, n, replace=False))
+        at = torch.as_tensor(index, device=self.weight.device)
+        weight = self.weight[at]
+        weight = weight * (self.weight.sum() / weight.sum())
+        rows = RowSubset(self.rows, index)
+        return MemberProblem(rows, self.targets[at], weight, self.kernels, self.plan, self.original[index])
 
     @property
     def n_alive(self) -> int:
@@ -63,20 +75,27 @@ def subset_number(wanted: Any, n: int) -> int:
     return min(max(int(wanted) if isinstance(wanted, Integral) else round(float(wanted) * n), 1), n)
 
 
-def make_problem(
-    rows: RowSource,
-    targets: np.ndarray,
-    weight: np.ndarray,
-    kernels: Any,
-    plan: Plan,
-    original: np.ndarray,
-    rng: np.random.Generator,
-) -> ViewProblem:
-    """A problem whose named kernels get the width of these rows."""
-    as_tile: dict[str, Any] = {"device": plan.device, "dtype": plan.dtype}
-    w = torch.as_tensor(weight, **as_tile)
-    parts = resolve_kernels(kernels, mean_distance(rows, w, rng))
-    return ViewProblem(rows, torch.as_tensor(targets, **as_tile), w, parts, plan, original)
+@dataclass(frozen=True)
+class Table:
+    """Rows prepared for kernels, coded targets (one row each), weights, and each row's index in the table given."""
+
+    rows: RowSource
+    targets: np.ndarray
+    weight: np.ndarray
+    original: np.ndarray
+    plan: Plan
+
+    def part(self, index: np.ndarray) -> Table:
+        """Some of the rows."""
+        rows = RowSubset(self.rows, index)
+        return Table(rows, self.targets[index], self.weight[index], self.original[index], self.plan)
+
+    def problem(self, targets: np.ndarray, kernels: Any, rng: np.random.Generator) -> MemberProblem:
+        """A problem with these targets (n × P), whose named kernels get the width of these rows."""
+        as_tile: dict[str, Any] = {"device": self.plan.device, "dtype": self.plan.dtype}
+        w = torch.as_tensor(self.weight, **as_tile)
+        parts = resolve_kernels(kernels, mean_distance(self.rows, w, rng))
+        return MemberProblem(self.rows, torch.as_tensor(targets, **as_tile), w, parts, self.plan, self.original)
 
 
 class RowSubset(RowSource):
@@ -100,3 +119,35 @@ class RowSubset(RowSource):
 
     def take(self, index: Any) -> Tensor:
         return self.rows.take(self.index[np.asarray(index)])
+
+
+class NearRows(RowSource):
+    """Rows of another source, those farther away than any square is a number drawn back along their direction.
+
+    >>> import torch
+    >>> from mercer.data import TensorRows
+    >>> rows = NearRows(TensorRows(torch.tensor([[1e200, -2e200], [1.0, 2.0]], dtype=torch.float64)))
+    >>> bool(rows.take([0]).square().sum().isfinite()), rows.take([1]).tolist()
+    (True, [[1.0, 2.0]])
+    """
+
+    def __init__(self, rows: RowSource) -> None:
+        self.rows, self.n_rows, self.n_columns = rows, rows.n_rows, rows.n_columns
+        self.total = rows.total  # type: ignore[method-assign]
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start, block in self.rows.blocks(size):
+            yield start, _near(block)
+
+    def take(self, index: Any) -> Tensor:
+        return _near(self.rows.take(index))
+
+
+def _near(block: Tensor) -> Tensor:
+    largest = block.abs().amax(1, keepdim=True)
+    far = torch.finfo(block.dtype).max ** 0.4  # the square of a whole row, times any length-scale in use, is finite
+    if not bool((largest > far).any()):
+        return block
+    block = block.nan_to_num(nan=torch.nan)  # infinite numbers become the largest ones
+    largest = block.abs().amax(1, keepdim=True)
+    return torch.where(largest > far, block / largest * far, block)

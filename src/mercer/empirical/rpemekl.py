@@ -8,16 +8,15 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.border.clock import Clock
 from mercer.border.targets import RealTargets
-from mercer.data import RowSource
 from mercer.empirical.ensemble import values
-from mercer.empirical.estimator import ViewClassifier, ViewEstimator
-from mercer.empirical.learners import NumberLearner, ViewLearner
-from mercer.empirical.problem import ViewProblem
-from mercer.engine import Plan
+from mercer.empirical.estimator import EnsembleClassifier, EnsembleEstimator
+from mercer.empirical.learners import Learner, NumberLearner
+from mercer.empirical.problem import MemberProblem, Table
 
 
-class RPEMEKLClassifier(ViewClassifier):
+class RPEMEKLClassifier(EnsembleClassifier):
     r"""RPEMEKL: a majority vote of H coupled multiple-kernel classifiers, each on maps of p random rows.
 
     Every member minimises the objective of `MultiKernelMHKSClassifier` over all rows, in coordinates made of p rows.
@@ -34,7 +33,7 @@ class RPEMEKLClassifier(ViewClassifier):
     subset_size : int, float, None or several
         p: a number, a share of the rows (of the two classes, under one-vs-one), or all; the best of several by
         cross-validation.
-    n_folds, multiclass, learning_rate, initial_margin, tol, max_iter, n_jobs : as in `MHKSClassifier`
+    n_folds, multiclass, learning_rate, initial_margin, tol, max_iter, n_jobs, time_budget : as in `MHKSClassifier`
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as in `MHKSClassifier`
 
     Attributes
@@ -66,12 +65,13 @@ class RPEMEKLClassifier(ViewClassifier):
         n_members: int = 3,
         subset_size: Any = 300,
         n_folds: int = 5,
-        multiclass: str = "one-vs-one",
+        multiclass: str = "auto",
         learning_rate: float = 0.99,
         initial_margin: float = 1e-6,
         tol: float = 1e-3,
         max_iter: int = 100,
         n_jobs: int | None = None,
+        time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
         dtype: Any = "auto",
@@ -92,6 +92,7 @@ class RPEMEKLClassifier(ViewClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.n_jobs = n_jobs
+        self.time_budget = time_budget
         self.scale_inputs = scale_inputs
         self.device = device
         self.dtype = dtype
@@ -101,7 +102,7 @@ class RPEMEKLClassifier(ViewClassifier):
         self.callbacks = callbacks
 
 
-class RPEMEKLRegressor(RegressorMixin, ViewEstimator):
+class RPEMEKLRegressor(RegressorMixin, EnsembleEstimator):
     r"""The mean of H coupled multiple-kernel least squares fits, each on maps of p random rows; any number of targets.
 
     Our own counterpart of RPEMEKL. Every member minimises, exactly,
@@ -110,7 +111,7 @@ class RPEMEKLRegressor(RegressorMixin, ViewEstimator):
         + \lambda \sum_l \sum_n s_n (f_l(x_n) - \bar f(x_n))^2, \qquad \bar f = \tfrac1M\sum_l f_l,
 
     with f_l(x) = w_lᵀΦ_l(x) + a_l, and predicts f̄. Targets are centred and scaled to unit variance. Without coupling
-    (λ = 0) it is the mean of the kernels' own ridge regressions; as λ grows, the views become one function; λ = −1,
+    (λ = 0) it is the mean of the kernels' own ridge regressions; as λ grows, the kernels' functions become one; λ = −1,
     the least value under which this is convex, fits f̄ alone: ridge regression with the mean of the kernels.
 
     Parameters
@@ -119,7 +120,7 @@ class RPEMEKLRegressor(RegressorMixin, ViewEstimator):
     c, coupling : float, "paper" or several floats
         The penalty c and the coupling λ ≥ −1 (the default, most accurate where kernels differ in worth); the best pair
         by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴.
-    n_folds, n_jobs, scale_inputs, device, dtype, memory_limit, random_state, verbose
+    n_folds, n_jobs, time_budget, scale_inputs, device, dtype, memory_limit, random_state, verbose
         As in `RPEMEKLClassifier`.
 
     Attributes
@@ -153,6 +154,7 @@ class RPEMEKLRegressor(RegressorMixin, ViewEstimator):
         subset_size: Any = 300,
         n_folds: int = 5,
         n_jobs: int | None = None,
+        time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
         dtype: Any = "auto",
@@ -167,6 +169,7 @@ class RPEMEKLRegressor(RegressorMixin, ViewEstimator):
         self.subset_size = subset_size
         self.n_folds = n_folds
         self.n_jobs = n_jobs
+        self.time_budget = time_budget
         self.scale_inputs = scale_inputs
         self.device = device
         self.dtype = dtype
@@ -181,7 +184,7 @@ class RPEMEKLRegressor(RegressorMixin, ViewEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def _learner(self) -> ViewLearner:
+    def _learner(self, clock: Clock) -> Learner:
         return NumberLearner()
 
     def _check(self) -> dict[str, Any]:
@@ -191,10 +194,8 @@ class RPEMEKLRegressor(RegressorMixin, ViewEstimator):
         self._coding = RealTargets.of(y, weight)
         return self._coding.encode(y)
 
-    def _problems(
-        self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan, original: np.ndarray, rng: Any
-    ) -> list[ViewProblem]:
-        return [self._problem(rows, Y, weight, plan, original, rng)]
+    def _problems(self, table: Table, rng: np.random.Generator) -> list[MemberProblem]:
+        return [table.problem(table.targets, self.kernels, rng)]
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`."""

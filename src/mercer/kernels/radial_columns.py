@@ -92,7 +92,9 @@ def _traced(value: Any) -> bool:
 def _distances(left: Tensor, right: Tensor, kernel: Profile, vanishing: bool) -> Tensor:
     """The negative scaled squared distances t, no farther down than a vanishing profile needs."""
     t = left @ right
-    return t.clamp_(min=kernel.deepest(t.dtype)) if vanishing else t
+    return (
+        t.clamp_(kernel.deepest(t.dtype), 0.0) if vanishing else t
+    )  # rounding of large norms may leave it far above zero
 
 
 class _TracedTile(torch.autograd.Function):

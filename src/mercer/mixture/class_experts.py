@@ -6,7 +6,7 @@ Targets come as one row of class numbers 0 … C − 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, final
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,10 @@ from mercer.mixture.features import Features
 
 #: Stands for log 0: finite, so that zero times it is zero.
 NEVER = -1e30
-#: Penalty on intercepts: only enough to give a component of one single class a finite one.
-INTERCEPT_PENALTY = 1e-9
+#: Penalty on intercepts, for each unit of weight: only enough to give a component of one single class a finite one.
+INTERCEPT_PENALTY = 1e-11
+#: Coefficients of one component up to which their whole Hessian is worth its cube of work.
+LARGEST_HESSIAN = 256
 
 
 def indicators(y: Tensor, n_classes: int) -> Tensor:
@@ -27,8 +29,8 @@ def indicators(y: Tensor, n_classes: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Categorical(Experts):
-    """Common-basis GMC (eq. 3.17): P(C_c | j), the share of class c in component j; `table` is k × C.
+class ClassTable(Experts):
+    """P(C_c | j), the share of class c in component j, whatever the inputs; `table` is k × C.
 
     Rows that belong to no component by their class still count: a share of zero is a very small one.
     """
@@ -45,10 +47,6 @@ class Categorical(Experts):
     def log_density(self, x: Tensor, y: Tensor) -> Tensor:
         return self.table.log().clamp(min=NEVER)[:, y[0].long()]
 
-    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
-        counts = moments[:, layout.size :]
-        return replace(self, table=counts / counts.sum(1, keepdim=True))
-
     def select(self, index: Tensor) -> Self:
         return replace(self, table=self.table[index])
 
@@ -56,14 +54,26 @@ class Categorical(Experts):
         return self.table[:, :, None].expand(-1, -1, x.shape[1])
 
 
+@final
 @dataclass(frozen=True)
-class Owned(Categorical):
+class Categorical(ClassTable):
+    """Common-basis GMC (eq. 3.17): each component has rows of several classes."""
+
+    def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
+        counts = moments[:, layout.size :]
+        return replace(self, table=counts / counts.sum(1, keepdim=True))
+
+
+@final
+@dataclass(frozen=True)
+class Owned(ClassTable):
     """GMC (eq. 3.15): each component belongs to one class for good, so that EM over all is EM within each class."""
 
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
         return self
 
 
+@final
 @dataclass(frozen=True)
 class Logistic(Experts):
     """ENRBFC (eq. 3.1): a logistic regression per component, softmax for more than two classes.
@@ -72,6 +82,10 @@ class Logistic(Experts):
     class for more. The penalty is (λ/2)‖slopes‖² per component. The M step is one Newton step of IRLS (eq. 3.10 to
     3.13) per EM iteration, where the thesis iterates IRLS to the end inside each: the same fixed points for one pass
     over the rows, and the loop shortens a step after which the likelihood would have fallen.
+
+    Where a component has more than `LARGEST_HESSIAN` coefficients the step is that of Böhning's bound: the curvature
+    of a softmax is nowhere above ½ Σ r [1; x][1; x]ᵀ for each class by itself, so no likelihood falls, and classes cost
+    no more than their number. It takes more iterations to the same fixed points.
     """
 
     needs_products = True
@@ -79,11 +93,13 @@ class Logistic(Experts):
 
     coef: Tensor
     ridge: float
+    #: The weight of all rows.
+    total: float
 
     @classmethod
-    def start(cls, k: int, D: int, n_classes: int, ridge: float, device: torch.device) -> Self:
+    def start(cls, k: int, D: int, n_classes: int, ridge: float, total: float, device: torch.device) -> Self:
         c = 1 if n_classes == 2 else n_classes
-        return cls(torch.zeros(k, c, 1 + D, dtype=torch.float64, device=device), float(ridge))
+        return cls(torch.zeros(k, c, 1 + D, dtype=torch.float64, device=device), float(ridge), total)
 
     def _logits(self, x: Tensor) -> Tensor:
         k, c, width = self.coef.shape
@@ -103,9 +119,14 @@ class Logistic(Experts):
             return torch.cat([torch.sigmoid(-logits), torch.sigmoid(logits)], 1)
         return torch.softmax(logits, 1)
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the step is that of the bound."""
+        return self.coef.shape[1] > 1 and self.coef[0].numel() > LARGEST_HESSIAN
+
     def width(self) -> int:
         k, c, _ = self.coef.shape
-        return k * (4 * c + c * (c + 1) // 2)
+        return k * (4 * c + (0 if self.bounded else c * (c + 1) // 2))
 
     def sums(self, x: Tensor, y: Tensor, R: Tensor, psi: Tensor) -> Sums:
         """Slope and curvature of Σ r log p(y | x, j) for every component (eq. 3.11, 3.12)."""
@@ -113,6 +134,9 @@ class Logistic(Experts):
         inputs = psi[:width]
         features = psi[: Features(width - 1, products=True).size]
         p = self.mean(x)
+        if self.bounded:
+            slope = R[:, None] * (indicators(y, c) - p)
+            return {"slope": (slope.flatten(0, 1) @ inputs.T).reshape(k, c, width)}
         if c == 1:
             p = p[:, 1:]
             slope, pairs = R[:, None] * (y - p), R[:, None] * p * (1 - p)
@@ -130,28 +154,20 @@ class Logistic(Experts):
 
     def _penalties(self) -> Tensor:
         penalties = torch.full_like(self.coef[0, 0], self.ridge)
-        penalties[0] = INTERCEPT_PENALTY
+        penalties[0] = INTERCEPT_PENALTY * self.total
         return penalties
 
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
-        k, c, width = self.coef.shape
-        own = Features(width - 1, products=True)
-        blocks = sums["curvature"].flatten(0, 1)
-        H = blocks.new_empty(len(blocks), width, width)  # Σ … [1; x][1; x]ᵀ
-        H[:, 0, 0] = blocks[:, 0]
-        H[:, 0, 1:] = H[:, 1:, 0] = blocks[:, own.linear]
-        H[:, 1:, 1:] = own.matrices(blocks[:, own.second])
-        hessian = self._assembled(H.reshape(k, -1, width, width))
         slope = sums["slope"] - self._penalties() * self.coef
-        size = hessian.diagonal(dim1=1, dim2=2).clamp(min=1e-300).rsqrt()
-        unit = size[:, :, None] * hessian * size[:, None, :]
-        values, V = torch.linalg.eigh(unit)
-        least = values[:, -1:] * 1e-13  # what is flat to rounding stays where it is
-        inverse = torch.where(values > least, 1 / values.clamp(min=1e-300), 0.0)
-        g = size * slope.flatten(1)
-        direction = size * ((V * inverse[:, None]) @ (V.mT @ g[:, :, None]))[:, :, 0]
-        direction = direction.reshape(k, c, width)
-        if c > 1:  # only differences between classes matter to an intercept
+        if self.bounded:
+            hessian = 0.5 * _second_moments(moments, layout) + torch.diag(self._penalties())
+            direction = _uphill(hessian, slope.mT).mT  # each class by itself
+        else:
+            own = Features(layout.n_inputs, products=True)
+            pairs = _second_moments(sums["curvature"].flatten(0, 1), own)
+            hessian = self._assembled(pairs.unflatten(0, sums["curvature"].shape[:2]))
+            direction = _uphill(hessian, slope.flatten(1)[:, :, None]).reshape(self.coef.shape)
+        if slope.shape[1] > 1:  # only differences between classes matter to an intercept
             direction[:, :, 0] -= direction[:, :, 0].mean(1, keepdim=True)
         return replace(self, coef=self.coef + step * direction)
 
@@ -167,3 +183,21 @@ class Logistic(Experts):
 
     def select(self, index: Tensor) -> Self:
         return replace(self, coef=self.coef[index])
+
+
+def _second_moments(sums: Tensor, layout: Features) -> Tensor:
+    """Σ r [1; x][1; x]ᵀ from sums over the features of the inputs (b × F): b × (1+D) × (1+D)."""
+    width = layout.n_inputs + 1
+    H = sums.new_empty(len(sums), width, width)
+    H[:, 0, 0] = sums[:, 0]
+    H[:, 0, 1:] = H[:, 1:, 0] = sums[:, layout.linear]
+    H[:, 1:, 1:] = layout.matrices(sums[:, layout.second])
+    return H
+
+
+def _uphill(hessian: Tensor, slope: Tensor) -> Tensor:
+    """H⁻¹g for negative Hessians (k × m × m) and slopes (k × m × c); what is flat to rounding stays where it is."""
+    size = hessian.diagonal(dim1=1, dim2=2).clamp(min=1e-300).rsqrt()
+    values, V = torch.linalg.eigh(size[:, :, None] * hessian * size[:, None, :])
+    inverse = torch.where(values > values[:, -1:] * 1e-13, 1 / values.clamp(min=1e-300), 0.0)
+    return size[:, :, None] * ((V * inverse[:, None]) @ (V.mT @ (size[:, :, None] * slope)))

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
+from mercer.border.targets import ClassTargets
 from mercer.mixture.class_experts import Logistic
 from mercer.mixture.em import Mixture, Sample, posterior
-from mercer.mixture.estimator import Fitted, MixtureEstimator
+from mercer.mixture.estimator import MixtureEstimator
 from mercer.mixture.experts import Experts, NoExperts
-from mercer.mixture.fit import Setting
+from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.penalised import PenalisedMixture, gated
 from mercer.mixture.readout import logistic_weights
-
-
-@dataclass(frozen=True)
-class ClassNumbers:
-    """Classes as their numbers in the order of `classes`."""
-
-    classes: np.ndarray
-
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.classes, y).astype(np.float64)[:, None]
 
 
 class MixtureClassifier(ClassifierMixin, MixtureEstimator):
     """Targets are classes."""
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> ClassNumbers:
-        check_classification_targets(y)
-        self.classes_ = np.unique(y[weight > 0])
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least 2 classes, got 1 class: {self.classes_[0]!r}")
-        return ClassNumbers(self.classes_)
+    def _coded(self, y: np.ndarray, weight: np.ndarray) -> tuple[ClassTargets, np.ndarray]:
+        coding = ClassTargets.of(y, weight)
+        self.classes_ = coding.classes
+        return coding, coding.numbers(y).astype(np.float64)[:, None]
+
+    def _encoded(self, y: Any) -> np.ndarray:
+        self._coding.require_known(np.asarray(y), "y")
+        return self._coding.numbers(np.asarray(y)).astype(np.float64)[:, None]
 
     def _fold_labels(self, y: np.ndarray) -> np.ndarray:
         return y
@@ -48,8 +40,8 @@ class MixtureClassifier(ClassifierMixin, MixtureEstimator):
         """The share of rows whose class is right."""
         return float(((answers.argmax(0) == y[0]) * weight).sum() / weight.sum())
 
-    def _answers(self, fitted: Fitted) -> Callable[[Tensor], Tensor]:
-        return gated(fitted.mixture)
+    def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
+        return gated(mixture)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`."""
@@ -58,8 +50,8 @@ class MixtureClassifier(ClassifierMixin, MixtureEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
-        p = self.predict_proba(X)
-        return self.classes_[p.argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
 
 class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
@@ -80,8 +72,9 @@ class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
         Local models; "auto" takes the smallest number whose cross-validated share of right classes is within one
         standard error of the best.
     regularization : float
-        λ, on inputs of unit variance; 1/C of scikit-learn's `LogisticRegression`, which one component is.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor
+        λ, on inputs of unit variance; 1/C of scikit-learn's `LogisticRegression`, which one component is. Weights of
+        rows count against it; without it their unit means nothing.
+    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
         As in `ENRBFRegressor`.
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
         As in `ENRBFRegressor`.
@@ -121,6 +114,7 @@ class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
         max_iter: int = 200,
         tol: float = 1e-5,
         covariance_floor: float = 1e-4,
+        time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
         dtype: Any = "auto",
@@ -140,6 +134,7 @@ class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
             max_iter=max_iter,
             tol=tol,
             covariance_floor=covariance_floor,
+            time_budget=time_budget,
             scale_inputs=scale_inputs,
             device=device,
             dtype=dtype,
@@ -149,12 +144,12 @@ class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
             callbacks=callbacks,
         )
 
-    def _experts(self, sample: Sample) -> Callable[[int], Experts]:
-        D, C, ridge, device = sample.rows.n_columns, len(self.classes_), self.regularization, sample.plan.device
-        return lambda k: Logistic.start(k, D, C, ridge, device)
+    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
+        D, C = sample.rows.n_columns, len(self.classes_)
+        return lambda k: Logistic.start(k, D, C, setting.ridge, sample.total, sample.plan.device)
 
-    def _keep(self, fitted: Fitted) -> None:
-        experts = fitted.mixture.experts
+    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
+        experts = mixture.experts
         assert isinstance(experts, Logistic)
         slopes = experts.coef[:, :, 1:].numpy() / self.input_scale_
         intercept = experts.coef[:, :, 0].numpy() - slopes @ self.input_mean_
@@ -167,15 +162,16 @@ class NRBFClassifier(MixtureClassifier, PenalisedMixture):
 
     .. math:: P(y = c \mid x) = \mathrm{softmax}_c\Big(\sum_j w_{jc}\, p(j \mid x)\Big),
 
-    the weights by IRLS with the penalty :math:`(\lambda/2)\|w\|^2`.
+    the weights by IRLS (by L-BFGS where they are very many) with the penalty :math:`(\lambda/2)\|w\|^2`.
 
     Parameters
     ----------
     n_components : int or "auto"
         Basis functions; see `ENRBFClassifier`.
     regularization : float
-        λ.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor
+        λ; weights of rows count against it. At least 1e-9 for each row, so that weights of classes told apart perfectly
+        are finite.
+    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
         As in `ENRBFRegressor`.
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
         As in `ENRBFRegressor`.
@@ -201,28 +197,29 @@ class NRBFClassifier(MixtureClassifier, PenalisedMixture):
     True
     """
 
-    def _experts(self, sample: Sample) -> Callable[[int], Experts]:
+    _em_share = 0.8
+
+    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         return lambda k: NoExperts()
 
     def _train(
         self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
-        fitted = super()._train(sample, k, setting, rng, start)
-        fitted.readout, why = logistic_weights(sample, fitted.mixture, len(self.classes_), self.regularization)
-        fitted.result.stop_reason += f"; then {why}"
-        return fitted
+        result = super()._train(sample, k, setting, rng, start).result
+        readout, why = logistic_weights(sample, result.mixture, len(self.classes_), setting.ridge, setting.clock)
+        return Fitted(replace(result, stop_reason=f"{result.stop_reason}; then {why}"), readout)
 
-    def _answers(self, fitted: Fitted) -> Callable[[Tensor], Tensor]:
-        log_gates, W = fitted.mixture.log_gates(), fitted.readout
-        assert W is not None
+    def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
+        log_gates = mixture.log_gates()
+        assert readout is not None
 
         def answer(x: Tensor) -> Tensor:
-            f = W.T @ posterior(log_gates(x))[0]
+            f = readout.T @ posterior(log_gates(x))[0]
             return torch.softmax(f, 0) if len(f) > 1 else torch.cat([torch.sigmoid(-f), torch.sigmoid(f)])
 
         return answer
 
-    def _keep(self, fitted: Fitted) -> None:
-        assert fitted.readout is not None
-        W = fitted.readout.numpy()
+    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
+        assert readout is not None
+        W = readout.numpy()
         self.coef_ = W[:, 0] if W.shape[1] == 1 else W

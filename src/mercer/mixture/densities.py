@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from mercer.mixture.class_experts import Categorical
+from mercer.mixture.class_experts import Categorical, ClassTable
 from mercer.mixture.classifiers import MixtureClassifier
 from mercer.mixture.em import Mixture, Sample
-from mercer.mixture.estimator import Fitted
 from mercer.mixture.experts import Experts, NoExperts
-from mercer.mixture.fit import Setting, fit_classes
+from mercer.mixture.fit import Fitted, Setting, fit_classes
 from mercer.mixture.readout import class_shares
 
 
@@ -30,7 +30,7 @@ class GaussianMixtureClassifier(MixtureClassifier):
     ----------
     n_components : int or "auto"
         Components of each class (the thesis counts those of all classes together); see `ENRBFClassifier`.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor
+    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
         As in `ENRBFRegressor`.
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
         As in `ENRBFRegressor`.
@@ -57,6 +57,8 @@ class GaussianMixtureClassifier(MixtureClassifier):
     (True, [-1, -1, 1, 1])
     """
 
+    _grows = False
+
     def _mixtures(self) -> int:
         return len(self.classes_)
 
@@ -65,9 +67,9 @@ class GaussianMixtureClassifier(MixtureClassifier):
     ) -> Fitted:
         return Fitted(fit_classes(sample, k, len(self.classes_), setting, rng))
 
-    def _keep(self, fitted: Fitted) -> None:
-        experts = fitted.mixture.experts
-        assert isinstance(experts, Categorical)
+    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
+        experts = mixture.experts
+        assert isinstance(experts, ClassTable)
         self.component_classes_ = self.classes_[experts.table.argmax(1).numpy()]
 
 
@@ -83,7 +85,7 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
     supervised : bool
         Whether EM maximises the likelihood of inputs and classes together, or the mixture is fitted to the inputs
         alone and the shares are counted afterwards.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor
+    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
         As in `ENRBFRegressor`.
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
         As in `ENRBFRegressor`.
@@ -123,6 +125,7 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
         max_iter: int = 200,
         tol: float = 1e-5,
         covariance_floor: float = 1e-4,
+        time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
         dtype: Any = "auto",
@@ -141,6 +144,7 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
             max_iter=max_iter,
             tol=tol,
             covariance_floor=covariance_floor,
+            time_budget=time_budget,
             scale_inputs=scale_inputs,
             device=device,
             dtype=dtype,
@@ -151,7 +155,7 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
         )
         self.supervised = supervised
 
-    def _experts(self, sample: Sample) -> Callable[[int], Experts]:
+    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         if not self.supervised:
             return lambda k: NoExperts()
         C = len(self.classes_)
@@ -163,12 +167,11 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
         if self.supervised:
             return super()._train(sample, k, setting, rng, start)
         start = None if start is None else replace(start, experts=NoExperts())
-        fitted = super()._train(sample, k, setting, rng, start)
-        shares = class_shares(sample, fitted.mixture, len(self.classes_))
-        fitted.result.mixture = replace(fitted.mixture, experts=Categorical(shares))
-        return fitted
+        result = super()._train(sample, k, setting, rng, start).result
+        shares = class_shares(sample, result.mixture, len(self.classes_))
+        return Fitted(replace(result, mixture=replace(result.mixture, experts=Categorical(shares))))
 
-    def _keep(self, fitted: Fitted) -> None:
-        experts = fitted.mixture.experts
-        assert isinstance(experts, Categorical)
+    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
+        experts = mixture.experts
+        assert isinstance(experts, ClassTable)
         self.class_shares_ = experts.table.numpy()

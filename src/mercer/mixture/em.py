@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from mercer.border.clock import Clock
 from mercer.data import RowSource
 from mercer.engine import Plan, each_block
 from mercer.mixture.experts import Experts
@@ -27,6 +28,8 @@ FAINT, DEAD = 0.5, 1e-8
 SHORTEST_STEP = 2.0**-12
 #: Fall of the objective, relative to its size, that counts as rounding.
 ROUNDING = 1e-11
+#: Farther than this (in deviations of the inputs) no gate looks: squares, times any precision, stay finite numbers.
+FAR = 1e100
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,13 @@ class Mixture:
     def log_gates(self) -> Callable[[Tensor], Tensor]:
         """A function of a block's inputs: log p(x, j), k × n."""
         if not self.gates.expandable:
-            return self.gates.whitened
+            return lambda x: self.gates.whitened(x.clamp(-FAR, FAR))
         C = self.gates.coefficients(self.layout)
-        return lambda x: C @ self.layout.of(x)
+        return lambda x: C @ self.layout.of(x.clamp(-FAR, FAR))
 
-    def block_rows(self, plan: Plan) -> int:
-        """Rows of a block: its features, responsibilities and what the experts hold stay in cache."""
-        return plan.tile_rows(self.layout.size + 3 * self.n_components + self.experts.width())
+    def block_rows(self, plan: Plan, width: int = 0) -> int:
+        """Rows of a block that stays in cache with features, responsibilities, what experts hold and `width` more."""
+        return plan.tile_rows(self.layout.size + 3 * self.n_components + self.experts.width() + width)
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def columns(block: Tensor) -> Tensor:
     return block.to(torch.float64).T.contiguous()
 
 
-@dataclass
+@dataclass(frozen=True)
 class EMResult:
     """A fitted mixture, its penalised log-likelihood per unit of weight after each iteration, and why it stopped."""
 
@@ -166,42 +169,49 @@ def fit_em(
     callbacks: Sequence[Callable[[EMResult], Any]] = (),
     verbose: bool = False,
     done: int = 0,
+    clock: Clock | None = None,
+    share: float = 1.0,
 ) -> EMResult:
     """Raise the penalised log-likelihood from `mixture` on until it rises by less than `tol` per unit of weight.
 
     It never falls but for rounding: what an iteration would lose beyond `ROUNDING` is not accepted. Of `max_iter`
-    iterations `done` are taken as done before.
+    iterations `done` are taken as done before. Where its `share` of the time on the `clock` is used up, or the user
+    interrupts, the mixture of the last iteration is kept.
     """
-    total = sample.total
+    clock = clock or Clock()
+    began = clock.budget.spent()
     state = expectation(sample, mixture)
-    result = EMResult(mixture, [state.objective / total], "", state.worst)
-    moves = 2 * mixture.n_components
-    with tqdm(total=max_iter, initial=done, disable=not verbose, desc="EM iterations", unit="") as bar:
-        for _ in range(done, max_iter):
-            slack = ROUNDING * (abs(state.objective) + total)
-            for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
-                moves -= moved
-                trial = expectation(sample, proposal)
-                if trial.objective >= state.objective - slack:
-                    break
-            else:
-                result.stop_reason = "no step raises the likelihood any more"
-                break
-            gain = (trial.objective - state.objective) / total
-            result.mixture, state, result.worst = proposal, trial, trial.worst
-            result.path.append(state.objective / total)
-            bar.update()
-            bar.set_postfix(log_likelihood=f"{result.path[-1]:.5g}", refresh=False)
-            asked = [callback(result) for callback in callbacks]
-            if any(asked):
-                result.stop_reason = "a callback asked to stop"
-                break
-            if gain < tol and not moved:
-                result.stop_reason = f"the log-likelihood rose by less than tol={tol:g} per row"
-                break
-        else:
-            result.stop_reason = f"max_iter={max_iter} iterations were done"
-    return result
+    result = EMResult(mixture, [state.objective / sample.total], "", state.worst)
+    pace, moves = clock.budget.spent() - began, 2 * mixture.n_components
+    try:
+        with tqdm(total=max_iter, initial=done, disable=not verbose, desc="EM iterations", unit="") as bar:
+            for _ in range(done, max_iter):
+                if (why := clock.over(pace, share)) is not None:
+                    return replace(result, stop_reason=why)
+                began = clock.budget.spent()
+                slack = ROUNDING * (abs(state.objective) + sample.total)
+                for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
+                    moves -= moved
+                    trial = expectation(sample, proposal)
+                    if trial.objective >= state.objective - slack:
+                        break
+                else:
+                    return replace(result, stop_reason="no step raises the likelihood any more")
+                gain = (trial.objective - state.objective) / sample.total
+                state = trial
+                result = EMResult(proposal, [*result.path, state.objective / sample.total], "", state.worst)
+                pace = clock.budget.spent() - began
+                bar.update()
+                bar.set_postfix(log_likelihood=f"{result.objective:.5g}", refresh=False)
+                asked = [callback(result) for callback in callbacks]
+                if any(asked):
+                    return replace(result, stop_reason="a callback asked to stop")
+                if gain < tol and not moved:
+                    return replace(result, stop_reason=f"the log-likelihood rose by less than tol={tol:g} per row")
+    except KeyboardInterrupt:
+        clock.interrupted = True
+        return replace(result, stop_reason=clock.over() or "")
+    return replace(result, stop_reason=f"max_iter={max_iter} iterations were done")
 
 
 def maximisation(mixture: Mixture, state: Expectation, step: float = 1.0) -> Mixture:
@@ -215,10 +225,13 @@ def maximisation(mixture: Mixture, state: Expectation, step: float = 1.0) -> Mix
 def _proposals(sample: Sample, mixture: Mixture, state: Expectation, may_move: bool) -> Iterator[tuple[bool, Mixture]]:
     """Next mixtures, boldest first: a component without rows moved to the worst row, the M step, shorter Newton steps.
 
-    Components that are dead are removed; one of them may come back as the component that is moved.
+    Components that are dead are removed; one of them may come back as the component that is moved. There is no next
+    mixture where all of them are, or sums are no numbers.
     """
     rows = state.moments[:, 0] / sample.mean_weight
     alive = (rows > DEAD).nonzero()[:, 0]
+    if not len(alive):
+        return
     lost = len(alive) < len(rows)
     if lost:
         mixture = mixture.select(alive)

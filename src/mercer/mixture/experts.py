@@ -1,7 +1,8 @@
-"""Experts p(y | x, j) of components: none, a constant or a linear form with Gaussian noise; classes are in `classes`.
+"""Experts p(y | x, j) of components: none, a constant or a linear form with Gaussian noise.
 
 An expert says which features of the targets it needs, its log density as coefficients of all features (or, where it
-is no linear function of them, directly), and its M step from the sums over rows.
+is no linear function of them, directly), and its M step from the sums over rows. Those of classes are in
+`class_experts`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from math import log, pi
-from typing import Any, Self
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor
@@ -78,6 +79,7 @@ class Experts(ABC):
         return replace(self, **moved)  # type: ignore[type-var]
 
 
+@final
 @dataclass(frozen=True)
 class NoExperts(Experts):
     """A mixture of the inputs alone."""
@@ -90,36 +92,51 @@ class NoExperts(Experts):
 
 
 @dataclass(frozen=True)
-class Constant(Experts):
-    """NRBF (eq. 2.8, 2.16): y ~ N(w_j, σ_j²), each output with its own σ_j² (k × p), which the floor bounds below."""
+class NoisyExperts(Experts):
+    """y ~ N(m_j(x), σ_j²), each output with its own σ_j² (k × p), which the floor bounds below."""
 
     intercept: Tensor
     noise: Tensor
     floor: Tensor
 
+    def log_density(self, x: Tensor, y: Tensor) -> Tensor:
+        squares = (y - self.mean(x)).square() / self.noise[:, :, None]
+        return -0.5 * (squares.sum(1) + (log(2 * pi) + self.noise.log()).sum(1)[:, None])
+
+    def badness(self) -> Tensor:
+        return self.noise.sum(1)
+
+    def width(self) -> int:
+        return self.intercept.numel()
+
+    def _constant(self) -> Tensor:
+        """The part of the log density that depends on neither inputs nor targets, k × 1."""
+        return -0.5 * (log(2 * pi) + self.noise.log() + self.intercept.square() / self.noise).sum(1, keepdim=True)
+
+    def _of_targets(self) -> Tensor:
+        """The coefficients of y and y², k × 2p."""
+        return torch.cat([self.intercept / self.noise, -0.5 / self.noise], 1)
+
+
+@final
+@dataclass(frozen=True)
+class Constant(NoisyExperts):
+    """NRBF (eq. 2.8, 2.16): m_j(x) = w_j."""
+
     @classmethod
-    def start(cls, k: int, D: int, variance: Tensor, floor: float) -> Self:
+    def start(cls, k: int, variance: Tensor, floor: float) -> Self:
         return cls(variance.new_zeros(k, len(variance)), variance.expand(k, -1).clone(), floor * variance)
 
     def further(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.cat([y, y.square()])
 
     def coefficients(self, layout: Features) -> Tensor:
-        k = self.intercept.shape[0]
-        constant = -0.5 * (log(2 * pi) + self.noise.log() + self.intercept.square() / self.noise).sum(1, keepdim=True)
-        inputs = constant.new_zeros(k, layout.size - 1)
-        return torch.cat([constant, inputs, self.intercept / self.noise, -0.5 / self.noise], 1)
-
-    def log_density(self, x: Tensor, y: Tensor) -> Tensor:
-        squares = (y - self.mean(x)).square() / self.noise[:, :, None]
-        return -0.5 * (squares.sum(1) + (log(2 * pi) + self.noise.log()).sum(1)[:, None])
+        constant = self._constant()
+        return torch.cat([constant, constant.new_zeros(len(constant), layout.size - 1), self._of_targets()], 1)
 
     @property
     def expandable(self) -> bool:
         return bool((EPS * (1 + self.intercept.square() / self.noise)).max() < EXPANSION_ERROR)
-
-    def width(self) -> int:
-        return self.intercept.numel()
 
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
         n, p = moments[:, :1], self.intercept.shape[1]
@@ -130,16 +147,14 @@ class Constant(Experts):
     def select(self, index: Tensor) -> Self:
         return replace(self, intercept=self.intercept[index], noise=self.noise[index])
 
-    def badness(self) -> Tensor:
-        return self.noise.sum(1)
-
     def mean(self, x: Tensor) -> Tensor:
         return self.intercept[:, :, None].expand(-1, -1, x.shape[1])
 
 
+@final
 @dataclass(frozen=True)
-class Linear(Constant):
-    """ENRBF (eq. 2.17, 2.19): y ~ N(w_jᵀ[x; 1], σ_j²), with the penalty (λ/2)‖slopes‖²/σ_j² of a ridge regression."""
+class Linear(NoisyExperts):
+    """ENRBF (eq. 2.17, 2.19): m_j(x) = w_jᵀ[x; 1], with the penalty (λ/2)‖slopes‖²/σ_j² of a ridge regression."""
 
     needs_products = True
 
@@ -161,10 +176,8 @@ class Linear(Constant):
         b, precision = self.coef, 1 / self.noise
         scaled = b * precision[:, :, None]
         linear = -(scaled * self.intercept[:, :, None]).sum(1)
-        own = super().coefficients(layout)
         second = -0.5 * layout.quadratic(b.mT @ scaled)
-        targets = own[:, layout.size :]
-        return torch.cat([own[:, :1], linear, second, targets, scaled.flatten(1)], 1)
+        return torch.cat([self._constant(), linear, second, self._of_targets(), scaled.flatten(1)], 1)
 
     @property
     def expandable(self) -> bool:
@@ -195,7 +208,7 @@ class Linear(Constant):
         return replace(self, coef=coef, intercept=intercept, noise=torch.maximum(noise, self.floor))
 
     def select(self, index: Tensor) -> Self:
-        return replace(super().select(index), coef=self.coef[index])
+        return replace(self, intercept=self.intercept[index], noise=self.noise[index], coef=self.coef[index])
 
     def mean(self, x: Tensor) -> Tensor:
         k, p, D = self.coef.shape

@@ -6,7 +6,7 @@ Runs are compared after `TRIAL_ITERATIONS` on at most `START_ROWS` rows; only th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.border.clock import Clock
 from mercer.data import TensorRows
 from mercer.mixture.class_experts import Owned
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, fit_em
@@ -42,6 +43,23 @@ class Setting:
     verbose: bool = False
     #: Variances of the inputs, in the units of the rows.
     variance: Tensor = field(default_factory=lambda: torch.ones(0))
+    #: λ, for weights as they are in the sample.
+    ridge: float = 0.0
+    clock: Clock = field(default_factory=Clock)
+    #: How much of the time is EM's.
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A run of EM, and output weights where they are fitted on top of it."""
+
+    result: EMResult
+    readout: Tensor | None = None
+
+    @property
+    def mixture(self) -> Mixture:
+        return self.result.mixture
 
 
 def fit_mixture(
@@ -73,6 +91,8 @@ def fit_classes(
         owner: list[int] = []
         for c in range(n_classes):
             rows = (few.y[0] == c).nonzero()[:, 0]
+            if not bool((few.weight[rows] > 0).any()):  # rows held out may have been all of a class
+                continue
             part = Sample(TensorRows(few.rows.take(rows)), few.y[:, rows], few.weight[rows], few.plan)
             own = partition(part, n_components, style, rng)
             labels[rows] = own + len(owner)
@@ -84,17 +104,27 @@ def fit_classes(
 
 
 def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Setting) -> EMResult:
-    """EM from the start that is ahead after a few iterations on some of the rows, to its end on all of them."""
+    """EM from the start that is ahead after a few iterations on some of the rows, to its end on all of them.
+
+    Once time is up no further start is tried.
+    """
+    clock = setting.clock
+    run = partial(fit_em, tol=setting.tol, clock=clock, share=setting.share)
+    watched = partial(run, sample, max_iter=setting.max_iter, callbacks=setting.callbacks, verbose=setting.verbose)
     if len(starts) == 1 and few is sample:
-        return fit_em(sample, starts[0], setting.max_iter, setting.tol, setting.callbacks, setting.verbose)
+        return watched(starts[0])
     trial = min(TRIAL_ITERATIONS if len(starts) > 1 else setting.max_iter, setting.max_iter)
-    best = max((fit_em(few, start, trial, setting.tol) for start in starts), key=lambda run: run.objective)
+    best: EMResult | None = None
+    for start in starts:
+        one = run(few, start, max_iter=trial)
+        ended = clock.over(share=setting.share) is not None  # which says nothing about where it would have got
+        best = one if best is None or (one.objective > best.objective and not ended) else best
+        if clock.over(clock.budget.spent() / 4, setting.share):  # all rows want theirs
+            break
+    assert best is not None
     before = best.path[:-1] if few is sample else []
-    run = fit_em(
-        sample, best.mixture, setting.max_iter, setting.tol, setting.callbacks, setting.verbose, done=len(before)
-    )
-    run.path = before + run.path
-    return run
+    found = watched(best.mixture, done=len(before))
+    return replace(found, path=before + found.path)
 
 
 def _given(experts: Experts, k: int) -> Experts:

@@ -7,12 +7,14 @@ log gates; the rest is small.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.border.clock import Clock
 from mercer.engine import each_block
 from mercer.linalg import minimize_lbfgs
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, posterior
@@ -22,12 +24,25 @@ from mercer.mixture.readout import least_squares, local_inputs
 #: L-BFGS restarts its curvature every so many iterations: output weights are then solved for afresh.
 ROUND = 100
 
+Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
 
 def fit_gradient(
-    sample: Sample, mixture: Mixture, ridge: float, linear: bool, max_iter: int = 200, tol: float = 1e-5
+    sample: Sample,
+    mixture: Mixture,
+    ridge: float,
+    linear: bool,
+    max_iter: int = 200,
+    tol: float = 1e-5,
+    clock: Clock | None = None,
 ) -> tuple[EMResult, Tensor]:
-    """The mixture with trained gates, and the output weights (k × q × p). The path holds minus the penalised loss."""
-    weights, path, why = least_squares(sample, mixture, ridge, linear), [], ""
+    """The mixture with trained gates, and the output weights (k × q × p). The path holds minus the penalised loss.
+
+    What the last step left is kept where the time of the `clock` is used up or the user interrupts.
+    """
+    clock = clock or Clock()
+    weights, why = least_squares(sample, mixture, ridge, linear), f"max_iter={max_iter} iterations were done"
+    path: list[float] = []
     done = 0
     while done < max_iter:
         start = [part.detach() for part in _parameters(mixture)]
@@ -46,17 +61,54 @@ def fit_gradient(
 
         x0 = torch.cat([part.flatten() for part in (*start, weights)]).cpu().numpy()
         before = objective(x0)[0]
-        steps = min(ROUND, max_iter - done)
-        found = minimize_lbfgs(objective, x0, maxiter=steps, ftol=1e-12, gtol=1e-9, maxcor=20)
-        done += max(int(found.nit), 1)
-        *own, _ = _unpacked(found.x, shapes, sample.plan.device)
+        path += [-before] if not path else []
+        last = _lbfgs(objective, x0, before, min(ROUND, max_iter - done), clock)
+        done += max(last.steps, 1)
+        *own, _ = _unpacked(last.x, shapes, sample.plan.device)
         mixture = replace(mixture, gates=_gates(own, mixture.floor))
         weights = least_squares(sample, mixture, ridge, linear)
-        path += [-before, -float(found.fun)]
-        if before - found.fun < tol * before:
+        path.append(-last.value)
+        if (over := clock.over()) is not None:
+            why = over
+            break
+        if before - last.value < tol * before:
             why = f"the squared error fell by less than tol={tol:g} of itself in {ROUND} steps"
             break
-    return EMResult(mixture, path, why or f"max_iter={max_iter} iterations were done"), weights
+    return EMResult(mixture, path, why), weights
+
+
+@dataclass
+class _Last:
+    """Where a search stands."""
+
+    x: np.ndarray
+    value: float
+    steps: int = 0
+
+
+def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock: Clock) -> _Last:
+    """L-BFGS from x0; the last step is known from outside, for the case that something ends it in between."""
+    last, tried, before = _Last(x0, value), {}, clock.budget.spent()
+
+    def watched(x: np.ndarray) -> tuple[float, np.ndarray]:
+        found = objective(x)
+        tried[x.tobytes()] = found[0]
+        return found
+
+    def stepped(x: np.ndarray) -> None:
+        nonlocal last, before
+        pace, before = clock.budget.spent() - before, clock.budget.spent()
+        last = _Last(x.copy(), tried.get(x.tobytes(), np.inf), last.steps + 1)
+        tried.clear()
+        if clock.over(ahead=2 * pace):  # the output weights are solved for once more
+            raise StopIteration
+
+    try:
+        found = minimize_lbfgs(watched, x0, callback=stepped, maxiter=steps, ftol=1e-12, gtol=1e-9, maxcor=20)
+    except KeyboardInterrupt:
+        clock.interrupted = True
+        return last
+    return _Last(found.x, float(found.fun), int(found.nit))
 
 
 def loss_and_slopes(sample: Sample, mixture: Mixture, C: Tensor, W: Tensor) -> tuple[float, Tensor, Tensor]:

@@ -7,19 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.border.clock import Clock
 from mercer.engine import each_block
-from mercer.linalg import cholesky, minimize_newton
+from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
 from mercer.mixture.class_experts import indicators
 from mercer.mixture.em import Mixture, Sample, columns, posterior
+from mercer.mixture.gates import EPS
+
+#: Products that making and factoring a Hessian may take: a second or so, as often as Newton's method asks.
+HESSIAN_WORK = 2e9
+#: Least penalty on output weights, per row: enough to keep those of classes told apart perfectly finite.
+LEAST_PENALTY = 1e-9
 
 Statistic = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
 
-def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic) -> list[Tensor]:
-    """Sums over rows of the tensors that ``statistic(A, x, y, w)`` returns for a block's activations A (k × n)."""
+def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic, width: int = 0) -> list[Tensor]:
+    """Sums over rows of the tensors that ``statistic(A, x, y, w)`` returns for a block's activations A (k × n).
+
+    A statistic holds `width` numbers for each row, beyond what the activations take.
+    """
     log_gates = mixture.log_gates()
     totals: list[Tensor] = []
 
@@ -32,7 +43,7 @@ def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic) -
         for total, value in zip(totals, new, strict=True):
             total.add_(value)
 
-    each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
+    each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan, width), visit)
     return [sample.rows.total(value) for value in totals]
 
 
@@ -54,8 +65,19 @@ def least_squares(sample: Sample, mixture: Mixture, ridge: float, linear: bool =
         return weighted @ phi.T, weighted @ y.T
 
     G, b = reduce_activations(sample, mixture, statistic)
-    factor, _ = cholesky(G + ridge * torch.eye(len(G), dtype=G.dtype, device=G.device))
-    return torch.cholesky_solve(b, factor).reshape(mixture.n_components, -1, b.shape[1])
+    G.diagonal().add_(ridge)
+    return _solved(G, b).reshape(mixture.n_components, -1, b.shape[1])
+
+
+def _solved(G: Tensor, b: Tensor) -> Tensor:
+    """G⁻¹b, the shortest solution where G (positive semi-definite) has none or many up to rounding."""
+    factor, info = torch.linalg.cholesky_ex(G)
+    if not int(info) and bool((factor.diagonal().square() > len(G) * EPS * G.diagonal()).all()):
+        return torch.cholesky_solve(b, factor)
+    values, V = torch.linalg.eigh(G)
+    alive = values > len(G) * EPS * values[-1]
+    inverse = torch.where(alive, 1 / torch.where(alive, values, 1.0), 0.0)
+    return V @ (inverse[:, None] * (V.T @ b))
 
 
 def blended(A: Tensor, x: Tensor, weights: Tensor) -> Tensor:
@@ -84,34 +106,71 @@ def class_shares(sample: Sample, mixture: Mixture, n_classes: int) -> Tensor:
     return torch.where(mass > 0, counts / mass.clamp(min=1e-300), overall)
 
 
-def logistic_weights(sample: Sample, mixture: Mixture, n_classes: int, ridge: float) -> tuple[Tensor, str]:
-    """Output weights (k × c) of σ(Σ_j w_j p(j | x)) (eq. 3.18), softmax for more classes, by IRLS; and why it ended."""
+def logistic_weights(
+    sample: Sample, mixture: Mixture, n_classes: int, ridge: float, clock: Clock | None = None
+) -> tuple[Tensor, str]:
+    """Output weights (k × c) of σ(Σ_j w_j p(j | x)) (eq. 3.18), softmax for more classes; and why it ended.
+
+    By IRLS (Newton's method), or where a Hessian is more than `HESSIAN_WORK` by L-BFGS, whose passes over the rows cost
+    no more than the weights are many.
+    """
     k, c = mixture.n_components, 1 if n_classes == 2 else n_classes
-    i, j = torch.triu_indices(c, c)
-
-    def objective(flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        W = flat.reshape(c, k)
-
-        def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            f = W @ A
-            if c == 1:
-                loss, t = torch.nn.functional.softplus(-(2 * y - 1) * f), y
-                p = torch.sigmoid(f)
-                pairs = [p[0] * (1 - p[0])]
-            else:
-                loss, t = f.logsumexp(0, keepdim=True) - f.gather(0, y.long()), indicators(y, c)
-                p = torch.softmax(f, 0)
-                pairs = [p[a] * (float(a == b) - p[b]) for a, b in zip(i.tolist(), j.tolist(), strict=True)]
-            curvature = torch.stack([A * (w * pair) @ A.T for pair in pairs])
-            return (w * loss).sum(), ((p - t) * w) @ A.T, curvature
-
-        value, slope, curvature = reduce_activations(sample, mixture, statistic)
-        H = flat.new_zeros(c, k, c, k)
-        for block, (a, b) in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
-            H[a, :, b] = H[b, :, a] = curvature[block]
-        value = value + 0.5 * ridge * flat.square().sum()
-        return value, slope.flatten() + ridge * flat, H.reshape(c * k, c * k) + ridge * torch.eye(c * k).to(H)
-
+    ridge, clock = max(ridge, LEAST_PENALTY * sample.total), clock or Clock()
+    if (c * k) ** 2 * (sample.rows.n_rows + c * k) > HESSIAN_WORK:
+        return _many_weights(sample, mixture, c, ridge, clock)
     start = torch.zeros(c * k, dtype=torch.float64, device=sample.plan.device)
-    found = minimize_newton(objective, start, max_iter=100)
+    loss = lambda flat: _penalised_loss(sample, mixture, flat.reshape(c, k), ridge)  # noqa: E731
+    found = minimize_newton(loss, start, max_iter=100)
     return found.x.reshape(c, k).T.contiguous(), found.stop_reason
+
+
+def _many_weights(sample: Sample, mixture: Mixture, c: int, ridge: float, clock: Clock) -> tuple[Tensor, str]:
+    """By L-BFGS, in coordinates in which Böhning's bound on the curvature, ½ Σ ω a aᵀ + λI, is the identity."""
+    (gram,) = reduce_activations(sample, mixture, lambda A, x, y, w: (A * w @ A.T,))
+    factor, _ = cholesky(0.5 * gram + ridge * torch.eye(len(gram)).to(gram))
+
+    def to_weights(flat: np.ndarray) -> Tensor:
+        whitened = torch.as_tensor(flat).to(gram).reshape(c, -1)
+        return torch.linalg.solve_triangular(factor.T, whitened.T, upper=True).T
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope, _ = _penalised_loss(sample, mixture, to_weights(flat), ridge, curved=False)
+        whitened = torch.linalg.solve_triangular(factor, slope.reshape(c, -1).T, upper=False).T
+        return float(value) / sample.total, (whitened.flatten() / sample.total).cpu().numpy()
+
+    def ended(flat: np.ndarray) -> None:
+        if clock.over():
+            raise StopIteration
+
+    found = minimize_lbfgs(objective, np.zeros(c * len(gram)), callback=ended, maxiter=500, ftol=1e-12, gtol=1e-8)
+    why = clock.over() or f"{found.nit} steps of L-BFGS brought the loss to rest"
+    return to_weights(found.x).T.contiguous(), why
+
+
+def _penalised_loss(
+    sample: Sample, mixture: Mixture, W: Tensor, ridge: float, curved: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The log loss under output weights W (c × k) with its penalty: value, slope (ck) and Hessian (ck × ck)."""
+    c = len(W)
+
+    def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        f = W @ A
+        if c == 1:
+            loss, t, p = torch.nn.functional.softplus(-(2 * y - 1) * f), y, torch.sigmoid(f)
+        else:
+            loss, t, p = f.logsumexp(0, keepdim=True) - f.gather(0, y.long()), indicators(y, c), torch.softmax(f, 0)
+        sums = (w * loss).sum(), ((p - t) * w) @ A.T
+        if not curved:
+            return sums
+        own = torch.einsum("cn,in,jn->cij", w * p, A, A)
+        both = (p[:, None] * A).flatten(0, 1)
+        return *sums, own, (both * w) @ both.T
+
+    width = 3 * c + (3 * W.numel() if curved else 0)
+    value, slope, *curvature = reduce_activations(sample, mixture, statistic, width)
+    value, slope = value + 0.5 * ridge * W.square().sum(), (slope + ridge * W).flatten()
+    if not curved:
+        return value, slope, slope.new_zeros(0)
+    H = torch.block_diag(*curvature[0]) - curvature[1]
+    H.diagonal().add_(ridge)
+    return value, slope, H

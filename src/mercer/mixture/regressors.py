@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,12 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.targets import RealTargets
-from mercer.mixture.em import Mixture, Sample, posterior
-from mercer.mixture.estimator import Fitted
-from mercer.mixture.experts import Constant, Experts, Linear, NoExperts
-from mercer.mixture.fit import Setting
+from mercer.mixture.em import Mixture, Sample
+from mercer.mixture.experts import Constant, Experts, Linear, NoExperts, NoisyExperts
+from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
-from mercer.mixture.penalised import PenalisedMixture, gated
+from mercer.mixture.penalised import PenalisedMixture, gated, mean_and_variance
 from mercer.mixture.readout import least_squares, local_noise
 from mercer.parts import require
 
@@ -28,8 +27,8 @@ TRAININGS = ("em", "two-step", "gradient")
 class _MixtureRegressor(RegressorMixin, PenalisedMixture):
     """Targets are numbers, in one column or several."""
 
-    #: The kind of local model.
-    _local: type[Constant]
+    #: Whether local models have slopes.
+    _linear: ClassVar[bool]
 
     def __init__(
         self,
@@ -45,6 +44,7 @@ class _MixtureRegressor(RegressorMixin, PenalisedMixture):
         max_iter: int = 200,
         tol: float = 1e-5,
         covariance_floor: float = 1e-4,
+        time_budget: float | None = None,
         scale_inputs: bool = True,
         device: Any = "auto",
         dtype: Any = "auto",
@@ -64,6 +64,7 @@ class _MixtureRegressor(RegressorMixin, PenalisedMixture):
             max_iter=max_iter,
             tol=tol,
             covariance_floor=covariance_floor,
+            time_budget=time_budget,
             scale_inputs=scale_inputs,
             device=device,
             dtype=dtype,
@@ -82,8 +83,12 @@ class _MixtureRegressor(RegressorMixin, PenalisedMixture):
     def _check(self) -> dict[str, Any]:
         return {"multi_output": True, "y_numeric": True}
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> RealTargets:
-        return RealTargets.of(y, weight)
+    def _coded(self, y: np.ndarray, weight: np.ndarray) -> tuple[RealTargets, np.ndarray]:
+        coding = RealTargets.of(y, weight)
+        return coding, coding.encode(y)
+
+    def _encoded(self, y: Any) -> np.ndarray:
+        return self._coding.encode(np.asarray(y))
 
     def _score(self, answers: Tensor, y: Tensor, weight: Tensor) -> float:
         """Minus the root mean square error, in the targets' units."""
@@ -94,15 +99,19 @@ class _MixtureRegressor(RegressorMixin, PenalisedMixture):
         super()._require_parameters()
         require(self.training in TRAININGS, "training", f"one of {list(TRAININGS)}", self.training)
 
-    def _start(self, k: int, sample: Sample) -> Constant:
-        """Local models to start from."""
-        variance, D, floor = _variance(sample), sample.rows.n_columns, self.covariance_floor
-        if issubclass(self._local, Linear):
-            return self._local.start(k, D, variance, floor, self.regularization)
-        return self._local.start(k, D, variance, floor)
+    @property
+    def _em_share(self) -> float:
+        return {"em": 1.0, "two-step": 0.9, "gradient": 0.5}[self.training]
 
-    def _experts(self, sample: Sample) -> Callable[[int], Experts]:
-        return lambda k: NoExperts() if self.training == "two-step" else self._start(k, sample)
+    def _start(self, k: int, sample: Sample, ridge: float) -> NoisyExperts:
+        """Local models to start from."""
+        variance, floor = _variance(sample), self.covariance_floor
+        if self._linear:
+            return Linear.start(k, sample.rows.n_columns, variance, floor, ridge)
+        return Constant.start(k, variance, floor)
+
+    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
+        return lambda k: NoExperts() if self.training == "two-step" else self._start(k, sample, setting.ridge)
 
     def _train(
         self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
@@ -112,24 +121,24 @@ class _MixtureRegressor(RegressorMixin, PenalisedMixture):
         fitted = super()._train(sample, k, setting, rng, start)
         if self.training == "em":
             return fitted
-        result, ridge, linear = fitted.result, self.regularization, issubclass(self._local, Linear)
+        result, ridge = fitted.result, setting.ridge
         if self.training == "gradient":
-            result, weights = fit_gradient(sample, result.mixture, ridge, linear, self.max_iter, self.tol)
+            limits = self.max_iter, self.tol, setting.clock
+            result, weights = fit_gradient(sample, result.mixture, ridge, self._linear, *limits)
         else:
-            weights = least_squares(sample, result.mixture, ridge, linear)
-        experts = self._start(result.mixture.n_components, sample)
+            weights = least_squares(sample, result.mixture, ridge, self._linear)
+        experts = self._start(result.mixture.n_components, sample, ridge)
         noise = torch.maximum(local_noise(sample, result.mixture, weights), experts.floor)
-        slopes = {"coef": weights[:, 1:].mT.contiguous()} if linear else {}
+        slopes = {"coef": weights[:, 1:].mT.contiguous()} if self._linear else {}
         experts = replace(experts, intercept=weights[:, 0], noise=noise, **slopes)
-        result.mixture = replace(result.mixture, experts=experts)
-        return Fitted(result)
+        return Fitted(replace(result, mixture=replace(result.mixture, experts=experts)))
 
-    def _answers(self, fitted: Fitted) -> Callable[[Tensor], Tensor]:
-        return gated(fitted.mixture)
+    def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
+        return gated(mixture)
 
-    def _keep(self, fitted: Fitted) -> None:
-        experts = fitted.mixture.experts
-        assert isinstance(experts, Constant)
+    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
+        experts = mixture.experts
+        assert isinstance(experts, NoisyExperts)
         scale, flat = self._coding.scale, self._coding.flat
         intercept = experts.intercept.numpy()
         if isinstance(experts, Linear):
@@ -150,27 +159,13 @@ class _MixtureRegressor(RegressorMixin, PenalisedMixture):
         if not return_std:
             return self._coding_of_fit().decode(self._predicted(X))
         p = len(self._coding_of_fit().mean)
-        both = self._each_row(X, lambda mixture: _mean_and_variance(mixture, self.training == "em"))
+        both = self._each_row(X, lambda mixture: mean_and_variance(mixture, self.training == "em"))
         std = self._coding.scale * np.sqrt(both[:, p:])
         return self._coding.decode(both[:, :p]), std[:, 0] if self._coding.flat else std
 
     def _coding_of_fit(self) -> RealTargets:
         check_is_fitted(self)
         return self._coding
-
-
-def _mean_and_variance(mixture: Mixture, disagree: bool) -> Callable[[slice, Tensor], Tensor]:
-    log_gates, experts = mixture.log_gates(), mixture.experts
-    assert isinstance(experts, Constant)
-
-    def answer(where: slice, x: Tensor) -> Tensor:
-        A, _ = posterior(log_gates(x))
-        m = experts.mean(x)
-        f = (A[:, None] * m).sum(0)
-        spread = (m - f).square() if disagree else torch.zeros_like(m)  # a sum of squares is never negative
-        return torch.cat([f, (A[:, None] * (experts.noise[:, :, None] + spread)).sum(0)])
-
-    return answer
 
 
 class ENRBFRegressor(_MixtureRegressor):
@@ -192,14 +187,15 @@ class ENRBFRegressor(_MixtureRegressor):
     n_components : int or "auto"
         Local models. "auto" takes the smallest number whose cross-validated root mean square error is within one
         standard error of the best, among 1 … `max_components` (every one up to 10, then steps of a fifth).
-    covariance_type : "full", "diagonal", "spherical" or "tied"
+    covariance_type : "full", "diagonal" (or "diag"), "spherical" or "tied"
         Shape of the gates' covariances; "tied" is one full matrix for all.
     training : "em", "two-step" or "gradient"
         "em" maximises the likelihood above. "two-step" fits the mixture to the inputs alone, then all local models by
         one ridge regression on the activations. "gradient" starts where EM ends and lowers the squared error over all
         parameters by L-BFGS.
     regularization : float
-        λ, on inputs and targets of unit variance; of all output weights where training is not by EM.
+        λ, on inputs and targets of unit variance; of all output weights where training is not by EM. Weights of rows
+        count against it as in scikit-learn's `Ridge`; without it their unit means nothing.
     max_components, n_folds : int
         Largest number tried and folds used by ``n_components="auto"``.
     n_init : int
@@ -212,6 +208,8 @@ class ENRBFRegressor(_MixtureRegressor):
     covariance_floor : float
         No covariance is below this share of the inputs' variance in any direction, no noise variance below this
         share of the targets'.
+    time_budget : float or None
+        Seconds that `fit` may take in all; EM then ends where it stands. So it does where the user interrupts it.
     scale_inputs : bool
         Standardise each column; else all columns are divided by one number.
     device, dtype, memory_limit, random_state
@@ -223,7 +221,7 @@ class ENRBFRegressor(_MixtureRegressor):
     ----------
     weights_, means_, covariances_ : the gates, in the inputs' own units (covariances k × D × D, or k × D)
     coef_, intercept_, noise_variances_ : the local linear models, in the targets' own units
-    n_components_, n_iter_, stop_reason_ : how many components are in use, iterations done, and why they ended
+    n_components_, n_iter_, stop_reason_ : how many components are in use, iterations done, why they ended, in words
     log_likelihood_path_ : penalised log-likelihood per row after each iteration
     cv_results_ : scores behind ``n_components="auto"``
 
@@ -244,7 +242,7 @@ class ENRBFRegressor(_MixtureRegressor):
     (True, (5, 1))
     """
 
-    _local = Linear
+    _linear = True
 
 
 class NRBFRegressor(_MixtureRegressor):
@@ -262,7 +260,7 @@ class NRBFRegressor(_MixtureRegressor):
         the squared error over all parameters by L-BFGS: the slowest, and on targets without noise the most accurate.
     regularization : float
         λ of the output weights for "two-step" and "gradient", on targets of unit variance.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor
+    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
         As in `ENRBFRegressor`.
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
         As in `ENRBFRegressor`.
@@ -289,7 +287,7 @@ class NRBFRegressor(_MixtureRegressor):
     (True, (8,))
     """
 
-    _local = Constant
+    _linear = False
 
 
 def _variance(sample: Sample) -> Tensor:

@@ -1,0 +1,43 @@
+"""Weights of rows against a penalty: what is learnt must not depend on the unit in which weights are written."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+#: A penalty in units of the mean weight beyond which nothing changes any more, and squares still are finite numbers.
+LARGEST_PENALTY = 1e100
+
+
+def unit_weights(weight: np.ndarray) -> tuple[np.ndarray, float]:
+    """Weights in units of their mean over the rows that count, and that mean.
+
+    >>> import numpy as np
+    >>> unit_weights(np.array([2e300, 0.0, 6e300]))
+    (array([0.5, 0. , 1.5]), 4e+300)
+    """
+    largest = weight.max()
+    shares = weight / largest  # first, so that no sum of huge weights overflows
+    mean = shares[shares > 0].mean()
+    return shares / mean, float(largest * mean)
+
+
+def penalty_in_units(penalty: float, unit: float) -> float:
+    """A penalty on weights as given, for weights divided by `unit`: both count as in scikit-learn's `Ridge`.
+
+    >>> penalty_in_units(3.0, 2.0), penalty_in_units(1e300, 1e-30)
+    (1.5, 1e+100)
+    """
+    return min(penalty / unit, LARGEST_PENALTY)
+
+
+def warn_of_small_weights(penalty: float, unit: float, total: float, parameter: str) -> None:
+    """Say where small weights alone make a penalty outweigh all rows; `total` is the sum of the weights in units."""
+    if penalty / unit >= total > penalty:
+        warnings.warn(
+            f"sample_weight sums to {total * unit:.3g}, no more than the penalty {parameter}={penalty:g}, which leaves "
+            "next to nothing to learn; a penalty is meant for weights of mean one",
+            UserWarning,
+            stacklevel=4,
+        )

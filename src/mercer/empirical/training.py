@@ -1,0 +1,212 @@
+"""Training of all members: in parallel, small ones side by side, and within a time budget what it allows.
+
+With a budget a first round takes few rows and few basis vectors of every problem; each further round takes as many as
+the time left should allow by what the last one took, until all are taken. So there is a model from early on, and where
+time is no matter the last round is the fit without a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import effective_n_jobs  # type: ignore[import-untyped]
+from sklearn.utils.parallel import Parallel, delayed
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from mercer.border.clock import Clock
+from mercer.empirical.batch import Stack, groups
+from mercer.empirical.coordinates import MappedRows
+from mercer.empirical.ensemble import Member
+from mercer.empirical.hokashyap import Solution
+from mercer.empirical.learners import Learner
+from mercer.empirical.mapping import EmpiricalMap
+from mercer.empirical.problem import MemberProblem
+
+#: Rows and basis vectors of a problem in the first round of a fit with a time budget.
+FIRST_ROWS, FIRST_BASIS = 1000, 50
+#: Share of the time left that a further round may be expected to take, and the least growth that is worth one.
+PRUDENCE, WORTH = 0.5, 1.3
+
+
+@dataclass
+class Trained:
+    """The members of one problem, and their values (n × P) at the rows of `problem`, which may be a part of it."""
+
+    problem: MemberProblem
+    members: list[Member] = field(default_factory=list)
+    values: list[np.ndarray] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything but the problems that training depends on; `seeds` has a row a problem and a column a member."""
+
+    learner: Learner
+    size: Any
+    c: float
+    lam: float
+    seeds: np.ndarray
+    n_jobs: int | None = None
+    verbose: bool = False
+    clock: Clock = field(default_factory=Clock)
+
+    def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], str]:
+        """All members of all problems, and what the time budget left undone, in words ("" for nothing)."""
+        if self.clock.budget.seconds is None:
+            return self._round(problems), ""
+        sizes = [problem.size(self.size) for problem in problems]
+        most = max(problem.n_alive for problem in problems), max(sizes)
+        reach = max(most[0] / FIRST_ROWS, most[1] / FIRST_BASIS)  # from which on a round takes everything
+        made = [Trained(problem) for problem in problems]
+        grown, whole = 1.0, False
+        while not whole and (not any(one.members for one in made) or not self.clock.over()):
+            rows, basis, whole = int(FIRST_ROWS * grown), int(FIRST_BASIS * grown), grown >= reach
+            began = self.clock.budget.spent()
+            parts = problems if whole else [self._part(*one, rows) for one in zip(problems, self.seeds, strict=True)]
+            first = not any(one.members for one in made)
+            for at, new in enumerate(self._round(parts, None if whole else basis, first)):
+                made[at] = new if new.members else made[at]
+            last = max(self.clock.budget.spent() - began, 1e-6)
+            # work grows as the cube of rows and basis vectors together
+            further = (PRUDENCE * self.clock.budget.left() / last) ** (1 / 3) if self.clock.budget.left() > 0 else 0.0
+            if not whole and further < WORTH:
+                break
+            grown *= further
+        idle = [one for one in made if not one.members]
+        for one in idle:
+            _leave_constant(one)
+        undone = [] if whole else [f"allowed at most {rows} rows and {basis} basis vectors for each machine"]
+        undone += [f"left {len(idle)} of {len(made)} machines untrained"] if idle else []
+        return made, f"the time budget of {self.clock.budget.seconds:g} s {' and '.join(undone)}" if undone else ""
+
+    def _part(self, problem: MemberProblem, seeds: np.ndarray, rows: int) -> MemberProblem:
+        return problem.part(rows, np.random.default_rng([*seeds.tolist(), 1]))
+
+    def _round(self, problems: Sequence[MemberProblem], basis: int | None = None, first: bool = True) -> list[Trained]:
+        """Members of every problem on at most `basis` vectors; problems whose turn never came have none.
+
+        Time does not stop the `first` job: there is a model in any case.
+        """
+        H = self.seeds.shape[1]
+        # members trained at once share the memory
+        shared = problems[0].plan.memory_limit // min(effective_n_jobs(self.n_jobs), len(problems) * H)
+        plan = replace(problems[0].plan, memory_limit=max(shared, 2**20))
+        problems = [replace(problem, plan=plan) for problem in problems]
+        sizes = [problem.size(self.size) for problem in problems]
+        sizes = sizes if basis is None else [min(size, basis) for size in sizes]
+        jobs = make_jobs(problems, self.learner, sizes, self.seeds)
+        with tqdm(total=len(problems) * H, disable=not self.verbose, desc="members", unit="") as bar:
+
+            def train(job: Job, must: bool) -> list[tuple[Member, np.ndarray]]:
+                trained = [] if self.clock.over() and not must else fit_job(job, self.learner, self.c, self.lam)
+                bar.update(len(job.places))
+                return trained
+
+            # threads: torch works outside Python's lock, and rows and factors need no copies
+            made = Parallel(self.n_jobs, prefer="threads")(
+                delayed(train)(job, first and at == 0) for at, job in enumerate(jobs)
+            )
+        found = [Trained(problem) for problem in problems]
+        placed = (zip(job.places, trained, strict=False) for job, trained in zip(jobs, made, strict=True))
+        for place, (member, f) in sorted((one for several in placed for one in several), key=lambda one: one[0]):
+            found[place // H].members.append(member)
+            found[place // H].values.append(f)
+        return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """Members that are trained in one go: one, or small ones side by side."""
+
+    problems: list[MemberProblem]
+    #: The rows of the maps of each problem, maps × basis vectors.
+    chosen: list[np.ndarray]
+    #: Where each is among the members of all problems.
+    places: list[int]
+
+
+def make_jobs(
+    problems: Sequence[MemberProblem], learner: Learner, sizes: Sequence[int], seeds: np.ndarray
+) -> list[Job]:
+    """Draw so many rows for every member; `seeds` has a row for every problem and a column for every member of it."""
+    chosen = [
+        np.stack([problem.choose(size, np.random.default_rng(seed)) for seed in own])
+        for problem, size, own in zip(problems, sizes, seeds, strict=True)
+    ]
+    H, jobs = seeds.shape[1], []
+    small, rest = (
+        groups(problems, [rows.shape[1] for rows in chosen], H) if learner.stacks else ([], range(len(chosen)))
+    )
+    for group in small:
+        places = [q * H + h for q in group for h in range(H)]
+        jobs.append(Job([problems[q] for q in group], [chosen[q] for q in group], places))
+    for h in range(H):  # every problem has its first member before any has a second
+        jobs += [Job([problems[q]], [chosen[q][h : h + 1]], [q * H + h]) for q in rest]
+    return jobs
+
+
+def fit_job(job: Job, learner: Learner, c: float, lam: float) -> list[tuple[Member, np.ndarray]]:
+    """Steps 2 to 7 of table 1 for each member: map all rows, train the kernels together.
+
+    Returns members and their values at the training rows, n × P.
+    """
+    parts: Iterable[Any]
+    if len(job.places) > 1:
+        stack = Stack(job.problems, job.chosen)
+        found = learner.fit(stack, stack.targets, stack.weight, c, lam)
+        f = stack.values(found.weights, found.bias)
+        parts = zip(found.apart(), stack.maps, f.unbind(1), stack.weight, strict=True)
+    else:
+        problem = job.problems[0]
+        maps = problem.maps(job.chosen[0][0])
+        coordinates = MappedRows(problem.rows, maps, problem.plan, learner.passes)
+        found = learner.fit(coordinates, problem.targets, problem.weight, c, lam)
+        parts = [(found, maps, coordinates.values(found.weights, found.bias), problem.weight)]
+    drawn = [(problem, own) for problem, rows in zip(job.problems, job.chosen, strict=True) for own in rows]
+    return [_member(*one, *part) for one, part in zip(drawn, parts, strict=True)]
+
+
+def _member(
+    problem: MemberProblem, chosen: np.ndarray, found: Solution, maps: list[EmpiricalMap], f: Tensor, weight: Tensor
+) -> tuple[Member, np.ndarray]:
+    """`f` are the values of the kernels' functions at all rows, M × n × P; rows beyond the problem's weigh nothing."""
+    mean = f.mean(0)
+    agreement = ((_decided(f) == _decided(mean[None])).all(-1) * (weight / weight.sum())).sum(1)
+    weights = [w[: one.rank].double() for w, one in zip(found.weights, maps, strict=True)]
+    member = Member(
+        problem.kernels,
+        maps[0].basis.cpu(),
+        problem.original[chosen],
+        torch.stack([one.coefficients @ w for one, w in zip(maps, weights, strict=True)]).cpu(),
+        found.bias.cpu(),
+        torch.stack([w.square().sum(0).sqrt() for w in weights]).cpu().numpy(),
+        found.path.cpu().numpy(),
+        found.reason,
+        agreement.double().cpu().numpy(),
+    )
+    return member, mean[: problem.rows.n_rows].cpu().numpy()
+
+
+def _leave_constant(one: Trained) -> None:
+    """Give a problem whose turn never came a member that says the weighted mean of its targets everywhere."""
+    problem, M = one.problem, len(one.problem.kernels)
+    first = problem.choose(1, np.random.default_rng(0))
+    mean = (problem.weight.double() @ problem.targets.double() / problem.weight.sum()).cpu()
+    P = len(mean)
+    nothing = torch.zeros(M, 1, P, dtype=torch.float64)
+    path, why = np.zeros((1, P)), "no time was left to train it"
+    basis = problem.rows.take(first).cpu()
+    norms, agreement = np.zeros((M, P)), np.ones(M)
+    index = problem.original[first]
+    one.members = [Member(problem.kernels, basis, index, nothing, mean.expand(M, P), norms, path, why, agreement)]
+    one.values = [mean.expand(problem.rows.n_rows, P).numpy()]
+
+
+def _decided(f: Tensor) -> Tensor:
+    """Which side or class values (… × P) stand for."""
+    return f > 0 if f.shape[-1] == 1 else f.argmax(-1, keepdim=True)
