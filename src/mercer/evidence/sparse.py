@@ -1,7 +1,7 @@
 """The evidence of every sparse regression in one formula, with its gradient by two passes over blocks of rows.
 
 Never n × n; n × m only where the plan keeps it. Which parameters move, and how, is the business of
-`mercer.evidence.climb`.
+`mercer.evidence.optimise`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.inducing import Gradient, Inducing, Weights, unexplained
+from mercer.evidence.coordinates import Gradient
+from mercer.evidence.inducing import Inducing, Weights, unexplained
 from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
@@ -133,7 +134,7 @@ def evidence_on_device(
         by_parameter, by_basis = _pull_projected(system, model, found, by_S, c, data.Y, bound, inputs)
         # only D and the first sum hold the noise: ∂/∂σ² = −(1/σ²) [ tr(S ∂S) + tr(bᵀc) − ½ Σ D y² + ½ p Σ w ]
         by_noise = -((found.S * by_S).sum() + (found.b * c).sum() - 0.5 * found.square + 0.5 * p * w_sum) / noise
-        by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise**2
+        by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise / noise
     else:
         by_parameter, by_basis, by_noise = _pull_pseudo(system, model, by_S, c, data.Y, inputs)
     return Gradient(value, by_parameter, by_noise, by_basis)

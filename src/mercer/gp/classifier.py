@@ -18,10 +18,10 @@ from mercer.border.targets import ClassTargets
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.laplace import LaplaceEvidence
-from mercer.evidence.likelihoods import Bernoulli, Categorical
-from mercer.evidence.optimise import plain_kernel
+from mercer.evidence.starts import plain_kernel
 from mercer.gp.estimator import Fitted, SparseGP, on_host
 from mercer.kernels import Kernel, as_kernel
+from mercer.losses import Logistic, Softmax
 from mercer.parts import require
 from mercer.tuning import tune_kernel
 
@@ -143,10 +143,10 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(approximation) else set())
         # on rows of their own, Q is K and the projected process is the full one
         prior = ProjectedProcess() if approximation.dense else approximation
-        likelihood = Bernoulli() if data.Y.shape[1] == 1 else Categorical()
+        loss = Logistic() if data.Y.shape[1] == 1 else Softmax()
 
         def evidence(rows: Sample) -> LaplaceEvidence:
-            return LaplaceEvidence(rows, likelihood, prior, inputs="basis" in free)
+            return LaplaceEvidence(rows, loss, prior, inputs="basis" in free)
 
         index, at = self._search(evidence, kernel, 1.0, place, data, free, rng)
         posterior, value = evidence(data).posterior(at.kernel, at.basis)

@@ -17,8 +17,9 @@ from mercer.data import RowSource
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.climb import Evidence, Point
-from mercer.evidence.optimise import search
+from mercer.evidence.clock import Clock
+from mercer.evidence.coordinates import Evidence, Point
+from mercer.evidence.optimise import optimise
 from mercer.evidence.posterior import Posterior
 from mercer.forward.criteria import Criterion
 from mercer.forward.greedy import GreedyKernelRegressor
@@ -200,9 +201,9 @@ class SparseGP(RowEstimator):
                 data.plan.require_square(len(Z) * data.Y.shape[1])
                 if self.time_budget is not None:
                     spent = time.perf_counter() - began
-                    options["time_budget"] = max((self.time_budget - spent) / left, 1e-9)
+                    options["clock"] = Clock(max((self.time_budget - spent) / left, 1e-9))
                 first = kernel if left == starts or "kernel" not in free else elsewhere(kernel, rng)
-                found.append((index, search(evidence, Point(first, noise, Z), data, callback=seen, **options)))
+                found.append((index, optimise(evidence, Point(first, noise, Z), data, callback=seen, **options)))
         return max(found, key=lambda one: one[1].value)
 
     # --- new rows ---------------------------------------------------------------------------------------

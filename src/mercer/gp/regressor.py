@@ -19,11 +19,11 @@ from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.climb import LEAST_NOISE
-from mercer.evidence.optimise import PLAIN_NOISE, plain_kernel
+from mercer.evidence.coordinates import LEAST_NOISE
 from mercer.evidence.posterior import draw
 from mercer.evidence.recorded import regression_evidence
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
+from mercer.evidence.starts import PLAIN_NOISE, plain_kernel
 from mercer.gp.estimator import Fitted, SparseGP, on_host
 from mercer.gp.predictive_noise import predictive_noise
 from mercer.kernels import Kernel, as_kernel
