@@ -149,7 +149,9 @@ def test_two_classes_of_a_softmax_are_a_logistic_of_the_difference():
     y, both = torch.ones_like(f), torch.cat([f / 2, -f / 2], 1)
     codes = torch.tensor([1.0, -1.0], dtype=torch.float64).expand(61, 2)
     torch.testing.assert_close(Softmax().value(codes, both), Logistic().value(y, f), rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(Softmax().residual(codes, both)[:, :1], Logistic().residual(y, f), rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(
+        Softmax().residual(codes, both)[:, :1], Logistic().residual(y, f), rtol=1e-12, atol=1e-15
+    )
     across = Softmax().hessian(codes, both)
     torch.testing.assert_close(across[:, :1, 0], Logistic().curvature(y, f), rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(across[:, 0, 1], -across[:, 0, 0], rtol=1e-12, atol=1e-15)

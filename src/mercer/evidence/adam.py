@@ -21,6 +21,8 @@ RATE = 0.1
 #: Adam's forgetting of slopes and of their squares (Kingma and Ba 2015); squares are forgotten faster than usual,
 #: since there are few steps.
 MOMENTUM, SQUARES = 0.9, 0.99
+#: Parts at the end whose evidences are averaged.
+AVERAGED = 10
 
 
 def ascend(
@@ -37,7 +39,8 @@ def ascend(
     """`n_steps` steps of Adam from `start`; `evidence()` gives the evidence of a fresh part of the rows.
 
     The step length falls to zero along a cosine over the second half. A part on which the evidence fails is skipped;
-    it ends early where the clock is over, and an interrupt ends it where it stands.
+    it ends early where the clock is over, and an interrupt ends it where it stands. The value of the point returned is
+    the mean of the last parts' evidences, which stands for that of all rows.
     """
     clock = Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior)
@@ -45,7 +48,7 @@ def ascend(
     rate = np.full_like(x, RATE)
     rate[at.n_log :] /= math.sqrt(1 if start.basis is None else len(start.basis))  # their unit is √m times the spread
     first, second = np.zeros_like(x), np.zeros_like(x)
-    taken = 0
+    taken, values = 0, [-math.inf]
     try:
         for step in range(n_steps):
             if clock.over():
@@ -53,7 +56,8 @@ def ascend(
             seen = at.evaluated(evidence(), x)
             if seen is None:
                 continue
-            slope = seen[2]
+            value, _, slope = seen
+            values.append(value)
             taken += 1
             first = MOMENTUM * first + (1 - MOMENTUM) * slope
             second = SQUARES * second + (1 - SQUARES) * slope**2
@@ -66,4 +70,5 @@ def ascend(
     except KeyboardInterrupt:
         clock.interrupt()
     why = clock.reason(taken) if clock.over() else f"after the {n_steps} steps allowed"
-    return replace(at.point(x), n_iter=taken, why=why)
+    late_values = values[1:][-AVERAGED:] or values
+    return replace(at.point(x), value=float(np.mean(late_values)), n_iter=taken, why=why)

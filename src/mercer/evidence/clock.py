@@ -16,8 +16,9 @@ class Clock:
 
     def __init__(self, seconds: float | None = None, within: Clock | None = None) -> None:
         end = math.inf if seconds is None else time.perf_counter() + seconds
-        self.end = end if within is None else min(end, within.end)
-        self.within, self.interrupted = within, False
+        self.end: float = end if within is None else min(end, within.end)
+        self.within: Clock | None = within
+        self.interrupted = False
 
     def left(self) -> float:
         """Seconds left; infinity where nobody counts, zero once interrupted."""

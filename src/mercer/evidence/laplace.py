@@ -47,9 +47,7 @@ class State:
 class Laplace:
     """Classes `y` (n × p, ±1) of weighted rows under one prior; finds the mode and what follows from it."""
 
-    def __init__(
-        self, system: Inducing, y: Tensor, weight: Tensor, loss: Loss, approximation: Approximation
-    ) -> None:
+    def __init__(self, system: Inducing, y: Tensor, weight: Tensor, loss: Loss, approximation: Approximation) -> None:
         self.system, self.y, self.weight, self.loss = system, y.double(), weight.double(), loss
         self.p = y.shape[1]
         self.delta = torch.zeros(system.n, dtype=torch.float64, device=y.device)
