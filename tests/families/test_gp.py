@@ -12,6 +12,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from mercer.data import TensorRows
 from mercer.engine import make_plan
@@ -24,11 +26,12 @@ from mercer.evidence.approximations import (
     SubsetOfRegressors,
     Variational,
 )
+from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Coordinates, Gradient, Point
 from mercer.evidence.inducing import JITTER
 from mercer.evidence.laplace import LaplaceEvidence, hessian_slope
 from mercer.evidence.lbfgs import climb
-from mercer.evidence.optimise import optimise, refine_basis
+from mercer.evidence.optimise import exact_evidence, optimise, refine_basis
 from mercer.evidence.posterior import draw
 from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.predictive_noise import predictive_noise
@@ -266,6 +269,75 @@ def test_the_prior_decides_where_the_evidence_does_not_care():
     found = climb(flat, Point(Gaussian([0.1, 10.0]), 1.0, torch.ones(1, 2)), free={"kernel"}, tol=1e-12)
     np.testing.assert_allclose(found.kernel.length_scale, [1.0, 1.0], rtol=1e-3)
     assert found.value == -3.0
+
+
+def test_without_a_prior_the_evidence_alone_decides():
+    kernel = Gaussian([0.1, 10.0])
+    at = Coordinates(Point(kernel), {"kernel"}, length_scale_prior=None)
+    value, slope = at.prior(at.vector)
+    assert value == 0.0
+    assert not slope.any()
+    narrow = Coordinates(Point(kernel), {"kernel"}, length_scale_prior=0.5)
+    wide = Coordinates(Point(kernel), {"kernel"}, length_scale_prior=1.0)
+    assert narrow.prior(at.vector)[0] == pytest.approx(4 * wide.prior(at.vector)[0])
+
+
+def test_a_climb_of_the_exact_evidence_ends_as_high_as_scikit_learns():
+    X, Y, _, _ = problem(n=60)
+    theirs = ConstantKernel(1.0) * RBF([1.0, 1.0]) + WhiteKernel(0.1)
+    wanted = GaussianProcessRegressor(theirs, n_restarts_optimizer=3, random_state=0).fit(X.numpy(), Y[:, 0].numpy())
+    start = Point(Scaled(Gaussian([1.0, 1.0]), 1.0), 0.1)
+    found = climb(exact_evidence(X, Y), start, length_scale_prior=None, max_iter=200, tol=1e-12)
+    assert found.basis is None
+    assert found.value >= wanted.log_marginal_likelihood_value_ - 1e-3  # both stop where steps gain less than that
+
+
+def test_a_climb_keeps_to_the_bounds_of_the_noise_wherever_it_starts():
+    X, Y, _, Z = problem()
+    for noise in (1e-300, 1e300):
+        found = climb(exact_evidence(X, Y), Point(Gaussian(), noise), noise_bounds=(0.05, 0.2), max_iter=3)
+        assert 0.05 * (1 - 1e-12) <= found.noise <= 0.2 * (1 + 1e-12)
+    data, rng = table(X, Y, cpu(len(X))), np.random.default_rng(0)
+    _, noise, basis, value = refine_basis(Gaussian(), 1e300, Z, data, max_iter=4, rng=rng)
+    assert np.isfinite([noise, value]).all()
+    assert bool(basis.isfinite().all())
+
+
+def test_an_interrupted_climb_keeps_the_best_point_and_ends_what_would_follow():
+    X, Y, _, _ = problem()
+    exact, left = exact_evidence(X, Y), [4]
+
+    def evidence(kernel, noise, basis):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return exact(kernel, noise, basis)
+
+    start, clock = Point(Gaussian(3.0), 0.5), Clock()
+    found = climb(evidence, start, clock=clock.part(0.5))
+    assert found.value >= exact(start.kernel, start.noise, None).value
+    assert found.value == pytest.approx(exact(found.kernel, found.noise, None).value, rel=1e-12)
+    assert "interrupted" in found.why
+    assert clock.over()  # also what contains the part that was interrupted
+    with pytest.raises(KeyboardInterrupt):  # nothing to keep
+        climb(evidence, start)
+
+
+def test_a_clock_that_is_over_still_gives_one_evaluation():
+    X, Y, _, _ = problem()
+    found = climb(exact_evidence(X, Y), Point(Gaussian(3.0), 0.5), clock=Clock(1e-9))
+    assert np.isfinite(found.value)
+    assert "time budget" in found.why
+    assert Clock(1e6).part(0.5).left() == pytest.approx(5e5, rel=1e-3)
+    assert Clock().left() == np.inf
+
+
+@pytest.mark.parametrize("approximation", SPARSE, ids=repr)
+def test_the_posterior_comes_with_the_evidence_of_its_rows(approximation):
+    X, Y, weight, Z = problem(p=2)
+    data = table(X, Y, cpu(len(X)), weight)
+    _, value = sparse_posterior(KERNELS[0], 0.1, Z, data, approximation)
+    assert value == pytest.approx(sparse_evidence(KERNELS[0], 0.1, Z, data, approximation).value, rel=1e-12)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])

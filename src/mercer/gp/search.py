@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from mercer.engine.sample import Sample
 from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import EVERYTHING, Evidence, Point
 from mercer.evidence.lbfgs import climb
-from mercer.evidence.optimise import explore, optimise
+from mercer.evidence.optimise import WORTHWHILE, explore, optimise
 from mercer.evidence.starts import elsewhere
 from mercer.kernels import Kernel
 
@@ -76,10 +77,16 @@ class Search:
             whole: dict[str, Any] = shared | {"clock": clock, "tol": self.tol}
             return index, optimise(self.evidence, begun, data, rng=self.rng, max_iter=steps, **whole)
         _, begun = self._placed(start, FEW_INDUCING)
-        rough = explore(self.evidence, begun, data, rng=self.rng, n_steps=steps, clock=clock.part(FEW_SHARE), **shared)
+        began, part = time.perf_counter(), clock.part(FEW_SHARE)
+        rough = explore(self.evidence, begun, data, rng=self.rng, n_steps=steps, clock=part, **shared)
+        each = (time.perf_counter() - began) / max(rough.n_iter, 1)
         index, begun = self._placed(rough, m)
+        n, many, few = data.rows.n_rows, data.plan.part_rows(m), data.plan.part_rows(FEW_INDUCING)
+        growth = min(n, many) / min(n, few) * (m / FEW_INDUCING) ** 2
+        if clock.left() < WORTHWHILE * each * growth:
+            return index, replace(begun, why=f"{part.reason(rough.n_iter)} on {FEW_INDUCING} inducing inputs")
         whole = shared | {"clock": clock, "tol": self.tol}
-        if data.rows.n_rows > data.plan.part_rows(m):
+        if n > many:
             found = optimise(self.evidence, begun, data, rng=self.rng, max_iter=max(steps // 2, 1), **whole)
         else:
             found = climb(self.evidence(data), begun, max_iter=max(steps // 8, 1), **whole)
