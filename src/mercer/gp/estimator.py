@@ -162,9 +162,8 @@ class SparseGP(RowEstimator):
 
     def _rows_for_tuning(self, data: Sample, most: int, clock: Clock, rng: np.random.Generator) -> np.ndarray:
         """At most `most` random rows of positive weight; fewer where their tuning would take too much of the time."""
-        alive = np.flatnonzero(data.weight.cpu().numpy() > 0)
-        if np.isfinite(clock.end) and len(alive) > TIMED_ROWS:
-            some = data.part(alive[:TIMED_ROWS])
+        if np.isfinite(clock.end) and len(data.alive) > TIMED_ROWS:
+            some = data.part(data.spaced(TIMED_ROWS))
             X, Y = some.rows.take(np.arange(TIMED_ROWS)).double(), some.Y
             evaluate = lambda: log_evidence(as_kernel("gaussian"), 0.1, X, Y)  # noqa: E731
             evaluate()  # libraries load on first use
@@ -173,7 +172,7 @@ class SparseGP(RowEstimator):
             each = TUNING_SHARE * clock.left() / TUNING_EVALUATIONS
             growth = (each / (time.perf_counter() - began)) ** (1 / 3)  # the cost grows as the cube of the rows
             most = min(most, max(int(TIMED_ROWS * growth), TIMED_ROWS // 2))
-        return alive if len(alive) <= most else rng.choice(alive, most, replace=False)
+        return data.draw(most, rng)
 
     def _place(self, data: Sample, rng: np.random.Generator) -> Place:
         """What draws the rows and inducing inputs (in scaled units) at which searches start."""
@@ -195,7 +194,7 @@ class SparseGP(RowEstimator):
     def _subset(self, data: Sample, approximation: Approximation, rng: np.random.Generator) -> np.ndarray:
         """The rows that a dense model sees: all, those given, or those that a plain kernel chooses."""
         if approximation.short_name == "full":
-            return np.flatnonzero(data.weight.cpu().numpy() > 0)
+            return data.alive
         if not isinstance(self.inducing, str | Criterion):
             return find_rows(self._given(data), data)
         plain = as_kernel("gaussian" if isinstance(self.kernel, str) else self.kernel)
@@ -215,7 +214,7 @@ class SparseGP(RowEstimator):
         """
         first = self._subset(data, approximation, rng)
         data.plan.require_square(len(first))
-        rest = np.setdiff1d(np.flatnonzero(data.weight.cpu().numpy() > 0), first)
+        rest = np.setdiff1d(data.alive, first)
         redrawn = approximation.short_name == "sd" and isinstance(self.inducing, str | Criterion) and len(rest) > 0
         if not (redrawn and self.n_restarts):
             return fitted(first)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from mercer.data import spread_rows
 from mercer.engine.sample import Sample
 from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import Evidence, Point
@@ -43,11 +42,11 @@ def best_family(
     Every family sees the same rows, at most `n_rows` that stand for all. Once a rougher one has less evidence than a
     smoother one, still rougher ones are not tried. `adapt` makes a plain kernel the first of a search.
     """
-    some = data.rows.take(spread_rows(data.weight, SPREAD_ROWS))
-    alive = np.flatnonzero(data.weight.cpu().numpy() > 0)
-    if len(alive) > n_rows:
-        part = data.part(rng.choice(alive, n_rows, replace=False))
-        data = replace(part, weight=part.weight * (len(alive) / n_rows))
+    some = data.rows.take(data.spaced(SPREAD_ROWS))
+    n = len(data.alive)
+    if n > n_rows:
+        part = data.part(data.draw(n_rows, rng))
+        data = replace(part, weight=part.weight * (n / n_rows))
     seed = int(rng.integers(2**31))
     clock, best = clock.part(SHARE), Point(adapt(plain_start(FAMILIES[0], some, ard)))
     for family in FAMILIES:

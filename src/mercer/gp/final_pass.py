@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mercer.data import spread_rows
 from mercer.engine.sample import Sample
 from mercer.evidence.clock import Clock
 
@@ -29,7 +28,7 @@ class FinalPass:
         """Time ``fit(rows, inducing inputs)`` on a few of the rows, with as many inducing inputs as there will be."""
         if np.isinf(clock.end) or data.rows.n_rows <= 2 * TIMED_ROWS:
             return cls()
-        some = data.part(spread_rows(data.weight, TIMED_ROWS))
+        some = data.part(data.spaced(TIMED_ROWS))
         Z = some.rows.take(np.arange(min(m, some.rows.n_rows))).to(data.plan.device, data.plan.dtype)
         began = time.perf_counter()
         fit(some, Z)

@@ -23,7 +23,7 @@ def choose_rows(
     choice: Any, data: Sample, kernel: Kernel, noise: float, m: int, rng: np.random.Generator
 ) -> np.ndarray:
     """At most `m` rows of positive weight by "random", "k-means++" (in units of the length-scales) or a criterion."""
-    alive = np.flatnonzero(data.weight.cpu().numpy() > 0)
+    alive = data.alive
     m = min(m, len(alive))
     if m == len(alive):
         return alive
