@@ -47,19 +47,19 @@ def sparse_prediction(
     return across @ torch.linalg.solve(C, Y), own - across @ torch.linalg.solve(C, across.T)
 
 
-def laplace(C: Tensor, y: Tensor, likelihood, n_newton: int = 25) -> tuple[Tensor, Tensor, Tensor]:
+def laplace(C: Tensor, y: Tensor, loss, n_newton: int = 25) -> tuple[Tensor, Tensor, Tensor]:
     """Evidence, mode (n × p) and stacked W (pn × pn) of classes under a dense covariance C that classes share."""
     n, p = y.shape
     big = torch.block_diag(*[C] * p)
     eye = torch.eye(n * p, dtype=torch.float64)
     f = torch.zeros_like(y)
     for _ in range(n_newton):
-        W, slope = stacked(likelihood.curvature(f)), likelihood.slope(y, f).T.reshape(-1)
+        W, slope = stacked(loss.hessian(y, f)), loss.residual(y, f).T.reshape(-1)
         b = W @ f.T.reshape(-1) + slope
         a = b - W @ torch.linalg.solve(eye + big @ W, big @ b)
         f = (big @ a).reshape(p, n).T
-    W = stacked(likelihood.curvature(f))
-    value = likelihood.value(y, f).sum() - 0.5 * a @ (big @ a) - 0.5 * torch.linalg.slogdet(eye + big @ W)[1]
+    W = stacked(loss.hessian(y, f))
+    value = -loss.value(y, f).sum() - 0.5 * a @ (big @ a) - 0.5 * torch.linalg.slogdet(eye + big @ W)[1]
     return value, f, W
 
 

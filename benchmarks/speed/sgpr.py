@@ -20,7 +20,7 @@ import numpy as np
 
 from mercer import GreedyKernelRegressor, SparseGPRegressor
 from mercer.datasets import load, split
-from mercer.evidence.climb import Point
+from mercer.evidence.coordinates import Point
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 from rivals.gpytorch import sgpr

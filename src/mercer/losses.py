@@ -1,7 +1,8 @@
-"""Losses: value, gradient and curvature in the model's output, and what turns outputs into probabilities.
+"""Losses: value, slope, curvature and Hessian in the model's outputs; logistic and softmax are written here alone.
 
-Targets are numbers for regression and ±1 for classification; every function works element by
-element on tensors of one shape (n × p: outputs, or classes against the rest).
+Targets are numbers for regression and ±1 for classification. Outputs (or classes against the rest) lie along the
+second axis; what comes after it is carried along, so that n × p of one model and k × p × n of k models side by side
+are both read. All but `Softmax` work element by element.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ class Loss(Part):
 
     @abstractmethod
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
-        """∂²V/∂f² (a generalised one where V has a kink in its slope), never negative."""
+        """∂²V/∂f² (a generalised one where V has a kink in its slope), never negative: the diagonal of the Hessian."""
+
+    def hessian(self, y: Tensor, f: Tensor) -> Tensor:
+        """∂²V/∂f∂fᵀ between the outputs of a row, n × p × p (k × p × p × n): diagonal unless outputs meet in V."""
+        return self.curvature(y, f)[:, :, None] * _identity(f)
 
 
 @part
@@ -73,14 +78,13 @@ class Logistic(Loss):
     bound = 0.25
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
-        return torch.nn.functional.softplus(-y * f)
+        return -torch.nn.functional.logsigmoid(y * f)
 
     def residual(self, y: Tensor, f: Tensor) -> Tensor:
         return y * torch.sigmoid(-y * f)
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
-        p = torch.sigmoid(f)
-        return p * (1 - p)
+        return torch.sigmoid(f) * torch.sigmoid(-f)
 
 
 @part
@@ -114,6 +118,8 @@ class Softmax(Loss):
     >>> from mercer.losses import Softmax
     >>> Softmax().residual(torch.tensor([[1.0, -1.0]]), torch.zeros(1, 2)).tolist()
     [[0.5, -0.5]]
+    >>> Softmax().hessian(torch.tensor([[1.0, -1.0]]), torch.zeros(1, 2)).tolist()
+    [[[0.25, -0.25], [-0.25, 0.25]]]
     """
 
     short_name = "softmax"
@@ -128,3 +134,13 @@ class Softmax(Loss):
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
         p = torch.softmax(f, 1)
         return p * (1 - p)
+
+    def hessian(self, y: Tensor, f: Tensor) -> Tensor:
+        p = torch.softmax(f, 1)
+        return p[:, :, None] * (_identity(f) - p[:, None])
+
+
+def _identity(f: Tensor) -> Tensor:
+    """The identity between outputs, as wide as Hessians of outputs `f` are."""
+    eye = torch.eye(f.shape[1], dtype=f.dtype, device=f.device)
+    return eye.reshape(1, *eye.shape, *[1] * (f.ndim - 2))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mercer.losses import Logistic, Loss, Squared, SquaredHinge
+from mercer.losses import Logistic, Loss, Softmax, Squared, SquaredHinge
 
 LOSSES = [Squared(), Logistic(), SquaredHinge()]
 MARGIN_LOSSES = [Logistic(), SquaredHinge()]
@@ -123,8 +123,38 @@ def test_outputs_far_away_stay_finite(loss, dtype):
 def test_the_logistic_loss_is_the_negative_log_likelihood():
     f = np.linspace(-60, 60, 101)
     ours = Logistic().value(torch.ones(101, dtype=torch.float64), torch.from_numpy(f)).numpy()
-    # torch's softplus(x) is x itself beyond x = 20, which drops log(1 + exp(−20)) = 2.1e-9.
-    assert np.abs(ours - np.logaddexp(0, -f)).max() <= 2.1e-9
+    # both take an exponential and a log1p of it, each good to a few units of the last place
+    np.testing.assert_allclose(ours, np.logaddexp(0, -f), rtol=1e-14)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, Softmax()], ids=repr)
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4)], ids=["rows by classes", "models by classes by rows"])
+def test_the_hessian_is_the_slope_of_the_residual_and_its_diagonal_the_curvature(loss, shape):
+    draw = torch.Generator().manual_seed(0)
+    f = 2 * torch.randn(*shape, generator=draw, dtype=torch.float64)
+    label = torch.randint(0, 3, (shape[0], 1, *shape[2:]), generator=draw)
+    y = torch.full_like(f, -1.0).scatter(1, label, 1.0)
+    H = loss.hessian(y, f)
+    for c in range(3):
+        step = torch.zeros(3, dtype=torch.float64)
+        step[c] = STEP
+        step = step.reshape(1, 3, *[1] * (f.ndim - 2))
+        slope = (loss.residual(y, f - step) - loss.residual(y, f + step)) / (2 * STEP)
+        assert torch.allclose(H[:, :, c], slope, rtol=0, atol=5e-9)  # as above: truncation and rounding
+    torch.testing.assert_close(H.diagonal(dim1=1, dim2=2).movedim(-1, 1), loss.curvature(y, f), rtol=1e-12, atol=1e-15)
+
+
+def test_two_classes_of_a_softmax_are_a_logistic_of_the_difference():
+    f = torch.linspace(-30, 30, 61, dtype=torch.float64)[:, None]
+    y, both = torch.ones_like(f), torch.cat([f / 2, -f / 2], 1)
+    codes = torch.tensor([1.0, -1.0], dtype=torch.float64).expand(61, 2)
+    torch.testing.assert_close(Softmax().value(codes, both), Logistic().value(y, f), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        Softmax().residual(codes, both)[:, :1], Logistic().residual(y, f), rtol=1e-12, atol=1e-15
+    )
+    across = Softmax().hessian(codes, both)
+    torch.testing.assert_close(across[:, :1, 0], Logistic().curvature(y, f), rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(across[:, 0, 1], -across[:, 0, 0], rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize(

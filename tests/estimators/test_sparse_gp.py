@@ -9,10 +9,15 @@ import pytest
 import torch
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from mercer import ARDSelector, SparseGPClassifier, SparseGPRegressor
+from mercer import ARDSelector, GreedyKernelRegressor, SparseGPClassifier, SparseGPRegressor
+from mercer.data import TensorRows
 from mercer.datasets import make_redundant_gaussians, make_ripley, make_three_gaussians
+from mercer.engine import make_plan
+from mercer.engine.sample import Sample
+from mercer.forward.select import select_rows
 from mercer.kernels import Gaussian
 
 APPROXIMATIONS = ["full", "sd", "sr", "pp", "spgp", "variational"]
@@ -27,7 +32,7 @@ def wave(n=120, outputs=1, seed=0):
 
 
 def quick(**options):
-    return SparseGPRegressor(15, **({"tuning_rows": 60, "max_iter": 10, "random_state": 0} | options))
+    return SparseGPRegressor(**({"n_inducing": 15, "tuning_rows": 60, "max_iter": 10, "random_state": 0} | options))
 
 
 def quick_classifier(**options):
@@ -188,6 +193,119 @@ def test_inducing_inputs_start_where_they_are_told(inducing):
         np.testing.assert_allclose(model.basis_, inducing, atol=1e-12)
 
 
+@pytest.mark.parametrize("criterion", ["max-res", "info-gain"])
+def test_rows_by_a_criterion_are_those_of_the_greedy_model(criterion):
+    """What those models choose by the residual (or the information) of all rows, without an estimator around it."""
+    X, y = wave()
+    y = (y - y.mean()) / y.std()
+    data = Sample(TensorRows(torch.as_tensor(X)), torch.as_tensor(y)[:, None], torch.ones(120), make_plan(120, "cpu"))
+    chosen = select_rows(data, Gaussian(1.0), 0.1, criterion, 9, np.random.default_rng(0))
+    greedy = GreedyKernelRegressor(
+        9, criterion=criterion, kernel=Gaussian(1.0), regularization=0.1, scale_inputs=False
+    ).fit(X, y)  # fmt: skip
+    np.testing.assert_array_equal(chosen, greedy.basis_indices_)
+
+
+def test_many_inducing_inputs_start_from_few():
+    X, y = wave(600)
+    points = []
+    model = quick(n_inducing=250, kernel="gaussian", callbacks=[points.append]).fit(X, y)
+    sizes = [len(point.basis) for point in points]
+    assert sizes == sorted(sizes)
+    assert set(sizes) == {100, 250}
+    assert model.basis_.shape == (250, 2)
+    assert model.n_iter_ == len(points)
+    assert model.score(X, y) > 0.95
+
+
+def test_a_subset_of_data_is_the_rows_given():
+    X, y = wave()
+    rows = np.array([7, 3, 50, 110, 64])
+    for model in (quick(approximation="sd"), quick_classifier(approximation="sd", kernel=Gaussian())):
+        targets = y if isinstance(model, SparseGPRegressor) else y > 0
+        model.set_params(inducing=X[rows]).fit(X, targets)
+        np.testing.assert_array_equal(np.sort(model.basis_indices_), np.sort(rows))
+        np.testing.assert_allclose(model.basis_, X[model.basis_indices_], atol=1e-12)
+        with pytest.raises(ValueError, match="inducing must be rows of X where the model sees those alone"):
+            model.set_params(inducing=X[rows] + 0.5).fit(X, targets)
+        with pytest.raises(ValueError, match="inducing must be a name where approximation is 'full'"):
+            model.set_params(approximation="full").fit(X, targets)
+
+
+def test_of_several_subsets_the_one_that_knows_other_rows_best_is_kept():
+    X, y = wave(200)
+    options = {"approximation": "sd", "inducing": "random", "kernel": "gaussian", "random_state": 0, "max_iter": 5}
+    once, several = (SparseGPRegressor(10, n_restarts=k, **options).fit(X, y) for k in (0, 6))
+    assert set(once.basis_indices_) != set(several.basis_indices_)
+
+    def density(model):
+        rest = np.setdiff1d(np.arange(200), once.basis_indices_)
+        mean, std = model.predict(X[rest], return_std=True)
+        return -np.sum(np.log(std) + 0.5 * ((y[rest] - mean) / std) ** 2)
+
+    assert density(several) >= density(once)
+    labels = SparseGPClassifier(10, n_restarts=2, **options).fit(X, y > 0)
+    assert labels.score(X, y > 0) > 0.6
+
+
+@pytest.mark.parametrize("approximation", ["full", "spgp"])
+def test_the_scale_of_weights_means_nothing_where_something_is_tuned(approximation):
+    """Powers of two scale without rounding, so that nothing at all may change."""
+    X, y = wave(60)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 60)
+    for make, targets in ((quick, y), (quick_classifier, y > 0)):
+        here, small, large = (
+            make(approximation=approximation, kernel="gaussian", max_iter=3).fit(
+                X, targets, sample_weight=scale * weight
+            )
+            for scale in (1.0, 2.0**-20, 2.0**20)
+        )
+        np.testing.assert_array_equal(here.basis_, small.basis_)
+        np.testing.assert_array_equal(here.dual_coef_, small.dual_coef_)
+        np.testing.assert_array_equal(here.dual_coef_, large.dual_coef_)
+        assert here.log_marginal_likelihood_ == small.log_marginal_likelihood_
+
+
+def test_no_time_at_all_still_gives_a_model_that_knows_why():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (12_000, 2))
+    y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=12_000)
+    model = SparseGPRegressor(250, time_budget=1e-3, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.5
+    assert "time budget was spent" in model.stop_reason_
+    assert "the last pass saw 2000 of 12000 rows" in model.stop_reason_
+    classes = SparseGPClassifier(30, time_budget=1e-3, random_state=0).fit(X, y > 0)
+    assert classes.score(X, y > 0) > 0.8
+    assert "time budget was spent" in classes.stop_reason_
+
+
+@pytest.mark.parametrize("approximation", ["full", "pp", "spgp"])
+def test_an_interrupted_search_keeps_its_best_point(approximation):
+    X, y = wave()
+    seen = []
+
+    def interrupt(point):
+        seen.append(point)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    model = quick(approximation=approximation, kernel="gaussian", max_iter=50, callbacks=[interrupt]).fit(X, y)
+    assert "interrupted" in model.stop_reason_
+    assert len(seen) == 3
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_the_prior_on_length_scales_can_be_narrowed_and_left_out():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=200)  # the second input does not matter
+    ratios = [
+        np.ptp(np.log(quick(kernel="gaussian", ard=True, length_scale_prior=prior, max_iter=40).fit(X, y).relevance_))
+        for prior in (0.05, 2.0, None)
+    ]
+    assert ratios[0] < 1 < min(ratios[1:])
+
+
 def test_files_tensors_and_frames_give_the_model_of_the_array(tmp_path):
     pd = pytest.importorskip("pandas")
     X, y = wave()
@@ -259,11 +377,22 @@ def test_hard_classes_give_finite_probabilities(approximation):
         ({"approximation": "sd", "optimize_inducing": True}, "optimize_inducing must be False"),
         ({"regularization": -1.0}, "regularization must be 'auto' or a positive number, got -1.0"),
         ({"time_budget": 0}, "time_budget must be None or a positive number of seconds, got 0"),
+        ({"tol": 10**400}, "tol must be a number of at least 0 and below 1, got 1000"),
+        ({"time_budget": 10**400}, "time_budget must be None or a positive number of seconds, got 1000"),
+        ({"regularization": 10**400}, "regularization must be 'auto' or a positive number, got 1000"),
+        ({"length_scale_prior": 0}, "length_scale_prior must be None or a number from 0.001 to 1000, got 0"),
     ],
 )
 def test_bad_parameters_are_refused_in_a_sentence(change, words):
     with pytest.raises(ValueError, match=words):
         quick().set_params(**change).fit(*wave(20))
+
+
+def test_a_noise_without_end_leaves_the_mean():
+    X, y = wave(40)
+    for approximation in APPROXIMATIONS:
+        model = quick(approximation=approximation, kernel="gaussian", regularization=1e300, max_iter=3).fit(X, y)
+        np.testing.assert_allclose(model.predict(X), y.mean(), atol=1e-6)
 
 
 def test_the_bound_is_refused_for_classes():
@@ -294,3 +423,31 @@ def test_the_selector_votes_and_works_in_a_pipeline():
     assert ARDSelector(models, n_features_to_select=1).fit(X, y).get_support().sum() == 1
     with pytest.raises(ValueError, match="min_votes must be at most the number of models, 3, got 4"):
         ARDSelector(models, min_votes=4).fit(X, y)
+
+
+class CountedRidge(Ridge):
+    """A model without `relevance_` that counts its fits."""
+
+    fits = 0
+
+    def fit(self, X, y):
+        type(self).fits += 1
+        return super().fit(X, y)
+
+
+def test_the_selector_takes_one_model_and_refuses_what_is_none():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3))
+    y = np.sin(2 * X[:, 1]) + 0.1 * rng.normal(size=80)
+    one = quick(kernel="gaussian", ard=True, max_iter=20)
+    assert ARDSelector(one).fit(X, y).get_support().tolist() == [False, True, False]
+    tensors = torch.tensor(X, requires_grad=True), torch.tensor(y, requires_grad=True)
+    assert ARDSelector([one]).fit(*tensors).get_support().tolist() == [False, True, False]
+    for models in (3, [], [3], "spgp"):
+        with pytest.raises(ValueError, match="models must be None, an estimator or a sequence of at least one, got"):
+            ARDSelector(models).fit(X, y)
+    with pytest.raises(ValueError, match="min_votes must be at most the number of models, 1, got 2"):
+        ARDSelector(CountedRidge(), min_votes=2).fit(X, y)
+    assert CountedRidge.fits == 0  # bad parameters are seen before any work
+    with pytest.raises(ValueError, match="models must be estimators that have `relevance_` after fitting, got"):
+        ARDSelector(CountedRidge()).fit(X, y)

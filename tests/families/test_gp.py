@@ -12,11 +12,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
-from mercer.evidence.adam_climb import ascend
+from mercer.evidence.adam import ascend
 from mercer.evidence.approximations import (
     Approximation,
     ProjectedProcess,
@@ -24,16 +26,18 @@ from mercer.evidence.approximations import (
     SubsetOfRegressors,
     Variational,
 )
-from mercer.evidence.climb import LENGTH_SPREAD, Coordinates, Point, climb
-from mercer.evidence.inducing import JITTER, Gradient
-from mercer.evidence.laplace import LaplaceEvidence
-from mercer.evidence.likelihoods import Bernoulli, Categorical
-from mercer.evidence.optimise import refine_basis, search
+from mercer.evidence.clock import Clock
+from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Coordinates, Gradient, Point
+from mercer.evidence.inducing import JITTER
+from mercer.evidence.laplace import LaplaceEvidence, hessian_slope
+from mercer.evidence.lbfgs import climb
+from mercer.evidence.optimise import exact_evidence, optimise, refine_basis
 from mercer.evidence.posterior import draw
 from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.predictive_noise import predictive_noise
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
 from mercer.linalg.kmeans import spread_out
+from mercer.losses import Logistic, Softmax
 
 SPARSE = [SubsetOfRegressors(), ProjectedProcess(), PseudoInputs(), Variational()]
 KERNELS = [2.0 * Gaussian([0.8, 1.5]) + 0.3, 0.7 * Matern52(1.2), Linear() + 1.0 * Gaussian()]
@@ -110,7 +114,7 @@ def test_all_rows_as_inducing_inputs_give_the_full_model(approximation):
     kernel, new = KERNELS[0], torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) * 3
     plan, ones = cpu(len(X)), torch.ones(len(X), dtype=torch.float64)
     full = exact_posterior(kernel, 0.1, X, Y, ones)
-    sparse = sparse_posterior(kernel, 0.1, X, table(X, Y, plan), approximation)
+    sparse = sparse_posterior(kernel, 0.1, X, table(X, Y, plan), approximation)[0]
     mean, variance = full.moments(kernel, TensorRows(new), plan)
     seen, spread = sparse.moments(kernel, TensorRows(new), plan)
     torch.testing.assert_close(seen, mean, rtol=1e-6, atol=1e-6)
@@ -124,7 +128,7 @@ def test_all_rows_as_inducing_inputs_give_the_full_model(approximation):
 def test_predictions_are_those_of_the_thesis_table(approximation):
     X, Y, _, Z = problem(p=2)
     kernel, new = KERNELS[0], X[:6] + 0.3
-    posterior = sparse_posterior(kernel, 0.1, Z, table(X, Y, cpu(len(X))), approximation)
+    posterior = sparse_posterior(kernel, 0.1, Z, table(X, Y, cpu(len(X))), approximation)[0]
     mean, cov = oracle.sparse_prediction(kernel, 0.1, X, Y, Z, new, approximation.alpha, approximation.degenerate)
     seen, spread = posterior.moments(kernel, TensorRows(new), cpu(6))
     torch.testing.assert_close(seen, mean, rtol=1e-7, atol=1e-7)
@@ -137,7 +141,7 @@ def test_the_variance_of_sr_falls_to_zero_away_from_the_data_and_those_of_pp_and
     far, kernel = torch.full((1, 2), 50.0, dtype=torch.float64), 2.0 * Gaussian()
     spread = {}
     for approximation in SPARSE:
-        posterior = sparse_posterior(kernel, 0.1, Z, table(X, Y, cpu(len(X))), approximation)
+        posterior = sparse_posterior(kernel, 0.1, Z, table(X, Y, cpu(len(X))), approximation)[0]
         spread[approximation.short_name] = float(posterior.moments(kernel, TensorRows(far), cpu(1))[1])
     assert spread["sr"] < 1e-12
     assert [spread[name] for name in ("pp", "spgp", "variational")] == pytest.approx([2.0] * 3)
@@ -194,7 +198,7 @@ def test_a_climb_moves_only_what_is_free_and_gives_a_reason():
         return Gradient(value, {"length_scale": -2 * (length - 1)}, -2 * (noise - 0.1), -2 * basis)
 
     for free in ({"kernel"}, {"noise"}, {"basis"}, {"kernel", "noise", "basis"}, set()):
-        found = climb(evidence, start, cpu(2), free=free, tol=1e-12)
+        found = climb(evidence, start, free=free, tol=1e-12)
         assert (found.kernel.length_scale == pytest.approx(1.0, abs=1e-3)) == ("kernel" in free)
         assert (found.noise == pytest.approx(0.1, abs=1e-3)) == ("noise" in free)
         assert (float(found.basis.abs().max()) < 1e-3) == ("basis" in free)
@@ -216,14 +220,14 @@ def test_an_ascent_comes_near_the_top_though_every_step_sees_another_noise():
 
         return evidence
 
-    found = ascend(part, start, cpu(2), n_steps=150)
+    found = ascend(part, start, n_steps=150)
     assert found.kernel.length_scale == pytest.approx(1.0, abs=0.1)
     assert found.noise == pytest.approx(0.1, abs=0.05)
     assert float(found.basis.abs().max()) < 0.2
 
 
 def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
-    """8200 rows and 4 inducing inputs: parts of 4000 rows, reweighted, then a quarter of the steps on everything."""
+    """8200 rows and 4 inducing inputs: parts of 1000 rows, reweighted, then a quarter of the steps on everything."""
     X, Y, _, Z = problem(n=8200, m=4)
     data, seen = Sample(TensorRows(X), Y, torch.ones(8200, dtype=torch.float64), cpu(8200)), []
 
@@ -236,8 +240,8 @@ def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
 
     start = Point(KERNELS[0], 0.1, Z)
     before = evidence(data)(start.kernel, start.noise, start.basis).value
-    found = search(evidence, start, data, rng=np.random.default_rng(0), max_iter=8)
-    assert [n for n, _ in seen[1:9]] == [4000] * 8
+    found = optimise(evidence, start, data, rng=np.random.default_rng(0), max_iter=8)
+    assert [n for n, _ in seen[1:9]] == [1000] * 8
     assert {n for n, _ in seen[9:]} == {8200}
     assert {round(total) for _, total in seen} == {8200}
     assert found.value > before
@@ -245,10 +249,10 @@ def test_a_search_on_many_rows_starts_on_parts_and_ends_on_all():
 
 def test_length_scales_have_a_prior_around_their_mean_and_nothing_else_has():
     kernel = Sum(Scaled(Gaussian([0.1, 1.0, 30.0]), 5.0), Scaled(Gaussian(7.0), 2.0))
-    at = Coordinates(Point(kernel, 0.5, torch.ones(2, 3)), cpu(2), {"kernel", "noise", "basis"})
+    at = Coordinates(Point(kernel, 0.5, torch.ones(2, 3)))
     value, slope = at.prior(at.vector)
     logs = np.log([0.1, 1.0, 30.0])
-    assert value == pytest.approx(-0.5 * np.sum((logs - logs.mean()) ** 2) / LENGTH_SPREAD**2)
+    assert value == pytest.approx(-0.5 * np.sum((logs - logs.mean()) ** 2) / LENGTH_SCALE_PRIOR**2)
     for i, expected in enumerate(slope):
         step = np.zeros_like(at.vector)
         step[i] = 1e-6
@@ -262,9 +266,78 @@ def test_the_prior_decides_where_the_evidence_does_not_care():
     def flat(kernel, noise, basis):
         return Gradient(-3.0, {"length_scale": torch.zeros(2, dtype=torch.float64)}, 0.0, torch.zeros_like(basis))
 
-    found = climb(flat, Point(Gaussian([0.1, 10.0]), 1.0, torch.ones(1, 2)), cpu(2), free={"kernel"}, tol=1e-12)
+    found = climb(flat, Point(Gaussian([0.1, 10.0]), 1.0, torch.ones(1, 2)), free={"kernel"}, tol=1e-12)
     np.testing.assert_allclose(found.kernel.length_scale, [1.0, 1.0], rtol=1e-3)
     assert found.value == -3.0
+
+
+def test_without_a_prior_the_evidence_alone_decides():
+    kernel = Gaussian([0.1, 10.0])
+    at = Coordinates(Point(kernel), {"kernel"}, length_scale_prior=None)
+    value, slope = at.prior(at.vector)
+    assert value == 0.0
+    assert not slope.any()
+    narrow = Coordinates(Point(kernel), {"kernel"}, length_scale_prior=0.5)
+    wide = Coordinates(Point(kernel), {"kernel"}, length_scale_prior=1.0)
+    assert narrow.prior(at.vector)[0] == pytest.approx(4 * wide.prior(at.vector)[0])
+
+
+def test_a_climb_of_the_exact_evidence_ends_as_high_as_scikit_learns():
+    X, Y, _, _ = problem(n=60)
+    theirs = ConstantKernel(1.0) * RBF([1.0, 1.0]) + WhiteKernel(0.1)
+    wanted = GaussianProcessRegressor(theirs, n_restarts_optimizer=3, random_state=0).fit(X.numpy(), Y[:, 0].numpy())
+    start = Point(Scaled(Gaussian([1.0, 1.0]), 1.0), 0.1)
+    found = climb(exact_evidence(X, Y), start, length_scale_prior=None, max_iter=200, tol=1e-12)
+    assert found.basis is None
+    assert found.value >= wanted.log_marginal_likelihood_value_ - 1e-3  # both stop where steps gain less than that
+
+
+def test_a_climb_keeps_to_the_bounds_of_the_noise_wherever_it_starts():
+    X, Y, _, Z = problem()
+    for noise in (1e-300, 1e300):
+        found = climb(exact_evidence(X, Y), Point(Gaussian(), noise), noise_bounds=(0.05, 0.2), max_iter=3)
+        assert 0.05 * (1 - 1e-12) <= found.noise <= 0.2 * (1 + 1e-12)
+    data, rng = table(X, Y, cpu(len(X))), np.random.default_rng(0)
+    _, noise, basis, value = refine_basis(Gaussian(), 1e300, Z, data, max_iter=4, rng=rng)
+    assert np.isfinite([noise, value]).all()
+    assert bool(basis.isfinite().all())
+
+
+def test_an_interrupted_climb_keeps_the_best_point_and_ends_what_would_follow():
+    X, Y, _, _ = problem()
+    exact, left = exact_evidence(X, Y), [4]
+
+    def evidence(kernel, noise, basis):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return exact(kernel, noise, basis)
+
+    start, clock = Point(Gaussian(3.0), 0.5), Clock()
+    found = climb(evidence, start, clock=clock.part(0.5))
+    assert found.value >= exact(start.kernel, start.noise, None).value
+    assert found.value == pytest.approx(exact(found.kernel, found.noise, None).value, rel=1e-12)
+    assert "interrupted" in found.why
+    assert clock.over()  # also what contains the part that was interrupted
+    with pytest.raises(KeyboardInterrupt):  # nothing to keep
+        climb(evidence, start)
+
+
+def test_a_clock_that_is_over_still_gives_one_evaluation():
+    X, Y, _, _ = problem()
+    found = climb(exact_evidence(X, Y), Point(Gaussian(3.0), 0.5), clock=Clock(1e-9))
+    assert np.isfinite(found.value)
+    assert "time budget" in found.why
+    assert Clock(1e6).part(0.5).left() == pytest.approx(5e5, rel=1e-3)
+    assert Clock().left() == np.inf
+
+
+@pytest.mark.parametrize("approximation", SPARSE, ids=repr)
+def test_the_posterior_comes_with_the_evidence_of_its_rows(approximation):
+    X, Y, weight, Z = problem(p=2)
+    data = table(X, Y, cpu(len(X)), weight)
+    _, value = sparse_posterior(KERNELS[0], 0.1, Z, data, approximation)
+    assert value == pytest.approx(sparse_evidence(KERNELS[0], 0.1, Z, data, approximation).value, rel=1e-12)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
@@ -277,7 +350,7 @@ def test_predictive_noise_is_that_of_rows_left_out_one_by_one(n_outputs):
     weight[:4] = 2.0
 
     def fitted(w: torch.Tensor):
-        return sparse_posterior(kernel, noise, Z, table(X, Y, cpu(25), w), Variational())
+        return sparse_posterior(kernel, noise, Z, table(X, Y, cpu(25), w), Variational())[0]
 
     square, variance = np.empty(25), np.empty(25)
     for i in range(25):
@@ -297,7 +370,7 @@ def test_a_climb_survives_points_at_which_the_evidence_fails():
             raise ValueError("not positive definite")
         return Gradient(-noise, {}, -1.0, torch.zeros_like(basis))
 
-    found = climb(evidence, Point(Gaussian(), 1.0, torch.ones(1, 1)), cpu(2), free={"noise"})
+    found = climb(evidence, Point(Gaussian(), 1.0, torch.ones(1, 1)), free={"noise"})
     assert 0.3 <= found.noise <= 1.0
 
 
@@ -326,17 +399,17 @@ def test_kmeans_starts_have_the_chances_of_draws_one_by_one():
 # --- classes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("p", "likelihood"), [(1, Bernoulli()), (3, Categorical())], ids=["logistic", "softmax"])
+@pytest.mark.parametrize(("p", "loss"), [(1, Logistic()), (3, Softmax())], ids=["logistic", "softmax"])
 @pytest.mark.parametrize("approximation", [ProjectedProcess(), PseudoInputs()], ids=repr)
-def test_laplace_and_its_gradients_are_those_of_dense_newton_on_repeated_rows(approximation, p, likelihood):
+def test_laplace_and_its_gradients_are_those_of_dense_newton_on_repeated_rows(approximation, p, loss):
     X, _, weight, Z = problem(n=20, m=4)
     y, kernel = classes(X, p), KERNELS[0]
-    evidence = LaplaceEvidence(table(X, y, cpu(20), weight), likelihood, approximation)
+    evidence = LaplaceEvidence(table(X, y, cpu(20), weight), loss, approximation)
     found = evidence(kernel, 0.0, Z)
     X_long, y_long = repeated(weight, X, y)
 
     def dense(kernel, Z):
-        return float(oracle.laplace(oracle.prior(kernel, X_long, Z, approximation.alpha), y_long, likelihood)[0])
+        return float(oracle.laplace(oracle.prior(kernel, X_long, Z, approximation.alpha), y_long, loss)[0])
 
     assert found.value == pytest.approx(dense(kernel, Z), rel=1e-8)
     h = 1e-5
@@ -357,21 +430,21 @@ def test_laplace_and_its_gradients_are_those_of_dense_newton_on_repeated_rows(ap
         assert float(found.by_basis[i, d]) == pytest.approx(slope, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize(("p", "likelihood"), [(1, Bernoulli()), (3, Categorical())], ids=["logistic", "softmax"])
+@pytest.mark.parametrize(("p", "loss"), [(1, Logistic()), (3, Softmax())], ids=["logistic", "softmax"])
 @pytest.mark.parametrize("approximation", [SubsetOfRegressors(), ProjectedProcess(), PseudoInputs()], ids=repr)
-def test_latent_moments_are_those_of_the_dense_posterior(approximation, p, likelihood):
+def test_latent_moments_are_those_of_the_dense_posterior(approximation, p, loss):
     X, _, _, Z = problem(n=20, m=4)
     y, kernel, new = classes(X, p), KERNELS[0], X[:3] + 0.4
     ones = torch.ones(20, dtype=torch.float64)
-    model = LaplaceEvidence(table(X, y, cpu(20), ones), likelihood, approximation)
+    model = LaplaceEvidence(table(X, y, cpu(20), ones), loss, approximation)
     posterior, _ = model.posterior(kernel, Z)
     mean, cov = posterior.moments(kernel, TensorRows(new), cpu(3))
     C = oracle.prior(kernel, X, Z, approximation.alpha)
-    _, f, W = oracle.laplace(C, y, likelihood)
+    _, f, W = oracle.laplace(C, y, loss)
     across = oracle.low_rank(kernel, torch.cat([X, new]), Z)[20:, :20]
     own = oracle.low_rank(kernel, new, Z) if approximation.degenerate else kernel(new, new)
     wide = torch.block_diag(*[across] * p)
-    torch.testing.assert_close(mean, across @ likelihood.slope(y, f), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mean, across @ loss.residual(y, f), rtol=1e-5, atol=1e-5)
     R = W @ torch.linalg.inv(torch.eye(20 * p, dtype=torch.float64) + torch.block_diag(*[C] * p) @ W)
     dense = torch.block_diag(*[own] * p) - wide @ R @ wide.T
     dense = dense.reshape(p, 3, p, 3)
@@ -381,7 +454,7 @@ def test_latent_moments_are_those_of_the_dense_posterior(approximation, p, likel
 
 def test_a_warm_start_reaches_the_same_mode():
     X, _, weight, Z = problem(n=40)
-    cold = LaplaceEvidence(table(X, classes(X, 1), cpu(40), weight), Bernoulli(), PseudoInputs())
+    cold = LaplaceEvidence(table(X, classes(X, 1), cpu(40), weight), Logistic(), PseudoInputs())
     warm = replace(cold, slopes=1e3 * torch.ones(40, 1, dtype=torch.float64))
     assert warm(KERNELS[0], 0.0, Z).value == pytest.approx(cold(KERNELS[0], 0.0, Z).value, rel=1e-9)
 
@@ -391,7 +464,7 @@ def test_extreme_amplitudes_keep_modes_and_variances_finite(variance):
     X, _, weight, Z = problem(n=40)
     X[20:] = X[:20]  # duplicates
     for approximation in (ProjectedProcess(), PseudoInputs()):
-        model = LaplaceEvidence(table(X, classes(X, 1), cpu(40), weight), Bernoulli(), approximation)
+        model = LaplaceEvidence(table(X, classes(X, 1), cpu(40), weight), Logistic(), approximation)
         found = model(variance * Gaussian(), 0.0, Z)
         posterior, value = model.posterior(variance * Gaussian(), Z)
         mean, cov = posterior.moments(variance * Gaussian(), TensorRows(X), cpu(40))
@@ -400,15 +473,16 @@ def test_extreme_amplitudes_keep_modes_and_variances_finite(variance):
         assert bool((cov[:, 0, 0] >= 0).all())
 
 
-def test_third_derivatives_are_differences_of_curvatures():
+def test_third_derivatives_are_differences_of_hessians():
     f = torch.tensor([[0.3, -1.0, 0.5]], dtype=torch.float64)
     A = torch.tensor([[2.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.5]], dtype=torch.float64)[None]
-    for likelihood, at, spread in ((Categorical(), f, A), (Bernoulli(), f[:, :1], A[:, :1, :1])):
-        slope = likelihood.third(at, spread)
+    for loss, at, spread in ((Softmax(), f, A), (Logistic(), f[:, :1], A[:, :1, :1])):
+        y = torch.ones_like(at)
+        slope = hessian_slope(loss, y, at, spread)
         for d in range(at.shape[1]):
             step = torch.zeros_like(at)
             step[0, d] = 1e-6
-            up, down = ((spread * likelihood.curvature(at + s)).sum() for s in (step, -step))
+            up, down = ((spread * loss.hessian(y, at + s)).sum() for s in (step, -step))
             assert float(slope[0, d]) == pytest.approx(float(up - down) / 2e-6, abs=1e-8)
 
 

@@ -8,9 +8,8 @@ and the inducing inputs is the same for all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,24 +21,6 @@ from mercer.linalg import inverse_factor, lifted
 
 #: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.
 JITTER = {torch.float32: 1e-6, torch.float64: 1e-10}
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """A number and its gradient in the kernel's parameters, the noise variance and the inducing inputs."""
-
-    value: Any
-    by_parameter: dict[str, Tensor]
-    by_noise: Any
-    by_basis: Tensor
-
-    def on_host(self) -> Gradient:
-        """The same, value and noise as numbers, the rest on the CPU: all in one transfer."""
-        parts = [self.value, self.by_noise, *self.by_parameter.values(), self.by_basis]
-        flat = torch.cat([part.reshape(-1) for part in parts]).cpu()
-        pieces = flat.split([part.numel() for part in parts])
-        value, noise, *others, basis = (one.view(part.shape) for one, part in zip(pieces, parts, strict=True))
-        return Gradient(float(value), dict(zip(self.by_parameter, others, strict=True)), float(noise), basis)
 
 
 def unexplained(diagonal: Tensor, A: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 Latent functions of a row are f = A u + e: u ~ N(0, I) whitened at the inducing inputs, and e ~ N(0, Δ) what SPGP
 leaves to the row itself, Δ = α (k − q). The mode is found by Newton steps in u, with e eliminated row by row, so a
-step costs one weighted Gram matrix of A. Sample of weight w are w copies, each with its own e.
+step costs one weighted Gram matrix of A. Rows of weight w are w copies, each with its own e. The log likelihood of a
+row is minus a loss (`mercer.losses`: logistic for two classes, softmax for more).
 
 Equation 4.24 of the thesis has a trace with (K + W⁻¹) where (K + W⁻¹)⁻¹ is meant, and the logarithm in 4.21's first
 line is one too many; both are corrected here.
@@ -17,11 +18,12 @@ from torch import Tensor
 
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.inducing import Gradient, Inducing, Weights, unexplained
-from mercer.evidence.likelihoods import Likelihood
+from mercer.evidence.coordinates import Gradient
+from mercer.evidence.inducing import Inducing, Weights, unexplained
 from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
+from mercer.losses import Loss
 
 MAX_NEWTON = 60
 #: The mode stands where a step promises less than this, relative to the number of rows.
@@ -45,10 +47,8 @@ class State:
 class Laplace:
     """Classes `y` (n × p, ±1) of weighted rows under one prior; finds the mode and what follows from it."""
 
-    def __init__(
-        self, system: Inducing, y: Tensor, weight: Tensor, likelihood: Likelihood, approximation: Approximation
-    ) -> None:
-        self.system, self.y, self.weight, self.likelihood = system, y.double(), weight.double(), likelihood
+    def __init__(self, system: Inducing, y: Tensor, weight: Tensor, loss: Loss, approximation: Approximation) -> None:
+        self.system, self.y, self.weight, self.loss = system, y.double(), weight.double(), loss
         self.p = y.shape[1]
         self.delta = torch.zeros(system.n, dtype=torch.float64, device=y.device)
         if approximation.alpha > 0:
@@ -82,13 +82,13 @@ class Laplace:
         return state
 
     def _valued(self, s: State) -> State:
-        fit = (self.weight * self.likelihood.value(self.y, s.f)).sum()
+        fit = -(self.weight[:, None] * self.loss.value(self.y, s.f)).sum()
         penalty = s.u.square().sum() + ((self.weight * self.delta)[:, None] * s.a.square()).sum()
         return State(s.u, s.a, s.f, float(fit - 0.5 * penalty))
 
     def _newton(self, s: State) -> tuple[State, float]:
         """The full Newton step (eq. 4.17 by Woodbury), and the increase it promises."""
-        W, slope = self.likelihood.curvature(s.f), self.likelihood.slope(self.y, s.f)
+        W, slope = self.loss.hessian(self.y, s.f), self.loss.residual(self.y, s.f)
         shrink = self._shrink(W)
         pull = _times(shrink, _times(W, s.f) + slope)  # D z with z = f + W⁻¹ slope
         L_B = self.factor(s.f)
@@ -109,7 +109,7 @@ class Laplace:
 
     def factor(self, f: Tensor) -> Tensor:
         """Lower factor of B = I + S, S = Σ D ⊗ A Aᵀ (pm × pm), with D = w W (I + ΔW)⁻¹ at latent values `f`."""
-        W = self.likelihood.curvature(f)
+        W = self.loss.hessian(self.y, f)
         D = self.weight[:, None, None] * (W @ self._shrink(W))
         m, p = self.system.m, self.p
         S = torch.zeros(p, p, m, m, dtype=torch.float64, device=f.device)
@@ -146,7 +146,7 @@ class Laplace:
     def evidence(self, at: State, L_B: Tensor) -> float:
         """log q(y) of eq. 4.21: Ψ(f̂) − ½ log|I + ΔW| − ½ log|B|."""
         inner = torch.eye(self.p, dtype=torch.float64, device=at.f.device)
-        inner = inner + self.delta[:, None, None] * self.likelihood.curvature(at.f)
+        inner = inner + self.delta[:, None, None] * self.loss.hessian(self.y, at.f)
         own = (self.weight * torch.linalg.slogdet(inner)[1]).sum() if bool((self.delta > 0).any()) else 0.0
         return at.value - 0.5 * float(own) - float(L_B.diagonal().log().sum())
 
@@ -157,12 +157,13 @@ class Laplace:
         of the rows is ½aaᵀ − ½R + ½(vaᵀ + avᵀ); everything is a sum over rows given two m-vectors.
         """
         p, m, dtype = self.p, self.system.m, self.system.plan.dtype
-        W = self.likelihood.curvature(at.f)
+        W = self.loss.hessian(self.y, at.f)
         E = self._shrink(W)
         D = W @ E  # of one copy
         eye = torch.eye(p * m, dtype=torch.float64, device=at.f.device)
-        roots = torch.linalg.solve_triangular(L_B, eye, upper=False).reshape(p * m, p, m)  # L_B⁻¹ by class
-        tiles = [roots[:, c].T.contiguous().to(dtype) for c in range(p)]  # m × pm
+        root = torch.linalg.solve_triangular(L_B, eye, upper=False)
+        inverse = (root.T @ root).reshape(p, m, p, m)  # B⁻¹ by class
+        tiles = [root.reshape(p * m, p, m)[:, c].T.contiguous().to(dtype) for c in range(p)]  # m × pm
         s = torch.empty_like(at.f)
         row_R = torch.empty_like(self.weight)  # Σ_c R_cc of a row with itself
 
@@ -170,7 +171,7 @@ class Laplace:
             H = torch.stack([A @ tile for tile in tiles], 1)
             V = (H @ H.transpose(1, 2)).double()
             spread = self.delta[where][:, None, None] * E[where] + E[where] @ V @ E[where]
-            s[where] = -0.5 * self.likelihood.third(at.f[where], spread)
+            s[where] = -0.5 * hessian_slope(self.loss, self.y[where], at.f[where], spread)
             row_R[where] = (D[where] - D[where] @ V @ D[where]).diagonal(dim1=1, dim2=2).sum(1)
 
         self.system.each(curve)
@@ -182,7 +183,6 @@ class Laplace:
         w = self.weight[:, None]
         left, right = w * (at.a + v), w * at.a
         u, t_v = at.u.to(dtype), (t - h).to(dtype)  # Aᵀwa and Aᵀwv
-        inverse = torch.cholesky_inverse(L_B).reshape(p, m, p, m)
         by_rest = alpha * self.weight * ((0.5 * at.a.square() + at.a * v).sum(1) - 0.5 * row_R)
 
         def weigh(where: slice, A: Tensor) -> Weights:
@@ -205,6 +205,14 @@ class Laplace:
         return Posterior(self.system.basis, P @ at.u, None if degenerate else P, scatter)
 
 
+def hessian_slope(loss: Loss, y: Tensor, f: Tensor, spread: Tensor) -> Tensor:
+    """Derivative of tr(spread · ∂²V/∂f²) in f, n × p, for a symmetric `spread` (n × p × p) that stands still."""
+    with torch.enable_grad():
+        leaf = f.detach().clone().requires_grad_()
+        (grad,) = torch.autograd.grad((spread * loss.hessian(y, leaf)).sum(), leaf)
+    return grad
+
+
 def _times(blocks: Tensor, values: Tensor) -> Tensor:
     """One small matrix times one small vector, a row."""
     return (blocks @ values[:, :, None])[:, :, 0]
@@ -215,14 +223,14 @@ class LaplaceEvidence:
     """log q(y) as a function of kernel and inducing inputs, each mode started from the one before it."""
 
     data: Sample
-    likelihood: Likelihood
+    loss: Loss
     approximation: Approximation
     inputs: bool = True
     slopes: Tensor | None = None
 
     def _at(self, kernel: Kernel, basis: Tensor) -> tuple[Laplace, State, Tensor]:
         system = Inducing(self.data.rows, kernel, basis, self.data.plan, uses=20)
-        model = Laplace(system, self.data.Y, self.data.weight, self.likelihood, self.approximation)
+        model = Laplace(system, self.data.Y, self.data.weight, self.loss, self.approximation)
         at = model.mode(self.slopes)
         self.slopes = at.a
         return model, at, model.factor(at.f)

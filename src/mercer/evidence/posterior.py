@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mercer.data import RowSource
 from mercer.engine import Plan, each_block
+from mercer.engine.sample import Sample
 from mercer.kernels import Kernel
 
 
@@ -80,3 +81,10 @@ def draw(mean: Tensor, covariance: Tensor, n_samples: int, generator: torch.Gene
     root = vectors * values.clamp(min=0).sqrt()
     normal = torch.randn(n_samples, *mean.shape, generator=generator, dtype=torch.float64).to(mean)
     return mean + root @ normal
+
+
+def log_density(posterior: Posterior, kernel: Kernel, noise: float, data: Sample) -> float:
+    """Log density, up to a constant, of the targets of rows that the posterior has not seen, each by itself."""
+    mean, cov = posterior.moments(kernel, data.rows, data.plan)
+    variance = cov[:, 0] + noise
+    return -0.5 * float((data.weight[:, None] * (variance.log() + (data.Y - mean).square() / variance)).sum())

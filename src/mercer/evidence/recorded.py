@@ -20,8 +20,7 @@ from mercer.data import TensorRows
 from mercer.engine import record
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.climb import Evidence
-from mercer.evidence.inducing import Gradient
+from mercer.evidence.coordinates import Evidence, Gradient
 from mercer.evidence.sparse import evidence_on_device, sparse_evidence
 from mercer.kernels import Kernel
 

@@ -1,7 +1,7 @@
 """The evidence of every sparse regression in one formula, with its gradient by two passes over blocks of rows.
 
 Never n × n; n × m only where the plan keeps it. Which parameters move, and how, is the business of
-`mercer.evidence.climb`.
+`mercer.evidence.optimise`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.inducing import Gradient, Inducing, Weights, unexplained
+from mercer.evidence.coordinates import Gradient
+from mercer.evidence.inducing import Inducing, Weights, unexplained
 from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky
@@ -120,23 +121,28 @@ def evidence_on_device(
     w_sum = model.weight.sum()
     L_B, _ = cholesky(system.eye + found.S)
     c = torch.cholesky_solve(found.b, L_B)
-    value = (
-        -0.5 * p * (w_sum * math.log(2 * math.pi) + found.log_noise)
-        - p * L_B.diagonal().log().sum()
-        - 0.5 * found.square
-        + 0.5 * (found.b * c).sum()
-        - 0.5 * bound * p * found.unexplained / noise
-    )
+    value = _value(found, w_sum, L_B, c, bound, noise)
     inverse = torch.linalg.solve_triangular(L_B, system.eye, upper=False)
     by_S = -0.5 * (p * inverse.T @ inverse + c @ c.T)
     if approximation.alpha == 0:
         by_parameter, by_basis = _pull_projected(system, model, found, by_S, c, data.Y, bound, inputs)
         # only D and the first sum hold the noise: ∂/∂σ² = −(1/σ²) [ tr(S ∂S) + tr(bᵀc) − ½ Σ D y² + ½ p Σ w ]
         by_noise = -((found.S * by_S).sum() + (found.b * c).sum() - 0.5 * found.square + 0.5 * p * w_sum) / noise
-        by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise**2
+        by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise / noise
     else:
         by_parameter, by_basis, by_noise = _pull_pseudo(system, model, by_S, c, data.Y, inputs)
     return Gradient(value, by_parameter, by_noise, by_basis)
+
+
+def _value(found: Statistics, w_sum: Tensor, L_B: Tensor, c: Tensor, bound: float, noise: Any) -> Tensor:
+    p = c.shape[1]
+    return (
+        -0.5 * p * (w_sum * math.log(2 * math.pi) + found.log_noise)
+        - p * L_B.diagonal().log().sum()
+        - 0.5 * found.square
+        + 0.5 * (found.b * c).sum()
+        - 0.5 * bound * p * found.unexplained / noise
+    )
 
 
 def _pull_projected(
@@ -204,18 +210,15 @@ def sparse_posterior(
     basis: Tensor,
     data: Sample,
     approximation: Approximation,
-) -> Posterior:
-    """The posterior of a sparse regression, ready to predict: whitened weights u ~ N((I + S)⁻¹b, (I + S)⁻¹)."""
-    system, _, found = _gathered(kernel, noise, basis, data, approximation)
+) -> tuple[Posterior, float]:
+    """The posterior of a sparse regression and the evidence: whitened weights u ~ N((I + S)⁻¹b, (I + S)⁻¹)."""
+    system, model, found = _gathered(kernel, noise, basis, data, approximation)
     L_B, _ = cholesky(system.eye + found.S)
     u = torch.cholesky_solve(found.b, L_B)
     scatter = torch.linalg.solve_triangular(L_B, system.P.T, upper=False).T  # P L_B⁻ᵀ
-    return Posterior(
-        system.basis,
-        system.P @ u,
-        explained=None if approximation.degenerate else system.P,
-        scatter=scatter[None],
-    )
+    value = _value(found, model.weight.sum(), L_B, u, float(approximation.bound), noise)
+    explained = None if approximation.degenerate else system.P
+    return Posterior(system.basis, system.P @ u, explained, scatter[None]), float(value)
 
 
 def exact_posterior(kernel: Kernel, noise: float, X: Tensor, Y: Tensor, weight: Tensor) -> Posterior:

@@ -18,7 +18,8 @@ from mercer.border.rules import AUTO, NOTHING, SWITCH, literal, number, part_of,
 from mercer.data import TensorRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
-from mercer.evidence.optimise import PLAIN_NOISE, plain_kernel, refine_basis
+from mercer.evidence.optimise import refine_basis
+from mercer.evidence.starts import PLAIN_NOISE, plain_kernel
 from mercer.forward.absorb import Block
 from mercer.forward.combine import Separate
 from mercer.forward.criteria import Criterion, Random

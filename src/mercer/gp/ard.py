@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from mercer.border.estimator import require_number, require_whole
 from mercer.gp.classifier import SparseGPClassifier
@@ -30,9 +31,9 @@ class ARDSelector(SelectorMixin, BaseEstimator):
 
     Parameters
     ----------
-    models : sequence of estimators, or None
-        Models that vote, each with `relevance_` after fitting. None: SPGP on three random starts of 32 inducing
-        inputs each, as classifiers where `y` holds classes and as regressors otherwise.
+    models : estimator, sequence of estimators, or None
+        Models that vote, each with `relevance_` after fitting; one model votes alone. None: SPGP on three random starts
+        of 32 inducing inputs each, as classifiers where `y` holds classes and as regressors otherwise.
     threshold : float
         Share of the largest relevance at which a model selects an input.
     min_votes : int or None
@@ -66,7 +67,7 @@ class ARDSelector(SelectorMixin, BaseEstimator):
 
     def __init__(
         self,
-        models: Sequence[Any] | None = None,
+        models: Any = None,
         *,
         threshold: float = 0.1,
         min_votes: int | None = None,
@@ -87,17 +88,24 @@ class ARDSelector(SelectorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ARDSelector:
         """Fit the models and count their votes."""
         require_number("threshold", self.threshold, "a number of at least 0 and at most 1", 0.0, np.nextafter(1, 2))
+        X, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else part for part in (X, y))
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         if self.n_features_to_select is not None:
             require_whole("n_features_to_select", self.n_features_to_select)
             wanted = f"at most the number of inputs, {X.shape[1]}"
             require(self.n_features_to_select <= X.shape[1], "n_features_to_select", wanted, self.n_features_to_select)
-        self.models_ = [model.fit(X, y, sample_weight) for model in self._voters(y)]
+        voters = self._voters(y)
         if self.min_votes is not None:
             require_whole("min_votes", self.min_votes)
-            seen, most = self.min_votes, len(self.models_)
+            seen, most = self.min_votes, len(voters)
             require(seen <= most, "min_votes", f"at most the number of models, {most}", seen)
-        each = np.stack([_share(model.relevance_) for model in self.models_])
+        models = []
+        for voter in voters:
+            models.append(voter.fit(X, y) if sample_weight is None else voter.fit(X, y, sample_weight))
+            told = hasattr(models[-1], "relevance_")
+            require(told, "models", "estimators that have `relevance_` after fitting", type(voter).__name__)
+        each = np.stack([_share(model.relevance_) for model in models])
+        self.models_ = models
         self.relevance_ = each.mean(0)
         self.votes_ = (each >= self.threshold).sum(0)
         self.ranking_ = np.lexsort((-self.relevance_, -self.votes_))
@@ -106,8 +114,10 @@ class ARDSelector(SelectorMixin, BaseEstimator):
     def _voters(self, y: np.ndarray) -> list[Any]:
         rng = check_random_state(self.random_state)
         if self.models is not None:
-            require(len(self.models) > 0, "models", "None or at least one estimator", self.models)
-            voters = [clone(model) for model in self.models]
+            given = list(self.models) if isinstance(self.models, Iterable) else [self.models]
+            good = len(given) > 0 and all(hasattr(model, "fit") and hasattr(model, "get_params") for model in given)
+            require(good, "models", "None, an estimator or a sequence of at least one", self.models)
+            voters = [clone(model) for model in given]
             for voter in voters:  # those without a seed of their own take one from here
                 if getattr(voter, "random_state", 0) is None:
                     voter.set_params(random_state=rng.randint(2**31))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,17 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.border.targets import ClassTargets
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
+from mercer.evidence.clock import Clock
+from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Point
 from mercer.evidence.laplace import LaplaceEvidence
-from mercer.evidence.likelihoods import Bernoulli, Categorical
-from mercer.evidence.optimise import plain_kernel
-from mercer.gp.estimator import Fitted, SparseGP, on_host
-from mercer.kernels import Kernel, as_kernel
+from mercer.evidence.starts import plain_kernel
+from mercer.gp.estimator import FittedGP, SparseGP, on_host
+from mercer.gp.family import best_family
+from mercer.gp.final_pass import FinalPass, in_words
+from mercer.gp.search import Place
+from mercer.kernels import Kernel, Scaled, as_kernel
+from mercer.losses import Logistic, Softmax
 from mercer.parts import require
-from mercer.tuning import tune_kernel
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0
@@ -44,11 +48,13 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
     ----------
     n_inducing, approximation, inducing, optimize_inducing, optimize_kernel, kernel, ard : as in `SparseGPRegressor`
         There is no noise; "variational" is not offered, since Laplace's evidence is no bound. A radial kernel by
-        name starts plain (length-scales √(D/2)); "auto" takes the family that suits the class codes best.
+        name starts plain (length-scales √(D/2)); "auto" takes the family with most evidence after a few steps.
     multi_class : "one_vs_rest" or "softmax"
         One binary model per class, each with its own kernel and inducing inputs, as in the thesis; or one joint model
         with a softmax likelihood (ours).
-    tuning_rows, max_iter, tol, n_restarts, time_budget : as in `SparseGPRegressor`
+    tuning_rows : int
+        Rows on which families are compared.
+    max_iter, tol, length_scale_prior, n_restarts, time_budget : as in `SparseGPRegressor`
     scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as in `SparseGPRegressor`
 
     Attributes
@@ -89,6 +95,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         tuning_rows: int = 1000,
         max_iter: int = 50,
         tol: float = 1e-6,
+        length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
         n_restarts: int = 0,
         time_budget: float | None = None,
         scale_inputs: bool | str = True,
@@ -102,8 +109,9 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         super().__init__(
             n_inducing, approximation=approximation, inducing=inducing, optimize_inducing=optimize_inducing,
             optimize_kernel=optimize_kernel, kernel=kernel, ard=ard, tuning_rows=tuning_rows, max_iter=max_iter,
-            tol=tol, n_restarts=n_restarts, time_budget=time_budget, scale_inputs=scale_inputs, device=device,
-            dtype=dtype, memory_limit=memory_limit, random_state=random_state, verbose=verbose, callbacks=callbacks,
+            tol=tol, length_scale_prior=length_scale_prior, n_restarts=n_restarts, time_budget=time_budget,
+            scale_inputs=scale_inputs, device=device, dtype=dtype, memory_limit=memory_limit,
+            random_state=random_state, verbose=verbose, callbacks=callbacks,
         )  # fmt: skip
         self.multi_class = multi_class
 
@@ -113,6 +121,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         choices = ("one_vs_rest", "softmax")
         require(self.multi_class in choices, "multi_class", f"one of {list(choices)}", self.multi_class)
         require(not approximation.bound, "approximation", "other than 'variational' for classes", self.approximation)
+        clock = Clock(self.time_budget)
         source, y, weight = self._read(X, y, sample_weight)
         check_classification_targets(y)
         self.classes_ = np.unique(y[weight > 0])
@@ -120,58 +129,74 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {self.classes_[0]!r}")
         self._coding = ClassTargets(self.classes_)
         source, Y, weight, original = self._merge(source, self._coding.encode(y), weight)
-        rng = check_random_state(self.random_state)
-        data = self._data(source, Y, weight, approximation)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        data = self._data(source, Y, weight, approximation, relative=self._tunes())
         joint = self.multi_class == "softmax" or Y.shape[1] == 1
         tasks = [data] if joint else [replace(data, Y=data.Y[:, [c]]) for c in range(Y.shape[1])]
-        models = [self._one(task, approximation, rng) for task in tasks]
+        models = [
+            self._one(task, approximation, rng, clock.part(1 / (len(tasks) - done))) for done, task in enumerate(tasks)
+        ]
         self._store([replace(m, posterior=on_host(m.posterior)) for m in models])
         self.basis_indices_ = [original[m.index] for m in models] if len(models) > 1 else original[models[0].index]
         return self
 
-    def _one(self, data: Sample, approximation: Approximation, rng: Any) -> Fitted:
+    def _one(self, data: Sample, approximation: Approximation, rng: np.random.Generator, clock: Clock) -> FittedGP:
         """One binary model, or one joint model of several classes."""
-        if approximation.dense:  # the model sees these rows alone
-            m = data.rows.n_rows if approximation.short_name == "full" else self.n_inducing
-            index = self._inducing_rows(data, as_kernel("gaussian"), 0.1, m, rng)
-            data = data.part(index)
-            kernel, Z = self._first_kernel(data, rng), data.rows.take(np.arange(len(index)))
-            place = lambda: (index, Z)  # noqa: E731
-        else:
-            kernel = self._first_kernel(data, rng)
-            place = partial(self._start, data, kernel, 0.1, self.n_inducing, rng)
-        free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(approximation) else set())
-        # on rows of their own, Q is K and the projected process is the full one
-        prior = ProjectedProcess() if approximation.dense else approximation
-        likelihood = Bernoulli() if data.Y.shape[1] == 1 else Categorical()
+        if not approximation.dense:
+            return self._searched(data, approximation, self._place(data, rng), rng, clock, self._moves(approximation))
+
+        def fitted(index: np.ndarray) -> FittedGP:
+            some = data.part(index)
+            Z = some.rows.take(np.arange(len(index)))
+            again = 0 if approximation.short_name == "sd" else None
+            # on rows of their own, Q is K and the projected process is the full one
+            model = self._searched(some, ProjectedProcess(), lambda *_: (index, Z), rng, clock, False, again)
+            return replace(model, index=index)
+
+        return self._best_subset(fitted, log_density, data, approximation, rng)
+
+    def _searched(
+        self,
+        data: Sample,
+        approximation: Approximation,
+        place: Place,
+        rng: np.random.Generator,
+        clock: Clock,
+        moves: bool,
+        n_restarts: int | None = None,
+    ) -> FittedGP:
+        """Kernel and inducing inputs where the evidence leads them."""
+        free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if moves else set())
+        loss = Logistic() if data.Y.shape[1] == 1 else Softmax()
 
         def evidence(rows: Sample) -> LaplaceEvidence:
-            return LaplaceEvidence(rows, likelihood, prior, inputs="basis" in free)
+            return LaplaceEvidence(rows, loss, approximation, inputs="basis" in free)
 
-        index, at = self._search(evidence, kernel, 1.0, place, data, free, rng)
-        posterior, value = evidence(data).posterior(at.kernel, at.basis)
-        return Fitted(at.kernel, 0.0, posterior, value, index, at.why, at.n_iter)
+        kernel = self._first_kernel(evidence, data, free, rng, clock)
+        last = FinalPass.timed(lambda rows, Z: evidence(rows).posterior(kernel, Z), self.n_inducing, data, clock)
+        before = last.before(clock, data.rows.n_rows)
+        index, at = self._search(evidence, Point(kernel), place, data, free, rng, before, n_restarts)
+        rows = last.rows(data, clock, rng)
+        assert at.basis is not None
+        posterior, value = evidence(rows).posterior(at.kernel, at.basis)
+        return FittedGP(at.kernel, 0.0, posterior, value, index, in_words(at.why, rows, data), at.n_iter)
 
-    def _first_kernel(self, data: Sample, rng: Any) -> Kernel:
-        """Where the search starts: plain for a radial family, by name or ("auto") the one that suits the codes best."""
+    def _first_kernel(
+        self,
+        evidence: Callable[[Sample], LaplaceEvidence],
+        data: Sample,
+        free: set[str],
+        rng: np.random.Generator,
+        clock: Clock,
+    ) -> Kernel:
+        """Where the search starts: plain for a kernel by name, or ("auto") the winner of a race of families."""
         if not (isinstance(self.kernel, str) and self._tunes()):
             return as_kernel("gaussian" if self.kernel == "auto" else self.kernel)
-        suited = partial(self._for_codes, data, rng)
-        plain = plain_kernel(self.kernel, data.rows, data.weight, suited, self.ard)
-        kernel = suited() if plain is None else plain
-        outer = {k: LATENT_VARIANCE * max(v, 1e-2) for k, v in kernel.tunable().items() if k.endswith("variance")}
-        return kernel.replaced(outer)
-
-    def _for_codes(self, data: Sample, rng: Any) -> Kernel:
-        """Tuned as if classes were numbers."""
-        weight = data.weight.cpu().numpy()
-        alive = np.flatnonzero(weight > 0)
-        chosen = alive if len(alive) <= self.tuning_rows else rng.choice(alive, self.tuning_rows, replace=False)
-        some = data.part(chosen)
-        return tune_kernel(
-            some.rows.take(np.arange(len(chosen))), some.Y, self.kernel, sample_weight=weight[chosen],
-            n_rows=self.tuning_rows, ard=self.ard, max_iter=50, tol=1e-6, device=data.plan.device, random_state=rng,
-        ).kernel  # fmt: skip
+        if self.kernel == "auto":
+            shared: dict[str, Any] = {"free": free, "length_scale_prior": self.length_scale_prior}
+            return best_family(evidence, data, _latent, self.ard, self.tuning_rows, rng, clock, **shared)
+        plain = plain_kernel(self.kernel, data.rows, data.weight, lambda: as_kernel(self.kernel), self.ard)
+        return _latent(Scaled(as_kernel(self.kernel)) if plain is None else plain)
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Means (n × c) and covariances (n × c × c) of the latent functions; one of them for two classes."""
@@ -203,6 +228,12 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         return self.classes_[self.predict_proba(X).argmax(1)]
 
 
+def _latent(kernel: Kernel) -> Kernel:
+    """A kernel for class codes as one for latent functions."""
+    outer = {k: LATENT_VARIANCE * max(v, 1e-2) for k, v in kernel.tunable().items() if k.endswith("variance")}
+    return kernel.replaced(outer)
+
+
 def _mean_logistic(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """E σ(f), f ~ N(mean, variance), by Gauss–Hermite quadrature; kept off zero, so that classes can be compared."""
     nodes, weights = roots_hermitenorm(NODES)
@@ -222,3 +253,14 @@ def _mean_softmax(mean: np.ndarray, cov: np.ndarray) -> np.ndarray:
         e = np.exp(f - f.max(1, keepdims=True))
         out += e / e.sum(1, keepdims=True)
     return out / out.sum(1, keepdims=True)
+
+
+def log_density(model: FittedGP, data: Sample) -> float:
+    """Log probability of the classes of rows that the model has not seen."""
+    moments = model.posterior.moments(model.kernel, data.rows, data.plan)
+    mean, cov = (part.cpu().numpy() for part in moments)
+    Y, weight = data.Y.cpu().numpy(), data.weight.cpu().numpy()
+    if mean.shape[1] == 1:
+        return float(weight @ np.log(_mean_logistic(Y * mean, cov[:, 0]))[:, 0])
+    p = np.clip(_mean_softmax(mean, cov), 1e-300, 1.0)
+    return float((weight[:, None] * np.where(Y > 0, np.log(p), 0.0)).sum())

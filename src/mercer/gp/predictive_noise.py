@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from scipy.optimize import minimize_scalar
 
-from mercer.data import spread_rows
 from mercer.engine.sample import Sample
 from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
@@ -30,7 +29,7 @@ def predictive_noise(posterior: Posterior, kernel: Kernel, noise: float, data: S
     brings, row i has the leverage :math:`h_i = g_i/\sigma^2`; left out, its residual is :math:`r_i/(1 - h_i)` and its
     variance :math:`(k_{ii} - q_{ii}) + g_i/(1 - h_i) + s^2`. A row of weight w counts as w rows.
     """
-    some = data.part(spread_rows(data.weight, ASKED_ROWS))
+    some = data.part(data.spaced(ASKED_ROWS))
     mean, total = posterior.moments(kernel, some.rows, some.plan)
     _, brought = replace(posterior, explained=None).moments(kernel, some.rows, some.plan)
     g, rest = brought[:, 0, 0], (total - brought)[:, 0, 0].clamp(min=0)

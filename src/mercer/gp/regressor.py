@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,22 +14,26 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.estimator import require_number, require_whole
+from mercer.border.estimator import require_whole
 from mercer.border.targets import RealTargets
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
-from mercer.evidence.approximations import Approximation
-from mercer.evidence.climb import LEAST_NOISE
-from mercer.evidence.optimise import PLAIN_NOISE, plain_kernel
-from mercer.evidence.posterior import draw
+from mercer.evidence.approximations import Approximation, SubsetOfData
+from mercer.evidence.clock import Clock
+from mercer.evidence.coordinates import LEAST_NOISE, LENGTH_SCALE_PRIOR, Point
+from mercer.evidence.lbfgs import climb
+from mercer.evidence.optimise import exact_evidence
+from mercer.evidence.posterior import draw, log_density
 from mercer.evidence.recorded import regression_evidence
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
-from mercer.gp.estimator import Fitted, SparseGP, on_host
+from mercer.evidence.starts import PLAIN_NOISE, elsewhere, plain_kernel
+from mercer.gp.estimator import FAMILY_ROWS, FittedGP, SparseGP, on_host
+from mercer.gp.final_pass import FinalPass, in_words
 from mercer.gp.predictive_noise import predictive_noise
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
-from mercer.tuning import log_evidence, tune_kernel, tune_noise
+from mercer.tuning import tune_kernel, tune_noise
 
 
 class SparseGPRegressor(RegressorMixin, SparseGP):
@@ -49,23 +54,32 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         SPGP (α = 1); Titsias' bound (α = 0, less tr(K − Q)/2σ²; ours); projected process and subset of regressors
         (α = 0), which differ in the variance of new rows; the full model on a subset or on all rows.
     inducing : "k-means++", "random", a selection criterion ("max-res", "mp", …) or an array of shape (M, D)
-        Where the inducing inputs start.
+        Where the inducing inputs start. For "sd" an array holds the rows of `X` that the model sees.
     optimize_inducing, optimize_kernel : bool or "auto"
         Whether they follow the evidence. "auto": inducing inputs under SPGP and the bound; the kernel and the noise
         where `kernel` is a name.
     kernel : "auto", a name, a kernel or a callable
-        The family behind "auto", and the parameters of a kernel that moves alone, are tuned by the exact evidence on
-        `tuning_rows` rows first; a kernel refers to standardised inputs and targets of unit variance.
+        The family behind "auto" (on at most 400 rows), and the parameters of a kernel that moves alone, are tuned by
+        the exact evidence on `tuning_rows` rows first; a kernel refers to standardised inputs and targets of unit
+        variance.
     regularization : "auto" or float
         Noise variance σ² of the standardised targets; a number stays as it is.
     ard : bool or "auto"
         One length-scale per input; see `tune_kernel`.
-    max_iter, tol, time_budget
-        Steps of Adam on random parts of the rows (a quarter as many of L-BFGS on all rows follow), the relative gain
-        at which the latter end, and seconds for both. Where inducing inputs stand still and rows are few, all steps
-        are of L-BFGS.
+    max_iter, tol : int, float
+        Steps of Adam on random parts of the rows, and the relative gain at which the steps of L-BFGS on all rows that
+        follow end. Where more than 200 inducing inputs move, Adam moves a hundred of them first, and the others join
+        when kernel and noise are nearly right. Where inducing inputs stand still and rows are few, all steps are of
+        L-BFGS.
+    length_scale_prior : float or None
+        Standard deviation of the logarithms of a kernel's length-scales around their mean, before any data: inputs
+        that do not matter would otherwise have any length-scale. None: the evidence alone decides.
     n_restarts : int
-        Further starts, from other rows and length-scales; the one that ends with the most evidence is kept.
+        Further starts, from other rows and length-scales; the one that ends with the most evidence is kept (of several
+        subsets for "sd", the one under whose model other rows are most likely).
+    time_budget : float or None
+        Seconds for the whole of `fit`, tuning included; where they are few, fewer rows are tuned on, the search ends
+        early, and the last pass sees as many rows as it can. `stop_reason_` says so.
     scale_inputs : bool or "standard"
         As in `KernelBoostingRegressor`: "standard" leaves columns with heavy tails as they are.
     device, dtype, memory_limit, random_state, verbose, callbacks : as everywhere
@@ -79,7 +93,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         each left out in turn, make most likely, since its evidence charges the noise with what is left unexplained
     relevance_ : inverse length-scales of the standardised inputs, how much each matters
     log_marginal_likelihood_ : evidence of the targets as they came
-    stop_reason_ : why the search ended, in words
+    stop_reason_ : why the search ended, in words; an interrupt (Ctrl-C) keeps the best point so far
 
     References
     ----------
@@ -112,8 +126,9 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         regularization: Any = "auto",
         ard: bool | str = "auto",
         tuning_rows: int = 1000,
-        max_iter: int = 200,
+        max_iter: int = 100,
         tol: float = 1e-6,
+        length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
         n_restarts: int = 0,
         time_budget: float | None = None,
         scale_inputs: bool | str = True,
@@ -127,8 +142,9 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         super().__init__(
             n_inducing, approximation=approximation, inducing=inducing, optimize_inducing=optimize_inducing,
             optimize_kernel=optimize_kernel, kernel=kernel, ard=ard, tuning_rows=tuning_rows, max_iter=max_iter,
-            tol=tol, n_restarts=n_restarts, time_budget=time_budget, scale_inputs=scale_inputs, device=device,
-            dtype=dtype, memory_limit=memory_limit, random_state=random_state, verbose=verbose, callbacks=callbacks,
+            tol=tol, length_scale_prior=length_scale_prior, n_restarts=n_restarts, time_budget=time_budget,
+            scale_inputs=scale_inputs, device=device, dtype=dtype, memory_limit=memory_limit,
+            random_state=random_state, verbose=verbose, callbacks=callbacks,
         )  # fmt: skip
         self.regularization = regularization
 
@@ -140,44 +156,50 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPRegressor:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y` of one column or several."""
         approximation = self._require_parameters()
-        if isinstance(self.regularization, str):
-            require(self.regularization == "auto", "regularization", "'auto' or a number", self.regularization)
-        else:
-            require_number("regularization", self.regularization, "'auto' or a positive number", np.nextafter(0, 1))
+        clock = Clock(self.time_budget)
         source, y, weight = self._read(X, y, sample_weight, multi_output=True, y_numeric=True)
         self._coding = RealTargets.of(y, weight)
         source, Y, weight, original = self._merge(source, self._coding.encode(y), weight)
-        rng = check_random_state(self.random_state)
-        data = self._data(source, Y, weight, approximation)
-        found = self._dense(data, approximation, rng) if approximation.dense else self._sparse(data, approximation, rng)
-        self._store([replace(found, posterior=on_host(found.posterior))])
-        self.basis_indices_ = original[found.index]
-        self.noise_ = found.noise * self._coding.scale**2
-        self.predictive_noise_ = found.predictive_noise * self._coding.scale**2
-        self.log_marginal_likelihood_ -= float(weight.sum()) * Y.shape[1] * float(np.log(self._coding.scale))
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        data = self._data(source, Y, weight, approximation, relative=self.regularization == "auto")
+        fitted = self._dense if approximation.dense else self._sparse
+        model = fitted(data, approximation, rng, clock)
+        self._store([replace(model, posterior=on_host(model.posterior))])
+        self.basis_indices_ = original[model.index]
+        self.noise_ = model.noise * self._coding.scale**2
+        self.predictive_noise_ = model.predictive_noise * self._coding.scale**2
+        self.log_marginal_likelihood_ -= float(data.weight.sum()) * Y.shape[1] * float(np.log(self._coding.scale))
         return self
 
-    def _tuned(self, data: Sample, rng: Any, n_rows: int, max_iter: int = 50) -> tuple[Kernel, float]:
-        """Kernel and noise by the exact evidence on some rows: the start of the search, or all of it."""
-        weight = data.weight.cpu().numpy()
-        alive = np.flatnonzero(weight > 0)
-        chosen = alive if len(alive) <= n_rows else rng.choice(alive, n_rows, replace=False)
+    def _require_parameters(self) -> Approximation:
+        given: Any = self.regularization
+        if isinstance(given, str):
+            require(given == "auto", "regularization", "'auto' or a number", given)
+        else:
+            good = isinstance(given, int | float | np.number) and bool(0 < given <= sys.float_info.max)
+            require(good, "regularization", "'auto' or a positive number", given)
+        return super()._require_parameters()
+
+    def _tuned(
+        self, data: Sample, most: int, rng: np.random.Generator, clock: Clock, max_iter: int = 50
+    ) -> tuple[Kernel, float]:
+        """Kernel and noise by the exact evidence on at most `most` rows: where the search starts."""
+        chosen = self._rows_for_tuning(data, most, clock, rng)
         some = data.part(chosen)
         X, Y = some.rows.take(np.arange(len(chosen))), some.Y
         given = None if isinstance(self.regularization, str) else float(self.regularization)
-        options: dict[str, Any] = {"sample_weight": weight[chosen], "device": data.plan.device}
-        least = LEAST_NOISE[data.plan.dtype]
+        options: dict[str, Any] = {"sample_weight": some.weight.cpu().numpy(), "device": data.plan.device}
         if isinstance(self.kernel, str) and self._tunes():
-            tuned = tune_kernel(
-                X, Y, self.kernel, n_rows=n_rows, ard=self.ard, max_iter=max_iter, random_state=rng, **options
-            )
+            options |= {"n_rows": max(len(chosen), 2), "ard": self.ard, "max_iter": max_iter, "tol": 1e-6}
+            tuned = tune_kernel(X, Y, self.kernel, random_state=int(rng.integers(2**31)), **options)
             return tuned.kernel, tuned.noise if given is None else given
         kernel = as_kernel("gaussian" if self.kernel == "auto" else self.kernel)
+        least = LEAST_NOISE[data.plan.dtype]
         return kernel, max(tune_noise(kernel, X, Y, **options), least) if given is None else given
 
-    def _plain(self, data: Sample, rng: Any) -> tuple[Kernel, float]:
+    def _plain(self, data: Sample, rng: np.random.Generator, clock: Clock) -> tuple[Kernel, float]:
         """Where a search that moves everything starts; tuning is asked at most for the family."""
-        tuned = partial(self._tuned, data, rng, self.tuning_rows)
+        tuned = partial(self._tuned, data, min(FAMILY_ROWS, self.tuning_rows), rng, clock)
         kernel = plain_kernel(self.kernel, data.rows, data.weight, lambda: tuned()[0], self.ard)
         if kernel is not None:
             return kernel, PLAIN_NOISE
@@ -190,34 +212,46 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
             free.add("noise")
         return free | ({"basis"} if self._moves(approximation) else set())
 
-    def _sparse(self, data: Sample, approximation: Approximation, rng: Any) -> Fitted:
+    def _sparse(self, data: Sample, approximation: Approximation, rng: np.random.Generator, clock: Clock) -> FittedGP:
         free = self._free(approximation)
-        kernel, noise = self._plain(data, rng) if len(free) == 3 else self._tuned(data, rng, self.tuning_rows)
+        everything = len(free) == 3
+        kernel, noise = self._plain(data, rng, clock) if everything else self._tuned(data, self.tuning_rows, rng, clock)
         evidence = regression_evidence(approximation, inputs="basis" in free)
-        place = partial(self._start, data, kernel, noise, self.n_inducing, rng)
-        index, at = self._search(evidence, kernel, max(noise, LEAST_NOISE[data.plan.dtype]), place, data, free, rng)
-        posterior = sparse_posterior(at.kernel, at.noise, at.basis, data, approximation)
-        spread = at.noise
+        start = Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]))
+        posterior_of = partial(sparse_posterior, approximation=approximation)
+        last = FinalPass.timed(lambda rows, Z: posterior_of(kernel, start.noise, Z, rows), self.n_inducing, data, clock)
+        before = last.before(clock, data.rows.n_rows)
+        index, at = self._search(evidence, start, self._place(data, rng), data, free, rng, before)
+        rows = last.rows(data, clock, rng)
+        assert at.basis is not None
+        posterior, value = posterior_of(at.kernel, at.noise, at.basis, rows)
+        noise = at.noise
         if approximation.bound and "noise" in free:
-            spread = predictive_noise(posterior, at.kernel, at.noise, data)
-        return Fitted(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter, spread)
+            noise = predictive_noise(posterior, at.kernel, at.noise, rows)
+        why = in_words(at.why, rows, data)
+        return FittedGP(at.kernel, at.noise, posterior, value, index, why, at.n_iter, noise)
 
-    def _dense(self, data: Sample, approximation: Approximation, rng: Any) -> Fitted:
+    def _dense(self, data: Sample, approximation: Approximation, rng: np.random.Generator, clock: Clock) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
-        m = data.rows.n_rows if approximation.short_name == "full" else self.n_inducing
-        data.plan.require_square(min(m, data.rows.n_rows))
-        index = self._inducing_rows(data, *self._rough(), m, rng)
-        some = data.part(index)
-        kernel, noise = self._tuned(some, rng, max(len(index), 2), max(self.max_iter, 1))
-        X = some.rows.take(np.arange(len(index))).double()
-        value, _, _ = log_evidence(kernel, noise, X, some.Y, some.weight)
-        posterior = exact_posterior(kernel, noise, X, some.Y, some.weight)
-        why = f"the exact evidence was climbed by at most {self.max_iter} steps" if self._tunes() else "nothing to tune"
-        return Fitted(kernel, noise, posterior, value, index, why, predictive_noise=noise)
+        n_starts = 1 + (self.n_restarts if approximation.short_name == "full" else 0)
+        fitted = partial(self._on_rows, data, n_starts=n_starts, rng=rng, clock=clock)
+        return self._best_subset(fitted, _density, data, approximation, rng)
 
-    def _rough(self) -> tuple[Kernel, float]:
-        """A kernel by which rows of a subset are chosen before any is tuned."""
-        return as_kernel("gaussian" if isinstance(self.kernel, str) else self.kernel), 0.1
+    def _on_rows(
+        self, data: Sample, index: np.ndarray, n_starts: int, rng: np.random.Generator, clock: Clock
+    ) -> FittedGP:
+        """The full model of these rows, from one start or the best of several."""
+        some = data.part(index)
+        X = some.rows.take(np.arange(len(index))).double()
+        evidence, free = exact_evidence(X, some.Y, some.weight), self._free(SubsetOfData())
+        first = self._tuned(some, self.tuning_rows, rng, clock)
+        starts = [first, *((elsewhere(first[0], rng), first[1]) for _ in range((n_starts - 1) if free else 0))]
+        with self._watched() as seen:
+            options: dict[str, Any] = {"free": free, "max_iter": self.max_iter, "tol": self.tol, "clock": clock}
+            options |= {"length_scale_prior": self.length_scale_prior, "callback": seen}
+            at = max((climb(evidence, Point(*start), **options) for start in starts), key=lambda point: point.value)
+        posterior = exact_posterior(at.kernel, at.noise, X, some.Y, some.weight)
+        return FittedGP(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter, at.noise)
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
@@ -229,7 +263,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         """
         check_is_fitted(self)
         require(not (return_std and return_cov), "return_cov", "False where return_std is True", True)
-        (model,) = self._models
+        model = self._models[0]
         mean, cov = self._moments(X, model, spread=return_std)
         decoded, noise = self._coding.decode(mean), model.predictive_noise if include_noise else 0.0
         if return_std:
@@ -250,7 +284,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         """Draws of the function behind the targets at new rows: n × n_samples, or n × outputs × n_samples."""
         check_is_fitted(self)
         require_whole("n_samples", n_samples)
-        (model,) = self._models
+        model = self._models[0]
         X = self._few(X)
         mean, _ = model.posterior.moments(
             model.kernel, TensorRows(X), make_plan(len(X), "cpu", "float64"), spread=False
@@ -259,3 +293,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         drawn = draw(mean, model.posterior.covariance(model.kernel, X), n_samples, torch.Generator().manual_seed(seed))
         values = drawn.permute(1, 2, 0).numpy() * self._coding.scale + self._coding.mean[:, None]
         return values[:, 0] if self._coding.flat else values
+
+
+def _density(model: FittedGP, data: Sample) -> float:
+    return log_density(model.posterior, model.kernel, model.noise, data)

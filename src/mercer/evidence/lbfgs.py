@@ -1,0 +1,93 @@
+"""The fine part of a search: L-BFGS on the evidence of all rows, over whatever of a point is free.
+
+It serves exact evidences (kernel and noise) and sparse ones (inducing inputs too) alike, and knows no formula of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mercer.evidence.clock import Clock
+from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Point
+from mercer.linalg import minimize_lbfgs
+
+
+class _Over(Exception):
+    """The clock says so."""
+
+
+def climb(
+    evidence: Evidence,
+    start: Point,
+    *,
+    free: Collection[str] = EVERYTHING,
+    noise_bounds: tuple[float, float] | None = None,
+    length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
+    max_iter: int = 50,
+    tol: float = 1e-7,
+    clock: Clock | None = None,
+    callback: Callable[[Point], Any] | None = None,
+) -> Point:
+    """From `start` uphill on `evidence` by L-BFGS over the `free` parts of the point.
+
+    Ends where a step gains less than `tol` of the value, after `max_iter` steps, or when the clock is over (time or an
+    interrupt), and says which; what was best so far is kept. The value of the point returned is its evidence, without
+    the prior. A point at which the evidence is not finite, or its kernel matrix cannot be factored, counts as a wall.
+
+    >>> import torch
+    >>> from mercer.evidence.optimise import exact_evidence
+    >>> from mercer.kernels import Gaussian
+    >>> X = torch.linspace(-3, 3, 60, dtype=torch.float64)[:, None]
+    >>> found = climb(exact_evidence(X, X.sin()), Point(Gaussian(0.3), 0.5))
+    >>> found.noise < 1e-4, found.kernel.length_scale > 1
+    (True, True)
+    """
+    clock = Clock() if clock is None else clock
+    at = Coordinates(start, free, noise_bounds, length_scale_prior)
+    best: tuple[float, float, np.ndarray] = (-math.inf, -math.inf, at.vector)  # with the prior, without it, where
+    n_iter = 0
+
+    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best
+        if clock.over() and best[0] > -math.inf:
+            raise _Over
+        seen = at.evaluated(evidence, x)
+        if seen is None:
+            return 1e25, np.zeros_like(x)
+        value, with_prior, slope = seen
+        if with_prior > best[0]:
+            best = with_prior, value, x.copy()
+        return -with_prior, -slope
+
+    def stepped(x: np.ndarray) -> None:
+        nonlocal n_iter
+        n_iter += 1
+        if callback is not None:
+            callback(at.point(x))
+
+    why = "nothing was left to optimise"
+    try:
+        if not at.vector.size or max_iter == 0:
+            negative(at.vector)
+        else:
+            done = minimize_lbfgs(negative, at.vector, at.bounds, stepped, maxiter=max_iter, ftol=tol, maxcor=20)
+            why = f"after the {max_iter} steps allowed" if done.status == 1 else _reason(done, tol, n_iter)
+    except _Over:
+        why = clock.reason(n_iter)
+    except KeyboardInterrupt:
+        if best[0] == -math.inf:
+            raise
+        clock.interrupt()
+        why = clock.reason(n_iter)
+    return replace(at.point(best[2]), value=best[1], n_iter=n_iter, why=why)
+
+
+def _reason(done: Any, tol: float, n_iter: int) -> str:
+    if "RELATIVE REDUCTION" in str(done.message).upper() or "NORM OF PROJECTED" in str(done.message).upper():
+        return f"a step gained less than {tol:g} of the evidence after {n_iter} steps"
+    return f"no step along the search direction raises the evidence any more after {n_iter} steps"
