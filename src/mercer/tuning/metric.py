@@ -1,0 +1,106 @@
+"""Which directions of the inputs matter: the gradient metric, and the distances under it.
+
+A model f that has been fitted says by its own gradients along what it varies: M = mean over rows of ∇f ∇fᵀ. Inputs
+are mapped by a power of M, the model is fitted again, and so on. Who decides which iterate is good is
+`mercer.tuning.race`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer.kernels import Columns, Kernel, Laplacian, Radial
+from mercer.kernels.base import positive_parameter
+from mercer.parts import part
+
+Matern12 = Laplacian  # the Euclidean one
+
+
+@part
+class CityBlock(Kernel):
+    r"""The kernel :math:`\exp(-\sum_k |x_k - z_k|/\ell_k)`."""
+
+    positive = ("length_scale",)
+    length_scale: float | Sequence[float] = 1.0
+
+    def columns(self, Z: Tensor) -> Columns:
+        scale = 1 / positive_parameter(self.length_scale, "length_scale", Z)
+        right = Z * scale
+        return lambda X: torch.cdist(X * scale, right, p=1.0).neg_().exp_()
+
+    def diag(self, X: Tensor) -> Tensor:
+        return X.new_ones(X.shape[0])
+
+
+def moved(X: Tensor, transform: Tensor) -> Tensor:
+    """Inputs ← A x, with A given by its diagonal (D) or as a matrix (D × D)."""
+    return X * transform if transform.ndim == 1 else X @ transform.T
+
+
+def distances(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:
+    """The distances that this family takes, for length-scale one: Euclidean for radial kernels, else city-block."""
+    if not isinstance(kernel, Radial):
+        return torch.cdist(X, Z, p=1.0)
+    shift = Z.mean(0)
+    X, Z = X - shift, Z - shift
+    square = X.square().sum(1, keepdim=True) - 2 * X @ Z.T + Z.square().sum(1)
+    square = square.clamp_(min=0)
+    if X.shape == Z.shape and torch.equal(X, Z):
+        square.fill_diagonal_(0)
+    return square.sqrt_()
+
+
+def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
+    """The kernel's values at these distances."""
+    if isinstance(kernel, Radial):
+        return kernel.profile((distance / length).square_().mul_(-kernel.sharpness))
+    return (distance / -length).exp_()
+
+
+def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, alpha: Tensor) -> Tensor:
+    """∇f at the rows of `X` that are the basis too, n × D × p, for f = K α.
+
+    For a radial kernel ∇f(x) = Σ_j α_j g(r_j)(x − z_j): one product with 1 + D columns for each output.
+    """
+    n, D = X.shape
+    if isinstance(kernel, Radial):
+        rate = 2 * kernel.sharpness / length**2
+        slope = kernel.profile_and_slope((distance / length).square_().mul_(-kernel.sharpness))[1].mul_(-rate)
+        out = [X * (slope @ a[:, None]) - slope @ (a[:, None] * X) for a in alpha.T]
+        return torch.stack(out, 2)
+    K = tile(kernel, distance, length)
+    out = [-(torch.sign(X[:, k, None] - X[:, k]) * K) @ alpha / length for k in range(D)]
+    return torch.stack(out, 1)
+
+
+def outer(gradient: Tensor, weight: Tensor, transform: Tensor) -> Tensor:
+    """M = mean over rows of ∇f ∇fᵀ with regard to the inputs before the transform, scaled to mean eigenvalue 1."""
+    n, D, p = gradient.shape
+    share = (weight / weight.sum()).to(gradient).sqrt()[:, None, None]
+    g = (gradient * share).permute(0, 2, 1).reshape(-1, D)
+    g = g * transform if transform.ndim == 1 else g @ transform
+    M = g.T @ g
+    return M * (D / M.trace().clamp(min=1e-300))
+
+
+def power_of(M: Tensor, power: float, full: bool) -> Tensor:
+    """The transform M^(power/2), of M or of its diagonal, scaled so that the mean square of its entries is 1/D · D."""
+    if not full:
+        diagonal = M.diagonal().clamp(min=0) ** (0.5 * power)
+        return diagonal * (len(diagonal) / diagonal.square().sum().clamp(min=1e-300)).sqrt()
+    values, vectors = torch.linalg.eigh(M)
+    values = values.clamp(min=0) ** (0.5 * power)
+    values = values * (len(values) / values.square().sum().clamp(min=1e-300)).sqrt()
+    return (vectors * values) @ vectors.T
+
+
+def typical(distance: Tensor) -> Any:
+    """The median distance between different rows, by which length-scales are measured."""
+    n = len(distance)
+    above = distance[torch.triu(torch.ones(n, n, dtype=torch.bool, device=distance.device), 1)]
+    positive = above[above > 0]
+    return float(positive.median()) if len(positive) else 1.0
