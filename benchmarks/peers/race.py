@@ -19,6 +19,7 @@ import torch
 from race_tables import Table, table
 
 from mercer.tuning.constants import CHOSEN_BY, LOOKED_AT_ONCE
+from mercer.tuning.link import Link, codes_of
 from mercer.tuning.metric import moved
 from mercer.tuning.race import Race, race
 
@@ -41,15 +42,11 @@ class Codes:
         self.scale = 1.0 if self.classes else raw.std() or 1.0
         self.coded = torch.from_numpy((raw - self.mean) / self.scale)
 
-    def errors(self, F: torch.Tensor, y: np.ndarray, slope: float | None) -> list[float]:
-        f = F.cpu().numpy()
+    def errors(self, F: torch.Tensor, y: np.ndarray, link: Link | None) -> list[float]:
+        f = F.cpu().double()
         if not self.classes:
-            return [100 * float(np.mean((f[:, 0] * self.scale + self.mean[0] - y) ** 2) / np.var(self.y))]
-        share = np.bincount(self.y, minlength=2) / len(self.y)
-        values = np.concatenate([-0.5 * f, 0.5 * f], 1) if f.shape[1] == 1 else f
-        logits = np.log(share) + slope * values
-        logits -= logits.max(1, keepdims=True)
-        p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+            return [100 * float(np.mean((f[:, 0].numpy() * self.scale + self.mean[0] - y) ** 2) / np.var(self.y))]
+        p = (link or Link(codes_of(self.coded), 0.01, 1.0)).probabilities(f).numpy()
         known = np.where(y < p.shape[1], y, 0)
         own = np.where(y < p.shape[1], p[np.arange(len(y)), known], 0).clip(1e-9)
         return [100 * float(np.mean(p.argmax(1) != y)), float(-np.log(own).mean())]
@@ -81,7 +78,7 @@ def judged(t: Table, seed: int, device: str, dtype: torch.dtype) -> dict:
     cpu = time.process_time() - cpu
     F = fitted(found, X.to(device), codes.coded.to(device), X_test.to(device), dtype)
     return {
-        "errors": codes.errors(F, t.y_test, found.slope),
+        "errors": codes.errors(F, t.y_test, found.link),
         "race_seconds": raced,
         "race_cpu_seconds": cpu,
         "seconds": time.perf_counter() - began,

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from mercer.linalg import cholesky
-
-#: The slope of the logistic link is looked for between these; codes differ by 1 or 2 between classes.
-SLOPES = (0.05, 100.0)
+from mercer.tuning.link import Codes, log_losses
 
 
 def penalty_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor) -> Tensor:
@@ -45,58 +43,21 @@ def left_out(K: Tensor, Y: Tensor, weight: Tensor, penalty: float) -> tuple[Tens
 
 @dataclass(frozen=True)
 class Judge:
-    """What a candidate's leave-one-out values are worth on these targets: the loss of the constant is 1 (squares)
-    or the entropy of the classes (log loss), in mean over rows."""
+    """What values at rows that were not fitted are worth: squared error over that of the constant, or log loss."""
 
     Y: Tensor
     weight: Tensor
-    classes: bool
+    codes: Codes | None = None
 
     def __call__(self, F: Tensor) -> Tensor:
         """Losses of values … × n × p, one for each leading index."""
         w = (self.weight / self.weight.sum()).to(F)
-        if not self.classes:
-            scale = (w[:, None] * self.Y.square()).sum()
-            return (w[:, None] * (F - self.Y).square()).sum((-1, -2)) / scale
-        return self._log_loss(F, w)
+        if self.codes is not None:
+            return log_losses(self.codes, F, self.codes.truth(self.Y), w)[0]
+        scale = (w[:, None] * self.Y.square()).sum().clamp(min=1e-300)
+        return (w[:, None] * (F - self.Y).square()).sum((-1, -2)) / scale
 
     @property
     def constant(self) -> float:
-        """The loss of the constant."""
+        """The loss of the constant: with squared error 1."""
         return float(self(torch.zeros_like(self.Y)[None])[0])
-
-    def slope(self, F: Tensor) -> Tensor:
-        """The slope b of the link, softmax(log prior + b f), under which the log loss is least.
-
-        The loss is convex in b: its derivative is bisected, on a logarithmic scale.
-        """
-        w = (self.weight / self.weight.sum()).to(F)
-        lead = F.shape[:-2]
-        low, high = (torch.full(lead, SLOPES[i], dtype=F.dtype, device=F.device).log() for i in (0, 1))
-        for _ in range(12):
-            middle = 0.5 * (low + high)
-            rising = self._derivative(F, w, middle.exp()) > 0
-            low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
-        return (0.5 * (low + high)).exp()
-
-    def _signed(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of two classes as those of two columns; and the index of the true class."""
-        if self.Y.shape[1] == 1:
-            return torch.cat([-0.5 * F, 0.5 * F], -1), (self.Y[:, 0] > 0).long()
-        return F, self.Y.argmax(1)
-
-    def _prior(self, true: Tensor, n_classes: int, w: Tensor) -> Tensor:
-        share = torch.zeros(n_classes, dtype=w.dtype, device=w.device).index_add_(0, true, w)
-        return share.clamp(min=1e-12).log()
-
-    def _log_loss(self, F: Tensor, w: Tensor) -> Tensor:
-        G, true = self._signed(F)
-        logits = self._prior(true, G.shape[-1], w) + self.slope(F)[..., None, None] * G
-        logp = logits.log_softmax(-1)
-        return -(w * logp.gather(-1, true[:, None].expand(*logp.shape[:-1], 1))[..., 0]).sum(-1)
-
-    def _derivative(self, F: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        G, true = self._signed(F)
-        p = (self._prior(true, G.shape[-1], w) + b[..., None, None] * G).softmax(-1)
-        own = G.gather(-1, true[:, None].expand(*G.shape[:-1], 1))[..., 0]
-        return (w * ((p * G).sum(-1) - own)).sum(-1)

@@ -50,3 +50,7 @@ DRAWS = 12
 ROUGH, CLOSE = ("matern32", "matern12", "cityblock"), 0.02
 #: Gradient steps at most; points tried for a family on a new track, after a step, and in the last round.
 STEPS, TRIALS, TRIALS_ON, LAST_TRIALS = 3, 6, 3, 2
+#: Rows by which a member takes the last step to its transform once more.
+METRIC_ROWS = 3000
+#: Combinations of outputs whose gradients count.
+OUTPUTS = 5

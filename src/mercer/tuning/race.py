@@ -21,6 +21,7 @@ from mercer.data.column_maps import KINDS, ColumnMap
 from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
 from mercer.tuning.closed_form import Judge, penalty_path
+from mercer.tuning.link import Link, fitted_link
 from mercer.tuning.metric import distances, tile, typical
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.track import FAMILIES, Fold, Point, Step, Track, Trial
@@ -47,7 +48,7 @@ class Race:
     report: list[dict[str, Any]]
     loss: float
     constant: float
-    slope: float | None
+    link: Link | None
 
 
 @dataclass
@@ -124,7 +125,7 @@ def _first_look(rows: Rows, clock: _Clock) -> dict[str, dict[str, tuple[float, P
     """For every column map and family, the loss and point that few rows, each left out in turn, like best."""
     n = min(rows.n, c.FIRST_ROWS)
     Y, w = rows.Y[:n], rows.w[:n]
-    judge, penalties = Judge(Y, w, rows.classes), torch.tensor(c.PENALTIES, dtype=torch.float64)
+    judge, penalties = Judge(Y, w, rows.codes), torch.tensor(c.PENALTIES, dtype=torch.float64)
     found: dict[str, dict[str, tuple[float, Point]]] = {}
     for kind in KINDS:
         Z = rows.mapped(kind)[:n]
@@ -225,7 +226,7 @@ def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:
     zero = torch.zeros_like(judge.Y)
     finalists = sorted(finalists, key=_loss)
     if not finalists or finalists[0].best.loss >= constant:
-        return Race([_nothing(rows, constant)], clock.report, constant, constant, 1.0 if rows.classes else None)
+        return Race([_nothing(rows, constant)], clock.report, constant, constant, None)
     values = [one.best.values for one in finalists] + [zero]
     counts = [0] * len(values)
     counts[0], total, best = 1, values[0].clone(), finalists[0].best.loss
@@ -240,8 +241,8 @@ def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:
     drawn = sum(counts)
     chosen = sorted((k for k in range(len(finalists)) if counts[k]), key=lambda k: -counts[k])
     members = [_member(rows, finalists[k], counts[k] / drawn) for k in chosen]
-    slope = float(judge.slope((total / drawn)[None])[0]) if rows.classes else None
-    return Race(members, clock.report, best, constant, slope)
+    link = None if rows.codes is None else fitted_link(rows.codes, total / drawn, judge.Y, judge.weight)
+    return Race(members, clock.report, best, constant, link)
 
 
 def _nothing(rows: Rows, loss: float) -> Member:
@@ -251,14 +252,18 @@ def _nothing(rows: Rows, loss: float) -> Member:
 
 
 def _member(rows: Rows, one: Candidate, share: float) -> Member:
-    """A member with its transform learned from all rows that the race may fit by."""
+    """A member, the last step to its transform taken once more with all rows that the race may fit by."""
     track, point = one.track, one.best.point
-    if rows.folded:
-        Z = rows.mapped(one.kind)
-        fold = Fold(Z, rows.Y, rows.w, Z[:0])
-        track = Track([fold], one.track.judge, [torch.ones_like(fold.X[0])])
-        for step in one.track.steps:
-            track = track.stepped(step)
+    if track.steps or rows.folded:
+        Z = rows.mapped(one.kind)[: c.METRIC_ROWS]
+        fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
+        if rows.folded:
+            again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])]), track.steps
+        else:
+            again, steps = Track([fold], track.judge, track.before), track.steps[-1:]
+        for step in steps:
+            again = again.stepped(step)
+        track = again
     kernel: Kernel
     if point.family == "linear":
         kernel = Scaled(Linear(), 1 / rows.X.shape[1])

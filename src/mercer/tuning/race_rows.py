@@ -12,6 +12,7 @@ from torch import Tensor
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.tuning import constants as c
 from mercer.tuning.closed_form import Judge
+from mercer.tuning.link import codes_of
 from mercer.tuning.track import Fold, Step, Track, relevances
 
 
@@ -26,13 +27,14 @@ class Rows:
         self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
         self.w = weight[order].double().to(device)
         self.w = self.w / self.w.mean()
-        self.n, self.classes = len(order), classes
+        self.n = len(order)
+        self.codes = codes_of(self.Y) if classes else None
         self._mapped: dict[str, Tensor] = {}
         self._evidence: Step | None = None
 
     def mapped(self, kind: str) -> Tensor:
         if kind not in self._mapped:
-            self._mapped[kind] = self.maps[kind](self.X[: c.LAST_ROWS + c.LAST_JUDGING_ROWS])
+            self._mapped[kind] = self.maps[kind](self.X[: max(c.LAST_ROWS + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)])
         return self._mapped[kind]
 
     def evidence(self, folds: Sequence[Fold]) -> Step:
@@ -59,5 +61,5 @@ class Rows:
         Z, parts = self.mapped(kind), self.parts(last)
         judged = torch.cat([b for _, b in parts])
         folds = [Fold(Z[a], self.Y[a], self.w[a], Z[b]) for a, b in parts]
-        judge = Judge(self.Y[judged], self.w[judged], self.classes)
+        judge = Judge(self.Y[judged], self.w[judged], self.codes)
         return Track(folds, judge, [torch.ones_like(folds[0].X[0]) for _ in parts])

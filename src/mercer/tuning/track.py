@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.kernels import Bias, Gaussian, Kernel, Linear, Matern32, Scaled, Sum
 from mercer.tuning.closed_form import Judge
-from mercer.tuning.constants import ARD_ROUNDS, ARD_ROWS, LENGTHS, PENALTIES
+from mercer.tuning.constants import ARD_ROUNDS, ARD_ROWS, LENGTHS, OUTPUTS, PENALTIES
 from mercer.tuning.families import LENGTH, Search
 from mercer.tuning.metric import CityBlock, Matern12, distances, moved, outer, power_of, slopes, tile, typical
 
@@ -91,6 +91,7 @@ class Track:
     judge: Judge
     transforms: Sequence[Tensor]
     steps: tuple[Step, ...] = ()
+    before: Sequence[Tensor] = ()
     tried: dict[Point, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -144,7 +145,7 @@ class Track:
             new = list(found) if len(found) == len(self.folds) else [mean for _ in self.folds]
         else:
             new = [self._gradient(k, step) for k in range(len(self.folds))]
-        return Track(self.folds, self.judge, new, (*self.steps, step))
+        return Track(self.folds, self.judge, new, (*self.steps, step), self.transforms)
 
     def _gradient(self, k: int, step: Step) -> Tensor:
         assert step.base is not None
@@ -157,7 +158,7 @@ class Track:
         alpha = solved(tile(kernel, distance, length), fold, lam)
         if alpha is None:  # rounding: the model says nothing new
             return T
-        M = outer(slopes(kernel, distance, length, A, alpha).double(), fold.weight, T)
+        M = outer(slopes(kernel, distance, length, A, leading(alpha)).double(), fold.weight, T)
         return power_of(M, step.power, step.full)
 
     def _distances(self, family: str) -> list[tuple[Tensor, Tensor]]:
@@ -199,9 +200,17 @@ def solved(K: Tensor, fold: Fold, lam: float) -> Tensor | None:
     return None if int(info) else torch.cholesky_solve(fold.Y.to(A), factor)
 
 
+def leading(alpha: Tensor) -> Tensor:
+    """The few combinations of outputs in which the coefficients are largest: many classes need no more gradients."""
+    if alpha.shape[1] <= OUTPUTS:
+        return alpha
+    _, vectors = torch.linalg.eigh((alpha.T @ alpha).double())
+    return alpha @ vectors[:, -OUTPUTS:].to(alpha)
+
+
 def relevances(fold: Fold) -> Tensor:
     """One number per input, 1/ℓ of the evidence's length-scales on some of the rows, of mean square one."""
-    X, Y, w = (part[:ARD_ROWS] for part in (fold.X, fold.Y, fold.weight))
+    X, Y, w = (part[:ARD_ROWS].cpu() for part in (fold.X, fold.Y, fold.weight))  # too few for a GPU to be faster
     Y = Y - Y.mean(0)
     Y = Y / Y.square().mean().sqrt().clamp(min=1e-12)
     search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS)
@@ -209,4 +218,4 @@ def relevances(fold: Fold) -> Tensor:
     kernel = Sum(Scaled(Matern32(length_scale=[spread] * X.shape[1])), Bias(0.01))
     found = search.climb(kernel, 0.1, ftol=1e-4)
     scale = 1 / torch.as_tensor(found.kernel.tunable()[LENGTH], dtype=X.dtype, device=X.device).reshape(-1)
-    return scale * (len(scale) / scale.square().sum()).sqrt()
+    return (scale * (len(scale) / scale.square().sum()).sqrt()).to(fold.X.device)
