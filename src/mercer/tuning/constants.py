@@ -25,7 +25,7 @@ LOOKED_AT_ONCE = {
 }  # fmt: skip
 
 #: Penalties λ on the diagonal of a kernel of unit variance: every half decade.
-PENALTIES = tuple(10.0 ** (k / 2) for k in range(-14, 2))
+PENALTIES = tuple(10.0 ** (k / 2) for k in range(-12, 2))
 #: The middle of each family's ladder of length-scales, in typical distances; the ladder's rungs are factors of two.
 LENGTHS = {"gaussian": 0.8, "matern32": 1.4, "matern12": 5.6, "cityblock": 1.4, "linear": 1.0}
 #: Rows and rounds of the evidence that gives one length-scale per input.
@@ -50,6 +50,8 @@ DRAWS = 12
 ROUGH, CLOSE = ("matern32", "matern12", "cityblock"), 0.02
 #: Gradient steps at most; points tried for a family on a new track, after a step, and in the last round.
 STEPS, TRIALS, TRIALS_ON, LAST_TRIALS = 3, 6, 3, 2
+#: Candidates of the last round whose length-scale and penalty are looked for again.
+SETTLED = 3
 #: Rows by which a member takes the last step to its transform once more.
 METRIC_ROWS = 3000
 #: Combinations of outputs whose gradients count.

@@ -42,16 +42,40 @@ def moved(X: Tensor, transform: Tensor) -> Tensor:
 
 
 def distances(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:
-    """The distances that this family takes, for length-scale one: Euclidean for radial kernels, else city-block."""
+    """The distances that this family takes, for length-scale one: Euclidean for radial kernels, else city-block.
+
+    They are sums of double precision (or of differences, which cancel nothing), kept in single.
+    """
     if not isinstance(kernel, Radial):
-        return torch.cdist(X, Z, p=1.0)
+        return _city_block(X, Z)
+    square = _squares(X, Z)
+    if X is Z:
+        square.fill_diagonal_(0)
+    return square.float().sqrt_()
+
+
+def _squares(X: Tensor, Z: Tensor) -> Tensor:
     shift = Z.mean(0)
     X, Z = X - shift, Z - shift
-    square = X.square().sum(1, keepdim=True) - 2 * X @ Z.T + Z.square().sum(1)
-    square = square.clamp_(min=0)
-    if X.shape == Z.shape and torch.equal(X, Z):
-        square.fill_diagonal_(0)
-    return square.sqrt_()
+    square = torch.addmm(Z.square().sum(1), X, Z.T, alpha=-2)
+    return square.add_(X.square().sum(1, keepdim=True)).clamp_(min=0)
+
+
+def _city_block(X: Tensor, Z: Tensor) -> Tensor:
+    """Σ_k |x_k − z_k|; columns of two values by one product, since |x − z| = (x − z)²/span there."""
+    two, span = two_valued(torch.cat([X[:1], Z]) if X is not Z else X)
+    two &= (torch.eq(X, Z.amin(0)) | torch.eq(X, Z.amax(0))).all(0)
+    distance = torch.cdist(X[:, ~two].float(), Z[:, ~two].float(), p=1.0)
+    if bool(two.any()):
+        root = span[two].sqrt()
+        distance += _squares(X[:, two] / root, Z[:, two] / root).float()
+    return distance
+
+
+def two_valued(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Which columns take no more than two values, and how far apart the least and the largest lie."""
+    low, high = X.amin(0), X.amax(0)
+    return (torch.eq(X, low) | torch.eq(X, high)).all(0), (high - low).where(high > low, 1.0)
 
 
 def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
@@ -73,10 +97,7 @@ def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, alpha: Te
         return torch.stack([X * (slope @ a[:, None]) - slope @ (a[:, None] * X) for a in alpha.T], 2)
     K = tile(kernel, distance, length)
     out = X.new_empty(n, D, alpha.shape[1])
-    low, high = X.amin(0), X.amax(0)
-    # of two values, the sign of a difference is the difference over its range
-    two = (torch.eq(X, low) | torch.eq(X, high)).all(0)
-    span = (high - low).where(high > low, 1.0)
+    two, span = two_valued(X)  # the sign of a difference is the difference over the span there
     for o, a in enumerate(alpha.T):
         out[:, :, o] = (K @ (a[:, None] * X) - X * (K @ a[:, None])) / (span * length)
     for k in (~two).nonzero()[:, 0].tolist():

@@ -107,7 +107,8 @@ def race(
     found.sort(key=_loss)
     finalists = _distinct(found)[: c.FINALISTS]
     if not rows.folded:
-        finalists = [candidate for one in finalists if (candidate := _again(rows, one, clock)) is not None]
+        again = [candidate for one in finalists if (candidate := _again(rows, one, clock)) is not None]
+        finalists = _settled(sorted(again, key=_loss), clock) or finalists[:1]
     return _averaged(rows, finalists, clock)
 
 
@@ -130,7 +131,7 @@ def _first_look(rows: Rows, clock: _Clock) -> dict[str, dict[str, tuple[float, P
     for kind in KINDS:
         Z = rows.mapped(kind)[:n]
         found[kind] = {}
-        shared = {key: distances(FAMILIES[key], Z, Z) for key in ("matern32", "cityblock")}
+        shared = {key: distances(FAMILIES[key], Z, Z).double() for key in ("matern32", "cityblock")}
         units = {key: typical(d) for key, d in shared.items()}
         for family, lengths in c.FIRST_LENGTHS.items():
             key = "cityblock" if family == "cityblock" else "matern32"
@@ -214,9 +215,19 @@ def _again(rows: Rows, one: Candidate, clock: _Clock) -> Candidate | None:
     track = rows.track(one.kind, last=True)
     for step in one.track.steps:
         track = track.stepped(step)
-    best = track.tuned(one.best.point, c.LAST_TRIALS)
-    clock.note(f"{one.kind}, last, {best.point.family}", sum(len(f.X) for f in track.folds), best.loss)
-    return Candidate(one.kind, track, best)
+    found = Candidate(one.kind, track, track.trial(one.best.point))
+    clock.note(found.name, sum(len(f.X) for f in track.folds), found.best.loss)
+    return found
+
+
+def _settled(finalists: list[Candidate], clock: _Clock) -> list[Candidate]:
+    """Length-scale and penalty of the better half once more, on the rows of the last round."""
+    for place, one in enumerate(finalists):
+        if place < c.SETTLED and not clock.over():
+            one.best = one.track.tuned(one.best.point, c.LAST_TRIALS)
+            clock.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
+        one.track.forget()
+    return finalists
 
 
 def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:

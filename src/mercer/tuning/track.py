@@ -153,8 +153,9 @@ class Track:
         A, distance = moved(fold.X, T), self._distances(step.base.family)[k][0]
         length = step.base.factor * self.unit(step.base.family)
         lam = max(step.base.lam, LEAST)
-        if lam >= SINGLE:
-            A, distance = A.float(), distance.float()
+        if lam < SINGLE:
+            distance = distance.double()
+        A = A.to(distance)
         alpha = solved(tile(kernel, distance, length), fold, lam)
         if alpha is None:  # rounding: the model says nothing new
             return T
