@@ -29,8 +29,8 @@ class ColumnMap:
     >>> import torch
     >>> from mercer.data.column_maps import fit_column_map
     >>> X = torch.tensor([[1.0], [10.0], [100.0], [1000.0]], dtype=torch.float64)
-    >>> fit_column_map("scores", X, torch.ones(4))(X)[:, 0].round(decimals=2).tolist()
-    [-1.35, -0.37, 0.37, 1.35]
+    >>> fit_column_map("scores", X, torch.ones(4))(X)[:, 0].round(decimals=1).tolist()
+    [-1.4, -0.4, 0.4, 1.4]
     """
 
     kind: str

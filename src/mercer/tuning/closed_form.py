@@ -1,7 +1,7 @@
 """Kernel ridge with every row left out in turn, in closed form, and the losses by which kernels are compared.
 
 The objective is Σ w (y − f)² + λ ‖f‖². What a model without row i says at row i is y − α/C, with α = C y and C the
-inverse of K + λ/w: one factor gives it for all rows, one eigendecomposition for all rows and all penalties.
+inverse of K + λ/w: one eigendecomposition gives it for all rows and all penalties.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.linalg import cholesky
 from mercer.tuning.link import Codes, log_losses
 
 
@@ -31,14 +30,6 @@ def penalty_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor) -> Ten
     dual = Q @ (inverse[:, :, None] * rotated)
     diagonal = Q.square() @ inverse.T
     return Y - dual / (diagonal.T[:, :, None] * root)
-
-
-def left_out(K: Tensor, Y: Tensor, weight: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """Leave-one-out values and dual coefficients (n × p both) for one penalty, from one Cholesky factor."""
-    noise = (penalty / weight.to(K)).clamp(max=1e300)
-    C = torch.cholesky_inverse(cholesky(K + torch.diag(noise))[0])
-    alpha = C @ Y
-    return Y - alpha / C.diagonal()[:, None], alpha
 
 
 @dataclass(frozen=True)

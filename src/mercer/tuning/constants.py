@@ -39,20 +39,22 @@ LAST_ROWS, LAST_JUDGING_ROWS = 1500, 1500
 #: Tables of fewer rows than this are judged by folds.
 FOLDED, FOLDS = 1400, 3
 #: Column maps that go on after the first look.
-MAPS = 2
+MAPS = 3
 #: Candidates that reach the last round; members kept at most; the share of the loss that a further member must bring.
 FINALISTS, MEMBERS, GAIN = 6, 4, 0.003
 #: Length-scales of the first look, by their places on the ladder of the family.
-FIRST_LENGTHS = {"matern32": (-1, 1), "matern12": (0,), "cityblock": (-1, 1), "gaussian": (0,), "linear": (0,)}
+FIRST_LENGTHS = {"matern32": (-1, 0, 1), "matern12": (0,), "cityblock": (-1, 0, 1), "gaussian": (0,), "linear": (0,)}
 #: Draws of the greedy average.
 DRAWS = 12
 #: Families that always run with a metric; another runs where the first look has it this close to the best.
 ROUGH, CLOSE = ("matern32", "matern12", "cityblock"), 0.02
 #: Gradient steps at most; points tried for a family on a new track, after a step, and in the last round.
-STEPS, TRIALS, TRIALS_ON, LAST_TRIALS = 3, 6, 3, 2
+STEPS, TRIALS, TRIALS_ON, LAST_TRIALS = 3, 5, 3, 2
 #: Candidates of the last round whose length-scale and penalty are looked for again.
 SETTLED = 3
 #: Rows by which a member takes the last step to its transform once more.
 METRIC_ROWS = 3000
 #: Combinations of outputs whose gradients count.
 OUTPUTS = 5
+#: Whether every column map gets its own evidence.
+EVIDENCE_BY_MAP = True

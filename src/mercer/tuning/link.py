@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Floors that are tried, and the one by which candidates are compared; bounds of the exponent.
-FLOORS, FLOOR, EXPONENTS = (0.003, 0.01, 0.03, 0.1), 0.02, (0.1, 10.0)
+#: Floors that are tried, and the one by which candidates are compared, in shares of 1/classes; the exponent's bounds.
+FLOORS, FLOOR, EXPONENTS = (0.006, 0.02, 0.06, 0.2), 0.04, (0.1, 10.0)
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,15 @@ class Link:
     exponent: float
 
     def probabilities(self, F: Tensor) -> Tensor:
-        return (self.exponent * self.codes.shares(F).clamp(min=self.floor).log()).softmax(-1)
+        """Probabilities of every class for values … × p."""
+        p = self.codes.shares(F)
+        return (self.exponent * p.clamp(min=self.floor / p.shape[-1]).log()).softmax(-1)
 
 
 def log_losses(codes: Codes, F: Tensor, true: Tensor, weight: Tensor, floor: float = FLOOR) -> tuple[Tensor, Tensor]:
     """Least log loss over the exponent, and that exponent, for values … × n × p and weights of sum one."""
-    G = codes.shares(F).clamp(min=floor).log()
+    p = codes.shares(F)
+    G = p.clamp(min=floor / p.shape[-1]).log()
     own = G.gather(-1, true[:, None].expand(*G.shape[:-1], 1))[..., 0]
     t = torch.full(G.shape[:-2], 1.3, dtype=F.dtype, device=F.device)
     for _ in range(4):  # Newton's steps, none over a factor of three

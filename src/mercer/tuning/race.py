@@ -20,6 +20,7 @@ from torch import Tensor
 from mercer.data.column_maps import KINDS, ColumnMap
 from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
+from mercer.tuning.average import greedy_average
 from mercer.tuning.closed_form import Judge, penalty_path
 from mercer.tuning.link import Link, fitted_link
 from mercer.tuning.metric import distances, tile, typical
@@ -97,15 +98,15 @@ def race(
     """
     rows, clock = Rows(X, Y, weight, kept, rng, device, classes), _Clock(seconds)
     starts = _first_look(rows, clock)
-    kinds = sorted(starts, key=lambda kind: min(loss for loss, _ in starts[kind].values()))
-    found: list[Candidate] = []
+    plain = {kind: _tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS, clock) for kind in KINDS}
+    kinds = sorted(KINDS, key=lambda kind: min(map(_loss, plain[kind].values())))
+    found = [one for at in plain.values() for one in at.values()]
     only: set[str] | None = None
     for place, kind in enumerate(kinds[: c.MAPS]):
         if place == 0 or not clock.over(0.4):
-            found += _with_metrics(rows, kind, _likely(starts[kind]), clock, only)
+            found += _with_metrics(rows, kind, plain[kind], clock, only)
             only = {step.base.family for step in min(found, key=_loss).track.steps if step.base is not None}
-    found.sort(key=_loss)
-    finalists = _distinct(found)[: c.FINALISTS]
+    finalists = _distinct(sorted(found, key=_loss))[: c.FINALISTS]
     if not rows.folded:
         again = [candidate for one in finalists if (candidate := _again(rows, one, clock)) is not None]
         finalists = _settled(sorted(again, key=_loss), clock) or finalists[:1]
@@ -116,88 +117,82 @@ def _loss(one: Candidate) -> float:
     return one.best.loss
 
 
-def _likely(starts: dict[str, tuple[float, Point]]) -> dict[str, Point]:
-    """Where families start: the three rough ones, and another where it was ahead of them."""
-    best = min(loss for loss, _ in starts.values())
-    return {f: p for f, (loss, p) in starts.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
+def _first_look(rows: Rows, clock: _Clock) -> dict[str, Point]:
+    """Where families start: the points that few rows, each left out in turn, like best.
 
-
-def _first_look(rows: Rows, clock: _Clock) -> dict[str, dict[str, tuple[float, Point]]]:
-    """For every column map and family, the loss and point that few rows, each left out in turn, like best."""
+    The rough families always run; another runs where it comes close to the best of all.
+    """
     n = min(rows.n, c.FIRST_ROWS)
-    Y, w = rows.Y[:n], rows.w[:n]
+    Y, w, Z = rows.Y[:n], rows.w[:n], rows.mapped("standard")[:n]
     judge, penalties = Judge(Y, w, rows.codes), torch.tensor(c.PENALTIES, dtype=torch.float64)
-    found: dict[str, dict[str, tuple[float, Point]]] = {}
-    for kind in KINDS:
-        Z = rows.mapped(kind)[:n]
-        found[kind] = {}
-        shared = {key: distances(FAMILIES[key], Z, Z).double() for key in ("matern32", "cityblock")}
-        units = {key: typical(d) for key, d in shared.items()}
-        for family, lengths in c.FIRST_LENGTHS.items():
-            key = "cityblock" if family == "cityblock" else "matern32"
-            options = []
-            for length in lengths:
-                factor = c.LENGTHS[family] * 2.0**length
-                K = (
-                    Z @ Z.T / Z.shape[1]
-                    if family == "linear"
-                    else tile(FAMILIES[family], shared[key], factor * units[key])
-                )
-                losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
-                best = int(losses.argmin())
-                options.append((float(losses[best]), Point(family, length, best)))
-            found[kind][family] = min(options)
-            clock.note(f"{kind}, none, {family}", n, found[kind][family][0])
-    return found
+    found: dict[str, tuple[float, Point]] = {}
+    for family, lengths in c.FIRST_LENGTHS.items():
+        kernel, options = FAMILIES[family], []
+        distance = Z if family == "linear" else distances(kernel, Z, Z).double()
+        unit = typical(distance)
+        for length in lengths:
+            factor = c.LENGTHS[family] * 2.0**length
+            K = Z @ Z.T / Z.shape[1] if family == "linear" else tile(kernel, distance, factor * unit)
+            losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
+            options.append((float(losses.min()), Point(family, length, int(losses.argmin()))))
+        found[family] = min(options)
+        clock.note(f"standard, none, {family}", n, found[family][0])
+    best = min(loss for loss, _ in found.values())
+    return {f: point for f, (loss, point) in found.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
+
+
+def _tried(
+    track: Track, kind: str, starts: dict[str, Point], families: tuple[str, ...], most: int, clock: _Clock
+) -> dict[str, Candidate]:
+    """The best of each family near where it starts."""
+    out = {}
+    for family in families:
+        trial = track.tuned(starts[family], most)
+        out[family] = Candidate(kind, track, trial)
+        clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
+    return out
 
 
 def _with_metrics(
-    rows: Rows, kind: str, starts: dict[str, Point], clock: _Clock, only: set[str] | None
+    rows: Rows, kind: str, plain: dict[str, Candidate], clock: _Clock, only: set[str] | None
 ) -> Iterator[Candidate]:
-    """Every track of a column map: no metric, evidence, and gradients from there, each as long as it gains."""
+    """The metrics of a column map: the evidence's, and gradients' as long as each step gains.
 
-    def tried(track: Track, families: tuple[str, ...], most: int) -> dict[str, Candidate]:
-        out = {}
-        for family in families:
-            trial = track.tuned(starts[family], most)
-            starts[family] = trial.point
-            out[family] = Candidate(kind, track, trial)
-            clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
-        return out
-
-    def climbed(track: Track, at: dict[str, Candidate], base: str, full: bool, power: float) -> Iterator[Candidate]:
-        families = ("matern32", "matern12") if full else ("cityblock", "matern32")
-        best = min(one.best.loss for one in at.values())
-        for _ in range(c.STEPS):
-            if clock.over(0.7):
-                return
-            track = track.stepped(Step(at[base].best.point, full, power))
-            at = tried(track, families, c.TRIALS_ON)
-            yield from at.values()
-            now = min(one.best.loss for one in at.values())
-            if now > best * (1 - c.GAIN):
-                return
-            best = now
-
-    plain = rows.track(kind)
-    at = tried(plain, tuple(starts), c.TRIALS)
-    yield from at.values()
-    before = dict(starts)
-    if only is None or "cityblock" in only:
-        yield from climbed(plain, at, "cityblock", False, 1.0)
-    starts.update(before)
+    City-block gradients give a diagonal metric, from no metric on; Euclidean ones a full metric, from the better of
+    no metric and the evidence's on. `only` names the families whose gradients may be asked.
+    """
+    track, at = plain["matern12"].track, plain
     if rows.X.shape[1] > 1:
-        evident = plain.stepped(rows.evidence(plain.folds))
-        by_evidence = tried(evident, ("matern32", "matern12", "cityblock"), c.TRIALS_ON)
-        yield from by_evidence.values()
-        better = min(one.best.loss for one in by_evidence.values()) < min(one.best.loss for one in at.values())
-        track, at = (evident, by_evidence) if better else (plain, at)
-        if only is None or "matern12" in only:
-            yield from climbed(track, at, "matern12", True, 0.5)
+        points = {family: one.best.point for family, one in plain.items()}
+        evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, clock)
+        yield from evident.values()
+        at = evident if min(map(_loss, evident.values())) < min(map(_loss, plain.values())) else plain
+    for base, start, full, power in (("cityblock", plain, False, 1.0), ("matern12", at, True, 0.5)):
+        if only is None or base in only:
+            yield from _climbed(kind, start, Step(start[base].best.point, full, power), clock)
+
+
+def _climbed(kind: str, at: dict[str, Candidate], step: Step, clock: _Clock) -> Iterator[Candidate]:
+    """Gradient steps of one kind, as long as they gain."""
+    assert step.base is not None
+    families = ("matern32", "matern12") if step.full else ("cityblock", "matern32")
+    base, best = step.base.family, min(map(_loss, at.values()))
+    track, points = at[base].track, {family: one.best.point for family, one in at.items()}
+    for _ in range(c.STEPS):
+        if clock.over(0.7):
+            return
+        track = track.stepped(replace(step, base=points[base]))
+        at = _tried(track, kind, points, families, c.TRIALS_ON, clock)
+        points |= {family: one.best.point for family, one in at.items()}
+        yield from at.values()
+        now = min(map(_loss, at.values()))
+        if now > best * (1 - c.GAIN):
+            return
+        best = now
 
 
 def _distinct(found: list[Candidate]) -> list[Candidate]:
-    """The best candidate of each family and kind of metric of each map, best first."""
+    """The best candidate of each family and kind of metric of each map, in the order given."""
     seen, out = set(), []
     for one in found:
         last = one.track.steps[-1] if one.track.steps else None
@@ -231,29 +226,19 @@ def _settled(finalists: list[Candidate], clock: _Clock) -> list[Candidate]:
 
 
 def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:
-    """Greedy averaging with replacement (Caruana et al. 2004), as long as a further draw gains."""
-    judge = rows.track(KINDS[0], last=not rows.folded).judge
-    constant = judge.constant
-    zero = torch.zeros_like(judge.Y)
+    """The race's end: an average of finalists, or the constant where none of them is better."""
     finalists = sorted(finalists, key=_loss)
-    if not finalists or finalists[0].best.loss >= constant:
+    judge = finalists[0].track.judge
+    constant = judge.constant
+    if finalists[0].best.loss >= constant:
         return Race([_nothing(rows, constant)], clock.report, constant, constant, None)
-    values = [one.best.values for one in finalists] + [zero]
-    counts = [0] * len(values)
-    counts[0], total, best = 1, values[0].clone(), finalists[0].best.loss
-    for draw in range(2, c.DRAWS + 1):
-        losses = judge(torch.stack([(total + value) / draw for value in values]))
-        k = int(losses.argmin())
-        size = sum(count > 0 for count in counts[:-1]) + (counts[k] == 0)
-        if float(losses[k]) > best * (1 - c.GAIN / draw) or size > c.MEMBERS:
-            break
-        counts[k] += 1
-        total, best = total + values[k], float(losses[k])
-    drawn = sum(counts)
-    chosen = sorted((k for k in range(len(finalists)) if counts[k]), key=lambda k: -counts[k])
-    members = [_member(rows, finalists[k], counts[k] / drawn) for k in chosen]
-    link = None if rows.codes is None else fitted_link(rows.codes, total / drawn, judge.Y, judge.weight)
-    return Race(members, clock.report, best, constant, link)
+    values = [one.best.values for one in finalists]
+    zero = [] if rows.codes is not None else [torch.zeros_like(judge.Y)]  # a link shrinks by itself
+    shares, loss = greedy_average(values + zero, judge)
+    chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
+    average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(judge.Y))
+    link = None if rows.codes is None else fitted_link(rows.codes, average, judge.Y, judge.weight)
+    return Race([_member(rows, finalists[k], shares[k]) for k in chosen], clock.report, loss, constant, link)
 
 
 def _nothing(rows: Rows, loss: float) -> Member:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,18 +29,20 @@ class Rows:
         self.n = len(order)
         self.codes = codes_of(self.Y) if classes else None
         self._mapped: dict[str, Tensor] = {}
-        self._evidence: Step | None = None
+        self._evidence: dict[str, Step] = {}
 
     def mapped(self, kind: str) -> Tensor:
         if kind not in self._mapped:
             self._mapped[kind] = self.maps[kind](self.X[: max(c.LAST_ROWS + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)])
         return self._mapped[kind]
 
-    def evidence(self, folds: Sequence[Fold]) -> Step:
-        """The step to length-scales by evidence; made once, since column maps change them little."""
-        if self._evidence is None:
-            self._evidence = Step(None, relevances=tuple(relevances(fold) for fold in folds))
-        return self._evidence
+    def evidence(self, kind: str) -> Step:
+        """The step to length-scales by evidence, made once for each column map, or once for all."""
+        key = kind if c.EVIDENCE_BY_MAP else ""
+        if key not in self._evidence:
+            folds = self.track(kind).folds
+            self._evidence[key] = Step(None, relevances=tuple(relevances(fold) for fold in folds))
+        return self._evidence[key]
 
     @property
     def folded(self) -> bool:
