@@ -90,12 +90,13 @@ def test_an_average_is_no_worse_than_its_best_and_one_is_kept_when_one_is_enough
 
 @pytest.mark.parametrize("kernel", FAMILIES, ids=repr)
 def test_slopes_are_the_gradients_of_autograd(kernel):
-    X, alpha = rows(30, 4), rows(30, 2, seed=1)
+    X, Z, alpha = rows(12, 4), rows(30, 4, seed=2), rows(30, 2, seed=1)
+    X[:5], Z[:, 3], X[:, 3] = Z[:5], Z[:, 3].sign(), X[:, 3].sign()  # some rows coincide, a column has two values
     at = X.clone().requires_grad_()
-    f = kernel(at, X) @ alpha
+    f = kernel(at, Z) @ alpha
     slow = torch.stack([torch.autograd.grad(f[:, o].sum(), at, retain_graph=True)[0] for o in range(2)], 2)
     length = float(kernel.length_scale)
-    fast = slopes(kernel, distances(kernel, X, X).double(), length, X, alpha)
+    fast = slopes(kernel, distances(kernel, X, Z).double(), length, X, Z, alpha)
     # distances are kept in single precision: a relative error of 6e-8 each, in sums of 30 terms of size 1
     torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
 
@@ -120,9 +121,9 @@ def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
 
 
 def test_the_race_finds_the_three_projections_of_a_sine():
-    X = rows(3000, 8)
+    X = rows(2000, 8)
     directions = torch.linalg.qr(rows(8, 3, seed=1))[0]
-    found = run(X, torch.sin(2 * X @ directions).sum(1) + 0.1 * rows(3000, 1, seed=2)[:, 0])
+    found = run(X, torch.sin(2 * X @ directions).sum(1) + 0.1 * rows(2000, 1, seed=2)[:, 0])
     A = found.members[0].transform
     assert A.ndim == 2
     M = A.T @ A
@@ -154,8 +155,9 @@ def test_normal_scores_are_normal_whatever_the_column_was():
     x = rows(4001, 1).mul(4).exp()
     z = fit_column_map("scores", x, torch.ones(4001))(x)[:, 0].sort().values
     probability = (torch.arange(4001, dtype=torch.float64) + 0.5) / 4001
-    # a thousand knots: in the tails a step between them is up to 0.1 wide
-    torch.testing.assert_close(z, torch.special.ndtri(probability), rtol=0.02, atol=0.02)
+    # a knot for every fourth value: between them, scores follow the values; in the last percent these lie far apart
+    inner = slice(40, -40)
+    torch.testing.assert_close(z[inner], torch.special.ndtri(probability)[inner], rtol=0.02, atol=0.02)
 
 
 def test_kept_columns_keep_their_unit():
@@ -169,16 +171,16 @@ def test_kept_columns_keep_their_unit():
 
 
 def test_a_jump_along_one_input_makes_the_city_block_kernel_win():
-    X = rows(1200, 6)
+    X = rows(800, 6)
     y = (X[:, 0] > 0.3).double() + (X[:, 1] > -0.2).double() + 0.5 * (X[:, 2] > 0).double()
     assert isinstance(run(X, y).members[0].kernel, CityBlock)
 
 
-def test_a_table_of_noise_ends_in_the_constant():
-    found = run(rows(1500, 4), rows(1500, 1, seed=1))
+def test_a_table_of_noise_ends_in_the_constant(small):
+    found = run(rows(1000, 4), rows(1000, 1, seed=1))
     assert found.loss <= found.constant
     share = sum(member.share for member in found.members if not isinstance(member.kernel, Bias))
-    # what is not the constant has learned nothing: its loss is the constant's up to the luck of 750 judging rows
+    # what is not the constant has learned nothing: its loss is the constant's up to the luck of 250 judging rows
     assert isinstance(found.members[0].kernel, Bias) or (found.loss > 0.98 and share <= 1)
 
 

@@ -58,3 +58,5 @@ METRIC_ROWS = 3000
 OUTPUTS = 5
 #: Whether every column map gets its own evidence.
 EVIDENCE_BY_MAP = True
+#: Rows at which gradients are taken, at most: their outer products are averaged.
+SLOPE_ROWS = 800

@@ -18,6 +18,8 @@ from mercer.kernels.base import positive_parameter
 from mercer.parts import part
 
 Matern12 = Laplacian  # the Euclidean one
+#: Squared distances below this share of the largest squared norm count as zero.
+SAME = 1e-9
 
 
 @part
@@ -30,7 +32,7 @@ class CityBlock(Kernel):
     def columns(self, Z: Tensor) -> Columns:
         scale = 1 / positive_parameter(self.length_scale, "length_scale", Z)
         right = Z * scale
-        return lambda X: torch.cdist(X * scale, right, p=1.0).neg_().exp_()
+        return lambda X: torch.exp(-torch.cdist(X * scale, right, p=1.0))
 
     def diag(self, X: Tensor) -> Tensor:
         return X.new_ones(X.shape[0])
@@ -57,8 +59,10 @@ def distances(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:
 def _squares(X: Tensor, Z: Tensor) -> Tensor:
     shift = Z.mean(0)
     X, Z = X - shift, Z - shift
-    square = torch.addmm(Z.square().sum(1), X, Z.T, alpha=-2)
-    return square.add_(X.square().sum(1, keepdim=True)).clamp_(min=0)
+    norms = Z.square().sum(1)
+    square = torch.addmm(norms, X, Z.T, alpha=-2).add_(X.square().sum(1, keepdim=True))
+    # equal rows are at distance zero, where rough kernels have no slope: next to it, rounding would make one
+    return torch.threshold_(square, SAME * float(norms.max()) if len(norms) else 0.0, 0.0)
 
 
 def _city_block(X: Tensor, Z: Tensor) -> Tensor:
@@ -85,24 +89,27 @@ def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
     return (distance / -length).exp_()
 
 
-def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, alpha: Tensor) -> Tensor:
-    """∇f at the rows of `X` that are the basis too, n × D × p, for f = K α.
+def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor, alpha: Tensor) -> Tensor:
+    """∇f at the rows of `X`, n × D × p, for f = Σ_j α_j k(·, z_j); `distance` is that of `X` from `Z`.
 
-    For a radial kernel ∇f(x) = Σ_j α_j g(r_j)(x − z_j): one product with 1 + D columns for each output.
+    For a radial kernel ∇f(x) = Σ_j α_j g(r_j)(x − z_j): one product with 1 + D columns for each output. For the
+    city-block kernel signs take the place of differences; in a column of two values they are differences over a span.
     """
-    n, D = X.shape
     if isinstance(kernel, Radial):
-        rate = 2 * kernel.sharpness / length**2
-        slope = kernel.profile_and_slope((distance / length).square_().mul_(-kernel.sharpness))[1].mul_(-rate)
-        return torch.stack([X * (slope @ a[:, None]) - slope @ (a[:, None] * X) for a in alpha.T], 2)
-    K = tile(kernel, distance, length)
-    out = X.new_empty(n, D, alpha.shape[1])
-    two, span = two_valued(X)  # the sign of a difference is the difference over the span there
-    for o, a in enumerate(alpha.T):
-        out[:, :, o] = (K @ (a[:, None] * X) - X * (K @ a[:, None])) / (span * length)
+        rate = -2 * kernel.sharpness / length**2
+        slope = kernel.profile_and_slope((distance / length).square_().mul_(-kernel.sharpness))[1].mul_(rate)
+        return torch.stack([_pulled(slope, X, Z, a) for a in alpha.T], 2)
+    K = tile(kernel, distance, length).div_(-length)
+    two, span = two_valued(Z)
+    out = torch.stack([_pulled(K, X, Z, a) / span for a in alpha.T], 2)
     for k in (~two).nonzero()[:, 0].tolist():
-        out[:, k] = (torch.sign(X[:, k] - X[:, k, None]) * K) @ alpha / length
+        out[:, k] = (torch.sign(X[:, k, None] - Z[:, k]) * K) @ alpha
     return out
+
+
+def _pulled(G: Tensor, X: Tensor, Z: Tensor, a: Tensor) -> Tensor:
+    """Σ_j a_j G_ij (x_i − z_j)."""
+    return X * (G @ a[:, None]) - G @ (a[:, None] * Z)
 
 
 def outer(gradient: Tensor, weight: Tensor, transform: Tensor) -> Tensor:

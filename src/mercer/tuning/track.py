@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.kernels import Bias, Gaussian, Kernel, Linear, Matern32, Scaled, Sum
 from mercer.tuning.closed_form import Judge
-from mercer.tuning.constants import ARD_ROUNDS, ARD_ROWS, LENGTHS, OUTPUTS, PENALTIES
+from mercer.tuning.constants import ARD_ROUNDS, ARD_ROWS, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
 from mercer.tuning.families import LENGTH, Search
 from mercer.tuning.metric import CityBlock, Matern12, distances, moved, outer, power_of, slopes, tile, typical
 
@@ -159,7 +159,9 @@ class Track:
         alpha = solved(tile(kernel, distance, length), fold, lam)
         if alpha is None:  # rounding: the model says nothing new
             return T
-        M = outer(slopes(kernel, distance, length, A, leading(alpha)).double(), fold.weight, T)
+        some = slice(0, SLOPE_ROWS)
+        gradient = slopes(kernel, distance[some], length, A[some], A, leading(alpha))
+        M = outer(gradient.double(), fold.weight[some], T)
         return power_of(M, step.power, step.full)
 
     def _distances(self, family: str) -> list[tuple[Tensor, Tensor]]:
