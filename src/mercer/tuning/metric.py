@@ -1,0 +1,140 @@
+"""Which directions of the inputs matter: the gradient metric, and the distances under it.
+
+A model f that has been fitted says by its own gradients along what it varies: M = mean over rows of ∇f ∇fᵀ. Inputs
+are mapped by a power of M, the model is fitted again, and so on. Who decides which iterate is good is
+`mercer.tuning.race`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer.kernels import Columns, Kernel, Laplacian, Radial
+from mercer.kernels.base import positive_parameter
+from mercer.parts import part
+
+Matern12 = Laplacian  # the Euclidean one
+#: Squared distances below this share of the largest squared norm count as zero.
+SAME = 1e-9
+
+
+@part
+class CityBlock(Kernel):
+    r"""The kernel :math:`\exp(-\sum_k |x_k - z_k|/\ell_k)`."""
+
+    positive = ("length_scale",)
+    length_scale: float | Sequence[float] = 1.0
+
+    def columns(self, Z: Tensor) -> Columns:
+        scale = 1 / positive_parameter(self.length_scale, "length_scale", Z)
+        right = Z * scale
+        return lambda X: torch.exp(-torch.cdist(X * scale, right, p=1.0))
+
+    def diag(self, X: Tensor) -> Tensor:
+        return X.new_ones(X.shape[0])
+
+
+def moved(X: Tensor, transform: Tensor) -> Tensor:
+    """Inputs ← A x, with A given by its diagonal (D) or as a matrix (D × D)."""
+    return X * transform if transform.ndim == 1 else X @ transform.T
+
+
+def distances(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:
+    """The distances that this family takes, for length-scale one: Euclidean for radial kernels, else city-block.
+
+    They are sums of double precision (or of differences, which cancel nothing), kept in single.
+    """
+    if not isinstance(kernel, Radial):
+        return _city_block(X, Z)
+    square = _squares(X, Z)
+    if X is Z:
+        square.fill_diagonal_(0)
+    return square.float().sqrt_()
+
+
+def _squares(X: Tensor, Z: Tensor) -> Tensor:
+    shift = Z.mean(0)
+    X, Z = X - shift, Z - shift
+    norms = Z.square().sum(1)
+    square = torch.addmm(norms, X, Z.T, alpha=-2).add_(X.square().sum(1, keepdim=True))
+    # equal rows are at distance zero, where rough kernels have no slope: next to it, rounding would make one
+    return torch.threshold_(square, SAME * float(norms.max()) if len(norms) else 0.0, 0.0)
+
+
+def _city_block(X: Tensor, Z: Tensor) -> Tensor:
+    """Σ_k |x_k − z_k|; columns of two values by one product, since |x − z| = (x − z)²/span there."""
+    two, span = two_valued(torch.cat([X[:1], Z]) if X is not Z else X)
+    two &= (torch.eq(X, Z.amin(0)) | torch.eq(X, Z.amax(0))).all(0)
+    distance = torch.cdist(X[:, ~two].float(), Z[:, ~two].float(), p=1.0)
+    if bool(two.any()):
+        root = span[two].sqrt()
+        distance += _squares(X[:, two] / root, Z[:, two] / root).float()
+    return distance
+
+
+def two_valued(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Which columns take no more than two values, and how far apart the least and the largest lie."""
+    low, high = X.amin(0), X.amax(0)
+    return (torch.eq(X, low) | torch.eq(X, high)).all(0), (high - low).where(high > low, 1.0)
+
+
+def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
+    """The kernel's values at these distances."""
+    if isinstance(kernel, Radial):
+        return kernel.profile((distance / length).square_().mul_(-kernel.sharpness))
+    return (distance / -length).exp_()
+
+
+def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor, alpha: Tensor) -> Tensor:
+    """∇f at the rows of `X`, n × D × p, for f = Σ_j α_j k(·, z_j); `distance` is that of `X` from `Z`.
+
+    For a radial kernel ∇f(x) = Σ_j α_j g(r_j)(x − z_j): one product with 1 + D columns for each output. For the
+    city-block kernel signs take the place of differences; in a column of two values they are differences over a span.
+    """
+    if isinstance(kernel, Radial):
+        rate = -2 * kernel.sharpness / length**2
+        slope = kernel.profile_and_slope((distance / length).square_().mul_(-kernel.sharpness))[1].mul_(rate)
+        return torch.stack([_pulled(slope, X, Z, a) for a in alpha.T], 2)
+    K = tile(kernel, distance, length).div_(-length)
+    two, span = two_valued(Z)
+    out = torch.stack([_pulled(K, X, Z, a) / span for a in alpha.T], 2)
+    for k in (~two).nonzero()[:, 0].tolist():
+        out[:, k] = (torch.sign(X[:, k, None] - Z[:, k]) * K) @ alpha
+    return out
+
+
+def _pulled(G: Tensor, X: Tensor, Z: Tensor, a: Tensor) -> Tensor:
+    """Σ_j a_j G_ij (x_i − z_j)."""
+    return X * (G @ a[:, None]) - G @ (a[:, None] * Z)
+
+
+def outer(gradient: Tensor, weight: Tensor, transform: Tensor) -> Tensor:
+    """M = mean over rows of ∇f ∇fᵀ with regard to the inputs before the transform, scaled to mean eigenvalue 1."""
+    D = gradient.shape[1]
+    share = (weight / weight.sum()).to(gradient).sqrt()[:, None, None]
+    g = (gradient * share).permute(0, 2, 1).reshape(-1, D)
+    g = g * transform if transform.ndim == 1 else g @ transform
+    M = g.T @ g
+    return M * (D / M.trace().clamp(min=1e-300))
+
+
+def power_of(M: Tensor, power: float, full: bool) -> Tensor:
+    """The transform M^(power/2), of M or of its diagonal, scaled to squares of sum D."""
+    if not full:
+        diagonal = M.diagonal().clamp(min=0) ** (0.5 * power)
+        return diagonal * (len(diagonal) / diagonal.square().sum().clamp(min=1e-300)).sqrt()
+    values, vectors = torch.linalg.eigh(M)
+    values = values.clamp(min=0) ** (0.5 * power)
+    values = values * (len(values) / values.square().sum().clamp(min=1e-300)).sqrt()
+    return (vectors * values) @ vectors.T
+
+
+def typical(distance: Tensor) -> Any:
+    """The median distance between different rows, by which length-scales are measured."""
+    some = distance[:300, :300]
+    positive = some[some > 0]
+    return float(positive.median()) if len(positive) else 1.0

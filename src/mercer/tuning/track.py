@@ -1,0 +1,224 @@
+"""One way of seeing the inputs (a column map and a transform) and the kernels tried on it, judged on unseen rows.
+
+A track shares its distances among families and length-scales. Its transform is learned from training rows alone, so
+that the rows it is judged by have had no say in it; which tracks are run is `mercer.tuning.race`'s business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mercer.kernels import Bias, Gaussian, Kernel, Linear, Matern32, Scaled, Sum
+from mercer.tuning.closed_form import Judge
+from mercer.tuning.constants import ARD_ROUNDS, ARD_ROWS, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
+from mercer.tuning.families import LENGTH, Search
+from mercer.tuning.metric import CityBlock, Matern12, distances, moved, outer, power_of, slopes, tile, typical
+
+FAMILIES: dict[str, Kernel] = {
+    "gaussian": Gaussian(), "matern32": Matern32(), "matern12": Matern12(), "cityblock": CityBlock(),
+    "linear": Linear(),
+}  # fmt: skip
+
+
+#: Below this penalty kernel matrices are made and factored in double precision.
+SINGLE = 1e-3
+#: The least penalty of a model whose gradients are asked for.
+LEAST = 1e-5
+
+
+class Point(NamedTuple):
+    """A family with a length-scale and a penalty, by their places on the two ladders."""
+
+    family: str
+    length: int
+    penalty: int
+
+    @property
+    def factor(self) -> float:
+        """The length-scale in typical distances."""
+        return LENGTHS[self.family] * 2.0**self.length
+
+    @property
+    def lam(self) -> float:
+        return PENALTIES[self.penalty]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step to a better transform: by evidence, or by the gradients of the model at a point."""
+
+    base: Point | None
+    full: bool = False
+    power: float = 1.0
+    relevances: tuple[Tensor, ...] = field(default=(), repr=False, compare=False)
+
+    def __str__(self) -> str:
+        if self.base is None:
+            return "evidence"
+        return f"{'full' if self.full else 'diagonal'} {self.power:g} of {self.base.family}"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to fit by and rows to judge by, with mapped inputs, coded targets and weights of mean one."""
+
+    X: Tensor
+    Y: Tensor
+    weight: Tensor
+    X_judge: Tensor
+
+
+@dataclass
+class Trial:
+    """A point that was tried: its loss on the judging rows and its values there."""
+
+    point: Point
+    loss: float
+    values: Tensor = field(repr=False)
+
+
+@dataclass
+class Track:
+    """A column map's inputs under a transform (one for each fold), and what has been tried on them."""
+
+    folds: Sequence[Fold]
+    judge: Judge
+    transforms: Sequence[Tensor]
+    steps: tuple[Step, ...] = ()
+    before: Sequence[Tensor] = ()
+    tried: dict[Point, Trial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._seen: dict[bool, list[tuple[Tensor, Tensor]]] = {}
+        self._tiles: tuple[tuple[str, int, bool], list[tuple[Tensor, Tensor]]] | None = None
+
+    @property
+    def full(self) -> bool:
+        return self.transforms[0].ndim == 2
+
+    def unit(self, family: str) -> float:
+        """The typical distance by which this family's length-scales are measured."""
+        return typical(self._distances(family)[0][0])
+
+    def trial(self, point: Point) -> Trial:
+        """Fit at this point on every fold and judge it."""
+        if point not in self.tried:
+            values = []
+            for fold, (K, K_judge) in zip(self.folds, self._kernel(point), strict=True):
+                alpha = solved(K, fold, point.lam)
+                values.append(self.judge.Y.new_full((len(K_judge), fold.Y.shape[1]), math.nan) if alpha is None
+                              else K_judge @ alpha)  # fmt: skip
+            F = torch.cat(values).to(self.judge.Y)
+            loss = float(self.judge(F[None])[0])
+            self.tried[point] = Trial(point, loss if math.isfinite(loss) else math.inf, F)
+        return self.tried[point]
+
+    def tuned(self, start: Point, most: int = 8) -> Trial:
+        """Downhill from a point to its neighbours on the ladders, until none is better or `most` were tried."""
+        best = self.trial(start)
+        before = len(self.tried)
+        moves = [(0, -1), (0, 1)] if start.family == "linear" else [(0, -1), (0, 1), (-1, 0), (1, 0), (1, -2), (-1, 2)]
+        improved = True
+        while improved:
+            improved = False
+            here = best.point
+            for by_length, by_penalty in moves:
+                penalty = here.penalty + by_penalty
+                length = here.length + by_length
+                if not 0 <= penalty < len(PENALTIES) or abs(length) > 3 or len(self.tried) - before >= most:
+                    continue
+                found = self.trial(Point(here.family, length, penalty))
+                if found.loss < best.loss:
+                    best, improved = found, True
+        return best
+
+    def stepped(self, step: Step) -> Track:
+        """The track after one more step."""
+        if step.base is None:
+            found, mean = step.relevances, torch.stack(step.relevances).square().mean(0).sqrt()
+            new = list(found) if len(found) == len(self.folds) else [mean for _ in self.folds]
+        else:
+            new = [self._gradient(k, step) for k in range(len(self.folds))]
+        return Track(self.folds, self.judge, new, (*self.steps, step), self.transforms)
+
+    def _gradient(self, k: int, step: Step) -> Tensor:
+        assert step.base is not None
+        fold, T, kernel = self.folds[k], self.transforms[k], FAMILIES[step.base.family]
+        A, distance = moved(fold.X, T), self._distances(step.base.family)[k][0]
+        length = step.base.factor * self.unit(step.base.family)
+        lam = max(step.base.lam, LEAST)
+        if lam < SINGLE:
+            distance = distance.double()
+        A = A.to(distance)
+        alpha = solved(tile(kernel, distance, length), fold, lam)
+        if alpha is None:  # rounding: the model says nothing new
+            return T
+        some = slice(0, SLOPE_ROWS)
+        gradient = slopes(kernel, distance[some], length, A[some], A, leading(alpha))
+        M = outer(gradient.double(), fold.weight[some], T)
+        return power_of(M, step.power, step.full)
+
+    def _distances(self, family: str) -> list[tuple[Tensor, Tensor]]:
+        kernel = FAMILIES[family]
+        key = family == "cityblock"
+        if key not in self._seen:
+            pairs = []
+            for fold, T in zip(self.folds, self.transforms, strict=True):
+                A, B = moved(fold.X, T), moved(fold.X_judge, T)
+                pairs.append((distances(kernel, A, A), distances(kernel, B, A)))
+            self._seen[key] = pairs
+        return self._seen[key]
+
+    def _kernel(self, point: Point) -> list[tuple[Tensor, Tensor]]:
+        single = point.lam >= SINGLE
+        key = point.family, point.length, single
+        if self._tiles is None or self._tiles[0] != key:
+            if point.family == "linear":
+                moves = [(moved(f.X, T), moved(f.X_judge, T)) for f, T in zip(self.folds, self.transforms, strict=True)]
+                tiles = [(A @ A.T / A.shape[1], B @ A.T / A.shape[1]) for A, B in moves]
+            else:
+                kernel, length = FAMILIES[point.family], point.factor * self.unit(point.family)
+                pairs = self._distances(point.family)
+                dtype = torch.float32 if single else torch.float64
+                tiles = [(tile(kernel, a.to(dtype), length), tile(kernel, b.to(dtype), length)) for a, b in pairs]
+            self._tiles = key, tiles
+        return self._tiles[1]
+
+    def forget(self) -> None:
+        """Let go of distances and tiles."""
+        self._seen, self._tiles = {}, None
+
+
+def solved(K: Tensor, fold: Fold, lam: float) -> Tensor | None:
+    """Dual coefficients of kernel ridge; None where rounding leaves no positive definite matrix."""
+    A = K.clone()
+    A.diagonal().add_(lam / fold.weight)
+    factor, info = torch.linalg.cholesky_ex(A)
+    return None if int(info) else torch.cholesky_solve(fold.Y.to(A), factor)
+
+
+def leading(alpha: Tensor) -> Tensor:
+    """The few combinations of outputs in which the coefficients are largest: many classes need no more gradients."""
+    if alpha.shape[1] <= OUTPUTS:
+        return alpha
+    _, vectors = torch.linalg.eigh((alpha.T @ alpha).double())
+    return alpha @ vectors[:, -OUTPUTS:].to(alpha)
+
+
+def relevances(fold: Fold) -> Tensor:
+    """One number per input, 1/ℓ of the evidence's length-scales on some of the rows, of mean square one."""
+    X, Y, w = (part[:ARD_ROWS].cpu() for part in (fold.X, fold.Y, fold.weight))  # too few for a GPU to be faster
+    Y = Y - Y.mean(0)
+    Y = Y / Y.square().mean().sqrt().clamp(min=1e-12)
+    search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS)
+    spread = max(float(X.square().sum(1).mean().sqrt()), 1e-6)
+    kernel = Sum(Scaled(Matern32(length_scale=[spread] * X.shape[1])), Bias(0.01))
+    found = search.climb(kernel, 0.1, ftol=1e-4)
+    scale = 1 / torch.as_tensor(found.kernel.tunable()[LENGTH], dtype=X.dtype, device=X.device).reshape(-1)
+    return (scale * (len(scale) / scale.square().sum()).sqrt()).to(fold.X.device)

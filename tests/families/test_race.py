@@ -1,0 +1,238 @@
+"""The race and its parts: closed forms against really leaving out, metrics against known directions, choices against
+tables whose best kernel is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mercer.data.column_maps import KINDS, fit_column_map
+from mercer.kernels import Bias, Gaussian, Linear, Matern32, Scaled
+from mercer.tuning import constants
+from mercer.tuning.average import greedy_average
+from mercer.tuning.closed_form import Judge, penalty_path
+from mercer.tuning.link import Link, codes_of, fitted_link
+from mercer.tuning.metric import CityBlock, Matern12, distances, moved, outer, power_of, slopes, tile
+from mercer.tuning.race import Race, race
+
+FAMILIES = [Gaussian(1.3), Matern32(2.0), Matern12(2.0), CityBlock(3.0)]
+
+
+def rows(n: int, D: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((n, D)))
+
+
+def run(X: torch.Tensor, y: torch.Tensor, classes: bool = False, seed: int = 0, **options) -> Race:
+    y = y[:, None] if y.ndim == 1 else y
+    Y = y - y.mean(0)
+    Y = Y if classes else Y / Y.square().mean().sqrt()
+    return race(X, Y, torch.ones(len(X)), classes=classes, rng=np.random.default_rng(seed), **options)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Fewer rows at every stage, for tests of what a race does and not of how well."""
+    for name, value in {"ROWS": 150, "JUDGING_ROWS": 200, "LAST_ROWS": 250, "LAST_JUDGING_ROWS": 250, "FOLDED": 300,
+                        "FIRST_ROWS": 100, "METRIC_ROWS": 300}.items():  # fmt: skip
+        monkeypatch.setattr(constants, name, value)
+
+
+# Closed forms
+
+
+@pytest.mark.parametrize("kernel", FAMILIES, ids=repr)
+def test_closed_form_leave_one_out_is_really_leaving_rows_out(kernel):
+    X, Y = rows(25, 3), rows(25, 2, seed=1)
+    weight = torch.from_numpy(np.random.default_rng(2).uniform(0.5, 2, 25))
+    K, penalty = kernel(X, X), 0.3
+    slow = torch.empty_like(Y)
+    for i in range(25):
+        rest = torch.arange(25) != i
+        A = K[rest][:, rest] + torch.diag(penalty / weight[rest])
+        slow[i] = K[i, rest] @ torch.linalg.solve(A, Y[rest])
+    path = penalty_path(K, Y, weight, torch.tensor([penalty, 7.0], dtype=torch.float64))
+    # systems of condition below 100 lose two of sixteen digits
+    torch.testing.assert_close(path[0], slow, rtol=1e-9, atol=1e-9)
+
+
+def test_the_link_finds_the_exponent_under_which_probabilities_were_made():
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet([1.0, 1.0, 1.0], 20_000)
+    true = np.array([rng.choice(3, p=row**2 / (row**2).sum()) for row in shares])
+    Y = torch.eye(3, dtype=torch.float64)[torch.from_numpy(true)]
+    centred = Y - Y.mean(0)
+    link = fitted_link(codes_of(centred), torch.from_numpy(shares) - Y.mean(0), centred, torch.ones(len(Y)))
+    assert link.exponent == pytest.approx(2.0, rel=0.05)  # 20 000 rows: a standard error of about 1 %
+    assert link.floor == pytest.approx(0.006)
+
+
+def test_probabilities_sum_to_one_and_follow_the_values():
+    Y = torch.tensor([[0.5], [-1.5], [0.5], [0.5]], dtype=torch.float64)
+    p = Link(codes_of(Y), 0.02, 1.0).probabilities(torch.tensor([[-9.0], [-0.5], [9.0]], dtype=torch.float64))
+    torch.testing.assert_close(p.sum(1), torch.ones(3, dtype=torch.float64))
+    assert (p[:, 1].diff() > 0).all()
+    assert p[1].tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_an_average_is_no_worse_than_its_best_and_one_is_kept_when_one_is_enough():
+    y = rows(500, 1)
+    judge = Judge(y, torch.ones(500))
+    noise = [0.3 * rows(500, 1, seed=s) for s in (1, 2, 3)]
+    shares, loss = greedy_average([y + e for e in noise], judge)
+    assert loss < float(judge((y + noise[0])[None]))
+    assert sum(shares) == pytest.approx(1)
+    assert greedy_average([y + noise[0], y + 3 * noise[0]], judge)[0] == [1.0, 0.0]
+
+
+# The metric
+
+
+@pytest.mark.parametrize("kernel", FAMILIES, ids=repr)
+def test_slopes_are_the_gradients_of_autograd(kernel):
+    X, Z, alpha = rows(12, 4), rows(30, 4, seed=2), rows(30, 2, seed=1)
+    X[:5], Z[:, 3], X[:, 3] = Z[:5], Z[:, 3].sign(), X[:, 3].sign()  # some rows coincide, a column has two values
+    at = X.clone().requires_grad_()
+    f = kernel(at, Z) @ alpha
+    slow = torch.stack([torch.autograd.grad(f[:, o].sum(), at, retain_graph=True)[0] for o in range(2)], 2)
+    length = float(kernel.length_scale)
+    fast = slopes(kernel, distances(kernel, X, Z).double(), length, X, Z, alpha)
+    # distances are kept in single precision: a relative error of 6e-8 each, in sums of 30 terms of size 1
+    torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
+
+
+def test_city_block_distances_of_two_valued_columns_are_those_of_differences():
+    X = torch.cat([rows(20, 2), (rows(20, 3, seed=1) > 0).double() * 0.7], 1)
+    Z = torch.cat([rows(9, 2, seed=2), (rows(9, 3, seed=3) > 0).double() * 0.7], 1)
+    slow = (X[:, None] - Z).abs().sum(2)
+    torch.testing.assert_close(distances(CityBlock(), X, Z).double(), slow, rtol=1e-5, atol=1e-5)
+    assert torch.equal(tile(CityBlock(), slow, 2.0), torch.exp(-slow / 2))
+
+
+def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
+    X = rows(400, 5)
+    u = torch.nn.functional.normalize(torch.tensor([3.0, -1.0, 0.0, 2.0, 0.5], dtype=torch.float64), dim=0)
+    gradient = torch.cos(X @ u)[:, None, None] * u[:, None]
+    M = outer(gradient, torch.ones(400), torch.ones(5, dtype=torch.float64))
+    torch.testing.assert_close(M, 5 * torch.outer(u, u))
+    torch.testing.assert_close(power_of(M, 1.0, full=True), 5**0.5 * torch.outer(u, u), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(power_of(M, 1.0, full=False), 5**0.5 * u.abs())
+    assert float(power_of(M, 0.5, full=True).square().sum()) == pytest.approx(5)
+
+
+def test_the_race_finds_the_three_projections_of_a_sine():
+    X = rows(2000, 8)
+    directions = torch.linalg.qr(rows(8, 3, seed=1))[0]
+    found = run(X, torch.sin(2 * X @ directions).sum(1) + 0.1 * rows(2000, 1, seed=2)[:, 0])
+    A = found.members[0].transform
+    assert A.ndim == 2
+    M = A.T @ A
+    inside = (directions.T @ M @ directions).trace() / M.trace()
+    assert inside > 0.9  # three of eight directions hold 0.375 of an isotropic metric
+    assert found.loss < 0.5
+
+
+# Column maps
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_map_rises_is_finite_and_standard(kind):
+    x = torch.cat([rows(500, 1).mul(3).exp(), rows(500, 1, seed=1).round(), torch.full((500, 1), 4.2)], 1).double()
+    fitted = fit_column_map(kind, x, torch.ones(500))
+    z = fitted(x)
+    torch.testing.assert_close(z.mean(0), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        z.square().mean(0), torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64), rtol=1e-9, atol=1e-9
+    )
+    wide = torch.linspace(-50, 500, 2001, dtype=torch.float64)[:, None].expand(-1, 3)
+    assert (fitted(wide).diff(dim=0) >= 0).all()
+    assert fitted(torch.tensor([[1e300, -1e300, 0.0]], dtype=torch.float64)).isfinite().all()
+    inner = x[:, :2].clone()
+    torch.testing.assert_close(fitted.inverse(z)[:, :2], inner, rtol=1e-6, atol=1e-6)
+
+
+def test_normal_scores_are_normal_whatever_the_column_was():
+    x = rows(4001, 1).mul(4).exp()
+    z = fit_column_map("scores", x, torch.ones(4001))(x)[:, 0].sort().values
+    probability = (torch.arange(4001, dtype=torch.float64) + 0.5) / 4001
+    # a knot for every fourth value: between them, scores follow the values; in the last percent these lie far apart
+    inner = slice(40, -40)
+    torch.testing.assert_close(z[inner], torch.special.ndtri(probability)[inner], rtol=0.02, atol=0.02)
+
+
+def test_kept_columns_keep_their_unit():
+    x = torch.cat([rows(100, 1), (rows(100, 1, seed=1) > 1.5).double() / 2**0.5], 1)
+    for kind in KINDS:
+        z = fit_column_map(kind, x, torch.ones(100), torch.tensor([False, True]))(x)[:, 1]
+        assert float(z.max() - z.min()) == pytest.approx(0.5**0.5)
+
+
+# The race
+
+
+def test_a_jump_along_one_input_makes_the_city_block_kernel_win():
+    X = rows(800, 6)
+    y = (X[:, 0] > 0.3).double() + (X[:, 1] > -0.2).double() + 0.5 * (X[:, 2] > 0).double()
+    assert isinstance(run(X, y).members[0].kernel, CityBlock)
+
+
+def test_a_table_of_noise_ends_in_the_constant(small):
+    found = run(rows(1000, 4), rows(1000, 1, seed=1))
+    assert found.loss <= found.constant
+    share = sum(member.share for member in found.members if not isinstance(member.kernel, Bias))
+    # what is not the constant has learned nothing: its loss is the constant's up to the luck of 250 judging rows
+    assert isinstance(found.members[0].kernel, Bias) or (found.loss > 0.98 and share <= 1)
+
+
+def test_the_linear_predictor_is_in_the_race(small):
+    X = rows(700, 6)
+    found = run(X, X @ rows(6, 1, seed=1)[:, 0] + 2 * rows(700, 1, seed=2)[:, 0])
+    tried = {line["candidate"] for line in found.report}
+    assert "standard, none, linear" in tried
+    assert isinstance(found.members[0].kernel, Scaled)
+    assert isinstance(found.members[0].kernel.kernel, Linear)
+
+
+def test_the_same_seed_is_the_same_race(small):
+    X = rows(600, 3)
+    y = torch.sin(X[:, 0]) + 0.1 * rows(600, 1, seed=1)[:, 0]
+    first, second = run(X, y), run(X, y)
+    assert [m.name for m in first.members] == [m.name for m in second.members]
+    for one, other in zip(first.members, second.members, strict=True):
+        assert one.penalty == other.penalty
+        assert torch.equal(one.transform, other.transform)
+
+
+def test_scale_and_shift_of_columns_change_nothing(small):
+    X = rows(600, 3).mul(0.7).exp()
+    y = torch.sin(X[:, 0]) + 0.1 * rows(600, 1, seed=1)[:, 0]
+    plain, scaled = run(X, y), run(X * torch.tensor([1024.0, 0.125, 8.0]) + torch.tensor([4.0, -2.0, 0.0]), y)
+    assert [m.name for m in plain.members] == [m.name for m in scaled.members]
+    assert scaled.loss == pytest.approx(plain.loss, rel=1e-3)  # rounding moves single-precision tiles alone
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_classes_are_judged_by_log_loss_and_get_probabilities(small, n_classes):
+    X = rows(600, 3)
+    true = (X[:, 0] * 1.5).round().clamp(0, n_classes - 1).long()
+    codes = torch.eye(n_classes, dtype=torch.float64)[true]
+    found = run(X, codes if n_classes > 2 else 2 * codes[:, 1] - 1, classes=True)
+    share = torch.bincount(true) / len(true)
+    assert found.constant == pytest.approx(float(-(share * share.log()).sum()), rel=0.1)  # the entropy, of other rows
+    assert found.loss < 0.5 * found.constant
+    assert found.link is not None
+
+
+def test_tables_too_small_for_halves_are_judged_by_folds():
+    X = rows(120, 3)
+    found = run(X, X[:, 0] ** 2 + 0.1 * rows(120, 1, seed=1)[:, 0])
+    assert found.loss < 0.5
+    A = moved(found.members[0].columns(X), found.members[0].transform)
+    assert A.isfinite().all()
+
+
+def test_time_is_kept(small):
+    quick = run(rows(700, 4), rows(700, 1, seed=1), seconds=0.0)
+    full = run(rows(700, 4), rows(700, 1, seed=1))
+    assert len(quick.report) < len(full.report)
+    assert quick.members
