@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from mercer.data.column_maps import KINDS, fit_column_map
-from mercer.kernels import Bias, Gaussian, Linear, Matern32, Scaled
+from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
 from mercer.tuning import constants
 from mercer.tuning.average import greedy_average
 from mercer.tuning.closed_form import Judge, penalty_path
 from mercer.tuning.link import Link, codes_of, fitted_link
-from mercer.tuning.metric import CityBlock, Matern12, distances, moved, outer, power_of, slopes, tile
+from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile
 from mercer.tuning.race import Race, race
 
-FAMILIES = [Gaussian(1.3), Matern32(2.0), Matern12(2.0), CityBlock(3.0)]
+FAMILIES = [Gaussian(1.3), Matern32(2.0), Matern12(2.0), Laplacian(3.0)]
 
 
 def rows(n: int, D: int, seed: int = 0) -> torch.Tensor:
@@ -105,8 +105,8 @@ def test_city_block_distances_of_two_valued_columns_are_those_of_differences():
     X = torch.cat([rows(20, 2), (rows(20, 3, seed=1) > 0).double() * 0.7], 1)
     Z = torch.cat([rows(9, 2, seed=2), (rows(9, 3, seed=3) > 0).double() * 0.7], 1)
     slow = (X[:, None] - Z).abs().sum(2)
-    torch.testing.assert_close(distances(CityBlock(), X, Z).double(), slow, rtol=1e-5, atol=1e-5)
-    assert torch.equal(tile(CityBlock(), slow, 2.0), torch.exp(-slow / 2))
+    torch.testing.assert_close(distances(Laplacian(), X, Z).double(), slow, rtol=1e-5, atol=1e-5)
+    assert torch.equal(tile(Laplacian(), slow, 2.0), torch.exp(-slow / 2))
 
 
 def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
@@ -173,7 +173,7 @@ def test_kept_columns_keep_their_unit():
 def test_a_jump_along_one_input_makes_the_city_block_kernel_win():
     X = rows(800, 6)
     y = (X[:, 0] > 0.3).double() + (X[:, 1] > -0.2).double() + 0.5 * (X[:, 2] > 0).double()
-    assert isinstance(run(X, y).members[0].kernel, CityBlock)
+    assert isinstance(run(X, y).members[0].kernel, Laplacian)
 
 
 def test_a_table_of_noise_ends_in_the_constant(small):

@@ -7,35 +7,15 @@ are mapped by a power of M, the model is fitted again, and so on. Who decides wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mercer.kernels import Columns, Kernel, Laplacian, Radial
-from mercer.kernels.base import positive_parameter
-from mercer.parts import part
+from mercer.kernels import Kernel, Radial
 
-Matern12 = Laplacian  # the Euclidean one
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9
-
-
-@part
-class CityBlock(Kernel):
-    r"""The kernel :math:`\exp(-\sum_k |x_k - z_k|/\ell_k)`."""
-
-    positive = ("length_scale",)
-    length_scale: float | Sequence[float] = 1.0
-
-    def columns(self, Z: Tensor) -> Columns:
-        scale = 1 / positive_parameter(self.length_scale, "length_scale", Z)
-        right = Z * scale
-        return lambda X: torch.exp(-torch.cdist(X * scale, right, p=1.0))
-
-    def diag(self, X: Tensor) -> Tensor:
-        return X.new_ones(X.shape[0])
 
 
 def moved(X: Tensor, transform: Tensor) -> Tensor:

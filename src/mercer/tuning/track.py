@@ -14,14 +14,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mercer.kernels import Bias, Gaussian, Kernel, Linear, Matern32, Scaled, Sum
+from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
 from mercer.tuning.closed_form import Judge
 from mercer.tuning.constants import ARD_ROUNDS, ARD_ROWS, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
 from mercer.tuning.families import LENGTH, Search
-from mercer.tuning.metric import CityBlock, Matern12, distances, moved, outer, power_of, slopes, tile, typical
+from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile, typical
 
 FAMILIES: dict[str, Kernel] = {
-    "gaussian": Gaussian(), "matern32": Matern32(), "matern12": Matern12(), "cityblock": CityBlock(),
+    "gaussian": Gaussian(), "matern32": Matern32(), "matern12": Matern12(), "cityblock": Laplacian(),
     "linear": Linear(),
 }  # fmt: skip
 
