@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mercer.data.column_maps import KINDS, fit_column_map
-from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
+from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled
 from mercer.tuning import constants
 from mercer.tuning.average import greedy_average
 from mercer.tuning.closed_form import Judge, penalty_path
