@@ -15,9 +15,10 @@ from torch import Tensor
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
-from mercer.forward.learners import Functions, Learner
+from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve.ridge import sparse_ridge
+from mercer.forward.span import Functions
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients
 from mercer.parts import part
 
