@@ -16,16 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.estimator import RowEstimator, require_number, require_whole
-from mercer.data import ArrayRows, RowSource, TensorRows
+from mercer.data import ArrayRows, RowSource, TensorRows, spread_rows
 from mercer.engine import KernelMatrix, Plan, make_plan
 from mercer.forward.problem import Problem
 from mercer.kernels import Kernel, Precomputed, as_kernel
 from mercer.losses import Loss, Squared
 from mercer.parts import require
-from mercer.tuning import tune_kernel, tune_noise
+from mercer.tuning import precise, tune_kernel, tune_noise
+from mercer.tuning.precision import FLOAT32_PENALTY
 
-#: Noiseless targets tune the penalty to nearly zero; below this, of unit variance, float32 tiles only add noise.
-FLOAT32_PENALTY = 1e-4
+#: Rows from which is judged whether float32 tiles hold the model.
+PRECISION_ROWS = 1000
 
 
 class KernelEstimator(RowEstimator):
@@ -63,6 +64,10 @@ class KernelEstimator(RowEstimator):
         rows = self._prepared(source, plan)
         began = time.perf_counter()
         self._tune(rows, Y, weight, plan, rng)
+        steady = self._precise(rows, Y, weight, plan)
+        if steady.dtype != plan.dtype:
+            plan, rows = steady, self._prepared(source, steady)
+            self.dtype_ = str(plan.dtype).removeprefix("torch.")
         self.tuning_seconds_ = time.perf_counter() - began
         as_vector: dict[str, Any] = {"device": plan.device, "dtype": plan.dtype}
         return Problem(
@@ -75,12 +80,22 @@ class KernelEstimator(RowEstimator):
             loss=loss or Squared(),
         )
 
+    def _precise(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan) -> Plan:
+        """The plan with tiles that hold the model; where the user insists on float32, a tuned penalty may rise."""
+        some = spread_rows(weight, PRECISION_ROWS)
+        sample = rows.take(some), torch.as_tensor(Y[some]), weight[some]
+        free = {"free_dtype": self.dtype == "auto", "free_penalty": isinstance(self.regularization, str)}
+        steady, lam = precise(plan, self.kernel_, self.regularization_, *sample, int((weight > 0).sum()), **free)
+        self.regularization_ = float(lam)
+        return steady
+
     def _steadied(self, problem: Problem) -> Problem:
         """The problem with a tuned penalty raised to what float32 tiles can resolve; one given stays as it is."""
-        if self.regularization != "auto" or problem.plan.dtype != torch.float32 or problem.lam >= FLOAT32_PENALTY:
+        least = FLOAT32_PENALTY * float(problem.weight[problem.weight > 0].mean())
+        if self.regularization != "auto" or problem.plan.dtype != torch.float32 or problem.lam >= least:
             return problem
-        self.regularization_ = FLOAT32_PENALTY
-        return replace(problem, lam=FLOAT32_PENALTY)
+        self.regularization_ = least
+        return replace(problem, lam=least)
 
     def _tune(self, rows: RowSource, Y: np.ndarray, weight: np.ndarray, plan: Plan, rng: Any) -> None:
         """Set `kernel_` and `regularization_`: tuned where the user left them open, else as given."""

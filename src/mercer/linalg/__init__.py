@@ -5,7 +5,7 @@ nothing of kernels, rows or losses: the engine forms the products, the algorithm
 """
 
 from mercer.linalg.cg import CGResult, conjugate_gradients
-from mercer.linalg.cholesky import GrowingCholesky, cholesky, refined_solve
+from mercer.linalg.cholesky import GrowingCholesky, cholesky, inverse_diagonal, refined_solve
 from mercer.linalg.givens import drop_column, rotate_rows
 from mercer.linalg.lbfgs import minimize_lbfgs
 from mercer.linalg.newton import NewtonResult, minimize_newton
@@ -23,6 +23,7 @@ __all__ = [
     "cholesky",
     "conjugate_gradients",
     "drop_column",
+    "inverse_diagonal",
     "minimize_lbfgs",
     "minimize_newton",
     "refined_solve",
