@@ -67,9 +67,5 @@ def left_out(kernel: Kernel, noise: float, X: Tensor, Y: Tensor, weight: Tensor 
     """
     C = kernel(X, X)
     C.diagonal().add_(noise if weight is None else noise / weight)
-    return from_factor(cholesky(C)[0], Y)
-
-
-def from_factor(L: Tensor, Y: Tensor) -> Tensor:
-    """`left_out` from the lower factor of C."""
+    L, _ = cholesky(C)
     return Y - torch.cholesky_solve(Y, L) / inverse_diagonal(L)[:, None]

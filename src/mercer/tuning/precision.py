@@ -81,7 +81,7 @@ def rounding(kernel: Kernel, lam: float, X: Tensor, Y: Tensor, weight: Tensor, n
     X, Y, w = X.double(), Y.double().to(X.device), weight.double().to(X.device)
     K = kernel(X, X)
     kappa2 = float(K.square().mean())
-    K.diagonal().add_(max(lam, 1e-10 * float(K.diagonal().mean())) / w)
+    K.diagonal().add_((lam / w).clamp(min=1e-10 * float(K.diagonal().mean())))
     centred = Y - (w[:, None] * Y).sum(0) / w.sum()
     a = torch.cholesky_solve(centred, cholesky(K)[0])
     spread = float((w[:, None] * centred.square()).sum() / (w.sum() * Y.shape[1]))
