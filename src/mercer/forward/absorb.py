@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.forward.learners import Functions
 from mercer.forward.problem import Problem
-from mercer.forward.span import FunctionSpan
+from mercer.forward.span import Functions, FunctionSpan
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, nu
 from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
-from mercer.forward.estimator import ForwardEstimator, warn_of
+from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.loop import ForwardFit
@@ -136,8 +136,8 @@ class Boosting(ForwardEstimator):
         criterion = Criterion.resolve(self.criterion, "criterion")
         combination = Combination.resolve(self.combination, "combination")
         return ForwardFit(
-            problem if exact else self._steadied(problem),
-            AllRows() if exact else Ensemble(criterion, combination, size, subset),
+            problem,
+            AllRows(leaves_out=self._classes) if exact else Ensemble(criterion, combination, size, subset),
             rng,
             block_length=lengths[self.absorption],
             shrinkage=self.shrinkage,
@@ -158,8 +158,6 @@ class Boosting(ForwardEstimator):
         if reason is not None:
             return replace(final, kept={"polish_reason_": reason})
         done = polish(problem, final.index, final.weights, validation=fit.validation)
-        if done.in_trouble:
-            warn_of(f"polishing the weights of {m} basis vectors did not converge ({done.stop_reason})")
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _why_not_polish(self, fit: ForwardFit, m: int, budget: Budget) -> str | None:

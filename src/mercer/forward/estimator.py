@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -23,7 +20,7 @@ from mercer.border.targets import code_targets
 from mercer.engine import Plan, make_plan
 from mercer.forward.expansion import Expansion, values
 from mercer.forward.loop import ForwardFit
-from mercer.forward.members import Choice
+from mercer.forward.members import Choice, Free
 from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
@@ -32,8 +29,6 @@ from mercer.forward.task import Grown, Task, fitted, hold_out, resolved_loss, wa
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
 
-#: Noiseless targets tune the penalty to nearly zero; below this, of unit variance, float32 tiles only add noise.
-FLOAT32_PENALTY = 1e-4
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
 GROWING_SHARE = 0.7
 
@@ -184,7 +179,8 @@ class ForwardEstimator(Face):
         if isinstance(self.regularization, str):  # only ratios of weights matter
             given = replace(given, weight=given.weight / given.weight[given.weight > 0].mean())
         choice = self._choose(given, Y, plan, rng, budget)
-        return Task(given, targets, Y, plan, loss, choice, held, self._pairwise)
+        free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
+        return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free)
 
     def _held_out(
         self, given: Given, targets: Any, Y: np.ndarray, X_val: Any, y_val: Any, watches: bool, rng: np.random.Generator
@@ -216,12 +212,6 @@ class ForwardEstimator(Face):
         outside = outside_values(fit, final) if self._classes else None
         return Grown(fit, path, final, n_steps, why, outside)
 
-    def _steadied(self, problem: Problem) -> Problem:
-        """The problem with a tuned penalty raised to what float32 tiles can resolve; one given stays as it is."""
-        if self.regularization != "auto" or problem.plan.dtype != torch.float32:
-            return problem
-        return replace(problem, lam=max(problem.lam, FLOAT32_PENALTY))
-
     # Predicting
 
     def _answers(self, X: Any, answer: Any, expansions: tuple[Expansion, ...] | None = None) -> np.ndarray:
@@ -247,13 +237,3 @@ class ForwardEstimator(Face):
         steps = list(steps)
         staged = tuple(one.at(steps) for one in self._stages)
         yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)
-
-
-def warn_of(reason: str) -> None:
-    """Raise a `ConvergenceWarning` with what to do."""
-    warnings.warn(
-        f"{reason}; the model is the best one before that. dtype='float64', a larger regularization or fewer basis "
-        "vectors help.",
-        ConvergenceWarning,
-        stacklevel=4,
-    )

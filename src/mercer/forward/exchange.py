@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mercer.forward.absorb import Block
-from mercer.forward.learners import Functions
+from mercer.forward.span import Functions
 
 
 class _Swapping(Block):

@@ -28,9 +28,11 @@ class Expansion:
     kernel: Kernel
     basis: np.ndarray  # m × D
     weights: np.ndarray  # m × p
+    dtype: torch.dtype  # of kernel values, as in fit
 
     def product(self, source: RowSource, plan: Plan, *, pairwise: bool = False) -> Tensor:
         """f at the rows of `source`, n × p."""
+        plan = replace(plan, dtype=self.dtype)
         rows = with_index(source, plan) if pairwise else self.inputs.rows(source, plan)
         Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
         return KernelMatrix(rows, self.kernel, Z, plan).product(torch.as_tensor(self.weights))
@@ -61,7 +63,7 @@ def values(
     """What `answer` makes of the sum of some expansions at the rows of `source` (n × p, float64), block by block."""
     f = expansions[0].product(source, plan, pairwise=pairwise)
     for one in expansions[1:]:
-        f += one.product(source, plan, pairwise=pairwise)
+        f = f + one.product(source, plan, pairwise=pairwise)
     blocks = [slice(i, i + ANSWER_ROWS) for i in range(0, len(f), ANSWER_ROWS)]
     first = answer(f[blocks[0]].double().cpu().numpy())
     if len(blocks) == 1:

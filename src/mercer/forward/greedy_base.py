@@ -107,7 +107,6 @@ class Greedy(ForwardEstimator):
         n_rows = len(problem.candidates())
         step = self._vectors_a_step(criterion, n_rows)
         self._refuse_nonsense(problem, step)
-        problem = self._steadied(problem)
         learner: Learner = SingleVector(criterion)
         if step == self.n_basis > 1 and isinstance(criterion, Random):
             learner = RandomRows(self.n_basis)

@@ -8,32 +8,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
+from mercer.forward.span import Functions
 from mercer.parts import Part, part, require
-
-if TYPE_CHECKING:
-    from mercer.forward.absorb import Block
 
 #: The size of a learner: a number, one number per step (the last one goes on), or a function of the step.
 Size = int | Sequence[int] | Callable[[int], int]
-
-
-@dataclass(frozen=True)
-class Functions:
-    """b functions Σ_s A[s] k(x_index[s], ·) and their values at all rows (b × n)."""
-
-    index: Tensor
-    A: Tensor
-    values: Tensor
 
 
 class Learner(Part):
@@ -50,7 +38,10 @@ class Learner(Part):
 
 @part
 class SingleVector(Learner):
-    """One basis vector, the best of the candidates by a criterion."""
+    """One basis vector, the best of the candidates by a criterion; the first one whatever its score.
+
+    A model without any vector would say nothing, not even that the targets are zero.
+    """
 
     criterion: Criterion
 
@@ -70,7 +61,7 @@ class SingleVector(Learner):
             problem, open_rows, block.gradient(), block.f, block.span, block.members, rng, block.gram_noise
         )
         value, best = self.criterion.score(seen).max(0)
-        if self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
+        if step > 0 and self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
             return None
         index = open_rows[best][None]
         one = torch.ones(1, 1, dtype=torch.float64, device=index.device)

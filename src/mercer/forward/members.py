@@ -22,9 +22,12 @@ from mercer.forward.expansion import with_index
 from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
 from mercer.losses import Loss
+from mercer.tuning import precise
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
+#: Rows from which is judged whether float32 tiles hold the model.
+PRECISION_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,14 @@ class Member:
     lam: float
     share: float = 1.0
     name: str = ""
+
+
+@dataclass(frozen=True)
+class Free:
+    """What the user left open: the precision of tiles, and the penalty."""
+
+    dtype: bool
+    penalty: bool
 
 
 @dataclass(frozen=True)
@@ -96,12 +107,19 @@ def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pair
 
 
 def problem_of(
-    member: Member, given: Given, Y: np.ndarray, plan: Plan, loss: Loss, *, pairwise: bool = False
+    member: Member, given: Given, Y: np.ndarray, plan: Plan, loss: Loss, free: Free, *, pairwise: bool = False
 ) -> Problem:
-    """What a member minimises."""
+    """What a member minimises, in tiles whose rounding does not show (`mercer.tuning.precision`)."""
     sample = sample_of(given, Y, member.inputs, plan, pairwise=pairwise)
-    y, weight = sample.Y.to(plan.dtype), sample.weight.to(plan.dtype)
-    return Problem(sample.rows, y, member.kernel, member.lam, plan, weight, loss)
+    some = sample.part(sample.spaced(PRECISION_ROWS))
+    table = some.rows.take(np.arange(some.n_rows)), some.Y, some.weight
+    fine, lam = precise(
+        plan, member.kernel, member.lam, *table, len(sample.alive), free_dtype=free.dtype, free_penalty=free.penalty
+    )
+    if fine.dtype != plan.dtype:
+        sample = sample_of(given, Y, member.inputs, fine, pairwise=pairwise)
+    y, weight = sample.Y.to(fine.dtype), sample.weight.to(fine.dtype)
+    return Problem(sample.rows, y, member.kernel, float(lam), fine, weight, loss)
 
 
 def only(choice: Choice, n: int) -> Choice:

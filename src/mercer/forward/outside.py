@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mercer.forward.loop import ForwardFit
-from mercer.forward.solve.exact import AllRows, left_out_values
+from mercer.forward.solve.exact import AllRows
 from mercer.forward.stages import Final
 
 #: Rows looked at, at most.
@@ -27,12 +27,14 @@ class Outside:
 
 def outside_values(fit: ForwardFit, final: Final) -> Outside:
     """Rows held out if there are any; of an exact solution rows left out in turn; else rows of the training table."""
-    problem = fit.problem
-    held_out = fit.validation
+    problem, held_out, learner = fit.problem, fit.validation, fit.learner
+    left_out = learner.left_out if held_out is None and isinstance(learner, AllRows) else None
     rows = problem.candidates() if held_out is None else held_out
+    if left_out is not None:
+        rows = rows[left_out[rows].isfinite().all(1)]
     rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), ROWS), device=rows.device).long()]
-    if held_out is None and isinstance(fit.learner, AllRows):
-        values = left_out_values(problem, final.index, rows)
+    if left_out is not None:
+        values = left_out[rows]
     else:
         values = final.kernel(problem.basis(rows).double(), final.basis.double()) @ final.weights
     weight = problem.weight[rows] if held_out is None else problem.weight.new_ones(len(rows))

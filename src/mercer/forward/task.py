@@ -15,7 +15,7 @@ from mercer.data import ArrayRows
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion, Stages
 from mercer.forward.loop import ForwardFit
-from mercer.forward.members import Choice, Member, problem_of
+from mercer.forward.members import Choice, Free, Member, problem_of
 from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
 from mercer.forward.stages import ExpansionPath, Final
@@ -38,10 +38,11 @@ class Task:
     choice: Choice
     held_out: Tensor | None
     pairwise: bool
+    free: Free
 
     def problem(self, member: Member) -> Problem:
         """What a member minimises."""
-        return problem_of(member, self.given, self.Y, self.plan, self.loss, pairwise=self.pairwise)
+        return problem_of(member, self.given, self.Y, self.plan, self.loss, self.free, pairwise=self.pairwise)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "dual_coef_": expansions[0].weights,
         "kernel_": final.kernel,
         "regularization_": final.lam,
-        "dtype_": str(task.plan.dtype).removeprefix("torch."),
+        "dtype_": str(first.fit.problem.plan.dtype).removeprefix("torch."),
         "tuning_seconds_": task.choice.seconds,
         "tuning_report_": task.choice.report,
         "objective_path_": np.array(history.objective),
@@ -93,13 +94,16 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
 
 def _expansion(member: Member, one: Grown) -> Expansion:
     weights = member.share * one.final.weights.double().cpu().numpy()
-    return Expansion(member.inputs, one.final.kernel, one.final.basis.double().cpu().numpy(), weights)
+    basis = one.final.basis.double().cpu().numpy()
+    return Expansion(member.inputs, one.final.kernel, basis, weights, one.fit.problem.plan.dtype)
 
 
 def _stages(member: Member, one: Grown) -> Stages:
     problem = one.fit.problem
     rows = problem.rows.take(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
-    return Stages(Expansion(member.inputs, problem.kernel, rows, np.empty(0)), one.path, member.share)
+    return Stages(
+        Expansion(member.inputs, problem.kernel, rows, np.empty(0), problem.plan.dtype), one.path, member.share
+    )
 
 
 def calibrated(task: Task, grown: list[Grown]) -> Any:

@@ -5,7 +5,7 @@ nothing of kernels, rows or losses: the engine forms the products, the algorithm
 """
 
 from mercer.linalg.cg import CGResult, conjugate_gradients
-from mercer.linalg.cholesky import cholesky
+from mercer.linalg.cholesky import cholesky, inverse_diagonal
 from mercer.linalg.givens import drop_column, rotate_rows
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.lbfgs import minimize_lbfgs
@@ -21,6 +21,7 @@ __all__ = [
     "cholesky",
     "conjugate_gradients",
     "drop_column",
+    "inverse_diagonal",
     "inverse_factor",
     "lifted",
     "minimize_lbfgs",

@@ -63,6 +63,22 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
     )
 
 
+def inverse_diagonal(L: Tensor, panel: int = 1024) -> Tensor:
+    """The diagonal of (LLᵀ)⁻¹: sums of squares of the columns of L⁻¹, which are made panel by panel.
+
+    >>> import torch
+    >>> from mercer.linalg import inverse_diagonal
+    >>> inverse_diagonal(torch.tensor([[2.0, 0.0], [1.0, 2.0]])).tolist()
+    [0.3125, 0.25]
+    """
+    out = L.new_empty(len(L))
+    for start in range(0, len(L), panel):
+        rest = L[start:, start:]  # what stands above is zero in these columns of L⁻¹
+        columns = torch.eye(len(rest), min(panel, len(rest)), dtype=L.dtype, device=L.device)
+        out[start : start + panel] = torch.linalg.solve_triangular(rest, columns, upper=False).square().sum(0)
+    return out
+
+
 def solve_lower(factor: Tensor, r: Tensor) -> Tensor:
     """L⁻ᵀL⁻¹ r in the precision of the lower factor L; unit columns keep float32 from underflow."""
     scale = r.abs().amax(0).clamp(min=torch.finfo(r.dtype).tiny)

@@ -10,12 +10,17 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from mercer.kernels import Kernel
+from mercer.tuning.codes import LEAST_NOISE
+from mercer.tuning.sample import class_codes, draw, require_kernel
 
 
 def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, device: Any = None) -> float:
     r"""The penalty λ under which targets of covariance :math:`s(K + \lambda D^{-1})` are most likely.
 
-    The amplitude s has its best value in closed form, so the kernel need not be in the targets' units.
+    The amplitude s has its best value in closed form, so the kernel need not be in the targets' units. Where every
+    column of `Y` holds two values only, they are class codes, and λ is kept at 1 % of the kernel's mean variance or
+    more: interpolating codes has unbounded evidence. The scale of the weights does not matter: the evidence sees equal
+    rows merged and weights of mean one, and λ is for the weights as they came.
 
     >>> import torch
     >>> from mercer.kernels import Gaussian
@@ -25,19 +30,21 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     >>> 0.003 < tune_noise(Gaussian(), X, X.sin() + 0.1 * noise) < 0.1
     True
     """
-    X, Y = X.double(), Y.double().to(X.device)
-    w = torch.ones(len(X)) if sample_weight is None else torch.as_tensor(sample_weight)
-    w = w.to(X)
-    Y = Y - (w[:, None] * Y).sum(0) / w.sum()
+    X = torch.as_tensor(X)
+    drawn = draw(X, Y, sample_weight, len(X), None, X.device if device is None else device)
+    X, Y, w = drawn.X, drawn.centred(), drawn.weight
+    Y = Y / (float(Y.abs().max()) or 1.0)  # squares of the targets themselves may overflow
     root = w.sqrt()[:, None]
-    values, vectors = torch.linalg.eigh(kernel(X, X) * root * root.T)
+    K = require_kernel(kernel)(X, X)
+    least = LEAST_NOISE * float(K.diagonal().mean()) if class_codes(drawn.Y) else 0.0
+    values, vectors = torch.linalg.eigh(K * root * root.T)
     spectrum = values.clamp(min=0).cpu().numpy()
     energy = (vectors.T @ (root * Y)).square().sum(1).cpu().numpy()
     n, p = float(w.sum()), Y.shape[1]
     largest = max(float(spectrum[-1]), 1e-300)
     within = float(energy.sum())
     if within <= 1e-300:
-        return 1e-6 * largest
+        return max(1e-6 * largest, least) * drawn.mean_weight
 
     def negative(log_lam: float) -> float:
         lam = np.exp(log_lam)
@@ -50,4 +57,5 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     grid = np.linspace(*bounds, 25)
     start = int(np.argmin([negative(t) for t in grid]))
     inner = grid[max(start - 1, 0)], grid[min(start + 1, 24)]
-    return float(np.exp(minimize_scalar(negative, bounds=inner, method="bounded").x))
+    found = float(np.exp(minimize_scalar(negative, bounds=inner, method="bounded").x))
+    return max(found, least) * drawn.mean_weight

@@ -6,31 +6,45 @@ ensemble at its largest: S = N, in one step.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import TensorRows
+from mercer.data import TensorRows, spread_rows
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
-from mercer.forward.learners import Functions, Learner
+from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve.ridge import sparse_ridge
-from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients
+from mercer.forward.span import Functions
+from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal
 from mercer.parts import part
+
+#: Rows left out, one at a time, where not even one n × n array of float64 fits.
+LEFT_OUT_ROWS = 500
 
 
 @part
 class AllRows(Learner):
-    """One learner that holds all rows of positive weight; it has nothing more to propose after that."""
+    """One learner that holds all rows of positive weight; it has nothing more to propose after that.
+
+    With `leaves_out` it also finds what the other rows predict at each row (`left_out`, n × p, NaN at rows of weight
+    zero): the solution nearly meets its own targets, so nothing can be calibrated on the values it has there.
+    """
+
+    leaves_out: bool = False
+    left_out: Tensor | None = field(default=None, init=False)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         index = block.open_rows()
         if len(index) == 0 or step > 0:
             return None
-        A = kernel_ridge(block.problem, index)
+        A, others = exact_ridge(block.problem, index, self.leaves_out)
+        if others is not None:
+            self.left_out = torch.full_like(block.problem.y, torch.nan, dtype=torch.float64)
+            self.left_out[index] = others
         return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
 
 
@@ -51,10 +65,17 @@ class RandomRows(Learner):
 
 
 def kernel_ridge(problem: Problem, index: Tensor) -> Tensor:
-    r"""Weights a = (K + λD⁻¹)⁻¹y of all rows `index` (n × p), D the rows' weights, to the digits of float64.
+    """Weights a = (K + λD⁻¹)⁻¹y of all rows `index` (n × p), D the rows' weights, to the digits of float64."""
+    return exact_ridge(problem, index)[0]
 
-    K is formed in float64 too: it is as ill-conditioned as kernel matrices come, and λ may be small. Where that takes
-    too much memory, a float32 factor made by panels guides conjugate gradients whose tiles are made again each time.
+
+def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tuple[Tensor, Tensor | None]:
+    r"""`kernel_ridge`, and on demand what the others predict at each row, both from one factor of G = K + λD⁻¹.
+
+    Kernel ridge without row i has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. K is formed in float64: it is
+    as ill-conditioned as kernel matrices come, and λ may be small. Where that takes too much memory, a float32 factor
+    made by panels guides conjugate gradients whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is
+    solved for at `LEFT_OUT_ROWS` rows, evenly spaced, and the others are NaN.
     """
     n, plan = len(index), replace(problem.plan, dtype=torch.float64)
     X, y = problem.rows.take(index).to(plan.device, torch.float64), problem.y[index].double()
@@ -62,7 +83,9 @@ def kernel_ridge(problem: Problem, index: Tensor) -> Tensor:
     if problem.plan.holds_square(n):
         K = problem.kernel(X, X)
         K.diagonal().add_(ridge)
-        return torch.cholesky_solve(y, cholesky(K)[0])
+        L = cholesky(K)[0]
+        a = torch.cholesky_solve(y, L)
+        return a, y - a / inverse_diagonal(L)[:, None] if leaves_out else None
 
     def panel(start: int, stop: int) -> Tensor:
         made = problem.kernel(X[start:], X[start:stop])
@@ -70,23 +93,17 @@ def kernel_ridge(problem: Problem, index: Tensor) -> Tensor:
         return made
 
     factor, K_nn = TiledCholesky(n, panel), KernelMatrix(TensorRows(X), problem.kernel, X, plan)
-    return conjugate_gradients(
-        lambda v: K_nn.product(v) + ridge[:, None] * v, y, precondition=factor.solve, tol=1e-12, max_iter=50
-    ).x
 
+    def solve(b: Tensor, tol: float) -> Tensor:
+        system = lambda v: K_nn.product(v) + ridge[:, None] * v  # noqa: E731
+        return conjugate_gradients(system, b, precondition=factor.solve, tol=tol, max_iter=50).x
 
-def left_out_values(problem: Problem, index: Tensor, rows: Tensor) -> Tensor:
-    r"""Values (s × p) at some of the rows `index` of the exact solutions without each of them in turn.
-
-    With G = K + λD⁻¹ and a = G⁻¹y, leaving row i out gives :math:`y_i - a_i / (G^{-1})_{ii}`: one factor for all.
-    """
-    X, y = problem.rows.take(index).double(), problem.y[index].double()
-    K = problem.kernel(X, X)
-    K.diagonal().add_(problem.lam / problem.weight[index].double())
-    factor, _ = cholesky(K)
-    place = torch.searchsorted(index, rows)
-    unit = torch.zeros(len(index), len(rows), dtype=torch.float64, device=K.device)
-    unit[place, torch.arange(len(rows), device=K.device)] = 1.0
-    inverse = torch.linalg.solve_triangular(factor, unit, upper=False).square().sum(0)
-    a = torch.cholesky_solve(y, factor)[place]
-    return y[place] - a / inverse[:, None]
+    a = solve(y, 1e-12)
+    if not leaves_out:
+        return a, None
+    some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS), device=a.device)
+    units = torch.zeros(n, len(some), dtype=torch.float64, device=a.device)
+    units[some, torch.arange(len(some), device=a.device)] = 1.0
+    others = torch.full_like(y, torch.nan)
+    others[some] = y[some] - a[some] / solve(units, 1e-6)[some].diagonal()[:, None]
+    return a, others

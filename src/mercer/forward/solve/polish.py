@@ -1,25 +1,29 @@
 """Polish: all weights of the chosen basis vectors improved together, starting from those at hand.
 
-Preconditioned conjugate gradients on (K_nmᵀDK_nm + λQ)a = K_nmᵀDy: two products with K_nm a step,
+Preconditioned conjugate gradients on (ΦᵀDΦ + λI)v = ΦᵀDy in well-posed coordinates: two products with K_nm a step,
 which the plan keeps where it fits. Losses other than the squared one take Newton steps around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import warnings
+from dataclasses import dataclass
 
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from mercer.data import PreparedRows, TensorRows
+from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
-from mercer.linalg import cholesky, conjugate_gradients, lifted
+from mercer.forward.solve.coordinates import Coordinates, Preconditioner
+from mercer.linalg import conjugate_gradients
 from mercer.losses import Squared
 
 #: Steps without a lower validation error after which the iteration ends.
 PATIENCE = 3
+#: A rise of the objective by this share is rounding: what was at hand is the minimum already.
+ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -30,38 +34,6 @@ class Polished:
     f: Tensor
     n_iter: int
     stop_reason: str
-    in_trouble: bool = False  # whether the iteration made things worse, so that its start was kept
-
-
-class Preconditioner:
-    r"""The inverse of λQ + (n/s) K_smᵀDK_sm for s sampled rows, as two triangular factors.
-
-    With Q = LLᵀ and the sampled rows whitened, Φ_s = K_sm L⁻ᵀ, it is
-    :math:`L^{-\top}(\lambda I + \tfrac ns \Phi_s^\top D\Phi_s)^{-1}L^{-1}`. Falkon takes the basis vectors
-    themselves as the sample, which presumes that they were drawn uniformly; these were chosen.
-    """
-
-    def __init__(self, problem: Problem, basis: Tensor, weight: Tensor, sample: Tensor) -> None:
-        dtype = problem.plan.dtype
-        # The preconditioner may be rough: a little more diagonal costs a step or two, a failed factor all.
-        lift = basis.shape[0] ** 0.5 * 10 * torch.finfo(dtype).eps
-        self.L = _factor(lifted(problem.kernel(basis, basis), lift))
-        Phi = torch.linalg.solve_triangular(self.L, problem.kernel(basis, problem.basis(sample)), upper=False)
-        w = weight[sample].to(dtype)
-        share = float(weight.sum()) / max(float(w.sum()), 1e-300)
-        inner = (Phi * (share * w)) @ Phi.T
-        inner.diagonal().add_(problem.lam)
-        self.A = _factor(inner)
-
-    def __call__(self, r: Tensor) -> Tensor:
-        x = torch.linalg.solve_triangular(self.L, r.to(self.L.dtype), upper=False)
-        x = torch.cholesky_solve(x, self.A)
-        return torch.linalg.solve_triangular(self.L.T, x, upper=True).double()
-
-
-def _factor(A: Tensor) -> Tensor:
-    factor, info = torch.linalg.cholesky_ex(A)
-    return factor if not int(info) else cholesky(A)[0].to(A.dtype)
 
 
 def polish(
@@ -79,140 +51,95 @@ def polish(
 
     It ends when a step lowers the objective by less than `tol` of what all steps did: steps gain ever less, and what
     is left then changes no error that one could measure (KIN40K: 1.581 %, and still so at a hundred times `tol`).
-    `sample_size` rows (twice the basis vectors by default, which halves the steps that once as many need) make the
-    preconditioner. With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps, and
-    the weights of the lowest one are kept.
+    `sample_size` rows beside the basis vectors make the preconditioner, by default as many as those, or twice as many
+    where rows are many. With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps,
+    and the weights of the lowest one are kept. Where rounding ends it, a `ConvergenceWarning` says so.
     """
-    basis = problem.basis(index)
-    problem.plan.require_square(len(index), copies=3)
-    K = problem.matrix(basis, uses=2 * max_iter)
+    at = Coordinates(problem, index, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
-    a = torch.zeros(m, p, dtype=torch.float64, device=problem.plan.device) if weights is None else weights.clone()
-    rows = problem.candidates()
-    size = min(len(rows), 2 * m if sample_size is None else sample_size)
-    generator = torch.Generator().manual_seed(seed)
-    sample = rows[torch.randperm(len(rows), generator=generator)[:size].to(rows.device)]
-    watch = None if validation is None else Watch(problem, basis, validation, a, max_iter)
+    v = at.L.new_zeros(m, p) if weights is None else at.of(weights.double())
+    sample = at.sample(sample_size, seed)
+    watch = None if validation is None else Watch(at, validation, v, max_iter)
     solve = _least_squares if isinstance(problem.loss, Squared) else _newton
-    done = solve(problem, K, basis, a, sample, tol, max_iter, watch)
-    if watch is None:
-        return done
-    why = f"the validation error was lowest after {watch.best_step} of {done.n_iter} steps; {done.stop_reason}"
-    return Polished(watch.best, K.product(watch.best), watch.best_step, why)
+    v, f, n_iter, why = solve(at, v, sample, tol, max_iter, watch)
+    if watch is not None:
+        why = f"the validation error was lowest after {watch.best_step} of {n_iter} steps; {why}"
+        v, n_iter = watch.best, watch.best_step
+        f = at.values(v)
+    return Polished(at.weights(v), f.to(problem.y.dtype), n_iter, why)
 
 
 class Watch:
-    """The loss on rows held out after each step, and the weights that had the lowest."""
+    """The loss on rows held out after each step, and the point that had the lowest."""
 
-    def __init__(self, problem: Problem, basis: Tensor, rows: Tensor, a: Tensor, uses: int) -> None:
-        self._y, self._loss = problem.y[rows], problem.loss
-        self._K = KernelMatrix(TensorRows(problem.basis(rows)), problem.kernel, basis, problem.plan, uses)
-        self.best, self.best_step, self._lowest = a, 0, self._error(a)
+    def __init__(self, at: Coordinates, rows: Tensor, v: Tensor, uses: int) -> None:
+        problem = at.problem
+        self._y, self._loss, self._at = problem.y[rows], problem.loss, at
+        self._K = KernelMatrix(TensorRows(problem.basis(rows)), problem.kernel, at.basis, problem.plan, uses)
+        self.best, self.best_step, self._lowest = v, 0, self._error(v)
 
-    def _error(self, a: Tensor) -> float:
-        return float(self._loss.value(self._y, self._K.product(a)).mean(dtype=torch.float64))
+    def _error(self, v: Tensor) -> float:
+        return float(self._loss.value(self._y, self._K.product(self._at.weights(v))).mean(dtype=torch.float64))
 
-    def __call__(self, step: int, a: Tensor) -> bool:
+    def __call__(self, step: int, v: Tensor) -> bool:
         """Whether to stop after this step."""
-        if (error := self._error(a)) < self._lowest:
-            self.best, self.best_step, self._lowest = a.clone(), step, error
+        if (error := self._error(v)) < self._lowest:
+            self.best, self.best_step, self._lowest = v.clone(), step, error
         return step - self.best_step >= PATIENCE
 
 
-def _penalised(problem: Problem, basis: Tensor, uses: int = 50) -> Callable[[Tensor], Tensor]:
-    """a ↦ λQa, by blocks of rows unless the plan keeps Q."""
-    Q = KernelMatrix(TensorRows(basis), problem.kernel, basis, problem.plan, uses=uses)
-    return lambda a: problem.lam * Q.product(a).double()
-
-
-def _normal_equations(
-    problem: Problem, K: KernelMatrix, penalised: Callable[[Tensor], Tensor]
-) -> Callable[[Tensor], Tensor]:
-    """a ↦ (K_nmᵀDK_nm + λQ)a."""
-    return lambda a: K.normal(a, problem.weight) + penalised(a)
-
-
-def _in_float64(problem: Problem) -> Problem:
-    """The same rows, targets and weights with tiles in float64."""
-    plan = replace(problem.plan, dtype=torch.float64)
-    D = problem.rows.n_columns
-    rows = PreparedRows(problem.rows, plan.device, plan.dtype, torch.zeros(D), torch.ones(D))
-    return replace(problem, rows=rows, y=problem.y.double(), weight=problem.weight.double(), plan=plan)
-
-
 def _least_squares(
-    problem: Problem,
-    K: KernelMatrix,
-    basis: Tensor,
-    a: Tensor,
-    sample: Tensor,
-    tol: float,
-    max_iter: int,
-    watch: Watch | None,
-) -> Polished:
-    """Steps in the plan's precision around residuals in float64: weights of nearly dependent basis vectors are large
-    numbers of opposite sign, and float32 alone ends up far from the minimum."""
-    penalised = _penalised(problem, basis)
-    wide = _in_float64(problem)
-    K_wide = wide.matrix(basis.double())
+    at: Coordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
+) -> tuple[Tensor, Tensor, int, str]:
+    weight = at.problem.weight
     found = conjugate_gradients(
-        _normal_equations(problem, K, penalised),
-        K_wide.transposed(wide.weight[:, None] * wide.y),
-        x0=a,
-        precondition=Preconditioner(problem, basis, problem.weight, sample),
-        tol=1e-10,
+        lambda x: at.normal(x, weight),
+        at.slopes(weight[:, None] * at.problem.y),
+        x0=v,
+        precondition=Preconditioner(at, weight, sample),
+        tol=1e-7,
         energy_tol=tol,
         max_iter=max_iter,
         callback=watch,
-        apply_exactly=_normal_equations(wide, K_wide, _penalised(wide, basis.double(), uses=1)),
     )
-
-    def objective(x: Tensor, f: Tensor) -> float:
-        return float(problem.objective(f, (x * penalised(x)).sum()))
-
-    before, after = K.product(a), K.product(found.x)
-    if objective(found.x, after) <= objective(a, before):
-        return Polished(found.x, after, found.n_iter, found.stop_reason)
-    # rounding can lead the iteration astray where basis vectors nearly depend on each other
-    why = f"{found.stop_reason}, above the objective of the weights at hand, which were kept"
-    return Polished(a, before, found.n_iter, why)
+    before, after = at.values(v), at.values(found.x)
+    begun, ended = at.objective(v, before), at.objective(found.x, after)
+    if ended <= begun:
+        return found.x, after, found.n_iter, found.stop_reason
+    if ended > (1 + ROUNDING) * begun:
+        warnings.warn(
+            f"polishing {len(v)} weights led away from the minimum and was undone: {found.stop_reason}; the basis "
+            "vectors depend on each other to all digits, so take fewer of them, a shorter length-scale or a larger "
+            "regularization",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return v, before, found.n_iter, f"{found.stop_reason}, which is no lower than where it began"
 
 
 def _newton(
-    problem: Problem,
-    K: KernelMatrix,
-    basis: Tensor,
-    a: Tensor,
-    sample: Tensor,
-    tol: float,
-    max_iter: int,
-    watch: Watch | None,
-) -> Polished:
+    at: Coordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
+) -> tuple[Tensor, Tensor, int, str]:
     """Newton steps, each by conjugate gradients; a step that would raise the objective is halved."""
-    loss, y, w = problem.loss, problem.y, problem.weight[:, None]
-    penalised = _penalised(problem, basis)
-
-    def objective(a: Tensor, f: Tensor) -> float:
-        return float(problem.objective(f, (a * penalised(a)).sum()))
-
-    f = K.product(a)
-    value, why, n_iter = objective(a, f), f"all {max_iter} Newton steps were taken", 0
+    loss, y, w, lam = at.problem.loss, at.problem.y, at.problem.weight[:, None], at.problem.lam
+    f = at.values(v)
+    value, why, n_iter = at.objective(v, f), f"all {max_iter} Newton steps were taken", 0
     for n_iter in range(1, max_iter + 1):
-        gradient = K.transposed(w * loss.residual(y, f)) - penalised(a)
+        gradient = at.slopes(w * loss.residual(y, f)) - lam * v
         curvature = w * loss.curvature(y, f)
 
         def system(x: Tensor, curvature: Tensor = curvature) -> Tensor:
-            return K.transposed(curvature * K.product(x)) + penalised(x)
+            return at.slopes(curvature * at.values(x)) + lam * x
 
-        precondition = Preconditioner(problem, basis, curvature.mean(1), sample)
+        precondition = Preconditioner(at, curvature.mean(1), sample)
         step = conjugate_gradients(system, gradient, precondition=precondition, tol=0.1, max_iter=20).x
-        along, length = K.product(step), 1.0
-        while (new := objective(a + length * step, f + length * along)) > value and length > 1e-3:
+        along, length = at.values(step), 1.0
+        while (new := at.objective(v + length * step, f + length * along)) > value and length > 1e-3:
             length /= 2
         settled = value - new <= tol * abs(value)
         if new < value:
-            a, f, value = a + length * step, f + length * along, new
-        stops = watch is not None and watch(n_iter, a)
+            v, f, value = v + length * step, f + length * along, new
+        stops = watch is not None and watch(n_iter, v)
         if settled:
             why = f"the objective fell by less than a share of {tol:g} in Newton step {n_iter}"
         elif stops:
@@ -220,4 +147,4 @@ def _newton(
         else:
             continue
         break
-    return Polished(a, f, n_iter, why)
+    return v, f, n_iter, why

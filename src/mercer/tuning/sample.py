@@ -1,0 +1,102 @@
+"""What tuning sees: rows, targets and weights, checked, a random part of them, equal rows merged, weights of mean one.
+
+With weights of mean one nothing that is tuned depends on their scale, and since equal rows are merged first, a weight
+of 2 is still that row twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.kernels import Kernel
+from mercer.parts import require
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows (n × D), targets (n × p) and weights of mean one in float64, and the mean they had."""
+
+    X: Tensor
+    Y: Tensor
+    weight: Tensor
+    mean_weight: float
+
+    def centred(self) -> Tensor:
+        return self.Y - (self.weight[:, None] * self.Y).sum(0) / self.weight.sum()
+
+
+def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: Any, device: torch.device) -> Drawn:
+    """At most `n_rows` random rows of positive weight."""
+    X, y = _numbers(X, "X"), _numbers(y, "y")
+    require(X.ndim == 2 and X.shape[1] > 0, "X", "two-dimensional, with at least one column", tuple(X.shape))
+    require(y.ndim in (1, 2), "y", "one- or two-dimensional", tuple(y.shape))
+    require(len(y) == len(X), "y", f"of the length of X, {len(X)}", len(y))
+    weight = np.ones(len(X)) if sample_weight is None else _host(_numbers(sample_weight, "sample_weight"))
+    require(weight.shape == (len(X),), "sample_weight", f"of shape {(len(X),)}", weight.shape)
+    good = bool(np.isfinite(weight).all() and (weight >= 0).all() and (weight > 0).any())
+    require(good, "sample_weight", "finite and non-negative, some positive", weight)
+    index = np.flatnonzero(weight > 0)
+    index = rng.choice(index, n_rows, replace=False) if len(index) > n_rows else index
+    rows, targets = (_taken(a, index, device) for a in (X, y))
+    if not (rows.isfinite().all() and targets.isfinite().all()):
+        raise ValueError("X and y must be finite numbers, got NaN or infinity")
+    largest = float(weight[index].max())
+    share = torch.as_tensor(weight[index] / largest).to(device)  # sums of these neither overflow nor vanish
+    rows, targets, share = _merged(rows, targets[:, None] if targets.ndim == 1 else targets, share)
+    mean = float(share.mean())
+    return Drawn(rows, targets, share / mean, mean * largest)
+
+
+def require_kernel(kernel: Kernel) -> Kernel:
+    """Refuse a kernel whose positive parameters are not positive numbers that have an inverse."""
+    for name, value in kernel.tunable().items():
+        try:
+            numbers = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            numbers = np.array(np.nan)
+        good = bool((numbers > 1e-300).all() and (numbers < 1e300).all())
+        require(good, f"the kernel's {name.rpartition('__')[2]}", "positive and finite", value)
+    return kernel
+
+
+def class_codes(Y: Tensor) -> bool:
+    """Whether every column holds two values at most: codes of classes, not measurements."""
+    return len(Y) > 2 and all(len(column.unique()) <= 2 for column in Y.T)
+
+
+def _numbers(values: Any, name: str) -> Any:
+    """Real numbers as an array or a tensor, from anything array-like."""
+    if isinstance(values, Tensor):
+        require(not values.is_complex(), name, "real numbers", values.dtype)
+        return values.detach()
+    array = np.asarray(values)
+    require(array.dtype.kind != "c", name, "real numbers", array.dtype)
+    if array.dtype in (np.dtype(np.float64), np.dtype(np.float32)):  # in this machine's byte order
+        return array
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}") from None
+
+
+def _host(values: Any) -> np.ndarray:
+    return values.cpu().double().numpy() if isinstance(values, Tensor) else values.astype(np.float64)
+
+
+def _taken(values: Any, index: np.ndarray, device: torch.device | str) -> Tensor:
+    part = values[torch.from_numpy(index).to(values.device)] if isinstance(values, Tensor) else values[index]
+    return torch.as_tensor(part).to(device, torch.float64)
+
+
+def _merged(X: Tensor, Y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Equal rows with equal targets as one row of their weight; rows stay as they are where none are equal."""
+    table, group = torch.unique(torch.cat([X, Y], 1), dim=0, return_inverse=True)
+    if len(table) == len(X):
+        return X, Y, weight
+    merged = weight.new_zeros(len(table)).index_add_(0, group, weight)
+    return table[:, : X.shape[1]].contiguous(), table[:, X.shape[1] :].contiguous(), merged
