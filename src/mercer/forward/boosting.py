@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Annotated, Any, ClassVar
@@ -33,6 +34,10 @@ from mercer.parts import require
 
 #: Share of the time budget that the race may take.
 RACING_SHARE = 0.4
+#: Operations a second that a factor is counted on to take, and the share of the time budget for one of them.
+EXACT_RATE, EXACT_SHARE = 5e9, 0.15
+#: Steps of a polish at most.
+POLISH_STEPS = 50
 #: Learners where nothing is said.
 LEARNERS = 20
 
@@ -109,7 +114,10 @@ class Boosting(ForwardEstimator):
 
     def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
         """Whether one learner holds all rows: sizes left open, least squares, and few enough rows."""
-        return self._sizes_are_open() and loss.quadratic and n_rows <= plan.exact_rows
+        affordable = plan.exact_rows
+        if self.time_budget is not None:
+            affordable = min(affordable, int((3 * EXACT_RATE * EXACT_SHARE * self.time_budget) ** (1 / 3)))
+        return self._sizes_are_open() and loss.quadratic and n_rows <= affordable
 
     def _sizes_are_open(self) -> bool:
         return self.learner_size == "auto" and self.n_learners == "auto"
@@ -157,7 +165,8 @@ class Boosting(ForwardEstimator):
         reason = self._why_not_polish(fit, m, budget)
         if reason is not None:
             return replace(final, kept={"polish_reason_": reason})
-        done = polish(problem, final.index, final.weights, validation=fit.validation)
+        steps = int(min(POLISH_STEPS, _affordable_steps(fit, budget)))
+        done = polish(problem, final.index, final.weights, max_iter=steps, validation=fit.validation)
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _why_not_polish(self, fit: ForwardFit, m: int, budget: Budget) -> str | None:
@@ -167,7 +176,15 @@ class Boosting(ForwardEstimator):
             return "left out: the fit was interrupted"
         if self.polish == "auto" and 4 * m**2 * 8 > fit.problem.plan.memory_limit // 4:
             return f"left out: {m} basis vectors would take too much memory"
+        if _affordable_steps(fit, budget) < 1:
+            return "left out: the time budget is spent"
         return None
+
+
+def _affordable_steps(fit: ForwardFit, budget: Budget) -> float:
+    """Steps for which time is left: each takes about as long as growing did, and so does what comes before them."""
+    left = budget.left()
+    return left if math.isinf(left) else int(left / max(fit.seconds, 1e-6)) - 1
 
 
 @face
