@@ -22,7 +22,7 @@ from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
 from mercer.tuning.average import greedy_average
 from mercer.tuning.closed_form import Judge, penalty_path
-from mercer.tuning.link import Link, fitted_link
+from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.metric import distances, tile, typical
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.track import FAMILIES, Fold, Point, Step, Track, Trial
@@ -231,7 +231,8 @@ def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:
     judge = finalists[0].track.judge
     constant = judge.constant
     if finalists[0].best.loss >= constant:
-        return Race([_nothing(rows, constant)], clock.report, constant, constant, None)
+        prior = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
+        return Race([_nothing(rows, constant)], clock.report, constant, constant, prior)
     values = [one.best.values for one in finalists]
     zero = [] if rows.codes is not None else [torch.zeros_like(judge.Y)]  # a link shrinks by itself
     shares, loss = greedy_average(values + zero, judge)

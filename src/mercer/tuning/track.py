@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
 from mercer.tuning.closed_form import Judge
-from mercer.tuning.constants import ARD_ROUNDS, ARD_ROWS, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
+from mercer.tuning.constants import ARD_ROUNDS, ARD_START, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
 from mercer.tuning.families import LENGTH, Search
 from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile, typical
 
@@ -212,13 +212,14 @@ def leading(alpha: Tensor) -> Tensor:
 
 
 def relevances(fold: Fold) -> Tensor:
-    """One number per input, 1/ℓ of the evidence's length-scales on some of the rows, of mean square one."""
-    X, Y, w = (part[:ARD_ROWS].cpu() for part in (fold.X, fold.Y, fold.weight))  # too few for a GPU to be faster
+    """One number per input, 1/ℓ of the length-scales of most evidence, of mean square one."""
+    X, Y, w = (part.cpu() for part in (fold.X, fold.Y, fold.weight))  # too few rows for a GPU to be faster
     Y = Y - Y.mean(0)
     Y = Y / Y.square().mean().sqrt().clamp(min=1e-12)
     search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS)
-    spread = max(float(X.square().sum(1).mean().sqrt()), 1e-6)
-    kernel = Sum(Scaled(Matern32(length_scale=[spread] * X.shape[1])), Bias(0.01))
+    # short length-scales first: from long ones the climb settles on some of the inputs that matter
+    start = ARD_START * max(float(X.square().sum(1).mean().sqrt()), 1e-6)
+    kernel = Sum(Scaled(Matern32(length_scale=[start] * X.shape[1])), Bias(0.01))
     found = search.climb(kernel, 0.1, ftol=1e-4)
     scale = 1 / torch.as_tensor(found.kernel.tunable()[LENGTH], dtype=X.dtype, device=X.device).reshape(-1)
     return (scale * (len(scale) / scale.square().sum()).sqrt()).to(fold.X.device)
