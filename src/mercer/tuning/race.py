@@ -142,12 +142,18 @@ def _first_look(rows: Rows, clock: _Clock) -> dict[str, Point]:
 
 
 def _tried(
-    track: Track, kind: str, starts: dict[str, Point], families: tuple[str, ...], most: int, clock: _Clock
+    track: Track,
+    kind: str,
+    starts: dict[str, Point],
+    families: tuple[str, ...],
+    most: int,
+    clock: _Clock,
+    wide: bool = False,
 ) -> dict[str, Candidate]:
     """The best of each family near where it starts."""
     out = {}
     for family in families:
-        trial = track.tuned(starts[family], most)
+        trial = track.tuned(starts[family], most, wide)
         out[family] = Candidate(kind, track, trial)
         clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
     return out
@@ -164,7 +170,7 @@ def _with_metrics(
     track, at = plain["matern12"].track, plain
     if rows.X.shape[1] > 1:
         points = {family: one.best.point for family, one in plain.items()}
-        evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, clock)
+        evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, clock, wide=True)
         yield from evident.values()
         at = evident if min(map(_loss, evident.values())) < min(map(_loss, plain.values())) else plain
     for base, start, full, power in (("cityblock", plain, False, 1.0), ("matern12", at, True, 0.5)):

@@ -28,6 +28,8 @@ FAMILIES: dict[str, Kernel] = {
 
 #: Below this penalty kernel matrices are made and factored in double precision.
 SINGLE = 1e-3
+#: Rungs up and down from the middle of a ladder of length-scales; leaps along the penalties.
+RUNGS, LEAPS = 3, (-4, 4, -4, 2, -2)
 #: The least penalty of a model whose gradients are asked for.
 LEAST = 1e-5
 
@@ -119,24 +121,33 @@ class Track:
             self.tried[point] = Trial(point, loss if math.isfinite(loss) else math.inf, F)
         return self.tried[point]
 
-    def tuned(self, start: Point, most: int = 8) -> Trial:
-        """Downhill from a point to its neighbours on the ladders, until none is better or `most` were tried."""
+    def tuned(self, start: Point, most: int = 8, wide: bool = False) -> Trial:
+        """Downhill from a point to its neighbours on the ladders, until none is better or `most` were tried.
+
+        A `wide` search leaps along the penalties first: a better metric may call for one a thousand times smaller.
+        """
         best = self.trial(start)
+        for by_penalty in LEAPS if wide else ():
+            best = self._better(best, 0, by_penalty)
         before = len(self.tried)
         moves = [(0, -1), (0, 1)] if start.family == "linear" else [(0, -1), (0, 1), (-1, 0), (1, 0), (1, -2), (-1, 2)]
         improved = True
         while improved:
-            improved = False
-            here = best.point
+            here, improved = best, False
             for by_length, by_penalty in moves:
-                penalty = here.penalty + by_penalty
-                length = here.length + by_length
-                if not 0 <= penalty < len(PENALTIES) or abs(length) > 3 or len(self.tried) - before >= most:
-                    continue
-                found = self.trial(Point(here.family, length, penalty))
-                if found.loss < best.loss:
-                    best, improved = found, True
+                if len(self.tried) - before < most:
+                    found = self._better(here, by_length, by_penalty)
+                    if found.loss < best.loss:
+                        best, improved = found, True
         return best
+
+    def _better(self, here: Trial, by_length: int, by_penalty: int) -> Trial:
+        """The neighbour where it is better, else the trial itself."""
+        length, penalty = here.point.length + by_length, here.point.penalty + by_penalty
+        if not 0 <= penalty < len(PENALTIES) or abs(length) > RUNGS:
+            return here
+        found = self.trial(Point(here.point.family, length, penalty))
+        return found if found.loss < here.loss else here
 
     def stepped(self, step: Step) -> Track:
         """The track after one more step."""
