@@ -22,7 +22,7 @@ from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
 from mercer.tuning.average import greedy_average
 from mercer.tuning.closed_form import Judge, penalty_path
-from mercer.tuning.link import Link, fitted_link
+from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.metric import distances, tile, typical
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.track import FAMILIES, Fold, Point, Step, Track, Trial
@@ -142,12 +142,18 @@ def _first_look(rows: Rows, clock: _Clock) -> dict[str, Point]:
 
 
 def _tried(
-    track: Track, kind: str, starts: dict[str, Point], families: tuple[str, ...], most: int, clock: _Clock
+    track: Track,
+    kind: str,
+    starts: dict[str, Point],
+    families: tuple[str, ...],
+    most: int,
+    clock: _Clock,
+    wide: bool = False,
 ) -> dict[str, Candidate]:
     """The best of each family near where it starts."""
     out = {}
     for family in families:
-        trial = track.tuned(starts[family], most)
+        trial = track.tuned(starts[family], most, wide)
         out[family] = Candidate(kind, track, trial)
         clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
     return out
@@ -164,7 +170,7 @@ def _with_metrics(
     track, at = plain["matern12"].track, plain
     if rows.X.shape[1] > 1:
         points = {family: one.best.point for family, one in plain.items()}
-        evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, clock)
+        evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, clock, wide=True)
         yield from evident.values()
         at = evident if min(map(_loss, evident.values())) < min(map(_loss, plain.values())) else plain
     for base, start, full, power in (("cityblock", plain, False, 1.0), ("matern12", at, True, 0.5)):
@@ -231,7 +237,8 @@ def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:
     judge = finalists[0].track.judge
     constant = judge.constant
     if finalists[0].best.loss >= constant:
-        return Race([_nothing(rows, constant)], clock.report, constant, constant, None)
+        prior = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
+        return Race([_nothing(rows, constant)], clock.report, constant, constant, prior)
     values = [one.best.values for one in finalists]
     zero = [] if rows.codes is not None else [torch.zeros_like(judge.Y)]  # a link shrinks by itself
     shares, loss = greedy_average(values + zero, judge)

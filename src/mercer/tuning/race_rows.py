@@ -36,11 +36,18 @@ class Rows:
             self._mapped[kind] = self.maps[kind](self.X[: max(c.LAST_ROWS + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)])
         return self._mapped[kind]
 
+    @property
+    def evident(self) -> int:
+        """Rows of which the evidence is taken: many inputs need more, or it settles on some of those that matter."""
+        wanted = min(max(c.ARD_ROWS, c.ARD_ROWS_PER_INPUT * self.X.shape[1]), c.ARD_MOST_ROWS)
+        return min(wanted, self.n // 2)
+
     def evidence(self, kind: str) -> Step:
-        """The step to length-scales by evidence, made once for each column map, or once for all."""
-        key = kind if c.EVIDENCE_BY_MAP else ""
+        """The step to length-scales by evidence, for each column map; of many inputs, which cost more, for all maps."""
+        key = kind if self.X.shape[1] <= c.ARD_BY_MAP else ""
         if key not in self._evidence:
-            folds = self.track(kind).folds
+            Z, fits = self.mapped(kind), [a[: self.evident] for a, _ in self.parts(last=True)]
+            folds = [Fold(Z[a], self.Y[a], self.w[a], Z[:0]) for a in fits]
             self._evidence[key] = Step(None, relevances=tuple(relevances(fold) for fold in folds))
         return self._evidence[key]
 
@@ -56,7 +63,8 @@ class Rows:
             return [(torch.cat([q for q in pieces if q is not p])[: c.ROWS], p) for p in pieces]
         fit, judge = (c.LAST_ROWS, c.LAST_JUDGING_ROWS) if last else (c.ROWS, c.JUDGING_ROWS)
         fit = min(fit, self.n // 2)
-        return [(index[:fit], index[fit : fit + judge])]
+        seen = max(fit, self.evident)  # no row judges a transform that it has had a say in
+        return [(index[:fit], index[seen : seen + judge])]
 
     def track(self, kind: str, last: bool = False) -> Track:
         Z, parts = self.mapped(kind), self.parts(last)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
 from mercer.tuning.closed_form import Judge
-from mercer.tuning.constants import ARD_ROUNDS, ARD_ROWS, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
+from mercer.tuning.constants import ARD_ROUNDS, ARD_START, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
 from mercer.tuning.families import LENGTH, Search
 from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile, typical
 
@@ -28,6 +28,8 @@ FAMILIES: dict[str, Kernel] = {
 
 #: Below this penalty kernel matrices are made and factored in double precision.
 SINGLE = 1e-3
+#: Rungs up and down from the middle of a ladder of length-scales; leaps along the penalties.
+RUNGS, LEAPS = 3, (-4, 4, -4, 2, -2)
 #: The least penalty of a model whose gradients are asked for.
 LEAST = 1e-5
 
@@ -119,24 +121,33 @@ class Track:
             self.tried[point] = Trial(point, loss if math.isfinite(loss) else math.inf, F)
         return self.tried[point]
 
-    def tuned(self, start: Point, most: int = 8) -> Trial:
-        """Downhill from a point to its neighbours on the ladders, until none is better or `most` were tried."""
+    def tuned(self, start: Point, most: int = 8, wide: bool = False) -> Trial:
+        """Downhill from a point to its neighbours on the ladders, until none is better or `most` were tried.
+
+        A `wide` search leaps along the penalties first: a better metric may call for one a thousand times smaller.
+        """
         best = self.trial(start)
+        for by_penalty in LEAPS if wide else ():
+            best = self._better(best, 0, by_penalty)
         before = len(self.tried)
         moves = [(0, -1), (0, 1)] if start.family == "linear" else [(0, -1), (0, 1), (-1, 0), (1, 0), (1, -2), (-1, 2)]
         improved = True
         while improved:
-            improved = False
-            here = best.point
+            here, improved = best, False
             for by_length, by_penalty in moves:
-                penalty = here.penalty + by_penalty
-                length = here.length + by_length
-                if not 0 <= penalty < len(PENALTIES) or abs(length) > 3 or len(self.tried) - before >= most:
-                    continue
-                found = self.trial(Point(here.family, length, penalty))
-                if found.loss < best.loss:
-                    best, improved = found, True
+                if len(self.tried) - before < most:
+                    found = self._better(here, by_length, by_penalty)
+                    if found.loss < best.loss:
+                        best, improved = found, True
         return best
+
+    def _better(self, here: Trial, by_length: int, by_penalty: int) -> Trial:
+        """The neighbour where it is better, else the trial itself."""
+        length, penalty = here.point.length + by_length, here.point.penalty + by_penalty
+        if not 0 <= penalty < len(PENALTIES) or abs(length) > RUNGS:
+            return here
+        found = self.trial(Point(here.point.family, length, penalty))
+        return found if found.loss < here.loss else here
 
     def stepped(self, step: Step) -> Track:
         """The track after one more step."""
@@ -212,13 +223,14 @@ def leading(alpha: Tensor) -> Tensor:
 
 
 def relevances(fold: Fold) -> Tensor:
-    """One number per input, 1/ℓ of the evidence's length-scales on some of the rows, of mean square one."""
-    X, Y, w = (part[:ARD_ROWS].cpu() for part in (fold.X, fold.Y, fold.weight))  # too few for a GPU to be faster
+    """One number per input, 1/ℓ of the length-scales of most evidence, of mean square one."""
+    X, Y, w = (part.cpu() for part in (fold.X, fold.Y, fold.weight))  # too few rows for a GPU to be faster
     Y = Y - Y.mean(0)
     Y = Y / Y.square().mean().sqrt().clamp(min=1e-12)
     search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS)
-    spread = max(float(X.square().sum(1).mean().sqrt()), 1e-6)
-    kernel = Sum(Scaled(Matern32(length_scale=[spread] * X.shape[1])), Bias(0.01))
+    # short length-scales first: from long ones the climb settles on some of the inputs that matter
+    start = ARD_START * max(float(X.square().sum(1).mean().sqrt()), 1e-6)
+    kernel = Sum(Scaled(Matern32(length_scale=[start] * X.shape[1])), Bias(0.01))
     found = search.climb(kernel, 0.1, ftol=1e-4)
     scale = 1 / torch.as_tensor(found.kernel.tunable()[LENGTH], dtype=X.dtype, device=X.device).reshape(-1)
     return (scale * (len(scale) / scale.square().sum()).sqrt()).to(fold.X.device)
