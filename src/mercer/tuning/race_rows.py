@@ -33,7 +33,8 @@ class Rows:
 
     def mapped(self, kind: str) -> Tensor:
         if kind not in self._mapped:
-            self._mapped[kind] = self.maps[kind](self.X[: max(c.LAST_ROWS + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)])
+            most = max(max(c.LAST_ROWS, self.evident) + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)
+            self._mapped[kind] = self.maps[kind](self.X[:most])
         return self._mapped[kind]
 
     @property
