@@ -356,7 +356,7 @@ def test_a_class_of_one_row_may_be_held_out_and_two_rows_are_enough(face):
 
 @over_classifiers
 def test_a_class_all_of_whose_rows_weigh_nothing_is_none(face, monkeypatch):
-    monkeypatch.setattr("mercer.border.estimator.MERGED_ROWS", 0)  # as where there are too many rows to merge
+    monkeypatch.setattr("mercer.border.read.MERGED_ROWS", 0)  # as where there are too many rows to merge
     weight = (LABELS != "middle") * 1.0
     model = face(2, n_init=1, max_iter=5, random_state=0).fit(X, LABELS, sample_weight=weight)
     assert model.classes_.tolist() == ["high", "low"]
@@ -567,16 +567,19 @@ def test_a_fitted_model_survives_pickling(face):
 
 
 BAD = [
-    ({"n_components": 0}, "n_components must be a whole number of at least 1, got 0"),
-    ({"n_components": "many"}, "n_components must be 'auto' or a whole number, got 'many'"),
-    ({"covariance_type": "round"}, "covariance_type must be one of .*, got 'round'"),
-    ({"covariance_type": ["full"]}, "covariance_type must be one of .*, got \\['full'\\]"),
-    ({"time_budget": 0}, "time_budget must be None or a number of seconds above 0, got 0"),
+    ({"n_components": 0}, "n_components must be 'auto' or a whole number of at least 1, got 0"),
+    ({"n_components": "many"}, "n_components must be 'auto' or a whole number of at least 1, got 'many'"),
+    ({"n_components": True}, "n_components must be 'auto' or a whole number of at least 1, got True"),
+    ({"covariance_type": "round"}, "covariance_type must be 'spherical', .* or 'diag', got 'round'"),
+    ({"covariance_type": ["full"]}, "covariance_type must be 'spherical', .* or 'diag', got \\['full'\\]"),
+    ({"time_budget": 0}, "time_budget must be None or a positive number of seconds, got 0"),
     ({"covariance_floor": 0}, "covariance_floor must be a number of at least 1e-12 and below 1, got 0"),
-    ({"init": "best"}, "init must be one of .*, got 'best'"),
+    ({"init": "best"}, "init must be 'k-means\\+\\+', 'random', .*, got 'best'"),
     ({"n_folds": 1}, "n_folds must be a whole number of at least 2, got 1"),
     ({"tol": -1}, "tol must be a number of at least 0, got -1"),
-    ({"callbacks": [3]}, "callbacks must be None or several functions"),
+    ({"regularization": np.nan}, "regularization must be a number of at least 0, got nan"),
+    ({"scale_inputs": "all"}, "scale_inputs must be True or False or 'standard', got 'all'"),
+    ({"callbacks": [3]}, "callbacks must be None or a function or several"),
 ]
 
 
@@ -587,7 +590,7 @@ def test_bad_parameters_are_refused_in_a_sentence(options, sentence):
 
 
 def test_a_training_that_does_not_exist_is_refused_in_a_sentence():
-    with pytest.raises(ValueError, match=r"training must be one of .*, got 'online'"):
+    with pytest.raises(ValueError, match="training must be 'em', 'two-step' or 'gradient', got 'online'"):
         NRBFRegressor(training="online").fit(X, Y)
 
 

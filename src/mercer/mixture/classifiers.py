@@ -3,58 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.border.face import face
+from mercer.border.inputs import InputMap
+from mercer.border.rules import number
 from mercer.border.targets import ClassTargets
 from mercer.mixture.class_experts import Logistic
 from mercer.mixture.em import Mixture, Sample, posterior
 from mercer.mixture.estimator import MixtureEstimator
-from mercer.mixture.experts import Experts, NoExperts
+from mercer.mixture.experts import Experts
 from mercer.mixture.fit import Fitted, Setting
-from mercer.mixture.penalised import PenalisedMixture, gated
 from mercer.mixture.readout import logistic_weights
 
 
+@dataclass(eq=False, repr=False)
 class MixtureClassifier(ClassifierMixin, MixtureEstimator):
-    """Targets are classes."""
+    """Targets are classes.
 
-    def _coded(self, y: np.ndarray, weight: np.ndarray) -> tuple[ClassTargets, np.ndarray]:
-        coding = ClassTargets.of(y, weight)
-        self.classes_ = coding.classes
-        return coding, coding.numbers(y).astype(np.float64)[:, None]
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes.
+    """
 
-    def _encoded(self, y: Any) -> np.ndarray:
-        self._coding.require_known(np.asarray(y), "y")
-        return self._coding.numbers(np.asarray(y)).astype(np.float64)[:, None]
+    _classes: ClassVar[bool] = True
 
-    def _fold_labels(self, y: np.ndarray) -> np.ndarray:
-        return y
+    def _encode(self, targets: ClassTargets, y: np.ndarray) -> np.ndarray:
+        return targets.numbers(y).astype(np.float64)[:, None]
 
-    def _score(self, answers: Tensor, y: Tensor, weight: Tensor) -> float:
+    def _score(self, targets: ClassTargets, answers: Tensor, y: Tensor, weight: Tensor) -> float:
         """The share of rows whose class is right."""
         return float(((answers.argmax(0) == y[0]) * weight).sum() / weight.sum())
 
-    def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
-        return gated(mixture)
-
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`."""
-        p = self._predicted(X)
+        readout: Tensor | None = getattr(self, "_readout", None)
+
+        def answers(mixture: Mixture) -> Callable[[Tensor], Tensor]:
+            return self._answers(mixture, None if readout is None else readout.to(mixture.gates.weights.device))
+
+        p = self._each_row(X, answers)
         return p / p.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+        check_is_fitted(self)
+        return self.classes_[self.predict_proba(X).argmax(1)]
 
 
-class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
+@face
+class ENRBFClassifier(MixtureClassifier):
     r"""Extended normalised RBF classifier: local logistic models, blended by the posterior of a Gaussian mixture.
 
     .. math:: P(y = c \mid x) = \sum_j p(j \mid x)\, \mathrm{softmax}_c(w_{jc}^\top x + b_{jc}),
@@ -68,23 +74,16 @@ class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
 
     Parameters
     ----------
-    n_components : int or "auto"
-        Local models; "auto" takes the smallest number whose cross-validated share of right classes is within one
-        standard error of the best.
-    regularization : float
+    regularization : float, default 1.0
         λ, on inputs of unit variance; 1/C of scikit-learn's `LogisticRegression`, which one component is. Weights of
         rows count against it; without it their unit means nothing.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
-        As in `ENRBFRegressor`.
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
-        As in `ENRBFRegressor`.
 
     Attributes
     ----------
-    classes_ : the classes
-    weights_, means_, covariances_ : the gates, in the inputs' own units
-    coef_, intercept_ : the local models, k × D and k for two classes (of the second one), else k × C × D and k × C
-    n_components_, n_iter_, stop_reason_, log_likelihood_path_, cv_results_ : as in `ENRBFRegressor`
+    coef_ : ndarray of shape (k, D) or (k, C, D)
+        Slopes of the local models, in the inputs' own units; of two classes those of the second one.
+    intercept_ : ndarray of shape (k,) or (k, C)
+        Their values at the origin.
 
     References
     ----------
@@ -101,63 +100,24 @@ class ENRBFClassifier(MixtureClassifier, PenalisedMixture):
     (True, (3, 2))
     """
 
-    def __init__(
-        self,
-        n_components: Any = 5,
-        *,
-        covariance_type: str = "diagonal",
-        regularization: float = 1.0,
-        max_components: int = 20,
-        n_folds: int = 3,
-        n_init: int = 3,
-        init: str = "k-means++",
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        covariance_floor: float = 1e-4,
-        time_budget: float | None = None,
-        scale_inputs: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        super().__init__(
-            n_components,
-            covariance_type=covariance_type,
-            regularization=regularization,
-            max_components=max_components,
-            n_folds=n_folds,
-            n_init=n_init,
-            init=init,
-            max_iter=max_iter,
-            tol=tol,
-            covariance_floor=covariance_floor,
-            time_budget=time_budget,
-            scale_inputs=scale_inputs,
-            device=device,
-            dtype=dtype,
-            memory_limit=memory_limit,
-            random_state=random_state,
-            verbose=verbose,
-            callbacks=callbacks,
-        )
+    _: KW_ONLY
+    regularization: Annotated[float, number(0.0)] = 1.0
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
-        D, C = sample.rows.n_columns, len(self.classes_)
+        D, C = sample.rows.n_columns, setting.n_classes
         return lambda k: Logistic.start(k, D, C, setting.ridge, sample.total, sample.plan.device)
 
-    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
-        experts = mixture.experts
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+        experts = fitted.mixture.experts
         assert isinstance(experts, Logistic)
-        slopes = experts.coef[:, :, 1:].numpy() / self.input_scale_
-        intercept = experts.coef[:, :, 0].numpy() - slopes @ self.input_mean_
+        slopes = experts.coef[:, :, 1:].numpy() / inputs.scale
+        intercept = experts.coef[:, :, 0].numpy() - slopes @ inputs.mean
         two = slopes.shape[1] == 1
-        self.coef_, self.intercept_ = (slopes[:, 0], intercept[:, 0]) if two else (slopes, intercept)
+        return {"coef_": slopes[:, 0] if two else slopes, "intercept_": intercept[:, 0] if two else intercept}
 
 
-class NRBFClassifier(MixtureClassifier, PenalisedMixture):
+@face
+class NRBFClassifier(MixtureClassifier):
     r"""Two-step normalised RBF classifier: a Gaussian mixture of the inputs, then a logistic model of its activations.
 
     .. math:: P(y = c \mid x) = \mathrm{softmax}_c\Big(\sum_j w_{jc}\, p(j \mid x)\Big),
@@ -166,22 +126,14 @@ class NRBFClassifier(MixtureClassifier, PenalisedMixture):
 
     Parameters
     ----------
-    n_components : int or "auto"
-        Basis functions; see `ENRBFClassifier`.
-    regularization : float
+    regularization : float, default 1e-2
         λ; weights of rows count against it. At least 1e-9 for each row, so that weights of classes told apart perfectly
         are finite.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
-        As in `ENRBFRegressor`.
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
-        As in `ENRBFRegressor`.
 
     Attributes
     ----------
-    classes_ : the classes
-    weights_, means_, covariances_ : the gates, in the inputs' own units
-    coef_ : the output weights, k for two classes, else k × C
-    n_components_, n_iter_, stop_reason_, log_likelihood_path_, cv_results_ : as in `ENRBFRegressor`
+    coef_ : ndarray of shape (k,) or (k, C)
+        The output weights.
 
     References
     ----------
@@ -197,16 +149,17 @@ class NRBFClassifier(MixtureClassifier, PenalisedMixture):
     True
     """
 
-    _em_share = 0.8
+    _: KW_ONLY
+    regularization: Annotated[float, number(0.0)] = 1e-2
 
-    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
-        return lambda k: NoExperts()
+    def _em_share(self) -> float:
+        return 0.8
 
     def _train(
         self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
         result = super()._train(sample, k, setting, rng, start).result
-        readout, why = logistic_weights(sample, result.mixture, len(self.classes_), setting.ridge, setting.clock)
+        readout, why = logistic_weights(sample, result.mixture, setting.n_classes, setting.ridge, setting.clock)
         return Fitted(replace(result, stop_reason=f"{result.stop_reason}; then {why}"), readout)
 
     def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -219,7 +172,8 @@ class NRBFClassifier(MixtureClassifier, PenalisedMixture):
 
         return answer
 
-    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
-        assert readout is not None
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+        assert fitted.readout is not None
+        readout = fitted.readout.cpu()
         W = readout.numpy()
-        self.coef_ = W[:, 0] if W.shape[1] == 1 else W
+        return {"coef_": W[:, 0] if W.shape[1] == 1 else W, "_readout": readout}

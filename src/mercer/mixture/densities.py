@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import KW_ONLY, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from mercer.border.face import face
+from mercer.border.inputs import InputMap
+from mercer.border.rules import SWITCH
+from mercer.border.targets import ClassTargets
 from mercer.mixture.class_experts import Categorical, ClassTable
 from mercer.mixture.classifiers import MixtureClassifier
 from mercer.mixture.em import Mixture, Sample
@@ -18,6 +21,7 @@ from mercer.mixture.fit import Fitted, Setting, fit_classes
 from mercer.mixture.readout import class_shares
 
 
+@face
 class GaussianMixtureClassifier(MixtureClassifier):
     r"""Bayes' rule on a Gaussian mixture per class (GMC).
 
@@ -28,19 +32,17 @@ class GaussianMixtureClassifier(MixtureClassifier):
 
     Parameters
     ----------
-    n_components : int or "auto"
-        Components of each class (the thesis counts those of all classes together); see `ENRBFClassifier`.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
-        As in `ENRBFRegressor`.
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
-        As in `ENRBFRegressor`.
+    n_components : int or "auto", default 5
+        Components of each class (the thesis counts those of all classes together). "auto" takes the smallest number
+        whose cross-validated share of right classes is within one standard error of the best, among 1 …
+        `max_components`: every one up to 10, then steps of a fifth.
 
     Attributes
     ----------
-    classes_ : the classes
-    component_classes_ : the class of each component
-    weights_, means_, covariances_ : all components, in the inputs' own units; weights are p(c) p(j | c)
-    n_components_, n_iter_, stop_reason_, log_likelihood_path_, cv_results_ : as in `ENRBFRegressor`
+    component_classes_ : ndarray of shape (k,)
+        The class of each component.
+    weights_ : ndarray of shape (k,)
+        p(c) p(j | c) of the components of all classes.
 
     References
     ----------
@@ -57,22 +59,23 @@ class GaussianMixtureClassifier(MixtureClassifier):
     (True, [-1, -1, 1, 1])
     """
 
-    _grows = False
+    _grows: ClassVar[bool] = False
 
-    def _mixtures(self) -> int:
-        return len(self.classes_)
+    def _wanted(self, k: int, n_classes: int) -> int:
+        return k * n_classes
 
     def _train(
         self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
-        return Fitted(fit_classes(sample, k, len(self.classes_), setting, rng))
+        return Fitted(fit_classes(sample, k, setting.n_classes, setting, rng))
 
-    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
-        experts = mixture.experts
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+        experts = fitted.mixture.experts
         assert isinstance(experts, ClassTable)
-        self.component_classes_ = self.classes_[experts.table.argmax(1).numpy()]
+        return {"component_classes_": targets.classes[experts.table.argmax(1).numpy()]}
 
 
+@face
 class CommonBasisMixtureClassifier(MixtureClassifier):
     r"""One Gaussian mixture for all classes, with the share of each class in every component.
 
@@ -80,22 +83,14 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
 
     Parameters
     ----------
-    n_components : int or "auto"
-        Components; see `ENRBFClassifier`.
-    supervised : bool
+    supervised : bool, default True
         Whether EM maximises the likelihood of inputs and classes together, or the mixture is fitted to the inputs
         alone and the shares are counted afterwards.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
-        As in `ENRBFRegressor`.
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
-        As in `ENRBFRegressor`.
 
     Attributes
     ----------
-    classes_ : the classes
-    class_shares_ : P(c | j), k × C
-    weights_, means_, covariances_ : the gates, in the inputs' own units
-    n_components_, n_iter_, stop_reason_, log_likelihood_path_, cv_results_ : as in `ENRBFRegressor`
+    class_shares_ : ndarray of shape (k, C)
+        P(c | j).
 
     References
     ----------
@@ -112,53 +107,13 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
     (True, (3, 2))
     """
 
-    def __init__(
-        self,
-        n_components: Any = 5,
-        *,
-        covariance_type: str = "diagonal",
-        supervised: bool = True,
-        max_components: int = 20,
-        n_folds: int = 3,
-        n_init: int = 3,
-        init: str = "k-means++",
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        covariance_floor: float = 1e-4,
-        time_budget: float | None = None,
-        scale_inputs: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        super().__init__(
-            n_components,
-            covariance_type=covariance_type,
-            max_components=max_components,
-            n_folds=n_folds,
-            n_init=n_init,
-            init=init,
-            max_iter=max_iter,
-            tol=tol,
-            covariance_floor=covariance_floor,
-            time_budget=time_budget,
-            scale_inputs=scale_inputs,
-            device=device,
-            dtype=dtype,
-            memory_limit=memory_limit,
-            random_state=random_state,
-            verbose=verbose,
-            callbacks=callbacks,
-        )
-        self.supervised = supervised
+    _: KW_ONLY
+    supervised: Annotated[bool, SWITCH] = True
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         if not self.supervised:
             return lambda k: NoExperts()
-        C = len(self.classes_)
+        C = setting.n_classes
         return lambda k: Categorical(torch.full((k, C), 1 / C, dtype=torch.float64, device=sample.plan.device))
 
     def _train(
@@ -168,10 +123,10 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
             return super()._train(sample, k, setting, rng, start)
         start = None if start is None else replace(start, experts=NoExperts())
         result = super()._train(sample, k, setting, rng, start).result
-        shares = class_shares(sample, result.mixture, len(self.classes_))
+        shares = class_shares(sample, result.mixture, setting.n_classes)
         return Fitted(replace(result, mixture=replace(result.mixture, experts=Categorical(shares))))
 
-    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
-        experts = mixture.experts
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+        experts = fitted.mixture.experts
         assert isinstance(experts, ClassTable)
-        self.class_shares_ = experts.table.numpy()
+        return {"class_shares_": experts.table.numpy()}

@@ -1,183 +1,194 @@
-"""What all mixtures of local experts share at the border: reading rows, choosing their size, looking inside."""
+"""What all mixtures of local experts share at the border: parameters, one fit, looking inside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.budget import Budget
 from mercer.border.clock import Clock
-from mercer.border.estimator import RowEstimator, require_number, require_whole
-from mercer.border.weights import unit_weights
-from mercer.data import PreparedRows, RowSource
+from mercer.border.face import Face
+from mercer.border.inputs import InputMap, standardised
+from mercer.border.read import Given, checked_targets, host, merged, read, read_new
+from mercer.border.rules import AUTO, check, literal, number, whole
+from mercer.border.targets import code_targets
+from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.engine import Plan, each_block, make_plan
 from mercer.mixture.em import Mixture, Sample, columns
-from mercer.mixture.experts import Experts
+from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, Setting, fit_mixture
 from mercer.mixture.gates import COVARIANCES
-from mercer.mixture.growth import grown
-from mercer.mixture.inside import gate_probabilities, log_densities, responsibilities
-from mercer.mixture.size import choice_sample, judged_sizes
+from mercer.mixture.inside import gate_probabilities, gated, log_densities, responsibilities
+from mercer.mixture.size import Trials, chosen_size
 from mercer.parts import require
 
-INITS = ("k-means++", "random")
 #: What scikit-learn calls them.
 ALIASES = {"diag": "diagonal", "kmeans": "k-means++", "random_from_data": "random"}
-#: Prepared inputs beyond this are not told apart: the answers of linear experts stay finite numbers.
-FARTHEST = 1e150
 
 
-class MixtureEstimator(RowEstimator):
-    """A mixture of local experts; subclasses say which (`_experts`), how trained (`_train`) and what it answers."""
+@dataclass(eq=False, repr=False)
+class MixtureEstimator(Face):
+    """A mixture of local experts; a face says which (`_experts`), how trained (`_train`) and what it answers.
 
-    def __init__(
-        self,
-        n_components: Any = 5,
-        *,
-        covariance_type: str = "diagonal",
-        max_components: int = 20,
-        n_folds: int = 3,
-        n_init: int = 3,
-        init: str = "k-means++",
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        covariance_floor: float = 1e-4,
-        time_budget: float | None = None,
-        scale_inputs: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.max_components = max_components
-        self.n_folds = n_folds
-        self.n_init = n_init
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.covariance_floor = covariance_floor
-        self.time_budget = time_budget
-        self.scale_inputs = scale_inputs
-        self.device = device
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    Parameters
+    ----------
+    n_components : int or "auto", default 5
+        Components, each with its local model. "auto" takes the smallest number whose cross-validated score (minus the
+        root mean square error; of classes the share that is right) is within one standard error of the best, among
+        1 … `max_components`: every one up to 10, then steps of a fifth.
+    covariance_type : "full", "diagonal" (or "diag"), "spherical" or "tied", default "diagonal"
+        Shape of the gates' covariances; "tied" is one full matrix for all.
+    max_components : int, default 20
+        Largest number tried by ``n_components="auto"``.
+    n_folds : int, default 3
+        Folds used by ``n_components="auto"``.
+    n_init : int, default 3
+        EM runs; partitions of k-means over the inputs, of k-means over inputs and targets, and of random rows take
+        turns. The one ahead after 30 iterations (on 20 000 rows, where there are more) goes on to its end, over all.
+    init : "k-means++" (or "kmeans") or "random" (or "random_from_data"), default "k-means++"
+        "random" starts every run from random rows.
+    max_iter : int, default 200
+        EM iterations at most.
+    tol : float, default 1e-5
+        Rise of the log-likelihood per row below which EM stops.
+    covariance_floor : float, default 1e-4
+        No covariance is below this share of the inputs' variance in any direction, no noise variance below this
+        share of the targets'.
+    scale_inputs : bool or "standard", default True
+        Standardise each column; with False all columns are centred and divided by one number.
+    dtype : "auto", "float32" or "float64", default "auto"
+        How rows are held, "auto" in float64; sums and densities are float64 in any case.
 
-    # What subclasses fill in
+    Attributes
+    ----------
+    weights_ : ndarray of shape (k,)
+        Shares p(j) of the components.
+    means_ : ndarray of shape (k, D)
+        Centres of the gates, in the inputs' own units.
+    covariances_ : ndarray of shape (k, D, D) or (k, D)
+        Their covariances in these units, or the diagonals where nothing stands beside them.
+    n_components_ : int
+        Components in use.
+    n_iter_ : int
+        Iterations done.
+    stop_reason_ : str
+        Why they ended, in words.
+    log_likelihood_path_ : ndarray
+        Penalised log-likelihood per row after each iteration.
+    cv_results_ : dict of arrays
+        Scores behind ``n_components="auto"``, named as in scikit-learn's `GridSearchCV`.
+    mixture_ : Mixture
+        The model itself, for coded inputs and targets.
+    inputs_ : InputMap
+        How inputs are coded.
+    targets_ : RealTargets or ClassTargets
+        How targets are coded.
+    """
 
-    def _coded(self, y: np.ndarray, weight: np.ndarray) -> tuple[Any, np.ndarray]:
-        """What codes the targets, and the coded targets, one row each."""
-        raise NotImplementedError
+    n_components: Annotated[int | str, AUTO | whole()] = 5
+    _: KW_ONLY
+    covariance_type: Annotated[str, literal(*COVARIANCES, "diag")] = "diagonal"
+    max_components: Annotated[int, whole()] = 20
+    n_folds: Annotated[int, whole(2)] = 3
+    n_init: Annotated[int, whole()] = 3
+    init: Annotated[str, literal("k-means++", "random", "kmeans", "random_from_data")] = "k-means++"
+    max_iter: Annotated[int, whole()] = 200
+    tol: Annotated[float, number(0.0)] = 1e-5
+    covariance_floor: Annotated[float, number(1e-12, 1.0, open_high=True)] = 1e-4
 
-    def _encoded(self, y: Any) -> np.ndarray:
-        """Targets of new rows, coded as those of fit."""
-        raise NotImplementedError
+    #: Whether the targets are classes.
+    _classes: ClassVar[bool]
+    #: Whether a larger mixture starts from a smaller one.
+    _grows: ClassVar[bool] = True
 
-    def _check(self) -> dict[str, Any]:
-        return {}
+    # What a face fills in
+
+    @abstractmethod
+    def _encode(self, targets: Any, y: np.ndarray) -> np.ndarray:
+        """Targets as the experts see them, one row each."""
+
+    @abstractmethod
+    def _score(self, targets: Any, answers: Tensor, y: Tensor, weight: Tensor) -> float:
+        """What answers are worth that coded targets `y` (p × n) are known for."""
+
+    @abstractmethod
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: Any) -> dict[str, Any]:
+        """What the experts add to the fitted attributes, in the user's units."""
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
-        raise NotImplementedError
+        """The experts that EM starts k components with, as a function of k: none where it sees the inputs alone."""
+        return lambda k: NoExperts()
 
     def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
         """A function from a block's inputs (D × n) to its predicted targets or class probabilities (q × n)."""
-        raise NotImplementedError
-
-    def _score(self, answers: Tensor, y: Tensor, weight: Tensor) -> float:
-        raise NotImplementedError
-
-    def _fold_labels(self, y: np.ndarray) -> np.ndarray:
-        """What folds should hold in equal shares: classes; of numbers, nothing."""
-        return np.zeros(len(y))
-
-    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
-        """Store what the targets add to the fitted attributes."""
-
-    def _ridge(self, unit: float, total: float) -> float:
-        """λ for weights divided by `unit`, whose sum then is `total`."""
-        return 0.0
-
-    #: Whether a larger mixture starts from a smaller one.
-    _grows = True
-
-    @property
-    def _em_share(self) -> float:
-        """How much of a time budget is EM's: the rest is for what follows it."""
-        return 1.0
+        return gated(mixture)
 
     def _train(
         self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
         return Fitted(fit_mixture(sample, k, self._experts(sample, setting), setting, rng, start))
 
+    def _em_share(self) -> float:
+        """How much of a time budget is EM's: the rest is for what follows it."""
+        return 1.0
+
+    def _wanted(self, k: int, n_classes: int) -> int:
+        """Components of a model of size k."""
+        return k
+
     # Fitting
 
-    def _require_parameters(self) -> None:
-        if isinstance(self.n_components, str):
-            require(self.n_components == "auto", "n_components", "'auto' or a whole number", self.n_components)
-        else:
-            require_whole("n_components", self.n_components)
-        for name in ("max_components", "n_init", "max_iter"):
-            require_whole(name, getattr(self, name))
-        require_whole("n_folds", self.n_folds, 2)
-        require_number("tol", self.tol, "a number of at least 0", 0.0)
-        wanted = "a number of at least 1e-12 and below 1"
-        require_number("covariance_floor", self.covariance_floor, wanted, 1e-12, 1.0)
-        for name, known in (("covariance_type", COVARIANCES), ("init", INITS)):
-            value = getattr(self, name)
-            require(isinstance(value, str) and _meant(value) in known, name, f"one of {list(known)}", value)
-        if self.time_budget is not None:
-            wanted = "None or a number of seconds above 0"
-            require_number("time_budget", self.time_budget, wanted, np.nextafter(0, 1))
-        several = self.callbacks is None or isinstance(self.callbacks, Iterable)
-        good = several and all(map(callable, self.callbacks or ()))
-        require(good, "callbacks", "None or several functions of the fit", self.callbacks)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
+        Ctrl-C keeps the mixture of the last iteration; while ``n_components="auto"`` is being found there is none yet.
+        """
+        check(self)
         clock = Clock(Budget(self.time_budget))
-        self._require_parameters()
-        source, y, weight = self._read(X, y, sample_weight, **self._check())
-        weight, unit = unit_weights(weight)
+        given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
+        weight, unit = unit_weights(given.weight)
         ridge = self._ridge(unit, float(weight.sum()))
-        self._coding, Y = self._coded(y, weight)
-        source, Y, weight, _ = self._merge(source, Y, weight)
-        plan = self._plan(source.n_rows)
-        self._scale_inputs(source, weight, plan)
-        targets, w = (torch.as_tensor(a, dtype=torch.float64, device=plan.device) for a in (Y.T.copy(), weight))
-        sample = Sample(self._prepared(source, plan), targets, w, plan)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        setting = self._setting(ridge, clock)
-        auto = self.n_components == "auto"
-        k, start = self._chosen(sample, setting, rng) if auto else (self.n_components, None)
-        self._store(self._train(sample, k, setting, rng, start), k)
-        return self
+        targets = code_targets(given.y, weight, classes=self._classes)
+        given, Y = merged(replace(given, weight=weight), self._encode(targets, given.y))
+        plan = self._plan(given.rows.n_rows)
+        inputs, variance = _inputs(given, plan, self.scale_inputs)
+        y_columns, w = (torch.as_tensor(a, device=plan.device) for a in (Y.T.copy(), given.weight))
+        sample = Sample(inputs.rows(given.rows, plan), y_columns, w, plan)
+        setting = self._setting(ridge, variance, clock, len(targets.classes) if self._classes else 0)
+        rng = self._generator()
+        k, start, results = self._size(sample, setting, targets, rng)
+        fitted = self._train(sample, k, setting, rng, start)
+        fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
+        return self._keep(
+            **given.columns(),
+            **_described_gates(fitted, self._wanted(k, setting.n_classes), inputs),
+            **self._described(fitted, inputs, targets),
+            classes_=targets.classes if self._classes else None,
+            targets_=targets,
+            inputs_=inputs,
+            mixture_=fitted.mixture,
+            cv_results_=results,
+        )
+
+    def _ridge(self, unit: float, total: float) -> float:
+        """λ for weights divided by `unit`, whose sum then is `total`; a model of densities has none."""
+        penalty = float(getattr(self, "regularization", 0.0))
+        warn_of_small_weights(penalty, unit, total, "regularization")
+        return penalty_in_units(penalty, unit)
 
     def _plan(self, n_rows: int) -> Plan:
         """Rows are held in `dtype`; densities and sums are always float64, which their cancellations need."""
-        return make_plan(n_rows, self.device, "float64" if self.dtype == "auto" else self.dtype, self.memory_limit)
+        held = "float64" if isinstance(self.dtype, str) and self.dtype == "auto" else self.dtype
+        return make_plan(n_rows, self.device, held, self.memory_limit)
 
-    def _scale_inputs(self, source: RowSource, weight: np.ndarray, plan: Plan) -> None:
-        """Columns are centred in any case; without `scale_inputs` all are divided by one common number."""
-        self._scale_columns(source, weight, plan, enabled=True)
-        own = self.input_scale_
-        if not self.scale_inputs:
-            self.input_scale_ = np.full_like(own, np.sqrt(np.mean(own**2)))
-        self._variance = (own / self.input_scale_) ** 2
-
-    def _setting(self, ridge: float, clock: Clock) -> Setting:
+    def _setting(self, ridge: float, variance: Tensor, clock: Clock, n_classes: int) -> Setting:
         return Setting(
             kind=_meant(self.covariance_type),
             floor=self.covariance_floor,
@@ -185,97 +196,52 @@ class MixtureEstimator(RowEstimator):
             max_iter=self.max_iter,
             tol=self.tol,
             init=_meant(self.init),
-            callbacks=tuple(self.callbacks or ()),
+            callbacks=self._listeners(),
             verbose=self.verbose,
-            variance=torch.as_tensor(self._variance),
+            variance=variance,
             ridge=ridge,
             clock=clock,
-            share=self._em_share,
+            share=self._em_share(),
+            n_classes=n_classes,
         )
 
-    def _chosen(self, sample: Sample, setting: Setting, rng: np.random.Generator) -> tuple[int, Mixture | None]:
-        """The size by cross-validation, and a mixture to start from that has grown to it as the judged ones did."""
+    def _size(
+        self, sample: Sample, setting: Setting, targets: Any, rng: np.random.Generator
+    ) -> tuple[int, Mixture | None, dict[str, Any] | None]:
+        """How many components, what they start from, and the scores that speak for it, where it was left open."""
+        if not isinstance(self.n_components, str):
+            return self.n_components, None, None
 
-        def scores(train: Sample, test: Sample, sizes: list[int], own: np.random.Generator) -> Iterator[float]:
+        def train(part: Sample, k: int, own: np.random.Generator, start: Mixture | None) -> Fitted:
+            return self._train(part, k, setting, own, start)
+
+        def worth(fitted: Fitted, test: Sample) -> float:
             x = columns(test.rows.take(torch.arange(test.rows.n_rows)))
-            for fitted in self._growing(train, sizes, setting, own):
-                yield self._score(self._answers(fitted.mixture, fitted.readout)(x), test.y, test.weight)
+            answers = self._answers(fitted.mixture, fitted.readout)(x)
+            return self._score(targets, answers, test.y, test.weight)
 
-        some, clock = choice_sample(sample, rng, setting.clock), setting.clock
-        sizes, self.cv_results_ = judged_sizes(
-            some, self._fold_labels, scores, self.max_components, self.n_folds, rng, clock
-        )
-        start = None
-        for fitted in self._growing(some, sizes[:-1], setting, rng) if self._grows else ():
-            start = grown(fitted.mixture, sizes[-1])
-            if clock.over(share=0.75):
-                break
-        return sizes[-1], start
-
-    def _growing(
-        self, sample: Sample, sizes: list[int], setting: Setting, rng: np.random.Generator
-    ) -> Iterator[Fitted]:
-        """A fit of each size, started from the one before it with its worst components split."""
-        fitted: Fitted | None = None
-        for k in sizes:
-            start = None if fitted is None or not self._grows else grown(fitted.mixture, k)
-            fitted = self._train(sample, k, setting, rng, start)
-            yield fitted
-
-    def _store(self, fitted: Fitted, asked: int) -> None:
-        result = fitted.result
-        self._mixture = result.mixture.to("cpu")
-        self._readout = None if fitted.readout is None else fitted.readout.cpu()
-        gates = self._mixture.gates
-        self.n_components_ = gates.n_components
-        self.log_likelihood_path_ = np.array(result.path)
-        self.n_iter_ = max(len(result.path) - 1, 1)
-        self.stop_reason_ = result.stop_reason
-        wanted = asked * self._mixtures()
-        if self.n_components_ < wanted:
-            self.stop_reason_ += f"; {self.n_components_} of {wanted} components were of use"
-        s = self.input_scale_
-        self.weights_ = gates.weights.numpy()
-        self.means_ = gates.means.numpy() * s + self.input_mean_
-        covariances = gates.covariances.numpy()
-        self.covariances_ = covariances * s**2 if covariances.ndim == 2 else covariances * s * s[:, None]
-        self._keep(self._mixture, self._readout)
-
-    def _mixtures(self) -> int:
-        """How many mixtures of `n_components` there are."""
-        return 1
+        trials = Trials(train, worth, setting.clock, grows=self._grows, classes=self._classes)
+        return chosen_size(sample, trials, self.max_components, self.n_folds, rng)
 
     # Looking inside, and predicting
 
-    def _each_row(self, X: Any, answers: Callable[[Mixture], Callable[..., Tensor]], *given: Tensor) -> np.ndarray:
-        """What a function of each block (D × n), and of the same columns of what is `given`, says: n × q."""
+    def _each_row(self, X: Any, answers: Callable[[Mixture], Callable[..., Tensor]], *beside: Tensor) -> np.ndarray:
+        """What a function of each block (D × n), and of the same columns of what stands `beside` it, says: n × q."""
         check_is_fitted(self)
-        source = self._new_rows(X)
+        source = read_new(self, X)
         plan = self._plan(source.n_rows)
-        mixture = self._mixture.to(plan.device)
+        mixture = self.mixture_.to(plan.device)
         answer = answers(mixture)
         found: list[Tensor] = []
 
         def visit(where: slice, block: Tensor) -> None:
-            x = columns(block).clamp_(-FARTHEST, FARTHEST)
-            values = answer(x, *(one[:, where].to(plan.device) for one in given)).T.cpu()
+            values = answer(columns(block), *(one[:, where].to(plan.device) for one in beside)).T.cpu()
             if not found:
                 found.append(torch.empty(source.n_rows, values.shape[1], dtype=torch.float64))
             found[0][where] = values
 
-        shift, scale = torch.as_tensor(self.input_mean_), torch.as_tensor(self.input_scale_)
-        rows = PreparedRows(source, plan.device, plan.dtype, shift, scale)
-        each_block(rows, plan, mixture.block_rows(plan), visit)
+        each_block(self.inputs_.rows(source, plan), plan, mixture.block_rows(plan), visit)
         return found[0].numpy()
-
-    def _predicted(self, X: Any) -> np.ndarray:
-        """Answers for new rows, n × q."""
-
-        def answers(mixture: Mixture) -> Callable[[Tensor], Tensor]:
-            readout = None if self._readout is None else self._readout.to(mixture.gates.weights.device)
-            return self._answers(mixture, readout)
-
-        return self._each_row(X, answers)
 
     def gate_probabilities(self, X: Any) -> np.ndarray:
         """p(j | x): how far each component is responsible at rows `X` before their targets are seen, n × k."""
@@ -284,13 +250,46 @@ class MixtureEstimator(RowEstimator):
     def responsibilities(self, X: Any, y: Any) -> np.ndarray:
         """p(j | x, y): how far each component is responsible for rows `X` with targets `y`, n × k."""
         check_is_fitted(self)
-        Y, n = self._encoded(y), self._new_rows(X).n_rows
+        y = checked_targets(host(y), not self._classes, not self._classes, self)
+        if self._classes:
+            self.targets_.require_known(y, "y")
+        Y, n = self._encode(self.targets_, y), read_new(self, X).n_rows
         require(len(Y) == n, "y", f"of length {n}", len(Y))
-        return self._each_row(X, responsibilities, torch.as_tensor(np.ascontiguousarray(Y.T), dtype=torch.float64))
+        return self._each_row(X, responsibilities, torch.as_tensor(np.ascontiguousarray(Y.T)))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """log p(x) under the mixture of the gates, in the inputs' own units."""
-        return self._each_row(X, log_densities)[:, 0] - np.log(self.input_scale_).sum()
+        return self._each_row(X, log_densities)[:, 0] - np.log(self.inputs_.scale).sum()
+
+
+def _inputs(given: Given, plan: Plan, scale_inputs: bool | str) -> tuple[InputMap, Tensor]:
+    """How columns are coded, and their variances then; they are centred in any case."""
+    inputs = standardised(given, plan)
+    own = inputs.scale
+    if not scale_inputs:
+        largest = own.max()  # taken out first, so that no square leaves the range of float64
+        inputs = replace(inputs, scale=np.full_like(own, largest * np.sqrt(np.mean((own / largest) ** 2))))
+    return inputs, torch.as_tensor((own / inputs.scale) ** 2)
+
+
+def _described_gates(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, Any]:
+    """What a user looks at first, in the inputs' own units."""
+    result, gates = fitted.result, fitted.mixture.gates
+    why = result.stop_reason
+    if gates.n_components < wanted:
+        why += f"; {gates.n_components} of {wanted} components were of use"
+    s, covariances = inputs.scale, gates.covariances.numpy()
+    with np.errstate(over="ignore"):  # in units of 1e200 a square is infinite
+        covariances = covariances * s * s if covariances.ndim == 2 else covariances * s * s[:, None]
+    return {
+        "weights_": gates.weights.numpy(),
+        "means_": gates.means.numpy() * s + inputs.mean,
+        "covariances_": covariances,
+        "n_components_": gates.n_components,
+        "n_iter_": max(len(result.path) - 1, 1),
+        "stop_reason_": why,
+        "log_likelihood_path_": np.array(result.path),
+    }
 
 
 def _meant(name: str) -> str:

@@ -48,6 +48,8 @@ class Setting:
     clock: Clock = field(default_factory=Clock)
     #: How much of the time is EM's.
     share: float = 1.0
+    #: Classes among the targets; of numbers none.
+    n_classes: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What can be asked of a mixture at rows: who is responsible there, and how likely they are.
+"""What can be asked of a mixture at rows: who is responsible there, how likely they are, and what its experts say.
 
 Each function takes a mixture and returns a function of a block's inputs (D × n).
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from mercer.mixture.em import Mixture, posterior
+from mercer.mixture.experts import NoisyExperts
 
 
 def gate_probabilities(mixture: Mixture) -> Callable[[Tensor], Tensor]:
@@ -32,3 +34,29 @@ def log_densities(mixture: Mixture) -> Callable[[Tensor], Tensor]:
     """log p(x), 1 × n."""
     log_gates = mixture.log_gates()
     return lambda x: posterior(log_gates(x))[1][None]
+
+
+def gated(mixture: Mixture) -> Callable[[Tensor], Tensor]:
+    """E[y | x] = Σ_j p(j | x) E[y | x, j] (eq. 2.6, 3.4), p × n."""
+    log_gates, experts = mixture.log_gates(), mixture.experts
+
+    def answer(x: Tensor) -> Tensor:
+        A, _ = posterior(log_gates(x))
+        return (A[:, None] * experts.mean(x)).sum(0)
+
+    return answer
+
+
+def mean_and_variance(mixture: Mixture, disagree: bool) -> Callable[[Tensor], Tensor]:
+    """E[y | x] and Var[y | x] below it (2p × n); `disagree`: whether what local means differ by is part of it."""
+    log_gates, experts = mixture.log_gates(), mixture.experts
+    assert isinstance(experts, NoisyExperts)
+
+    def answer(x: Tensor) -> Tensor:
+        A, _ = posterior(log_gates(x))
+        m = experts.mean(x)
+        f = (A[:, None] * m).sum(0)
+        spread = (m - f).square() if disagree else torch.zeros_like(m)  # a sum of squares is never negative
+        return torch.cat([f, (A[:, None] * (experts.noise[:, :, None] + spread)).sum(0)])
+
+    return answer

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,96 +12,74 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.border.face import face
+from mercer.border.inputs import InputMap
+from mercer.border.rules import literal, number
 from mercer.border.targets import RealTargets
 from mercer.mixture.em import Mixture, Sample
+from mercer.mixture.estimator import MixtureEstimator
 from mercer.mixture.experts import Constant, Experts, Linear, NoExperts, NoisyExperts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
-from mercer.mixture.penalised import PenalisedMixture, gated, mean_and_variance
+from mercer.mixture.inside import gated, mean_and_variance
 from mercer.mixture.readout import least_squares, local_noise
 from mercer.parts import require
 
-TRAININGS = ("em", "two-step", "gradient")
+#: How models are trained, and how much of the time is EM's then.
+TRAININGS = {"em": 1.0, "two-step": 0.9, "gradient": 0.5}
 
 
-class _MixtureRegressor(RegressorMixin, PenalisedMixture):
-    """Targets are numbers, in one column or several."""
+@dataclass(eq=False, repr=False)
+class MixtureRegressor(RegressorMixin, MixtureEstimator):
+    """Targets are numbers, in one column or several.
 
+    Parameters
+    ----------
+    training : "em", "two-step" or "gradient", default "em"
+        "em" maximises the joint likelihood of inputs and targets. "two-step" fits the mixture to the inputs alone, then
+        all local models by one ridge regression on the activations, (ΦᵀΦ + λI)⁻¹Φᵀy. "gradient" starts where EM ends
+        and lowers the squared error over all parameters by L-BFGS: the slowest, and on targets without noise the most
+        accurate.
+    regularization : float, default 1e-2
+        λ, on inputs and targets of unit variance: of the slopes of local models where training is by EM, else of all
+        output weights. Weights of rows count against it as in scikit-learn's `Ridge`; without it their unit means
+        nothing.
+
+    Attributes
+    ----------
+    intercept_ : ndarray of shape (k,) or (k, p)
+        The local models at the origin, in the targets' own units.
+    noise_variances_ : ndarray of shape (k,) or (k, p)
+        The noise of each.
+    log_likelihood_path_ : ndarray
+        Penalised log-likelihood per row after each iteration; of "gradient" minus half the mean squared error.
+    """
+
+    _: KW_ONLY
+    training: Annotated[str, literal(*TRAININGS)] = "em"
+    regularization: Annotated[float, number(0.0)] = 1e-2
+
+    _classes: ClassVar[bool] = False
     #: Whether local models have slopes.
     _linear: ClassVar[bool]
-
-    def __init__(
-        self,
-        n_components: Any = 5,
-        *,
-        covariance_type: str = "diagonal",
-        training: str = "em",
-        regularization: float = 1e-2,
-        max_components: int = 20,
-        n_folds: int = 3,
-        n_init: int = 3,
-        init: str = "k-means++",
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        covariance_floor: float = 1e-4,
-        time_budget: float | None = None,
-        scale_inputs: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        super().__init__(
-            n_components,
-            covariance_type=covariance_type,
-            regularization=regularization,
-            max_components=max_components,
-            n_folds=n_folds,
-            n_init=n_init,
-            init=init,
-            max_iter=max_iter,
-            tol=tol,
-            covariance_floor=covariance_floor,
-            time_budget=time_budget,
-            scale_inputs=scale_inputs,
-            device=device,
-            dtype=dtype,
-            memory_limit=memory_limit,
-            random_state=random_state,
-            verbose=verbose,
-            callbacks=callbacks,
-        )
-        self.training = training
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _check(self) -> dict[str, Any]:
-        return {"multi_output": True, "y_numeric": True}
+    def _encode(self, targets: RealTargets, y: np.ndarray) -> np.ndarray:
+        n_outputs = 1 if y.ndim == 1 else y.shape[1]
+        require(n_outputs == len(targets.mean), "y", f"of {len(targets.mean)} columns, as in fit", n_outputs)
+        return targets.encode(y)
 
-    def _coded(self, y: np.ndarray, weight: np.ndarray) -> tuple[RealTargets, np.ndarray]:
-        coding = RealTargets.of(y, weight)
-        return coding, coding.encode(y)
-
-    def _encoded(self, y: Any) -> np.ndarray:
-        return self._coding.encode(np.asarray(y))
-
-    def _score(self, answers: Tensor, y: Tensor, weight: Tensor) -> float:
+    def _score(self, targets: RealTargets, answers: Tensor, y: Tensor, weight: Tensor) -> float:
         """Minus the root mean square error, in the targets' units."""
         squares = float(((answers - y).square().mean(0) * weight).sum() / weight.sum())
-        return -self._coding.scale * squares**0.5
+        return -float(targets.scale) * squares**0.5
 
-    def _require_parameters(self) -> None:
-        super()._require_parameters()
-        require(self.training in TRAININGS, "training", f"one of {list(TRAININGS)}", self.training)
-
-    @property
     def _em_share(self) -> float:
-        return {"em": 1.0, "two-step": 0.9, "gradient": 0.5}[self.training]
+        return TRAININGS[self.training]
 
     def _start(self, k: int, sample: Sample, ridge: float) -> NoisyExperts:
         """Local models to start from."""
@@ -133,22 +111,20 @@ class _MixtureRegressor(RegressorMixin, PenalisedMixture):
         experts = replace(experts, intercept=weights[:, 0], noise=noise, **slopes)
         return Fitted(replace(result, mixture=replace(result.mixture, experts=experts)))
 
-    def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
-        return gated(mixture)
-
-    def _keep(self, mixture: Mixture, readout: Tensor | None) -> None:
-        experts = mixture.experts
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: RealTargets) -> dict[str, Any]:
+        experts = fitted.mixture.experts
         assert isinstance(experts, NoisyExperts)
-        scale, flat = self._coding.scale, self._coding.flat
-        intercept = experts.intercept.numpy()
+        intercept, noise, coef = experts.intercept.numpy(), experts.noise.numpy(), None
         if isinstance(experts, Linear):
-            slopes = experts.coef.numpy() / self.input_scale_
-            intercept = intercept - slopes @ self.input_mean_
-            self.coef_ = scale * (slopes[:, 0] if flat else slopes)
-        intercept = scale * intercept + self._coding.mean
-        noise = scale**2 * experts.noise.numpy()
-        self.intercept_ = intercept[:, 0] if flat else intercept
-        self.noise_variances_ = noise[:, 0] if flat else noise
+            slopes = experts.coef.numpy() / inputs.scale
+            intercept = intercept - slopes @ inputs.mean
+            coef = targets.scale * (slopes[:, 0] if targets.flat else slopes)
+        intercept = targets.scale * intercept + targets.mean
+        with np.errstate(over="ignore"):  # in units of 1e200 a square is infinite
+            noise = noise * targets.scale * targets.scale
+        if targets.flat:
+            intercept, noise = intercept[:, 0], noise[:, 0]
+        return {"coef_": coef, "intercept_": intercept, "noise_variances_": noise}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets, of the shape `y` had in `fit`; with `return_std` also their standard deviations.
@@ -156,19 +132,18 @@ class _MixtureRegressor(RegressorMixin, PenalisedMixture):
         The variance is the mixture's own, Σ_j p(j | x)(σ_j² + m_j(x)²) − f(x)²; of models whose weights are no local
         means (trained in two steps or by gradient) it is Σ_j p(j | x) σ_j², σ_j² the squared error near component j.
         """
-        if not return_std:
-            return self._coding_of_fit().decode(self._predicted(X))
-        p = len(self._coding_of_fit().mean)
-        both = self._each_row(X, lambda mixture: mean_and_variance(mixture, self.training == "em"))
-        std = self._coding.scale * np.sqrt(both[:, p:])
-        return self._coding.decode(both[:, :p]), std[:, 0] if self._coding.flat else std
-
-    def _coding_of_fit(self) -> RealTargets:
         check_is_fitted(self)
-        return self._coding
+        targets = self.targets_
+        if not return_std:
+            return targets.decode(self._each_row(X, gated))
+        p = len(targets.mean)
+        both = self._each_row(X, lambda mixture: mean_and_variance(mixture, self.training == "em"))
+        std = targets.scale * np.sqrt(both[:, p:])
+        return targets.decode(both[:, :p]), std[:, 0] if targets.flat else std
 
 
-class ENRBFRegressor(_MixtureRegressor):
+@face
+class ENRBFRegressor(MixtureRegressor):
     r"""Extended normalised RBF network: local linear models, blended by the posterior of a Gaussian mixture.
 
     .. math:: f(x) = \sum_j p(j \mid x)\,(w_j^\top x + b_j), \qquad
@@ -182,48 +157,10 @@ class ENRBFRegressor(_MixtureRegressor):
     subject to a floor on all variances. It never falls. With full covariances and λ = 0 the model is the conditional
     mean of a full Gaussian mixture over (x, y).
 
-    Parameters
-    ----------
-    n_components : int or "auto"
-        Local models. "auto" takes the smallest number whose cross-validated root mean square error is within one
-        standard error of the best, among 1 … `max_components` (every one up to 10, then steps of a fifth).
-    covariance_type : "full", "diagonal" (or "diag"), "spherical" or "tied"
-        Shape of the gates' covariances; "tied" is one full matrix for all.
-    training : "em", "two-step" or "gradient"
-        "em" maximises the likelihood above. "two-step" fits the mixture to the inputs alone, then all local models by
-        one ridge regression on the activations. "gradient" starts where EM ends and lowers the squared error over all
-        parameters by L-BFGS.
-    regularization : float
-        λ, on inputs and targets of unit variance; of all output weights where training is not by EM. Weights of rows
-        count against it as in scikit-learn's `Ridge`; without it their unit means nothing.
-    max_components, n_folds : int
-        Largest number tried and folds used by ``n_components="auto"``.
-    n_init : int
-        EM runs; partitions of k-means over the inputs, of k-means over inputs and targets, and of random rows take
-        turns. The one ahead after 30 iterations (on 20 000 rows, where there are more) goes on to its end, over all.
-    init : "k-means++" or "random"
-        "random" starts every run from random rows.
-    max_iter, tol : int, float
-        EM iterations at most, and the rise of the log-likelihood per row below which they stop.
-    covariance_floor : float
-        No covariance is below this share of the inputs' variance in any direction, no noise variance below this
-        share of the targets'.
-    time_budget : float or None
-        Seconds that `fit` may take in all; EM then ends where it stands. So it does where the user interrupts it.
-    scale_inputs : bool
-        Standardise each column; else all columns are divided by one number.
-    device, dtype, memory_limit, random_state
-        As in `KernelBoostingRegressor`; `dtype` is how rows are held, sums and densities are always float64.
-    verbose, callbacks
-        A progress bar; functions called with each state of EM, of which one may ask to stop by returning True.
-
     Attributes
     ----------
-    weights_, means_, covariances_ : the gates, in the inputs' own units (covariances k × D × D, or k × D)
-    coef_, intercept_, noise_variances_ : the local linear models, in the targets' own units
-    n_components_, n_iter_, stop_reason_ : how many components are in use, iterations done, why they ended, in words
-    log_likelihood_path_ : penalised log-likelihood per row after each iteration
-    cv_results_ : scores behind ``n_components="auto"``
+    coef_ : ndarray of shape (k, D) or (k, p, D)
+        Slopes of the local linear models, in the inputs' and targets' own units.
 
     References
     ----------
@@ -242,35 +179,19 @@ class ENRBFRegressor(_MixtureRegressor):
     (True, (5, 1))
     """
 
-    _linear = True
+    _linear: ClassVar[bool] = True
 
 
-class NRBFRegressor(_MixtureRegressor):
+@face
+class NRBFRegressor(MixtureRegressor):
     r"""Normalised RBF network: local constants, blended by the posterior of a Gaussian mixture.
 
     .. math:: f(x) = \sum_j w_j\, p(j \mid x), \qquad p(j \mid x) \propto p(j)\,\mathcal N(x; \mu_j, \Sigma_j).
 
-    Parameters
-    ----------
-    n_components : int or "auto"
-        Basis functions; see `ENRBFRegressor`.
-    training : "em", "two-step" or "gradient"
-        "em" maximises the joint likelihood of inputs and targets (table 2-1). "two-step" fits the mixture to the
-        inputs alone, then the weights by least squares, (ΦᵀΦ + λI)⁻¹Φᵀy. "gradient" starts where EM ends and lowers
-        the squared error over all parameters by L-BFGS: the slowest, and on targets without noise the most accurate.
-    regularization : float
-        λ of the output weights for "two-step" and "gradient", on targets of unit variance.
-    covariance_type, max_components, n_folds, n_init, init, max_iter, tol, covariance_floor, time_budget
-        As in `ENRBFRegressor`.
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks
-        As in `ENRBFRegressor`.
-
     Attributes
     ----------
-    weights_, means_, covariances_ : the gates, in the inputs' own units
-    intercept_, noise_variances_ : the output weights w_j, and the noise near each component
-    n_components_, n_iter_, stop_reason_, log_likelihood_path_, cv_results_ : as in `ENRBFRegressor`; of "gradient" the
-        path holds minus half the mean squared error
+    intercept_ : ndarray of shape (k,) or (k, p)
+        The output weights w_j, in the targets' own units.
 
     References
     ----------
@@ -287,7 +208,7 @@ class NRBFRegressor(_MixtureRegressor):
     (True, (8,))
     """
 
-    _linear = False
+    _linear: ClassVar[bool] = False
 
 
 def _variance(sample: Sample) -> Tensor:

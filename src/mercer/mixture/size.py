@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,57 @@ import torch
 from mercer.border.clock import Clock
 from mercer.border.folds import stratified_folds
 from mercer.data import TensorRows
-from mercer.mixture.em import Sample
-from mercer.mixture.growth import sizes_up_to
+from mercer.mixture.em import Mixture, Sample
+from mercer.mixture.fit import Fitted
+from mercer.mixture.growth import grown, sizes_up_to
 from mercer.parts import require
 from mercer.tuning.selection import one_standard_error
 
 #: Rows at most on which the number of components is cross-validated; and those for each second of a time budget.
 CHOICE_ROWS, ROWS_A_SECOND = 10_000, 400
+#: Share of a time budget after which the start of the fit to all rows grows no further.
+GROWN_SHARE = 0.75
 
-#: Scores of growing sizes, trained on one sample and judged on another, one after the other.
-Scores = Callable[[Sample, Sample, list[int], np.random.Generator], Iterator[float]]
+
+@dataclass(frozen=True)
+class Trials:
+    """How sizes are tried: what fits a sample by so many components, and what that is worth on another sample.
+
+    A fit starts from the smaller one before it where the model `grows`; of `classes` each fold gets an equal share.
+    """
+
+    train: Callable[[Sample, int, np.random.Generator, Mixture | None], Fitted]
+    worth: Callable[[Fitted, Sample], float]
+    clock: Clock
+    grows: bool = True
+    classes: bool = False
+
+    def growing(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Iterator[Fitted]:
+        """A fit of each size, started from the one before it with its worst components split."""
+        fitted: Fitted | None = None
+        for k in sizes:
+            start = None if fitted is None or not self.grows else grown(fitted.mixture, k)
+            fitted = self.train(sample, k, rng, start)
+            yield fitted
+
+    def scores(self, train: Sample, test: Sample, sizes: list[int], rng: np.random.Generator) -> Iterator[float]:
+        """Scores of growing sizes, trained on one sample and judged on another, one after the other."""
+        for fitted in self.growing(train, sizes, rng):
+            yield self.worth(fitted, test)
+
+
+def chosen_size(
+    sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator
+) -> tuple[int, Mixture | None, dict[str, Any]]:
+    """The size, a mixture to start from that has grown to it as the judged ones did, and the results of all folds."""
+    some = choice_sample(sample, rng, trials.clock)
+    sizes, results = judged_sizes(some, trials, largest, n_folds, rng)
+    start = None
+    for fitted in trials.growing(some, sizes[:-1], rng) if trials.grows else ():
+        start = grown(fitted.mixture, sizes[-1])
+        if trials.clock.over(share=GROWN_SHARE):
+            break
+    return sizes[-1], start, results
 
 
 def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sample:
@@ -34,35 +76,29 @@ def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sam
 
 
 def judged_sizes(
-    sample: Sample,
-    labels: Callable[[np.ndarray], np.ndarray],
-    scores: Scores,
-    largest: int,
-    n_folds: int,
-    rng: np.random.Generator,
-    clock: Clock,
+    sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator
 ) -> tuple[list[int], dict[str, Any]]:
     """The sizes up to the best, and the results of all folds, named as scikit-learn's searches name them.
 
-    `sample` is that of `choice_sample`; `labels` turns targets into what every fold gets an equal share of. All folds
-    judge a size before any goes on to the next, so those judged count when time is up; a share of it is left for the
-    fit to all rows.
+    `sample` is that of `choice_sample`. All folds judge a size before any goes on to the next, so those judged count
+    when time is up; a share of it is left for the fit to all rows.
     """
-    n = sample.rows.n_rows
+    n, y = sample.rows.n_rows, sample.y[0].cpu().numpy()
     n_folds = min(n_folds, n)
     require(n_folds >= 2, "the number of rows", "at least 2 for n_components='auto'", n)
-    fold = stratified_folds(labels(sample.y[0].cpu().numpy()), n_folds, rng)
+    fold = stratified_folds(y if trials.classes else np.zeros(n), n_folds, rng)
     sizes = sizes_up_to(min(largest, max(n * (n_folds - 1) // n_folds, 1)))
+    parts = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_folds)]
     runs = [
-        scores(_rows_of(sample, np.flatnonzero(fold != f)), _rows_of(sample, np.flatnonzero(fold == f)), sizes, own)
-        for f, own in enumerate(rng.spawn(n_folds))
+        trials.scores(_rows_of(sample, train), _rows_of(sample, test), sizes, own)
+        for (train, test), own in zip(parts, rng.spawn(n_folds), strict=True)
     ]
     rows = []
     for row in zip(*runs, strict=True):
-        if clock.interrupted:  # nothing was fitted to all rows yet
+        if trials.clock.interrupted:  # nothing was fitted to all rows yet
             raise KeyboardInterrupt
         rows.append(row)
-        if clock.over(share=(n_folds - 1) / (n_folds + 1)):
+        if trials.clock.over(share=(n_folds - 1) / (n_folds + 1)):
             break
     table, sizes = np.array(rows).T, sizes[: len(rows)]
     results: dict[str, Any] = {"param_n_components": np.array(sizes)}
