@@ -1,0 +1,231 @@
+"""Promises of every fit of a mixture: nothing lost by a failure, nothing that depends on units, files as arrays."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from mercer import (
+    CommonBasisMixtureClassifier,
+    ENRBFClassifier,
+    ENRBFRegressor,
+    GaussianMixtureClassifier,
+    NRBFClassifier,
+    NRBFRegressor,
+)
+from mercer.data import CsvRows
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (120, 2))
+Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]
+CLASSES = np.digitize(Y, [-0.5, 0.5])
+SHORT: dict[str, Any] = {"n_init": 1, "max_iter": 8, "random_state": 0}
+
+REGRESSORS = [
+    NRBFRegressor(3, **SHORT),
+    ENRBFRegressor(3, **SHORT),
+    NRBFRegressor(3, training="gradient", **SHORT),
+    ENRBFRegressor(3, training="two-step", **SHORT),
+]
+CLASSIFIERS = [
+    ENRBFClassifier(3, **SHORT),
+    NRBFClassifier(3, **SHORT),
+    GaussianMixtureClassifier(2, **SHORT),
+    CommonBasisMixtureClassifier(3, **SHORT),
+    CommonBasisMixtureClassifier(3, supervised=False, **SHORT),
+]
+over_all = pytest.mark.parametrize("model", [*REGRESSORS, *CLASSIFIERS], ids=lambda m: type(m).__name__)
+
+
+def fresh(model: Any, **options: Any) -> Any:
+    return type(model)(**{**model.get_params(deep=False), **options})
+
+
+def targets(model: Any) -> np.ndarray:
+    return Y if model in REGRESSORS else CLASSES
+
+
+def finest(model: Any, rows: Any) -> np.ndarray:
+    return model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)
+
+
+def boom(*_: Any) -> None:
+    raise RuntimeError("boom")
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+# --- a failed fit ----------------------------------------------------------------------------------------------------
+
+
+@over_all
+def test_a_fit_that_fails_leaves_the_old_model_whole(model):
+    fitted = fresh(model).fit(X, targets(model))
+    before, kept = finest(fitted, X), set(vars(fitted))
+    fitted.set_params(callbacks=boom)
+    with pytest.raises(RuntimeError, match="boom"):
+        fitted.fit(X[:, :1] * 10 + 3, targets(model)[::-1])
+    assert (finest(fitted, X) == before).all()
+    assert set(vars(fitted)) == kept
+
+
+@over_all
+def test_a_first_fit_that_fails_leaves_nothing_fitted(model):
+    broken = fresh(model, callbacks=[boom])
+    with pytest.raises(RuntimeError, match="boom"):
+        broken.fit(X, targets(model))
+    for ask in (broken.predict, broken.gate_probabilities, broken.score_samples):
+        with pytest.raises(NotFittedError):
+            ask(X)
+    with pytest.raises(NotFittedError):
+        broken.responsibilities(X, targets(model))
+
+
+@over_all
+def test_an_interrupt_while_sizes_are_judged_leaves_the_old_model_whole(model):
+    fitted = fresh(model).fit(X, targets(model))
+    before = finest(fitted, X)
+    fitted.set_params(n_components="auto", callbacks=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(X + 1, targets(model))
+    assert (finest(fitted, X) == before).all()
+
+
+def test_a_further_fit_forgets_what_only_the_first_one_found():
+    model = fresh(REGRESSORS[1], n_components="auto", max_components=2).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+    assert hasattr(model, "cv_results_")
+    assert hasattr(model, "feature_names_in_")
+    model.set_params(n_components=2).fit(X, Y)
+    assert not hasattr(model, "cv_results_")
+    assert not hasattr(model, "feature_names_in_")
+
+
+@over_all
+def test_one_function_is_a_callback_and_sees_the_state_of_em(model):
+    seen: list[Any] = []
+    fresh(model, callbacks=seen.append).fit(X, targets(model))
+    assert seen
+    assert all(state.mixture.n_components >= 1 and np.isfinite(state.objective) for state in seen)
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+@over_all
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_file_is_checked_as_an_array_is(model, bad, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    Z = X.copy()
+    Z[3, 1] = bad
+    np.save(tmp_path / "bad.npy", Z)
+    with pytest.raises(ValueError, match="row 3, column 1"):
+        fresh(model).fit(tmp_path / "bad.npy", targets(model))
+    fitted = fresh(model).fit(tmp_path / "x.npy", targets(model))
+    np.testing.assert_array_equal(finest(fitted, tmp_path / "x.npy"), finest(fitted, X))
+    with pytest.raises(ValueError, match="row 3, column 1"):
+        fitted.predict(tmp_path / "bad.npy")
+
+
+@pytest.mark.parametrize(
+    "bad", [np.where(np.arange(120) == 3, np.nan, Y), Y + 1j, Y.astype("datetime64[s]"), np.zeros((120, 2, 2)), Y[:-1]]
+)
+def test_targets_beside_a_file_are_checked_too(bad, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises((ValueError, TypeError)):
+        fresh(REGRESSORS[0]).fit(tmp_path / "x.npy", bad)
+
+
+@over_all
+def test_columns_of_a_file_are_found_by_their_names(model, tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    fitted = fresh(model).fit(frame, targets(model))
+    frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
+    np.testing.assert_allclose(finest(fitted, tmp_path / "other.csv"), finest(fitted, frame), rtol=1e-12)
+    frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
+    with pytest.raises(ValueError, match=r"less.csv has columns \['b'\], got column 'a'"):
+        fitted.predict(tmp_path / "less.csv")
+
+
+@over_all
+def test_the_file_that_was_fitted_can_be_predicted_for(model, tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame.assign(y=targets(model)).to_csv(tmp_path / "all.csv", index=False)
+    fitted = fresh(model).fit(CsvRows(tmp_path / "all.csv", target="y"))
+    assert list(fitted.feature_names_in_) == ["a", "b"]
+    np.testing.assert_allclose(finest(fitted, tmp_path / "all.csv"), finest(fitted, frame), rtol=1e-12)
+
+
+@over_all
+def test_tensors_that_want_gradients_and_those_of_half_precision_are_read(model):
+    y = torch.tensor(targets(model), requires_grad=model in REGRESSORS)
+    wanting = fresh(model).fit(torch.tensor(X, requires_grad=True), y)
+    np.testing.assert_array_equal(finest(wanting, X), finest(fresh(model).fit(X, targets(model)), X))
+    half = torch.tensor(X, dtype=torch.bfloat16)
+    assert np.isfinite(finest(fresh(model).fit(half, targets(model)), half)).all()
+
+
+def test_targets_of_responsibilities_are_checked_as_those_of_fit_are():
+    both = fresh(REGRESSORS[1]).fit(X, np.column_stack([Y, Y**2]))
+    with pytest.raises(ValueError, match="y must be of 2 columns, as in fit, got 1"):
+        both.responsibilities(X, Y)
+    with pytest.raises(ValueError, match="NaN"):
+        both.responsibilities(X, np.full((120, 2), np.nan))
+
+
+# --- units -----------------------------------------------------------------------------------------------------------
+
+
+@over_all
+@pytest.mark.parametrize("scale", [1e-200, 1 / 120, 7.0, 1e200])
+def test_only_ratios_of_weights_matter_where_nothing_is_penalised(model, scale):
+    """Weights of mean one are the same numbers again up to rounding, and a few steps of EM follow them continuously."""
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+    free = {"regularization": 0.0} if "regularization" in model.get_params() else {}
+    one, other = (finest(fresh(model, **free).fit(X, targets(model), weight * s), X) for s in (1.0, scale))
+    assert np.abs(one - other).max() <= 1e-6 * np.abs(one).max()
+
+
+@over_all
+@pytest.mark.parametrize("scaled", [True, "standard", False])
+@pytest.mark.parametrize(("unit_x", "unit_y"), [(1.0, 2.0**512), (2.0**-530, 1.0), (2.0**512, 1.0), (1.0, 2.0**-660)])
+def test_units_of_any_size_give_the_same_model(model, unit_x, unit_y, scaled):
+    """Units are powers of two, so that not a bit of the table changes."""
+    unit_y = unit_y if model in REGRESSORS else 1
+    plain = fresh(model, scale_inputs=scaled).fit(X, targets(model))
+    other = fresh(model, scale_inputs=scaled).fit(X * unit_x, targets(model) * unit_y)
+    assert np.array_equal(finest(other, X * unit_x), finest(plain, X) * unit_y)
+    assert np.array_equal(other.means_, plain.means_ * unit_x)
+    if model in REGRESSORS:
+        std = plain.predict(X, return_std=True)[1]
+        assert np.array_equal(other.predict(X * unit_x, return_std=True)[1], std * unit_y)
+
+
+@over_all
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_beyond_all_others_have_finite_answers(model, dtype):
+    fitted = fresh(model, dtype=dtype).fit(X, targets(model))
+    far = np.array([[1e154, -1e154], [1e300, 1e30], [1e19, 0.0]])
+    assert np.isfinite(finest(fitted, far)).all()
+    if model in REGRESSORS:
+        assert np.isfinite(fitted.predict(far, return_std=True)[1]).all()
+    else:
+        assert np.allclose(finest(fitted, far).sum(1), 1.0)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@over_all
+def test_a_mixture_is_small_whatever_it_was_fitted_to(model):
+    many = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
+    y = many[:, 0] if model in REGRESSORS else many[:, 0] > 0
+    fitted = fresh(model, max_iter=2).fit(many, y)
+    assert len(pickle.dumps(fitted)) < 20_000
