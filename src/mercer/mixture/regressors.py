@@ -124,7 +124,8 @@ class MixtureRegressor(RegressorMixin, MixtureEstimator):
             noise = noise * targets.scale * targets.scale
         if targets.flat:
             intercept, noise = intercept[:, 0], noise[:, 0]
-        return {"coef_": coef, "intercept_": intercept, "noise_variances_": noise}
+        local = self.training == "em"
+        return {"coef_": coef, "intercept_": intercept, "noise_variances_": noise, "_local_means": local}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets, of the shape `y` had in `fit`; with `return_std` also their standard deviations.
@@ -137,7 +138,7 @@ class MixtureRegressor(RegressorMixin, MixtureEstimator):
         if not return_std:
             return targets.decode(self._each_row(X, gated))
         p = len(targets.mean)
-        both = self._each_row(X, lambda mixture: mean_and_variance(mixture, self.training == "em"))
+        both = self._each_row(X, lambda mixture: mean_and_variance(mixture, disagree=self._local_means))
         std = targets.scale * np.sqrt(both[:, p:])
         return targets.decode(both[:, :p]), std[:, 0] if targets.flat else std
 
