@@ -51,6 +51,8 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
     ----------
     agreement_ : ndarray of shape (machines, H)
         Weighted share of the training rows at which each member decides as the vote does.
+    calibration_ : Temperature
+        What turns decision values into probabilities, fitted to training rows.
     """
 
     multiclass: Annotated[str, literal(*MULTICLASS)] = "auto"
