@@ -128,7 +128,7 @@ def test_probabilities_are_larger_where_more_members_agree(two_classes):
     X, y = two_classes
     model = RPEMEKLClassifier(subset_size=5, n_members=5, random_state=0).fit(X, y)
     probability = model.predict_proba(X)[:, 1]
-    votes = sum((member.values(*model._to_predict(X))[:, 0] > 0).astype(int) for member in model.members_[0])
+    votes = sum((member.values(*model._new(X))[:, 0] > 0).astype(int) for member in model.members_[0])
     for few, more in zip(range(5), range(1, 6), strict=True):
         if (votes == few).any() and (votes == more).any():
             assert probability[votes == few].max() < probability[votes == more].min()
@@ -259,21 +259,29 @@ def test_a_bar_shows_members_and_the_reason_to_stop_is_a_sentence(two_classes, c
 @pytest.mark.parametrize(
     ("parameter", "value", "sentence"),
     [
-        ("c", -1.0, "c must be 'paper', one number of at least 0, or several, got -1.0"),
+        ("c", -1.0, "c must be 'paper' or a number of at least 0 or several, each a number of at least 0, got -1.0"),
         ("c", "best", "c must be 'paper'"),
-        ("coupling", -0.5, "coupling must be 'paper', one number of at least 0, or several, got -0.5"),
+        (
+            "coupling",
+            -0.5,
+            "coupling must be 'paper' or a number of at least 0 or several, each a number of at least 0, got -0.5",
+        ),
         ("n_members", 0, "n_members must be a whole number of at least 1, got 0"),
-        ("subset_size", 1.5, "subset_size must be None, a whole number"),
-        ("subset_size", [], "at least one value"),
+        (
+            "subset_size",
+            1.5,
+            "subset_size must be None or a whole number of at least 1 or a share above 0 and at most 1",
+        ),
+        ("subset_size", [], "or several, each None or a whole number"),
         ("n_folds", 1, "n_folds must be a whole number of at least 2, got 1"),
         ("learning_rate", 1.01, "learning_rate must be a number above 0 and at most 1, got 1.01"),
-        ("multiclass", "all", "multiclass must be one of"),
+        ("multiclass", "all", "multiclass must be 'auto', 'one-vs-one', 'one-vs-rest', 'ovo' or 'ovr', got 'all'"),
         ("n_jobs", "x", "n_jobs must be None or a whole number other than 0 (below 65536), got 'x'"),
         ("n_jobs", 0, "n_jobs must be None or a whole number other than 0 (below 65536), got 0"),
-        ("time_budget", -1.0, "time_budget must be None or a number of seconds above 0, got -1.0"),
+        ("time_budget", -1.0, "time_budget must be None or a positive number of seconds, got -1.0"),
         ("kernels", [], "kernels must be 'paper'"),
         ("max_iter", 2.5, "max_iter must be a whole number"),
-        ("callbacks", 3, "callbacks must be None or several functions"),
+        ("callbacks", 3, "callbacks must be None or a function or several, got 3"),
     ],
 )
 def test_bad_parameters_are_refused_in_a_sentence(two_classes, parameter, value, sentence):
@@ -314,8 +322,8 @@ def test_a_penalty_given_counts_against_weights_as_in_ridge_regression():
     one = clone(model).fit(X, y, weight)
     other = clone(model).set_params(c=3.0).fit(X, y, 10 * weight)
     np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-9)
-    features = EmpiricalKernelMap(Gaussian(1.0), None, scale_inputs=False).fit(one._standardised(X).numpy())
-    phi = features.transform(one._standardised(X).numpy())
+    scaled = one.inputs_.encode(X).numpy()
+    phi = EmpiricalKernelMap(Gaussian(1.0), None, scale_inputs=False).fit_transform(scaled)
     ridge = Ridge(0.3).fit(phi, y, sample_weight=weight)  # its targets are not scaled, and a quadratic does not mind
     np.testing.assert_allclose(one.predict(X), ridge.predict(phi), atol=1e-6)
     with pytest.warns(UserWarning, match="sample_weight sums to .* no more than the penalty c=0.3"):
@@ -397,7 +405,7 @@ def test_machines_whose_turn_never_came_vote_for_the_larger_class(monkeypatch):
     model = RPEMEKLClassifier(subset_size=20, time_budget=1e-9, random_state=0).fit(X, y, weight)
     assert "left 2 of 3 machines untrained" in model.stop_reason_
     assert [len(members) for members in model.members_] == [1, 1, 1]
-    assert (model.members_[2][0].values(*model._to_predict(X)) > 0).all()  # the last pair: 1 against 2
+    assert (model.members_[2][0].values(*model._new(X)) > 0).all()  # the last pair: 1 against 2
 
 
 def test_scikit_learns_names_are_understood_and_many_classes_take_one_machine_each(three_classes):

@@ -363,7 +363,7 @@ def problem(seed: int, n: int, targets: torch.Tensor | None = None):
     weight[::7] = 0.0
     rng = np.random.default_rng(seed)
     goal = (signs if targets is None else targets).numpy()
-    return Table(TensorRows(X), goal, weight, np.arange(n), PLAN).problem(goal, THREE, rng)
+    return Table(TensorRows(X), weight, np.arange(n), PLAN).problem(goal, THREE, rng)
 
 
 def test_folds_share_rows_and_classes_out_evenly():

@@ -12,12 +12,54 @@ from torch import Tensor
 
 from mercer.border.clock import Clock
 from mercer.border.folds import stratified_folds
+from mercer.border.weights import penalty_in_units, warn_of_small_weights
 from mercer.empirical.coordinates import MappedRows
+from mercer.empirical.coupled import LARGEST_COUPLING
 from mercer.empirical.learners import Grid, Learner
 from mercer.empirical.problem import MemberProblem
 
+#: The values of c and λ among which MEKL13 chooses.
+PAPER_GRID = tuple(2.0**k for k in range(-4, 5))
 #: Rows that judge for each second of a time budget, and at least.
 ROWS_A_SECOND, LEAST_ROWS = 50, 100
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a face leaves open or fixes, one value or several of each: c, λ and p; beside them the kernels and H."""
+
+    kernels: Any
+    c: Any
+    coupling: Any = 0.0
+    subset_size: Any = None
+    n_members: int = 1
+
+    def penalties(self, unit: float, total: float) -> dict[float, float]:
+        """The candidates for c, each by what it is for weights divided by `unit`, whose sum is then `total`."""
+        if isinstance(self.c, str):  # the paper's, whatever unit weights are written in
+            return {c: c * unit for c in PAPER_GRID}
+        penalties = {penalty_in_units(float(c), unit): float(c) for c in several(self.c)}
+        warn_of_small_weights(min(penalties.values()), unit, total, "c")
+        return penalties
+
+    def couplings(self, n_kernels: int) -> list[float]:
+        """The candidates for λ; one kernel alone has nothing to be coupled with."""
+        return [min(float(lam), LARGEST_COUPLING) for lam in several(self.coupling)] if n_kernels > 1 else [0.0]
+
+    def sizes(self) -> list[Any]:
+        """The candidates for p."""
+        return several(self.subset_size)
+
+
+def several(choice: Any) -> list[Any]:
+    """The candidates that a parameter names: one value, several, or the paper's.
+
+    >>> several(0.5), several((1, 2)), len(several("paper"))
+    ([0.5], [1, 2], 9)
+    """
+    if isinstance(choice, str):
+        return list(PAPER_GRID)
+    return list(choice) if isinstance(choice, list | tuple | np.ndarray) else [choice]
 
 
 @dataclass(frozen=True)

@@ -80,3 +80,48 @@ def ballot(values: Sequence[np.ndarray], n_classes: int) -> tuple[np.ndarray, np
 def tally(votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
     """One score per class: votes first, margins where votes tie; less than a vote lies between equal votes."""
     return votes + margins / (3 * (1 + np.abs(margins)))
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """A fitted model: the members of every machine, and how they are heard.
+
+    A machine is for one of the `pairs` of classes, or a single one is for everything. `n_classes` is 0 for numbers.
+    """
+
+    machines: list[list[Member]]
+    pairs: list[tuple[int, int]]
+    n_classes: int
+
+    def values(self, rows: RowSource, plan: Plan) -> np.ndarray:
+        """What all members together say of rows: numbers, one score a class, or for two classes their difference."""
+        if self.pairs:
+            return self._by_pairs(rows, plan)
+        said = values(self.machines[0], rows, plan)
+        if self.n_classes == 0:
+            return np.mean(said, axis=0)
+        scores = tally(*ballot(said, self.n_classes))
+        return scores[:, 1:] - scores[:, :1] if self.n_classes == 2 else scores
+
+    def _by_pairs(self, rows: RowSource, plan: Plan) -> np.ndarray:
+        """Every pair of classes has one vote; margins decide between equal votes."""
+        votes, margins = np.zeros((2, rows.n_rows, self.n_classes))
+        for pair, members in zip(self.pairs, self.machines, strict=True):
+            both, margin = ballot(values(members, rows, plan), 2)
+            winner = tally(both, margin).argmax(1)
+            votes[np.arange(rows.n_rows), np.array(pair)[winner]] += 1
+            margins[:, list(pair)] += margin
+        return tally(votes, margins)
+
+
+def agreement(values: Sequence[np.ndarray], weight: np.ndarray) -> list[float]:
+    """Weighted share of the rows at which each member decides as all of them together; `values` are n × P each.
+
+    >>> import numpy as np
+    >>> from mercer.empirical.ensemble import agreement
+    >>> agreement([np.array([[1.0], [1.0]]), np.array([[2.0], [-0.5]])], np.array([1.0, 3.0]))
+    [1.0, 0.25]
+    """
+    n_classes = max(values[0].shape[1], 2)
+    together = tally(*ballot(values, n_classes)).argmax(1)
+    return [float(weight @ (ballot([f], n_classes)[0].argmax(1) == together) / weight.sum()) for f in values]

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from dataclasses import KW_ONLY, replace
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.estimator import RowEstimator, _host, require_number, require_whole
-from mercer.data import ArrayRows, RowSource, as_source
+from mercer.border.budget import Budget
+from mercer.border.face import Face, face
+from mercer.border.inputs import find_inputs
+from mercer.border.read import host, merged, read_new, read_rows
+from mercer.border.rules import NOTHING, check, number, part_of, whole
+from mercer.border.weights import unit_weights
+from mercer.data import RowSource
 from mercer.empirical.coordinates import MappedRows
-from mercer.empirical.estimator import require_size
 from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
-from mercer.empirical.problem import NearRows, subset_number
-from mercer.engine import make_plan
+from mercer.empirical.parameters import ROWS
+from mercer.empirical.problem import subset_number
+from mercer.engine import Plan, make_plan
+from mercer.forward.criteria import Criterion
 from mercer.forward.nystroem import select_basis
+from mercer.kernels import Kernel
 from mercer.parts import require
 
+#: Rows of the first map within a time budget.
+FIRST_ROWS = 300
+#: Share of the time left that a further map may be expected to take, and the least growth that is worth one.
+PRUDENCE, WORTH = 0.5, 1.3
+#: Share of the time budget after which a criterion chooses no further row: the rest is for the map.
+CHOOSING_SHARE = 0.7
+#: Seconds that no clock tells from none.
+SHORTEST = 1e-9
 
-class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimator):
+
+@face
+class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     r"""Coordinates whose inner products are a kernel: exactly on p chosen rows, its Nyström approximation elsewhere.
 
     .. math:: \Phi(x) = \Lambda^{-1/2} Q^\top [k(x, x_1), \dots, k(x, x_p)]^\top, \qquad K = Q \Lambda Q^\top,
@@ -31,23 +47,37 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowE
 
     Parameters
     ----------
-    kernel : a kernel, a short name or a callable
+    kernel : a kernel, a name or a function, default "gaussian"
         A radial kernel by name has the mean distance between rows as length-scale.
-    subset_size : int, float or None
+    subset_size : int, float or None, default 300
         p: a number, a share of the rows, or all of them.
-    criterion : "random" or a criterion of `GreedyKernelRegressor`
-        How the rows are chosen; all but "random" need targets in `fit`.
-    rank : int or None
+    criterion : str or Criterion, default "random"
+        How the rows are chosen: "random", or a criterion of `GreedyKernelRegressor`, which needs targets in `fit`.
+    rank : int or None, default None
         Coordinates at most: those of the largest eigenvalues.
-    tol : float or None
-        Eigenvalues below this share of the largest are dropped; by default what rounding leaves unknown.
-    scale_inputs, device, dtype, memory_limit, random_state : as everywhere
+    tol : float or None, default None
+        Eigenvalues below this share of the largest are dropped; None drops what rounding leaves unknown.
+    scale_inputs : bool or "standard", default True
+        Whether all columns are standardised; True and "standard" are the same here.
+    time_budget : float or None, default None
+        Seconds that `fit` may take, everything counted: the map is then made of as many rows as there is time for.
+    verbose : bool, default False
+        Show a progress bar where rows are chosen by a criterion.
+    callbacks : function, several or None, default None
+        Called after each row that a criterion chooses; one that returns true ends the choice.
 
     Attributes
     ----------
-    basis_, basis_indices_ : the rows chosen
-    kernel_ : the kernel used
-    normalization_ : maps kernel values to coordinates, p × r
+    basis_ : ndarray of shape (p, D)
+        The rows chosen, in the inputs' own units.
+    basis_indices_ : ndarray of shape (p,)
+        Where they stand in `X`.
+    kernel_ : Kernel
+        The kernel used.
+    normalization_ : ndarray of shape (p, r)
+        What maps kernel values to coordinates.
+    inputs_ : InputMap
+        How inputs are coded.
 
     References
     ----------
@@ -64,97 +94,98 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowE
     True
     """
 
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        subset_size: Any = 300,
-        *,
-        criterion: Any = "random",
-        rank: int | None = None,
-        tol: float | None = None,
-        scale_inputs: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.subset_size = subset_size
-        self.criterion = criterion
-        self.rank = rank
-        self.tol = tol
-        self.scale_inputs = scale_inputs
-        self.device = device
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    kernel: Any = "gaussian"
+    subset_size: Annotated[int | float | None, ROWS] = 300
+    _: KW_ONLY
+    criterion: Annotated[Any, part_of(Criterion)] = "random"
+    rank: Annotated[int | None, NOTHING | whole()] = None
+    tol: Annotated[float | None, NOTHING | number(0.0, 1.0, open_high=True)] = None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> EmpiricalKernelMap:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the rows and factor their kernel matrix."""
-        self._require_parameters()
+        check(self)
+        budget = Budget(self.time_budget)
         random = isinstance(self.criterion, str) and self.criterion == "random"
         require(random or y is not None, "criterion", "'random' where there are no targets", self.criterion)
-        source, y, weight, original = self._rows(X, y, sample_weight)
-        plan = make_plan(source.n_rows, self.device, self.dtype, self.memory_limit)
-        self.dtype_ = str(plan.dtype).removeprefix("torch.")
-        self._scale_columns(source, weight, plan, enabled=bool(self.scale_inputs))
-        rows = self._prepared(source, plan)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        w = torch.as_tensor(weight, device=plan.device, dtype=plan.dtype)
-        kernels = resolve_kernels(self.kernel, mean_distance(rows, w, rng))
-        require(len(kernels) == 1, "kernel", "one kernel", self.kernel)
-        self.kernel_ = kernels[0]
-        alive = np.flatnonzero(weight > 0)
+        given = read_rows(self, X, sample_weight)
+        n = given.rows.n_rows
+        targets = given.y if y is None else np.asarray(host(y))
+        require(targets.shape[:1] == (n,), "y", f"of length {n}", len(targets) if targets.ndim else targets)
+        weight, _ = unit_weights(given.weight)
+        given, nothing = merged(replace(given, weight=weight), given.y[:, None])
+        plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
+        inputs = find_inputs(given, nothing, plan, self.scale_inputs, may_bend=False)
+        rows, rng, alive = inputs.rows(given.rows, plan), self._generator(), given.alive
+        kernel = self._kernel(rows, given.weight, plan, rng)
         p = subset_number(self.subset_size, len(alive))
         plan.require_square(p)
         if random:
-            index = alive if p == len(alive) else np.sort(rng.choice(alive, p, replace=False))
+            index = rng.choice(alive, p, replace=False)
         else:
-            index = self._greedy(source, y[original], p)
-            index = index if len(index) else alive[:1]  # a map needs a row, be it one where the kernel is zero
-        made = empirical_map(self.kernel_, rows.take(index).to(plan.device), self.rank, self.tol, plan.dtype)
-        self.basis_, self.basis_indices_ = source.take(index).cpu().numpy(), original[index]
-        self.normalization_ = made.coefficients.cpu().numpy()
-        self._n_features_out = made.rank
-        return self
+            prepared = inputs.encode(given.rows.take(alive)).cpu().numpy()
+            index = alive[self._chosen(prepared, targets[given.places(alive)], kernel, p, rng, budget)]
+        index, made = largest_map(kernel, rows, index, plan, budget, self.rank, self.tol)
+        return self._keep(
+            **given.columns(),
+            inputs_=inputs,
+            dtype_=str(plan.dtype).removeprefix("torch."),
+            kernel_=kernel,
+            basis_=given.rows.take(index).cpu().numpy(),
+            basis_indices_=given.places(index),
+            normalization_=made.coefficients.cpu().numpy(),
+            _n_features_out=made.rank,
+        )
 
-    def _require_parameters(self) -> None:
-        require_size(self.subset_size)
-        if self.rank is not None:
-            require_whole("rank", self.rank)
-        if self.tol is not None:
-            require_number("tol", self.tol, "None or a number of at least 0 and below 1", 0.0, 1.0)
+    def _kernel(self, rows: RowSource, weight: np.ndarray, plan: Plan, rng: np.random.Generator) -> Kernel:
+        """The one kernel, at the mean distance between rows where only its name is given."""
+        w = torch.as_tensor(weight, device=plan.device, dtype=plan.dtype)
+        kernels = resolve_kernels(self.kernel, mean_distance(rows, w, rng))
+        require(len(kernels) == 1, "kernel", "one kernel", self.kernel)
+        return kernels[0]
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[RowSource, np.ndarray, np.ndarray, np.ndarray]:
-        """Rows, identical ones merged, with targets and weights, and each row's index in the table given."""
-        if isinstance(X, RowSource | str | os.PathLike):
-            source = as_source(X)
-        else:
-            source = ArrayRows(validate_data(self, _host(X), dtype=[np.float64, np.float32]))
-        nothing = np.zeros(source.n_rows)
-        y = nothing if y is None else np.asarray(_host(y))
-        require(y.ndim > 0 and len(y) == source.n_rows, "y", f"of length {source.n_rows}", len(y) if y.ndim else y)
-        source, nothing, weight = self._read(source, nothing, sample_weight)
-        source, _, weight, original = self._merge(source, nothing, weight)
-        return source, y, weight, original
-
-    def _greedy(self, source: RowSource, y: np.ndarray, p: int) -> np.ndarray:
-        """Rows by a criterion of the package, on inputs scaled as ours are."""
-        X = self._standardised(source.take(np.arange(source.n_rows)).cpu().numpy()).numpy()
-        options = {"scale_inputs": False, "device": self.device, "dtype": self.dtype, "random_state": self.random_state}
-        return select_basis(X, y, self.kernel_, self.criterion, p, **options)
+    def _chosen(
+        self, X: np.ndarray, y: np.ndarray, kernel: Kernel, p: int, rng: np.random.Generator, budget: Budget
+    ) -> np.ndarray:
+        """Rows by a criterion of the package, on inputs scaled as ours are; one at least, be the kernel zero there."""
+        shared = ("device", "dtype", "memory_limit", "verbose", "callbacks")
+        options = {name: getattr(self, name) for name in shared}
+        options |= {"scale_inputs": False, "random_state": int(rng.integers(2**31))}
+        if self.time_budget is not None:
+            options["time_budget"] = max(budget.left(CHOOSING_SHARE), SHORTEST)
+        index = select_basis(X, y, kernel, self.criterion, p, **options)
+        return index if len(index) else np.array([0])
 
     def transform(self, X: Any) -> np.ndarray:
         """Coordinates of rows `X`, n × r."""
         check_is_fitted(self)
-        source = self._new_rows(X)
+        source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        basis = self._prepared(ArrayRows(self.basis_), plan).take(np.arange(len(self.basis_)))
-        made = EmpiricalMap(self.kernel_, basis, torch.as_tensor(self.normalization_))
+        made = EmpiricalMap(self.kernel_, self.inputs_.few(self.basis_, plan), torch.as_tensor(self.normalization_))
         out = np.empty((source.n_rows, made.rank))
 
         def visit(where: slice, features: Any) -> None:
             out[where] = features[0].double().cpu().numpy()
 
-        MappedRows(NearRows(self._prepared(source, plan)), [made], plan).each(visit)
+        MappedRows(self.inputs_.rows(source, plan), [made], plan).each(visit)
         return out
+
+
+def largest_map(
+    kernel: Kernel,
+    rows: RowSource,
+    index: np.ndarray,
+    plan: Plan,
+    budget: Budget,
+    rank: int | None = None,
+    tol: float | None = None,
+) -> tuple[np.ndarray, EmpiricalMap]:
+    """The map of these rows or, within a time budget, of as many of the first of them as there is time for."""
+    n = len(index) if budget.seconds is None else min(FIRST_ROWS, len(index))
+    while True:
+        began = budget.spent()
+        made = empirical_map(kernel, rows.take(index[:n]).to(plan.device), rank, tol, plan.dtype)
+        last = max(budget.spent() - began, SHORTEST)
+        further = (PRUDENCE * budget.left() / last) ** (1 / 3)  # the eigenvalues of n rows cost n³
+        if n == len(index) or further < WORTH:
+            return index[:n], made
+        n = min(int(n * further), len(index))

@@ -91,12 +91,15 @@ def _judged(f: Tensor, truth: Tensor, s: Tensor) -> Tensor:
 @final
 @dataclass(frozen=True)
 class NumberLearner(Learner):
-    """Numbers by `coupled_ridge`; judged by the squared error."""
+    """Numbers by `coupled_ridge`; judged by the squared error. Callbacks see the one step that this takes."""
 
+    callbacks: Sequence[Callable[[Sweep], object]] = ()
     passes = 3
 
     def fit(self, coordinates: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         W, bias, objective = coupled_ridge(joint_moments(coordinates, targets, weight), c, lam)
+        for callback in self.callbacks:
+            callback(Sweep(1, objective))
         return Solution(W, bias, objective[None], "the objective is quadratic: solved exactly")
 
     def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:

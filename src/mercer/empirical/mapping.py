@@ -6,6 +6,7 @@ This module makes maps and the kernels of MEKL13; what is learnt in their coordi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from mercer.data import RowSource
 from mercer.engine import Plan
-from mercer.kernels import Gaussian, Kernel, Linear, Normalized, as_kernel
+from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Precomputed, as_kernel
 from mercer.linalg import spectral_map
 from mercer.parts import require
 
@@ -115,7 +116,11 @@ def resolve_kernels(choice: Any, distance: float) -> list[Kernel]:
 
 
 def _resolve(choice: Any, distance: float) -> Kernel:
-    kernel = as_kernel(choice)
+    kernel = as_kernel(deepcopy(choice) if isinstance(choice, Kernel) else choice)  # a model is no part of its settings
+    precomputed = isinstance(kernel, Precomputed)
+    require(
+        not precomputed, "a kernel", "a function of rows: maps are not made of kernel values computed before", choice
+    )
     if isinstance(choice, str) and hasattr(kernel, "length_scale"):
         kernel.length_scale = distance
     return kernel

@@ -1,4 +1,4 @@
-"""What a member of an ensemble is given: rows, targets, weights and kernels; and the rows of one pair of classes."""
+"""What a member of an ensemble is given: rows, targets, weights and kernels, and parts of them."""
 
 from __future__ import annotations
 
@@ -77,10 +77,9 @@ def subset_number(wanted: Any, n: int) -> int:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows prepared for kernels, coded targets (one row each), weights, and each row's index in the table given."""
+    """Rows prepared for kernels, their weights, and each row's index in the table given."""
 
     rows: RowSource
-    targets: np.ndarray
     weight: np.ndarray
     original: np.ndarray
     plan: Plan
@@ -88,7 +87,7 @@ class Table:
     def part(self, index: np.ndarray) -> Table:
         """Some of the rows."""
         rows = RowSubset(self.rows, index)
-        return Table(rows, self.targets[index], self.weight[index], self.original[index], self.plan)
+        return Table(rows, self.weight[index], self.original[index], self.plan)
 
     def problem(self, targets: np.ndarray, kernels: Any, rng: np.random.Generator) -> MemberProblem:
         """A problem with these targets (n × P), whose named kernels get the width of these rows."""
@@ -119,35 +118,3 @@ class RowSubset(RowSource):
 
     def take(self, index: Any) -> Tensor:
         return self.rows.take(self.index[np.asarray(index)])
-
-
-class NearRows(RowSource):
-    """Rows of another source, those farther away than any square is a number drawn back along their direction.
-
-    >>> import torch
-    >>> from mercer.data import TensorRows
-    >>> rows = NearRows(TensorRows(torch.tensor([[1e200, -2e200], [1.0, 2.0]], dtype=torch.float64)))
-    >>> bool(rows.take([0]).square().sum().isfinite()), rows.take([1]).tolist()
-    (True, [[1.0, 2.0]])
-    """
-
-    def __init__(self, rows: RowSource) -> None:
-        self.rows, self.n_rows, self.n_columns = rows, rows.n_rows, rows.n_columns
-        self.total = rows.total  # type: ignore[method-assign]
-
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in self.rows.blocks(size):
-            yield start, _near(block)
-
-    def take(self, index: Any) -> Tensor:
-        return _near(self.rows.take(index))
-
-
-def _near(block: Tensor) -> Tensor:
-    largest = block.abs().amax(1, keepdim=True)
-    far = torch.finfo(block.dtype).max ** 0.4  # the square of a whole row, times any length-scale in use, is finite
-    if not bool((largest > far).any()):
-        return block
-    block = block.nan_to_num(nan=torch.nan)  # infinite numbers become the largest ones
-    largest = block.abs().amax(1, keepdim=True)
-    return torch.where(largest > far, block / largest * far, block)

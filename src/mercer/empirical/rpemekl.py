@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.clock import Clock
-from mercer.border.targets import RealTargets
-from mercer.empirical.ensemble import values
-from mercer.empirical.estimator import EnsembleClassifier, EnsembleEstimator
+from mercer.border.face import face
+from mercer.empirical.choice import Candidates
+from mercer.empirical.classifier import EnsembleClassifier
+from mercer.empirical.estimator import EnsembleEstimator
 from mercer.empirical.learners import Learner, NumberLearner
-from mercer.empirical.problem import MemberProblem, Table
+from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
 
 
-class RPEMEKLClassifier(EnsembleClassifier):
+@face
+class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
     r"""RPEMEKL: a majority vote of H coupled multiple-kernel classifiers, each on maps of p random rows.
 
     Every member minimises the objective of `MultiKernelMHKSClassifier` over all rows, in coordinates made of p rows.
     A fit costs N p² instead of N³ operations, and memory is O(N) beyond p × p matrices and blocks of rows.
-
-    Parameters
-    ----------
-    kernels : as in `MultiKernelMHKSClassifier`
-    c, coupling : float, "paper" or several floats
-        The penalty c and the coupling λ; the best pair by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴. Maps
-        and moments are shared by all pairs.
-    n_members : int
-        H.
-    subset_size : int, float, None or several
-        p: a number, a share of the rows (of the two classes, under one-vs-one), or all; the best of several by
-        cross-validation.
-    n_folds, multiclass, learning_rate, initial_margin, tol, max_iter, n_jobs, time_budget : as in `MHKSClassifier`
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as in `MHKSClassifier`
-
-    Attributes
-    ----------
-    agreement_ : share of the training rows at which a member decides as the vote does, machines × H
-    As in `MHKSClassifier` otherwise.
 
     References
     ----------
@@ -56,53 +37,12 @@ class RPEMEKLClassifier(EnsembleClassifier):
     (True, 3)
     """
 
-    def __init__(
-        self,
-        kernels: Any = "paper",
-        c: Any = 1.0,
-        coupling: Any = 1.0,
-        *,
-        n_members: int = 3,
-        subset_size: Any = 300,
-        n_folds: int = 5,
-        multiclass: str = "auto",
-        learning_rate: float = 0.99,
-        initial_margin: float = 1e-6,
-        tol: float = 1e-3,
-        max_iter: int = 100,
-        n_jobs: int | None = None,
-        time_budget: float | None = None,
-        scale_inputs: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.kernels = kernels
-        self.c = c
-        self.coupling = coupling
-        self.n_members = n_members
-        self.subset_size = subset_size
-        self.n_folds = n_folds
-        self.multiclass = multiclass
-        self.learning_rate = learning_rate
-        self.initial_margin = initial_margin
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.time_budget = time_budget
-        self.scale_inputs = scale_inputs
-        self.device = device
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    def _candidates(self) -> Candidates:
+        return Candidates(self.kernels, self.c, self.coupling, self.subset_size, self.n_members)
 
 
-class RPEMEKLRegressor(RegressorMixin, EnsembleEstimator):
+@face
+class RPEMEKLRegressor(RegressorMixin, RandomMembers, SeveralKernels, EnsembleEstimator):
     r"""The mean of H coupled multiple-kernel least squares fits, each on maps of p random rows; any number of targets.
 
     Our own counterpart of RPEMEKL. Every member minimises, exactly,
@@ -116,18 +56,14 @@ class RPEMEKLRegressor(RegressorMixin, EnsembleEstimator):
 
     Parameters
     ----------
-    kernels, n_members, subset_size : as in `RPEMEKLClassifier`
-    c, coupling : float, "paper" or several floats
-        The penalty c and the coupling λ ≥ −1 (the default, most accurate where kernels differ in worth); the best pair
-        by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴.
-    n_folds, n_jobs, time_budget, scale_inputs, device, dtype, memory_limit, random_state, verbose
-        As in `RPEMEKLClassifier`.
-
-    Attributes
-    ----------
-    members_ : one list of trained members, as in `RPEMEKLClassifier`
-    c_, coupling_, subset_size_, cv_scores_ : what cross-validation chose, and minus the squared errors it saw
-    objective_path_, stop_reason_ : of the first member
+    c : float, "paper" or several floats, default 0.1
+        The penalty; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
+        Against a number, weights count as in scikit-learn's `Ridge`.
+    coupling : float, "paper" or several floats, default -1.0
+        λ ≥ −1; the default is most accurate where kernels differ in worth. The best by cross-validation of several,
+        together with c.
+    callbacks : function, several or None, default None
+        Called with a `Sweep` (its iteration and objective) once for each member, whose fit takes one step.
 
     References
     ----------
@@ -144,61 +80,11 @@ class RPEMEKLRegressor(RegressorMixin, EnsembleEstimator):
     (True, True)
     """
 
-    def __init__(
-        self,
-        kernels: Any = "paper",
-        c: Any = 0.1,
-        coupling: Any = -1.0,
-        *,
-        n_members: int = 3,
-        subset_size: Any = 300,
-        n_folds: int = 5,
-        n_jobs: int | None = None,
-        time_budget: float | None = None,
-        scale_inputs: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.kernels = kernels
-        self.c = c
-        self.coupling = coupling
-        self.n_members = n_members
-        self.subset_size = subset_size
-        self.n_folds = n_folds
-        self.n_jobs = n_jobs
-        self.time_budget = time_budget
-        self.scale_inputs = scale_inputs
-        self.device = device
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
+    c: Annotated[Any, one_or_several(0.0)] = 0.1
+    coupling: Annotated[Any, one_or_several(-1.0)] = -1.0
 
-    _least_coupling = -1.0
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+    def _candidates(self) -> Candidates:
+        return Candidates(self.kernels, self.c, self.coupling, self.subset_size, self.n_members)
 
     def _learner(self, clock: Clock) -> Learner:
-        return NumberLearner()
-
-    def _check(self) -> dict[str, Any]:
-        return {"multi_output": True, "y_numeric": True}
-
-    def _coded(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        self._coding = RealTargets.of(y, weight)
-        return self._coding.encode(y)
-
-    def _problems(self, table: Table, rng: np.random.Generator) -> list[MemberProblem]:
-        return [table.problem(table.targets, self.kernels, rng)]
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predicted targets, of the shape `y` had in `fit`."""
-        check_is_fitted(self)
-        rows, plan = self._to_predict(X)
-        return self._coding.decode(np.mean(values(self.members_[0], rows, plan), axis=0))
+        return NumberLearner(self._listeners())

@@ -1,0 +1,82 @@
+"""What the classifiers on empirical kernels share: Ho-Kashyap steps, pairs of classes, votes and probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from mercer.border.calibration import Temperature, fit_temperature
+from mercer.border.classes import DecisionClassifier
+from mercer.border.clock import Clock
+from mercer.border.rules import literal, number, whole
+from mercer.data import spread_rows
+from mercer.empirical.ensemble import Ensemble, agreement
+from mercer.empirical.estimator import EnsembleEstimator
+from mercer.empirical.hokashyap import Margins
+from mercer.empirical.learners import ClassLearner, Learner
+from mercer.empirical.pairs import MULTICLASS, class_pairs
+from mercer.empirical.problem import Table
+from mercer.empirical.training import Trained
+
+#: Rows from which the temperature of probabilities is taken: enough for two digits.
+SAMPLE_ROWS = 5000
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
+    """Classes by votes: of members, and of pairs of classes where there are more than two.
+
+    Decision values are votes, and margins between equal votes.
+
+    Parameters
+    ----------
+    multiclass : "auto", "one-vs-one" ("ovo") or "one-vs-rest" ("ovr"), default "auto"
+        One machine per pair of classes, on that pair's rows (as in the paper), or one per class on shared maps; "auto"
+        takes pairs up to 45 classes; more than 64 cannot be asked for.
+    learning_rate : float, default 0.99
+        The paper's ρ, above 0 and at most 1: beyond it the objective may rise.
+    initial_margin : float, default 1e-6
+        The paper's b¹, the margin beyond 1 from which all rows start.
+    tol : float, default 1e-3
+        Steps end where the objective falls by less than this share.
+    max_iter : int, default 100
+        Steps at most.
+    callbacks : function, several or None, default None
+        Called with a `Sweep` (its iteration and objective) after each pass over the rows; a true answer ends that
+        member's steps. Members are then trained one by one.
+
+    Attributes
+    ----------
+    agreement_ : ndarray of shape (machines, H)
+        Weighted share of the training rows at which each member decides as the vote does.
+    calibration_ : Temperature
+        What turns decision values into probabilities, fitted to training rows.
+    """
+
+    multiclass: Annotated[str, literal(*MULTICLASS)] = "auto"
+    learning_rate: Annotated[float, number(0.0, 1.0, open_low=True)] = 0.99
+    initial_margin: Annotated[float, number(0.0)] = 1e-6
+    tol: Annotated[float, number(0.0)] = 1e-3
+    max_iter: Annotated[int, whole()] = 100
+
+    _classes: ClassVar[bool] = True
+
+    def _learner(self, clock: Clock) -> Learner:
+        margins = Margins(self.initial_margin, self.learning_rate, self.tol, self.max_iter)
+        return ClassLearner(margins, self._listeners(), clock)
+
+    def _pairs(self, n_classes: int) -> list[tuple[int, int]]:
+        return class_pairs(n_classes, self.multiclass)
+
+    def _judged(self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray) -> dict[str, Any]:
+        shares = [agreement(one.values, one.problem.weight.double().cpu().numpy()) for one in trained]
+        H = max(map(len, shares))  # fewer where time was up
+        some = spread_rows(table.weight, SAMPLE_ROWS)
+        part = table.part(some)
+        temperature = fit_temperature(ensemble.values(part.rows, part.plan), Y[some], part.weight)
+        return {
+            "agreement_": np.array([own + [np.nan] * (H - len(own)) for own in shares]),
+            "calibration_": Temperature(temperature),
+        }
