@@ -444,7 +444,7 @@ def test_the_selector_takes_one_model_and_refuses_what_is_none():
     tensors = torch.tensor(X, requires_grad=True), torch.tensor(y, requires_grad=True)
     assert ARDSelector([one]).fit(*tensors).get_support().tolist() == [False, True, False]
     for models in (3, [], [3], "spgp"):
-        with pytest.raises(ValueError, match="models must be None, an estimator or a sequence of at least one, got"):
+        with pytest.raises(ValueError, match="models must be None or an estimator or a sequence of at least one, got"):
             ARDSelector(models).fit(X, y)
     with pytest.raises(ValueError, match="min_votes must be at most the number of models, 1, got 2"):
         ARDSelector(CountedRidge(), min_votes=2).fit(X, y)

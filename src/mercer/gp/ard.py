@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY
 from typing import Annotated, Any, Self
@@ -14,12 +15,15 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import face, keep
-from mercer.border.read import read
+from mercer.border.read import host, read, read_new
 from mercer.border.rules import NOTHING, Rule, check, number, whole
-from mercer.data import ArrayRows
+from mercer.data import ArrayRows, RowSource
 from mercer.gp.classifier import SparseGPClassifier
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.parts import require
+
+#: Rows of a file that are read at once.
+BLOCK_ROWS = 10_000
 
 
 def _can_vote(models: Any) -> bool:
@@ -144,6 +148,14 @@ class ARDSelector(SelectorMixin, BaseEstimator):
             if getattr(voter, "random_state", 0) is None:
                 voter.set_params(random_state=rng.randint(2**31))
         return voters
+
+    def transform(self, X: Any) -> Any:
+        """The columns kept, of an array, frame, tensor, file or row source."""
+        check_is_fitted(self)
+        if not isinstance(X, RowSource | str | os.PathLike):
+            return super().transform(host(X))
+        kept = self.get_support(indices=True)
+        return np.concatenate([block.cpu().numpy()[:, kept] for _, block in read_new(self, X).blocks(BLOCK_ROWS)])
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self)
