@@ -50,7 +50,7 @@ def ours(X, y, X_test, y_test, approximation: str, device: str, m: int, max_iter
     total, marks = time.perf_counter() - began, []
     for seconds, point in points[4::5]:
         options |= {"kernel": point.kernel, "regularization": point.noise, "optimize_inducing": False}
-        Z = point.basis.double().cpu().numpy() * model.input_scale_ + model.input_mean_
+        Z = point.basis.double().cpu().numpy() * model.inputs_.scale + model.inputs_.mean
         here = SparseGPRegressor(m, inducing=Z, **options).fit(X, y)
         marks.append(judged(f"mercer {approximation}", seconds, y_test, *here.predict(X_test, return_std=True)))
     marks.append(judged(f"mercer {approximation}, end", total, y_test, *model.predict(X_test, return_std=True)))

@@ -162,11 +162,11 @@ def test_columns_with_heavy_tails_are_bent_unless_only_standardised():
     assert bent.score(X[400:], y[400:]) > 0.99 > plain.score(X[400:], y[400:])
     assert np.abs(X[:400] - bent.basis_[0]).min() < np.ptp(X)  # inducing inputs are told in the units of the rows
     classes = SparseGPClassifier(20, **options).fit(X[:400], y[:400] > 0)
-    assert classes.input_bend_ is not None
+    assert classes.inputs_.columns is not None
     assert classes.score(X[400:], y[400:] > 0) > 0.97
     given = SparseGPRegressor(20, **{**options, "kernel": Gaussian()}).fit(X[:400], y[:400])
-    assert given.input_bend_ is None
-    with pytest.raises(ValueError, match="scale_inputs must be True, False or 'standard', got 'robust'"):
+    assert given.inputs_.columns is None
+    with pytest.raises(ValueError, match="scale_inputs must be True or False or 'standard', got 'robust'"):
         SparseGPRegressor(scale_inputs="robust").fit(X, y)
 
 
@@ -444,7 +444,7 @@ def test_the_selector_takes_one_model_and_refuses_what_is_none():
     tensors = torch.tensor(X, requires_grad=True), torch.tensor(y, requires_grad=True)
     assert ARDSelector([one]).fit(*tensors).get_support().tolist() == [False, True, False]
     for models in (3, [], [3], "spgp"):
-        with pytest.raises(ValueError, match="models must be None, an estimator or a sequence of at least one, got"):
+        with pytest.raises(ValueError, match="models must be None or an estimator or a sequence of at least one, got"):
             ARDSelector(models).fit(X, y)
     with pytest.raises(ValueError, match="min_votes must be at most the number of models, 1, got 2"):
         ARDSelector(CountedRidge(), min_votes=2).fit(X, y)

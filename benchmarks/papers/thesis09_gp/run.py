@@ -127,7 +127,7 @@ def artificial(ours: dict[str, Any], repeats: int = 10) -> None:
     for seed in range(repeats):
         X, y = make_redundant_gaussians(200, random_state=seed)
         model = classifier(10, "spgp", seed, max_iter=100).fit(X, y)
-        scales.append((1 / model.relevance_ * model.input_scale_).tolist())
+        scales.append((1 / model.relevance_ * model.inputs_.scale).tolist())
     ours["artificial"] = scales
     OURS.write_text(json.dumps(ours, indent=1), encoding="utf-8")
 

@@ -84,9 +84,13 @@ class Face(BaseEstimator):
         return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
 
     def _keep(self, **fitted: Any) -> Self:
-        """Replace all that an earlier fit left behind by `fitted`, in one step."""
-        for name in vars(self).get("_kept", ()):
-            delattr(self, name)
-        known = {name: value for name, value in fitted.items() if value is not None}
-        self.__dict__.update(known, _kept=tuple(known))
-        return self
+        return keep(self, **fitted)
+
+
+def keep(estimator: Any, **fitted: Any) -> Any:
+    """Replace all that an earlier fit left behind by `fitted`, in one step."""
+    for name in vars(estimator).get("_kept", ()):
+        delattr(estimator, name)
+    known = {name: value for name, value in fitted.items() if value is not None}
+    vars(estimator).update(known, _kept=tuple(known))
+    return estimator

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY
+from typing import Annotated, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.estimator import require_number, require_whole
+from mercer.border.face import face, keep
+from mercer.border.read import host, read, read_new
+from mercer.border.rules import NOTHING, Rule, check, number, whole
+from mercer.data import ArrayRows, RowSource
 from mercer.gp.classifier import SparseGPClassifier
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.parts import require
 
+#: Rows of a file that are read at once.
+BLOCK_ROWS = 10_000
 
+
+def _can_vote(models: Any) -> bool:
+    given = _several(models)
+    return len(given) > 0 and all(hasattr(model, "fit") and hasattr(model, "get_params") for model in given)
+
+
+def _several(models: Any) -> list[Any]:
+    if isinstance(models, Iterator):
+        return []  # it could be gone through once only
+    return list(models) if isinstance(models, Iterable) else [models]
+
+
+MODELS = NOTHING | Rule("an estimator or a sequence of at least one", _can_vote)
+
+
+@face
 class ARDSelector(SelectorMixin, BaseEstimator):
     r"""Keep the inputs that matter to Gaussian processes with one length-scale per input.
 
@@ -31,23 +53,32 @@ class ARDSelector(SelectorMixin, BaseEstimator):
 
     Parameters
     ----------
-    models : estimator, sequence of estimators, or None
+    models : estimator, sequence of estimators or None, default None
         Models that vote, each with `relevance_` after fitting; one model votes alone. None: SPGP on three random starts
         of 32 inducing inputs each, as classifiers where `y` holds classes and as regressors otherwise.
-    threshold : float
+    threshold : float, default 0.1
         Share of the largest relevance at which a model selects an input.
-    min_votes : int or None
+    min_votes : int or None, default None
         Votes that keep an input: by default 2, as in the thesis, or 1 where there is one model.
-    n_features_to_select : int or None
+    n_features_to_select : int or None, default None
         Keep this many instead, the ones with most votes; equal votes go by mean relevance.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, default None
+        Seed of the models without one of their own.
 
     Attributes
     ----------
-    relevance_ : mean over models of the relevance, each model's largest set to 1
-    votes_ : models that select each input
-    ranking_ : inputs from the most to the least relevant
-    models_ : the fitted models
+    relevance_ : ndarray of shape (D,)
+        Mean over models of the relevance, each model's largest set to 1.
+    votes_ : ndarray of shape (D,)
+        Models that select each input.
+    ranking_ : ndarray of shape (D,)
+        Inputs from the most to the least relevant.
+    models_ : list
+        The fitted models.
+    n_features_in_ : int
+        Columns of `X` in `fit`.
+    feature_names_in_ : ndarray of shape (D,)
+        Their names, where they had any.
 
     References
     ----------
@@ -65,65 +96,66 @@ class ARDSelector(SelectorMixin, BaseEstimator):
     [False, False, True, False]
     """
 
-    def __init__(
-        self,
-        models: Any = None,
-        *,
-        threshold: float = 0.1,
-        min_votes: int | None = None,
-        n_features_to_select: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.models = models
-        self.threshold = threshold
-        self.min_votes = min_votes
-        self.n_features_to_select = n_features_to_select
-        self.random_state = random_state
+    models: Annotated[Any, MODELS] = None
+    _: KW_ONLY
+    threshold: Annotated[float, number(0.0, 1.0)] = 0.1
+    min_votes: Annotated[int | None, NOTHING | whole()] = None
+    n_features_to_select: Annotated[int | None, NOTHING | whole()] = None
+    random_state: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ARDSelector:
-        """Fit the models and count their votes."""
-        require_number("threshold", self.threshold, "a number of at least 0 and at most 1", 0.0, np.nextafter(1, 2))
-        X, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else part for part in (X, y))
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        if self.n_features_to_select is not None:
-            require_whole("n_features_to_select", self.n_features_to_select)
-            wanted = f"at most the number of inputs, {X.shape[1]}"
-            require(self.n_features_to_select <= X.shape[1], "n_features_to_select", wanted, self.n_features_to_select)
-        voters = self._voters(y)
-        if self.min_votes is not None:
-            require_whole("min_votes", self.min_votes)
-            seen, most = self.min_votes, len(voters)
-            require(seen <= most, "min_votes", f"at most the number of models, {most}", seen)
-        models = []
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the models to rows `X` (array, frame, tensor, file or row source) and count their votes."""
+        check(self)
+        given = read(self, X, y, sample_weight)
+        columns, wanted = given.rows.n_columns, self.n_features_to_select
+        if wanted is not None:
+            require(wanted <= columns, "n_features_to_select", f"at most the number of inputs, {columns}", wanted)
+        voters, votes = self._voters(given.y), self.min_votes
+        if votes is not None:
+            require(votes <= len(voters), "min_votes", f"at most the number of models, {len(voters)}", votes)
+        table = given.rows.X if isinstance(given.rows, ArrayRows) else X
+        weights = () if sample_weight is None else (given.weight,)
         for voter in voters:
-            models.append(voter.fit(X, y) if sample_weight is None else voter.fit(X, y, sample_weight))
-            told = hasattr(models[-1], "relevance_")
+            voter.fit(table, given.y, *weights)
+            told = hasattr(voter, "relevance_")
             require(told, "models", "estimators that have `relevance_` after fitting", type(voter).__name__)
-        each = np.stack([_share(model.relevance_) for model in models])
-        self.models_ = models
-        self.relevance_ = each.mean(0)
-        self.votes_ = (each >= self.threshold).sum(0)
-        self.ranking_ = np.lexsort((-self.relevance_, -self.votes_))
-        return self
+        each = np.stack([_share(voter.relevance_) for voter in voters])
+        relevance, counted = each.mean(0), (each >= self.threshold).sum(0)
+        return keep(
+            self,
+            **given.columns(),
+            models_=voters,
+            relevance_=relevance,
+            votes_=counted,
+            ranking_=np.lexsort((-relevance, -counted)),
+        )
 
     def _voters(self, y: np.ndarray) -> list[Any]:
+        """Fresh models; those without a seed of their own take one from here."""
         rng = check_random_state(self.random_state)
-        if self.models is not None:
-            given = list(self.models) if isinstance(self.models, Iterable) else [self.models]
-            good = len(given) > 0 and all(hasattr(model, "fit") and hasattr(model, "get_params") for model in given)
-            require(good, "models", "None, an estimator or a sequence of at least one", self.models)
-            voters = [clone(model) for model in given]
-            for voter in voters:  # those without a seed of their own take one from here
-                if getattr(voter, "random_state", 0) is None:
-                    voter.set_params(random_state=rng.randint(2**31))
-            return voters
-        face = SparseGPClassifier if type_of_target(y) in ("binary", "multiclass") and _few(y) else SparseGPRegressor
-        return [face(32, kernel="gaussian", ard=True, max_iter=30, random_state=rng.randint(2**31)) for _ in range(3)]
+        if self.models is None:
+            classes = type_of_target(y) in ("binary", "multiclass") and _few(y)
+            face = SparseGPClassifier if classes else SparseGPRegressor
+            seeds = [rng.randint(2**31) for _ in range(3)]
+            return [face(32, kernel="gaussian", ard=True, max_iter=30, random_state=seed) for seed in seeds]
+        voters = [clone(model) for model in _several(self.models)]
+        for voter in voters:
+            if getattr(voter, "random_state", 0) is None:
+                voter.set_params(random_state=rng.randint(2**31))
+        return voters
+
+    def transform(self, X: Any) -> Any:
+        """The columns kept, of an array, frame, tensor, file or row source."""
+        check_is_fitted(self)
+        if not isinstance(X, RowSource | str | os.PathLike):
+            return super().transform(host(X))
+        kept = self.get_support(indices=True)
+        return np.concatenate([block.cpu().numpy()[:, kept] for _, block in read_new(self, X).blocks(BLOCK_ROWS)])
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self)

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, replace
+from typing import Annotated, Any, Self
 
 import numpy as np
 from scipy.special import expit, roots_hermitenorm
 from scipy.stats import norm, qmc
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.border.face import face
+from mercer.border.read import merged, read
+from mercer.border.rules import check, literal, whole
 from mercer.border.targets import ClassTargets
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.clock import Clock
-from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Point
+from mercer.evidence.coordinates import Point
 from mercer.evidence.laplace import LaplaceEvidence
 from mercer.evidence.starts import plain_kernel
-from mercer.gp.estimator import FittedGP, SparseGP, on_host
+from mercer.gp.estimator import SparseGP
 from mercer.gp.family import best_family
 from mercer.gp.final_pass import FinalPass, in_words
-from mercer.gp.search import Place
+from mercer.gp.model import FittedGP, shown
+from mercer.gp.task import Task
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
 from mercer.parts import require
@@ -35,6 +37,7 @@ LATENT_VARIANCE = 4.0
 NODES, DRAWS = 64, 512
 
 
+@face
 class SparseGPClassifier(ClassifierMixin, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
@@ -44,25 +47,21 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
     .. math:: \log q(y) = \log p(y|\hat f) - \tfrac12 \hat f^\top C^{-1}\hat f
         - \tfrac12 \log|I + W^{1/2} C W^{1/2}|, \qquad C = Q + \alpha\,\mathrm{diag}(K - Q).
 
+    There is no noise; "variational" is not offered, since Laplace's evidence is no bound. A radial kernel by name
+    starts plain (length-scales √(D/2)); "auto" takes the family with most evidence after a few steps. Under
+    one-vs-rest, what is kept of each class's model is a list (`relevance_`: rows) in the order of `classes_`, and
+    evidences are summed.
+
     Parameters
     ----------
-    n_inducing, approximation, inducing, optimize_inducing, optimize_kernel, kernel, ard : as in `SparseGPRegressor`
-        There is no noise; "variational" is not offered, since Laplace's evidence is no bound. A radial kernel by
-        name starts plain (length-scales √(D/2)); "auto" takes the family with most evidence after a few steps.
-    multi_class : "one_vs_rest" or "softmax"
+    multi_class : "one_vs_rest" or "softmax", default "one_vs_rest"
         One binary model per class, each with its own kernel and inducing inputs, as in the thesis; or one joint model
         with a softmax likelihood (ours).
-    tuning_rows : int
-        Rows on which families are compared.
-    max_iter, tol, length_scale_prior, n_restarts, time_budget : as in `SparseGPRegressor`
-    scale_inputs, device, dtype, memory_limit, random_state, verbose, callbacks : as in `SparseGPRegressor`
 
     Attributes
     ----------
-    classes_ : the classes
-    basis_, kernel_, relevance_ : as in `SparseGPRegressor`; a list (or rows) of one per class under one-vs-rest
-    log_marginal_likelihood_ : Laplace's evidence, summed over one-vs-rest models
-    stop_reason_ : why the search ended, in words
+    classes_ : ndarray
+        The classes.
 
     References
     ----------
@@ -81,127 +80,84 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
     (True, (1000, 2))
     """
 
-    def __init__(
-        self,
-        n_inducing: int = 100,
-        *,
-        approximation: Any = "spgp",
-        inducing: Any = "k-means++",
-        optimize_inducing: bool | str = "auto",
-        optimize_kernel: bool | str = "auto",
-        multi_class: str = "one_vs_rest",
-        kernel: Any = "auto",
-        ard: bool | str = "auto",
-        tuning_rows: int = 1000,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
-        n_restarts: int = 0,
-        time_budget: float | None = None,
-        scale_inputs: bool | str = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        super().__init__(
-            n_inducing, approximation=approximation, inducing=inducing, optimize_inducing=optimize_inducing,
-            optimize_kernel=optimize_kernel, kernel=kernel, ard=ard, tuning_rows=tuning_rows, max_iter=max_iter,
-            tol=tol, length_scale_prior=length_scale_prior, n_restarts=n_restarts, time_budget=time_budget,
-            scale_inputs=scale_inputs, device=device, dtype=dtype, memory_limit=memory_limit,
-            random_state=random_state, verbose=verbose, callbacks=callbacks,
-        )  # fmt: skip
-        self.multi_class = multi_class
+    n_inducing: Annotated[int, whole()] = 100
+    _: KW_ONLY
+    multi_class: Annotated[str, literal("one_vs_rest", "softmax")] = "one_vs_rest"
+    max_iter: Annotated[int, whole(0)] = 50
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and classes `y`."""
-        approximation = self._require_parameters()
-        choices = ("one_vs_rest", "softmax")
-        require(self.multi_class in choices, "multi_class", f"one of {list(choices)}", self.multi_class)
-        require(not approximation.bound, "approximation", "other than 'variational' for classes", self.approximation)
+        check(self)
         clock = Clock(self.time_budget)
-        source, y, weight = self._read(X, y, sample_weight)
-        check_classification_targets(y)
-        self.classes_ = np.unique(y[weight > 0])
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least 2 classes, got 1 class: {self.classes_[0]!r}")
-        self._coding = ClassTargets(self.classes_)
-        source, Y, weight, original = self._merge(source, self._coding.encode(y), weight)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        data = self._data(source, Y, weight, approximation, relative=self._tunes())
-        joint = self.multi_class == "softmax" or Y.shape[1] == 1
-        tasks = [data] if joint else [replace(data, Y=data.Y[:, [c]]) for c in range(Y.shape[1])]
-        models = [
-            self._one(task, approximation, rng, clock.part(1 / (len(tasks) - done))) for done, task in enumerate(tasks)
-        ]
-        self._store([replace(m, posterior=on_host(m.posterior)) for m in models])
-        self.basis_indices_ = [original[m.index] for m in models] if len(models) > 1 else original[models[0].index]
-        return self
+        approximation = self._prior()
+        given = read(self, X, y, sample_weight)
+        targets = ClassTargets.of(given.y, given.weight)
+        given, Y = merged(given, targets.encode(given.y))
+        inputs, task = self._task(given, Y, approximation, clock, relative=self._tunes())
+        models = [self._model(one).on_host() for one in self._shares(task)]
+        return self._keep(**shown(models, given, inputs, task.data.plan), targets_=targets, classes_=targets.classes)
 
-    def _one(self, data: Sample, approximation: Approximation, rng: np.random.Generator, clock: Clock) -> FittedGP:
+    def _prior(self) -> Approximation:
+        approximation = super()._prior()
+        require(not approximation.bound, "approximation", "other than 'variational' for classes", self.approximation)
+        return approximation
+
+    def _shares(self, task: Task) -> Iterator[Task]:
+        """One task for all classes together, or one for each of them with an equal share of the time left."""
+        p = task.data.Y.shape[1]
+        if self.multi_class == "softmax" or p == 1:
+            yield task
+            return
+        for c in range(p):
+            yield replace(task, data=replace(task.data, Y=task.data.Y[:, [c]]), clock=task.clock.part(1 / (p - c)))
+
+    def _model(self, task: Task) -> FittedGP:
         """One binary model, or one joint model of several classes."""
-        if not approximation.dense:
-            return self._searched(data, approximation, self._place(data, rng), rng, clock, self._moves(approximation))
+        if not task.approximation.dense:
+            return self._searched(task)
+        again = 0 if task.approximation.short_name == "sd" else task.n_restarts
 
         def fitted(index: np.ndarray) -> FittedGP:
-            some = data.part(index)
+            some = task.data.part(index)
             Z = some.rows.take(np.arange(len(index)))
-            again = 0 if approximation.short_name == "sd" else None
             # on rows of their own, Q is K and the projected process is the full one
-            model = self._searched(some, ProjectedProcess(), lambda *_: (index, Z), rng, clock, False, again)
-            return replace(model, index=index)
+            alone = replace(task, data=some, approximation=ProjectedProcess(), inducing=Z, n_restarts=again)
+            return replace(self._searched(alone), index=index)
 
-        return self._best_subset(fitted, log_density, data, approximation, rng)
+        return task.best_subset(fitted, log_density, self._choosing_kernel())
 
-    def _searched(
-        self,
-        data: Sample,
-        approximation: Approximation,
-        place: Place,
-        rng: np.random.Generator,
-        clock: Clock,
-        moves: bool,
-        n_restarts: int | None = None,
-    ) -> FittedGP:
+    def _searched(self, task: Task) -> FittedGP:
         """Kernel and inducing inputs where the evidence leads them."""
-        free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if moves else set())
+        data, clock = task.data, task.clock
+        free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(task.approximation) else set())
         loss = Logistic() if data.Y.shape[1] == 1 else Softmax()
 
         def evidence(rows: Sample) -> LaplaceEvidence:
-            return LaplaceEvidence(rows, loss, approximation, inputs="basis" in free)
+            return LaplaceEvidence(rows, loss, task.approximation, inputs="basis" in free)
 
-        kernel = self._first_kernel(evidence, data, free, rng, clock)
-        last = FinalPass.timed(lambda rows, Z: evidence(rows).posterior(kernel, Z), self.n_inducing, data, clock)
-        before = last.before(clock, data.rows.n_rows)
-        index, at = self._search(evidence, Point(kernel), place, data, free, rng, before, n_restarts)
-        rows = last.rows(data, clock, rng)
+        kernel = self._first_kernel(task, evidence, free)
+        last = FinalPass.timed(lambda rows, Z: evidence(rows).posterior(kernel, Z), task.n_inducing, data, clock)
+        index, at = self._search(task, evidence, Point(kernel), free, last.before(clock, data.rows.n_rows))
+        rows = last.rows(data, clock, task.rng)
         assert at.basis is not None
         posterior, value = evidence(rows).posterior(at.kernel, at.basis)
         return FittedGP(at.kernel, 0.0, posterior, value, index, in_words(at.why, rows, data), at.n_iter)
 
-    def _first_kernel(
-        self,
-        evidence: Callable[[Sample], LaplaceEvidence],
-        data: Sample,
-        free: set[str],
-        rng: np.random.Generator,
-        clock: Clock,
-    ) -> Kernel:
+    def _first_kernel(self, task: Task, evidence: Callable[[Sample], LaplaceEvidence], free: set[str]) -> Kernel:
         """Where the search starts: plain for a kernel by name, or ("auto") the winner of a race of families."""
         if not (isinstance(self.kernel, str) and self._tunes()):
-            return as_kernel("gaussian" if self.kernel == "auto" else self.kernel)
+            return self._plain_kernel()
+        data = task.data
         if self.kernel == "auto":
             shared: dict[str, Any] = {"free": free, "length_scale_prior": self.length_scale_prior}
-            return best_family(evidence, data, _latent, self.ard, self.tuning_rows, rng, clock, **shared)
+            return best_family(evidence, data, _latent, self.ard, self.tuning_rows, task.rng, task.clock, **shared)
         plain = plain_kernel(self.kernel, data.rows, data.weight, lambda: as_kernel(self.kernel), self.ard)
         return _latent(Scaled(as_kernel(self.kernel)) if plain is None else plain)
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Means (n × c) and covariances (n × c × c) of the latent functions; one of them for two classes."""
         check_is_fitted(self)
-        found = [self._moments(X, model) for model in self._models]
+        found = self._moments(X)
         if len(found) == 1:
             return found[0]
         variances = np.stack([cov[:, 0, 0] for _, cov in found], 1)

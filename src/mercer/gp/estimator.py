@@ -1,129 +1,141 @@
-"""What sparse Gaussian processes share at the border: where they start, how they climb, what they keep."""
+"""What sparse Gaussian processes share at the border: parameters, rows as kernels see them, searches, answers."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from numbers import Real
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from tqdm.auto import tqdm
 
-from mercer.border.estimator import RowEstimator, require_whole
-from mercer.data import RowSource
+from mercer.border.face import Face
+from mercer.border.inputs import InputMap, find_inputs
+from mercer.border.read import Given, host, read_new
+from mercer.border.rules import NOTHING, Rule, literal, number, part_of, whole
+from mercer.border.weights import unit_weights
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
 from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
-from mercer.evidence.exact import log_evidence
-from mercer.evidence.posterior import Posterior
 from mercer.forward.criteria import Criterion
-from mercer.gp.inducing_rows import choose_rows, find_rows, relevance_of
-from mercer.gp.search import Place, Search
+from mercer.gp.model import FittedGP
+from mercer.gp.search import Search
+from mercer.gp.task import Task
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
 
-#: Rows that tell the family of a kernel: its parameters are looked for afterwards, on all rows.
-FAMILY_ROWS = 400
-#: Evaluations of the exact evidence that tuning takes, and the share of the time left that it may.
-TUNING_EVALUATIONS, TUNING_SHARE = 120, 0.2
-#: Rows on which evaluations are timed, and rows outside of subsets that judge them.
-TIMED_ROWS, JUDGED_ROWS = 200, 2000
+
+def _says_where(value: Any) -> bool:
+    """Whether inducing inputs can start there: at rows chosen by name or criterion, or at points given."""
+    if isinstance(value, str | Criterion):
+        return isinstance(value, Criterion) or value in ROW_CHOICES
+    try:
+        points = np.asarray(host(value), dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return points.ndim in (1, 2) and points.size > 0 and bool(np.isfinite(points).all())
 
 
-@dataclass(frozen=True)
-class FittedGP:
-    """One Gaussian process after fitting."""
-
-    kernel: Kernel
-    noise: float
-    posterior: Posterior
-    log_evidence: float
-    index: np.ndarray  # of the rows that the inducing inputs are or started from
-    why: str
-    n_iter: int = 1
-    predictive_noise: float = 0.0  # of new targets
+ROW_CHOICES = ("random", "k-means++", *sorted(set(Criterion.choices()) - {"random"}))
+INDUCING = Rule(f"one of {list(ROW_CHOICES)}, a Criterion or an array of finite numbers", _says_where)
+SWITCH_OR_AUTO = literal(True, False, "auto")
 
 
-class SparseGP(RowEstimator):
-    """How sparse Gaussian processes are started, climbed and asked; the faces add what their targets need."""
+@dataclass(eq=False, repr=False)
+class SparseGP(Face):
+    """How sparse Gaussian processes are started, climbed and asked; the faces add what their targets need.
 
-    def __init__(
-        self,
-        n_inducing: int = 500,
-        *,
-        approximation: Any = "spgp",
-        inducing: Any = "k-means++",
-        optimize_inducing: bool | str = "auto",
-        optimize_kernel: bool | str = "auto",
-        kernel: Any = "auto",
-        ard: bool | str = "auto",
-        tuning_rows: int = 1000,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
-        n_restarts: int = 0,
-        time_budget: float | None = None,
-        scale_inputs: bool | str = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.n_inducing = n_inducing
-        self.approximation = approximation
-        self.inducing = inducing
-        self.optimize_inducing = optimize_inducing
-        self.optimize_kernel = optimize_kernel
-        self.kernel = kernel
-        self.ard = ard
-        self.tuning_rows = tuning_rows
-        self.max_iter = max_iter
-        self.tol = tol
-        self.length_scale_prior = length_scale_prior
-        self.n_restarts = n_restarts
-        self.time_budget = time_budget
-        self.scale_inputs = scale_inputs
-        self.device = device
-        self.dtype = dtype
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    Parameters
+    ----------
+    n_inducing : int
+        Inducing inputs M; also the rows of the subset for ``approximation="sd"``.
+    approximation : str or Approximation, default "spgp"
+        "spgp" (α = 1); "variational", Titsias' bound (α = 0, less tr(K − Q)/2σ²; ours, for numbers only); "pp" and
+        "sr", projected process and subset of regressors (α = 0), which differ in the variance of new rows; "sd" and
+        "full", the full model on a subset or on all rows.
+    inducing : str, Criterion or array of shape (M, D), default "k-means++"
+        Where the inducing inputs start: "k-means++", "random", a selection criterion ("max-res", "mp", …), or an
+        array of them. For "sd" an array holds the rows of `X` that the model sees.
+    optimize_inducing : bool or "auto", default "auto"
+        Whether the inducing inputs follow the evidence; "auto": under SPGP and the bound.
+    optimize_kernel : bool or "auto", default "auto"
+        Whether the kernel (and the noise, where it is left open) follows the evidence; "auto": where `kernel` is a
+        name.
+    kernel : "auto", a name, a Kernel or a function, default "auto"
+        A kernel object refers to standardised inputs and targets of unit variance.
+    ard : bool or "auto", default "auto"
+        One length-scale per input; "auto" where there are rows enough for it.
+    tuning_rows : int, default 1000
+        Rows on which kernels are tuned or compared before the search.
+    max_iter : int
+        Steps of Adam on random parts of the rows; a quarter as many of L-BFGS on all rows follow. Where more than 200
+        inducing inputs move, Adam moves a hundred of them first, and the others join when kernel and noise are nearly
+        right. Where inducing inputs stand still and rows are few, all steps are of L-BFGS.
+    tol : float, default 1e-6
+        The relative gain at which the steps of L-BFGS end.
+    length_scale_prior : float or None, default 2.0
+        Standard deviation of the logarithms of a kernel's length-scales around their mean, before any data: inputs
+        that do not matter would otherwise have any length-scale. None: the evidence alone decides.
+    n_restarts : int, default 0
+        Further starts, from other rows and length-scales; the one that ends with the most evidence is kept (of several
+        subsets for "sd", the one under whose model other rows are most likely).
+    time_budget : float or None, default None
+        Seconds for the whole of `fit`, tuning included; where they are few, fewer rows are tuned on, the search ends
+        early, and the last pass sees as many rows as it can. `stop_reason_` says so.
+    callbacks : function, several or None, default None
+        Called after each step of a search with a point (kernel, noise, basis); one that returns true ends the search
+        there.
 
-    # --- before any data --------------------------------------------------------------------------------
+    Attributes
+    ----------
+    basis_ : ndarray of shape (M, D)
+        Inducing inputs, in the inputs' own units.
+    basis_indices_ : ndarray
+        The rows they are or started from; empty where they were given.
+    dual_coef_ : ndarray of shape (M, p)
+        Their weights in the posterior mean, for standardised targets.
+    kernel_ : Kernel
+        The kernel used, on standardised inputs.
+    relevance_ : ndarray of shape (D,)
+        Inverse length-scales of the standardised inputs, how much each matters.
+    log_marginal_likelihood_ : float
+        The evidence of the targets.
+    inputs_ : InputMap
+        How inputs are coded.
+    targets_ : RealTargets or ClassTargets
+        How targets are coded.
+    dtype_ : str
+        Precision of kernel values.
+    n_iter_ : int
+        Steps of the search.
+    stop_reason_ : str
+        Why the search ended, in words; an interrupt (Ctrl-C) keeps the best point so far.
+    """
 
-    def _require_parameters(self) -> Approximation:
-        require_whole("n_inducing", self.n_inducing)
-        require_whole("tuning_rows", self.tuning_rows, 2)
-        require_whole("max_iter", self.max_iter, 0)
-        require_whole("n_restarts", self.n_restarts, 0)
-        self._require_scaling()
-        good = isinstance(self.tol, Real) and 0 <= self.tol < 1
-        require(good, "tol", "a number of at least 0 and below 1", self.tol)
-        prior = self.length_scale_prior
-        good = prior is None or (isinstance(prior, Real) and 1e-3 <= prior <= 1e3)
-        require(good, "length_scale_prior", "None or a number from 0.001 to 1000", prior)
-        for name in ("optimize_inducing", "optimize_kernel", "ard"):
-            value = getattr(self, name)
-            require(value in (True, False, "auto"), name, "True, False or 'auto'", value)
-        budget = self.time_budget
-        good = budget is None or (isinstance(budget, Real) and 0 < budget <= 1e18)
-        require(good, "time_budget", "None or a positive number of seconds", budget)
-        several = self.callbacks is None or isinstance(self.callbacks, Iterable)
-        good = several and all(callable(callback) for callback in self.callbacks or ())
-        require(good, "callbacks", "None or several functions of a point of the search", self.callbacks)
-        if isinstance(self.inducing, str):
-            names = ["random", "k-means++", *sorted(set(Criterion.choices()) - {"random"})]
-            require(self.inducing in names, "inducing", f"one of {names}, a Criterion or an array", self.inducing)
+    n_inducing: Annotated[int, whole()] = 500
+    _: KW_ONLY
+    approximation: Annotated[Any, part_of(Approximation)] = "spgp"
+    inducing: Annotated[Any, INDUCING] = "k-means++"
+    optimize_inducing: Annotated[bool | str, SWITCH_OR_AUTO] = "auto"
+    optimize_kernel: Annotated[bool | str, SWITCH_OR_AUTO] = "auto"
+    kernel: Any = "auto"
+    ard: Annotated[bool | str, SWITCH_OR_AUTO] = "auto"
+    tuning_rows: Annotated[int, whole(2)] = 1000
+    max_iter: Annotated[int, whole(0)] = 100
+    tol: Annotated[float, number(0.0, 1.0, open_high=True)] = 1e-6
+    length_scale_prior: Annotated[float | None, NOTHING | number(1e-3, 1e3, wanted="a number from 0.001 to 1000")] = (
+        LENGTH_SCALE_PRIOR
+    )
+    n_restarts: Annotated[int, whole(0)] = 0
+
+    # What is asked for
+
+    def _prior(self) -> Approximation:
+        """The approximation, where the other parameters fit to it."""
         approximation = Approximation.resolve(self.approximation, "approximation")
         if approximation.short_name == "full":
             named = isinstance(self.inducing, str | Criterion)
@@ -143,139 +155,72 @@ class SparseGP(RowEstimator):
             return isinstance(self.kernel, str)
         return bool(self.optimize_kernel)
 
-    # --- rows, start and search -------------------------------------------------------------------------
+    def _plain_kernel(self) -> Kernel:
+        """The kernel as nobody tuned it."""
+        return as_kernel("gaussian" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel)
 
-    def _data(
-        self, source: RowSource, Y: np.ndarray, weight: np.ndarray, approximation: Approximation, relative: bool
-    ) -> Sample:
-        """Rows as the kernel sees them; `relative` weights have mean one, so that their scale means nothing."""
+    def _choosing_kernel(self) -> Kernel:
+        """What tells rows apart before anything is tuned."""
+        return as_kernel("gaussian" if isinstance(self.kernel, str) else self.kernel)
+
+    # Rows and searches
+
+    def _task(
+        self, given: Given, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool
+    ) -> tuple[InputMap, Task]:
+        """The rows as the kernel sees them; `relative` weights have mean one, so that their unit means nothing."""
         if relative:
-            weight = weight / weight[weight > 0].mean()
-        dtype = "float64" if approximation.dense and self.dtype == "auto" else self.dtype
-        plan = make_plan(source.n_rows, self.device, dtype, self.memory_limit)
-        self._scale_columns(source, weight, plan, bool(self.scale_inputs), self._bend(source, Y, weight, plan))
-        self.dtype_ = str(plan.dtype).removeprefix("torch.")
-        on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
-        return Sample(
-            self._prepared(source, plan), torch.as_tensor(Y, **on_device), torch.as_tensor(weight, **on_device), plan
-        )
-
-    def _rows_for_tuning(self, data: Sample, most: int, clock: Clock, rng: np.random.Generator) -> np.ndarray:
-        """At most `most` random rows of positive weight; fewer where their tuning would take too much of the time."""
-        if np.isfinite(clock.end) and len(data.alive) > TIMED_ROWS:
-            some = data.part(data.spaced(TIMED_ROWS))
-            X, Y = some.rows.take(np.arange(TIMED_ROWS)).double(), some.Y
-            evaluate = lambda: log_evidence(as_kernel("gaussian"), 0.1, X, Y)  # noqa: E731
-            evaluate()  # libraries load on first use
-            began = time.perf_counter()
-            evaluate()
-            each = TUNING_SHARE * clock.left() / TUNING_EVALUATIONS
-            growth = (each / (time.perf_counter() - began)) ** (1 / 3)  # the cost grows as the cube of the rows
-            most = min(most, max(int(TIMED_ROWS * growth), TIMED_ROWS // 2))
-        return data.draw(most, rng)
-
-    def _place(self, data: Sample, rng: np.random.Generator) -> Place:
-        """What draws the rows and inducing inputs (in scaled units) at which searches start."""
-        if not isinstance(self.inducing, str | Criterion):
-            Z = self._given(data).to(data.plan.device, data.plan.dtype)
-            return lambda kernel, noise, m: (np.arange(0), Z)
-
-        def drawn(kernel: Kernel, noise: float, m: int) -> tuple[np.ndarray, Tensor]:
-            index = choose_rows(self.inducing, data, kernel, noise, m, rng)
-            return index, data.rows.take(index).to(data.plan.device, data.plan.dtype)
-
-        return drawn
-
-    def _given(self, data: Sample) -> Tensor:
-        given = np.atleast_2d(np.asarray(self.inducing, dtype=np.float64))
-        require(given.shape[1] == data.rows.n_columns, "inducing", f"of {data.rows.n_columns} columns", given.shape)
-        return self._standardised(given)
-
-    def _subset(self, data: Sample, approximation: Approximation, rng: np.random.Generator) -> np.ndarray:
-        """The rows that a dense model sees: all, those given, or those that a plain kernel chooses."""
-        if approximation.short_name == "full":
-            return data.alive
-        if not isinstance(self.inducing, str | Criterion):
-            return find_rows(self._given(data), data)
-        plain = as_kernel("gaussian" if isinstance(self.kernel, str) else self.kernel)
-        return choose_rows(self.inducing, data, plain, 0.1, self.n_inducing, rng)
-
-    def _best_subset(
-        self,
-        fitted: Callable[[np.ndarray], FittedGP],
-        density: Callable[[FittedGP, Sample], float],
-        data: Sample,
-        approximation: Approximation,
-        rng: np.random.Generator,
-    ) -> FittedGP:
-        """The dense model of one subset, or of several the one under which other rows are most likely.
-
-        Evidences of different rows say nothing about which rows serve best.
-        """
-        first = self._subset(data, approximation, rng)
-        data.plan.require_square(len(first))
-        rest = np.setdiff1d(data.alive, first)
-        redrawn = approximation.short_name == "sd" and isinstance(self.inducing, str | Criterion) and len(rest) > 0
-        if not (redrawn and self.n_restarts):
-            return fitted(first)
-        subsets = [first, *(self._subset(data, approximation, rng) for _ in range(self.n_restarts))]
-        others = data.part(rng.choice(rest, min(len(rest), JUDGED_ROWS), replace=False))
-        return max(map(fitted, subsets), key=lambda model: density(model, others))
+            given = replace(given, weight=unit_weights(given.weight)[0])
+        automatic = isinstance(self.dtype, str) and self.dtype == "auto"
+        dtype = "float64" if approximation.dense and automatic else self.dtype
+        plan = make_plan(given.rows.n_rows, self.device, dtype, self.memory_limit)
+        inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=isinstance(self.kernel, str))
+        numbers = [torch.as_tensor(part, device=plan.device, dtype=torch.float64) for part in (Y, given.weight)]
+        data = Sample(inputs.rows(given.rows, plan), numbers[0], numbers[1], plan)
+        inducing = self.inducing
+        if not isinstance(inducing, str | Criterion):
+            points = np.atleast_2d(np.asarray(host(inducing), dtype=np.float64))
+            columns = given.rows.n_columns
+            require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
+            inducing = inputs.few(points, plan)
+        return inputs, Task(data, approximation, inducing, self.n_inducing, self.n_restarts, self._generator(), clock)
 
     def _search(
         self,
+        task: Task,
         evidence: Callable[[Sample], Evidence],
         start: Point,
-        place: Place,
-        data: Sample,
         free: set[str],
-        rng: np.random.Generator,
         clock: Clock,
-        n_restarts: int | None = None,
     ) -> tuple[np.ndarray, Point]:
         """`Search.run` with a bar and the user's callbacks."""
-        redraws = isinstance(self.inducing, str | Criterion)
-        with self._watched() as seen:
+        with self._watched(clock) as seen:
             return Search(
-                evidence, place, data, free, self.n_inducing, self.max_iter, self.tol, self.length_scale_prior,
-                rng, clock, redraws, self.n_restarts if n_restarts is None else n_restarts, seen,
+                evidence, task.start, task.data, free, task.n_inducing, self.max_iter, self.tol,
+                self.length_scale_prior, task.rng, clock, task.draws, task.n_restarts, seen,
             ).run(start)  # fmt: skip
 
     @contextmanager
-    def _watched(self) -> Iterator[Callable[[Point], None]]:
-        """What is called after each step of a search: the bar and the user's callbacks."""
+    def _watched(self, clock: Clock) -> Iterator[Callable[[Point], None]]:
+        """What is called after each step of a search: the bar, and the user's callbacks, any of which may end it."""
+        listeners = self._listeners()
         with tqdm(disable=not self.verbose, desc="evidence", unit=" steps") as bar:
 
             def seen(point: Point) -> None:
                 bar.update()
-                for callback in self.callbacks or ():
-                    callback(point)
+                for listener in listeners:
+                    if listener(point):
+                        clock.interrupt()
 
             yield seen
 
-    # --- new rows ---------------------------------------------------------------------------------------
+    # New rows
 
-    def _moments(self, X: Any, model: FittedGP, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        source = self._new_rows(X)
+    def _moments(self, X: Any, *, spread: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Means (n × p) and covariances of the outputs (n × c × c) at new rows, of each model."""
+        source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        mean, cov = model.posterior.moments(model.kernel, self._prepared(source, plan), plan, spread)
-        return mean.cpu().numpy(), cov.cpu().numpy()
-
-    def _store(self, models: list[FittedGP]) -> None:
-        """What all faces show: inducing inputs in the inputs' own units, weights, kernel, evidence, reason."""
-        self._models = models
-        one = len(models) == 1
-        bases = [self._in_own_units(m.posterior.basis) for m in models]
-        relevances = [relevance_of(m.kernel, self.n_features_in_) for m in models]
-        self.basis_ = bases[0] if one else bases
-        self.dual_coef_ = models[0].posterior.weights.numpy() if one else [m.posterior.weights.numpy() for m in models]
-        self.kernel_ = models[0].kernel if one else [m.kernel for m in models]
-        self.relevance_ = relevances[0] if one else np.stack(relevances)
-        self.log_marginal_likelihood_ = float(sum(m.log_evidence for m in models))
-        self.n_iter_ = max(max(m.n_iter for m in models), 1)
-        self.stop_reason_ = models[0].why if one else "; ".join(dict.fromkeys(m.why for m in models))
-
-
-def on_host(posterior: Posterior) -> Posterior:
-    explained, scatter = (None if t is None else t.cpu() for t in (posterior.explained, posterior.scatter))
-    return Posterior(posterior.basis.cpu(), posterior.weights.cpu(), explained, scatter)
+        rows = self.inputs_.rows(source, plan)
+        models: list[FittedGP] = self._models
+        found = [model.posterior.moments(model.kernel, rows, plan, spread) for model in models]
+        return [(mean.cpu().numpy(), cov.cpu().numpy()) for mean, cov in found]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
+from dataclasses import KW_ONLY
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -14,28 +13,37 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.estimator import require_whole
+from mercer.border.face import face
+from mercer.border.read import merged, read, read_new
+from mercer.border.rules import AUTO, check, number
 from mercer.border.targets import RealTargets
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, SubsetOfData
 from mercer.evidence.clock import Clock
-from mercer.evidence.coordinates import LEAST_NOISE, LENGTH_SCALE_PRIOR, Point
+from mercer.evidence.coordinates import LEAST_NOISE, Point
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence
 from mercer.evidence.posterior import draw, log_density
 from mercer.evidence.recorded import regression_evidence
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
 from mercer.evidence.starts import PLAIN_NOISE, elsewhere, plain_kernel
-from mercer.gp.estimator import FAMILY_ROWS, FittedGP, SparseGP, on_host
+from mercer.gp.estimator import SparseGP
 from mercer.gp.final_pass import FinalPass, in_words
+from mercer.gp.model import FittedGP, shown
 from mercer.gp.predictive_noise import predictive_noise
-from mercer.kernels import Kernel, as_kernel
-from mercer.parts import require
+from mercer.gp.task import Task
+from mercer.gp.tuning_rows import rows_for_tuning
+from mercer.kernels import Kernel
+from mercer.parts import require, require_whole
 from mercer.tuning import tune_kernel, tune_noise
 
+#: Rows that tell the family of a kernel: its parameters are looked for afterwards, on all rows.
+FAMILY_ROWS = 400
 
+
+@face
 class SparseGPRegressor(RegressorMixin, SparseGP):
     r"""Gaussian process regression on few inducing inputs, with predictions that know their uncertainty.
 
@@ -44,56 +52,21 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
     .. math:: \log N\big(y;\, 0,\; Q + \alpha\,\mathrm{diag}(K - Q) + \sigma^2 W^{-1}\big),
 
     over the kernel's parameters, the noise variance σ² and, where they may move, the inducing inputs, in O(NM²)
-    time and by blocks of rows.
+    time and by blocks of rows. The family behind ``kernel="auto"`` (on at most 400 rows), and the parameters of a
+    kernel that moves alone, are tuned by the exact evidence on `tuning_rows` rows first.
 
     Parameters
     ----------
-    n_inducing : int
-        Inducing inputs M; also the rows of the subset for ``approximation="sd"``.
-    approximation : "spgp", "variational", "pp", "sr", "sd", "full" or a part
-        SPGP (α = 1); Titsias' bound (α = 0, less tr(K − Q)/2σ²; ours); projected process and subset of regressors
-        (α = 0), which differ in the variance of new rows; the full model on a subset or on all rows.
-    inducing : "k-means++", "random", a selection criterion ("max-res", "mp", …) or an array of shape (M, D)
-        Where the inducing inputs start. For "sd" an array holds the rows of `X` that the model sees.
-    optimize_inducing, optimize_kernel : bool or "auto"
-        Whether they follow the evidence. "auto": inducing inputs under SPGP and the bound; the kernel and the noise
-        where `kernel` is a name.
-    kernel : "auto", a name, a kernel or a callable
-        The family behind "auto" (on at most 400 rows), and the parameters of a kernel that moves alone, are tuned by
-        the exact evidence on `tuning_rows` rows first; a kernel refers to standardised inputs and targets of unit
-        variance.
-    regularization : "auto" or float
+    regularization : float or "auto", default "auto"
         Noise variance σ² of the standardised targets; a number stays as it is.
-    ard : bool or "auto"
-        One length-scale per input; see `tune_kernel`.
-    max_iter, tol : int, float
-        Steps of Adam on random parts of the rows, and the relative gain at which the steps of L-BFGS on all rows that
-        follow end. Where more than 200 inducing inputs move, Adam moves a hundred of them first, and the others join
-        when kernel and noise are nearly right. Where inducing inputs stand still and rows are few, all steps are of
-        L-BFGS.
-    length_scale_prior : float or None
-        Standard deviation of the logarithms of a kernel's length-scales around their mean, before any data: inputs
-        that do not matter would otherwise have any length-scale. None: the evidence alone decides.
-    n_restarts : int
-        Further starts, from other rows and length-scales; the one that ends with the most evidence is kept (of several
-        subsets for "sd", the one under whose model other rows are most likely).
-    time_budget : float or None
-        Seconds for the whole of `fit`, tuning included; where they are few, fewer rows are tuned on, the search ends
-        early, and the last pass sees as many rows as it can. `stop_reason_` says so.
-    scale_inputs : bool or "standard"
-        As in `KernelBoostingRegressor`: "standard" leaves columns with heavy tails as they are.
-    device, dtype, memory_limit, random_state, verbose, callbacks : as everywhere
-        Callbacks receive a point (kernel, noise, basis) after each step.
 
     Attributes
     ----------
-    basis_, basis_indices_ : inducing inputs, and the rows they started from
-    kernel_, noise_ : tuned kernel, and noise variance in squared units of the targets
-    predictive_noise_ : what predictions add to the function's variance: `noise_`, but for "variational" what the rows,
-        each left out in turn, make most likely, since its evidence charges the noise with what is left unexplained
-    relevance_ : inverse length-scales of the standardised inputs, how much each matters
-    log_marginal_likelihood_ : evidence of the targets as they came
-    stop_reason_ : why the search ended, in words; an interrupt (Ctrl-C) keeps the best point so far
+    noise_ : float
+        Noise variance in squared units of the targets.
+    predictive_noise_ : float
+        What predictions add to the function's variance: `noise_`, but for "variational" what the rows, each left out
+        in turn, make most likely, since its evidence charges the noise with what is left unexplained.
 
     References
     ----------
@@ -114,92 +87,59 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
     (True, True, True)
     """
 
-    def __init__(
-        self,
-        n_inducing: int = 500,
-        *,
-        approximation: Any = "spgp",
-        inducing: Any = "k-means++",
-        optimize_inducing: bool | str = "auto",
-        optimize_kernel: bool | str = "auto",
-        kernel: Any = "auto",
-        regularization: Any = "auto",
-        ard: bool | str = "auto",
-        tuning_rows: int = 1000,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
-        n_restarts: int = 0,
-        time_budget: float | None = None,
-        scale_inputs: bool | str = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        memory_limit: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        super().__init__(
-            n_inducing, approximation=approximation, inducing=inducing, optimize_inducing=optimize_inducing,
-            optimize_kernel=optimize_kernel, kernel=kernel, ard=ard, tuning_rows=tuning_rows, max_iter=max_iter,
-            tol=tol, length_scale_prior=length_scale_prior, n_restarts=n_restarts, time_budget=time_budget,
-            scale_inputs=scale_inputs, device=device, dtype=dtype, memory_limit=memory_limit,
-            random_state=random_state, verbose=verbose, callbacks=callbacks,
-        )  # fmt: skip
-        self.regularization = regularization
+    _: KW_ONLY
+    regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPRegressor:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y` of one column or several."""
-        approximation = self._require_parameters()
+        check(self)
         clock = Clock(self.time_budget)
-        source, y, weight = self._read(X, y, sample_weight, multi_output=True, y_numeric=True)
-        self._coding = RealTargets.of(y, weight)
-        source, Y, weight, original = self._merge(source, self._coding.encode(y), weight)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        data = self._data(source, Y, weight, approximation, relative=self.regularization == "auto")
-        fitted = self._dense if approximation.dense else self._sparse
-        model = fitted(data, approximation, rng, clock)
-        self._store([replace(model, posterior=on_host(model.posterior))])
-        self.basis_indices_ = original[model.index]
-        self.noise_ = model.noise * self._coding.scale**2
-        self.predictive_noise_ = model.predictive_noise * self._coding.scale**2
-        self.log_marginal_likelihood_ -= float(data.weight.sum()) * Y.shape[1] * float(np.log(self._coding.scale))
-        return self
+        approximation = self._prior()
+        given = read(self, X, y, sample_weight, numeric=True, multi_output=True)
+        targets = RealTargets.of(given.y, given.weight)
+        given, Y = merged(given, targets.encode(given.y))
+        inputs, task = self._task(given, Y, approximation, clock, relative=self._noise_given() is None)
+        model = (self._dense(task) if approximation.dense else self._sparse(task)).on_host()
+        attributes = shown([model], given, inputs, task.data.plan)
+        # the evidence of the targets as they came: densities have the inverse unit of the targets
+        density_unit = float(task.data.weight.sum()) * Y.shape[1] * float(np.log(targets.scale))
+        attributes["log_marginal_likelihood_"] -= density_unit
+        unit = float(targets.scale)  # its square may leave the range of float64, and a noise is infinite then
+        return self._keep(
+            **attributes,
+            targets_=targets,
+            noise_=model.noise * unit * unit,
+            predictive_noise_=model.predictive_noise * unit * unit,
+        )
 
-    def _require_parameters(self) -> Approximation:
-        given: Any = self.regularization
-        if isinstance(given, str):
-            require(given == "auto", "regularization", "'auto' or a number", given)
-        else:
-            good = isinstance(given, int | float | np.number) and bool(0 < given <= sys.float_info.max)
-            require(good, "regularization", "'auto' or a positive number", given)
-        return super()._require_parameters()
+    def _noise_given(self) -> float | None:
+        return None if isinstance(self.regularization, str) else float(self.regularization)
 
-    def _tuned(
-        self, data: Sample, most: int, rng: np.random.Generator, clock: Clock, max_iter: int = 50
-    ) -> tuple[Kernel, float]:
-        """Kernel and noise by the exact evidence on at most `most` rows: where the search starts."""
-        chosen = self._rows_for_tuning(data, most, clock, rng)
+    # Where a search starts
+
+    def _tuned(self, task: Task, data: Sample, most: int) -> tuple[Kernel, float]:
+        """Kernel and noise by the exact evidence on at most `most` rows of `data`."""
+        chosen = rows_for_tuning(data, most, task.clock, task.rng)
         some = data.part(chosen)
         X, Y = some.rows.take(np.arange(len(chosen))), some.Y
-        given = None if isinstance(self.regularization, str) else float(self.regularization)
+        given = self._noise_given()
         options: dict[str, Any] = {"sample_weight": some.weight.cpu().numpy(), "device": data.plan.device}
         if isinstance(self.kernel, str) and self._tunes():
-            options |= {"n_rows": max(len(chosen), 2), "ard": self.ard, "max_iter": max_iter, "tol": 1e-6}
-            tuned = tune_kernel(X, Y, self.kernel, random_state=int(rng.integers(2**31)), **options)
+            options |= {"n_rows": max(len(chosen), 2), "ard": self.ard, "max_iter": 50, "tol": 1e-6}
+            tuned = tune_kernel(X, Y, self.kernel, random_state=int(task.rng.integers(2**31)), **options)
             return tuned.kernel, tuned.noise if given is None else given
-        kernel = as_kernel("gaussian" if self.kernel == "auto" else self.kernel)
-        least = LEAST_NOISE[data.plan.dtype]
+        kernel, least = self._plain_kernel(), LEAST_NOISE[data.plan.dtype]
         return kernel, max(tune_noise(kernel, X, Y, **options), least) if given is None else given
 
-    def _plain(self, data: Sample, rng: np.random.Generator, clock: Clock) -> tuple[Kernel, float]:
-        """Where a search that moves everything starts; tuning is asked at most for the family."""
-        tuned = partial(self._tuned, data, min(FAMILY_ROWS, self.tuning_rows), rng, clock)
+    def _plain(self, task: Task) -> tuple[Kernel, float]:
+        """For a search that moves everything; tuning is asked at most for the family."""
+        data = task.data
+        tuned = partial(self._tuned, task, data, min(FAMILY_ROWS, self.tuning_rows))
         kernel = plain_kernel(self.kernel, data.rows, data.weight, lambda: tuned()[0], self.ard)
         if kernel is not None:
             return kernel, PLAIN_NOISE
@@ -208,21 +148,25 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
 
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()
-        if self._tunes() and isinstance(self.regularization, str):
+        if self._tunes() and self._noise_given() is None:
             free.add("noise")
         return free | ({"basis"} if self._moves(approximation) else set())
 
-    def _sparse(self, data: Sample, approximation: Approximation, rng: np.random.Generator, clock: Clock) -> FittedGP:
-        free = self._free(approximation)
+    # Models
+
+    def _sparse(self, task: Task) -> FittedGP:
+        """Kernel, noise and inducing inputs where the evidence leads them, and a last pass over all rows."""
+        data, approximation, free = task.data, task.approximation, self._free(task.approximation)
         everything = len(free) == 3
-        kernel, noise = self._plain(data, rng, clock) if everything else self._tuned(data, self.tuning_rows, rng, clock)
+        kernel, noise = self._plain(task) if everything else self._tuned(task, data, self.tuning_rows)
         evidence = regression_evidence(approximation, inputs="basis" in free)
         start = Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]))
         posterior_of = partial(sparse_posterior, approximation=approximation)
-        last = FinalPass.timed(lambda rows, Z: posterior_of(kernel, start.noise, Z, rows), self.n_inducing, data, clock)
-        before = last.before(clock, data.rows.n_rows)
-        index, at = self._search(evidence, start, self._place(data, rng), data, free, rng, before)
-        rows = last.rows(data, clock, rng)
+        last = FinalPass.timed(
+            lambda rows, Z: posterior_of(kernel, start.noise, Z, rows), self.n_inducing, data, task.clock
+        )
+        index, at = self._search(task, evidence, start, free, last.before(task.clock, data.rows.n_rows))
+        rows = last.rows(data, task.clock, task.rng)
         assert at.basis is not None
         posterior, value = posterior_of(at.kernel, at.noise, at.basis, rows)
         noise = at.noise
@@ -231,27 +175,27 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         why = in_words(at.why, rows, data)
         return FittedGP(at.kernel, at.noise, posterior, value, index, why, at.n_iter, noise)
 
-    def _dense(self, data: Sample, approximation: Approximation, rng: np.random.Generator, clock: Clock) -> FittedGP:
+    def _dense(self, task: Task) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
-        n_starts = 1 + (self.n_restarts if approximation.short_name == "full" else 0)
-        fitted = partial(self._on_rows, data, n_starts=n_starts, rng=rng, clock=clock)
-        return self._best_subset(fitted, _density, data, approximation, rng)
+        n_starts = 1 + (self.n_restarts if task.approximation.short_name == "full" else 0)
+        return task.best_subset(partial(self._on_rows, task, n_starts), _density, self._choosing_kernel())
 
-    def _on_rows(
-        self, data: Sample, index: np.ndarray, n_starts: int, rng: np.random.Generator, clock: Clock
-    ) -> FittedGP:
+    def _on_rows(self, task: Task, n_starts: int, index: np.ndarray) -> FittedGP:
         """The full model of these rows, from one start or the best of several."""
-        some = data.part(index)
+        some = task.data.part(index)
         X = some.rows.take(np.arange(len(index))).double()
         evidence, free = exact_evidence(X, some.Y, some.weight), self._free(SubsetOfData())
-        first = self._tuned(some, self.tuning_rows, rng, clock)
-        starts = [first, *((elsewhere(first[0], rng), first[1]) for _ in range((n_starts - 1) if free else 0))]
-        with self._watched() as seen:
-            options: dict[str, Any] = {"free": free, "max_iter": self.max_iter, "tol": self.tol, "clock": clock}
+        first = self._tuned(task, some, self.tuning_rows)
+        further = (n_starts - 1) if free else 0
+        starts = [first, *((elsewhere(first[0], task.rng), first[1]) for _ in range(further))]
+        with self._watched(task.clock) as seen:
+            options: dict[str, Any] = {"free": free, "max_iter": self.max_iter, "tol": self.tol, "clock": task.clock}
             options |= {"length_scale_prior": self.length_scale_prior, "callback": seen}
             at = max((climb(evidence, Point(*start), **options) for start in starts), key=lambda point: point.value)
         posterior = exact_posterior(at.kernel, at.noise, X, some.Y, some.weight)
         return FittedGP(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter, at.noise)
+
+    # New rows
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
@@ -263,36 +207,37 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         """
         check_is_fitted(self)
         require(not (return_std and return_cov), "return_cov", "False where return_std is True", True)
-        model = self._models[0]
-        mean, cov = self._moments(X, model, spread=return_std)
-        decoded, noise = self._coding.decode(mean), model.predictive_noise if include_noise else 0.0
+        model: FittedGP = self._models[0]
+        [(mean, cov)] = self._moments(X, spread=return_std)
+        decoded, noise = self.targets_.decode(mean), model.predictive_noise if include_noise else 0.0
         if return_std:
-            return decoded, np.sqrt(cov[:, 0, 0] + noise) * self._coding.scale
+            return decoded, np.sqrt(cov[:, 0, 0] + noise) * self.targets_.scale
         if return_cov:
             full = model.posterior.covariance(model.kernel, self._few(X))
             full = full + noise * torch.eye(len(full), dtype=torch.float64)
-            return decoded, full.numpy() * self._coding.scale**2
+            return decoded, full.numpy() * self.targets_.scale * self.targets_.scale
         return decoded
 
     def _few(self, X: Any) -> Tensor:
-        source = self._new_rows(X)
+        """New rows as the kernel sees them, few enough for a matrix of their covariances."""
+        source = read_new(self, X)
         plan = make_plan(source.n_rows, "cpu", "float64", self.memory_limit)
         plan.require_square(source.n_rows)
-        return self._prepared(source, plan).take(np.arange(source.n_rows))
+        return self.inputs_.rows(source, plan).take(np.arange(source.n_rows))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draws of the function behind the targets at new rows: n × n_samples, or n × outputs × n_samples."""
         check_is_fitted(self)
         require_whole("n_samples", n_samples)
-        model = self._models[0]
+        model: FittedGP = self._models[0]
         X = self._few(X)
         mean, _ = model.posterior.moments(
             model.kernel, TensorRows(X), make_plan(len(X), "cpu", "float64"), spread=False
         )
         seed = int(check_random_state(random_state).randint(2**31))
         drawn = draw(mean, model.posterior.covariance(model.kernel, X), n_samples, torch.Generator().manual_seed(seed))
-        values = drawn.permute(1, 2, 0).numpy() * self._coding.scale + self._coding.mean[:, None]
-        return values[:, 0] if self._coding.flat else values
+        values = drawn.permute(1, 2, 0).numpy() * self.targets_.scale + self.targets_.mean[:, None]
+        return values[:, 0] if self.targets_.flat else values
 
 
 def _density(model: FittedGP, data: Sample) -> float:

@@ -1,0 +1,67 @@
+"""One Gaussian process after its search, and what a face shows of one or several of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mercer.border.inputs import InputMap
+from mercer.border.read import Given
+from mercer.engine import Plan
+from mercer.evidence.posterior import Posterior
+from mercer.gp.inducing_rows import relevance_of
+from mercer.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class FittedGP:
+    """One Gaussian process after fitting."""
+
+    kernel: Kernel
+    noise: float
+    posterior: Posterior
+    log_evidence: float
+    index: np.ndarray  # of the rows that the inducing inputs are or started from
+    why: str
+    n_iter: int = 1
+    predictive_noise: float = 0.0  # of new targets
+
+    def on_host(self) -> FittedGP:
+        """The same with its tensors in the memory of the host, where models are kept."""
+        old = self.posterior
+        explained, scatter = (None if part is None else part.cpu() for part in (old.explained, old.scatter))
+        return replace(self, posterior=Posterior(old.basis.cpu(), old.weights.cpu(), explained, scatter))
+
+
+def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) -> dict[str, Any]:
+    """What all faces show: inducing inputs in the user's units, weights, kernel, evidence, reason.
+
+    Of several models, one for each class, there are lists; relevances are the rows of an array.
+    """
+    each: list[dict[str, Any]] = [
+        {
+            "basis_": inputs.decode(model.posterior.basis),
+            "basis_indices_": given.places(model.index),
+            "dual_coef_": model.posterior.weights.numpy(),
+            "kernel_": model.kernel,
+            "relevance_": relevance_of(model.kernel, given.rows.n_columns),
+        }
+        for model in models
+    ]
+    if len(models) == 1:
+        attributes = each[0]
+    else:
+        attributes = {name: [one[name] for one in each] for name in each[0]}
+        attributes["relevance_"] = np.stack(attributes["relevance_"])
+    return {
+        **given.columns(),
+        **attributes,
+        "inputs_": inputs,
+        "dtype_": str(plan.dtype).removeprefix("torch."),
+        "log_marginal_likelihood_": float(sum(model.log_evidence for model in models)),
+        "n_iter_": max(1, *(model.n_iter for model in models)),
+        "stop_reason_": "; ".join(dict.fromkeys(model.why for model in models)),
+        "_models": models,
+    }

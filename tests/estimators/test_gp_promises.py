@@ -1,0 +1,230 @@
+"""Promises of every fit of a Gaussian process: nothing lost by a failure, nothing that depends on units, files read."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from mercer import ARDSelector, SparseGPClassifier, SparseGPRegressor
+from mercer.data import CsvRows
+from mercer.kernels import Gaussian
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (90, 2))
+Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.05 * rng.normal(size=90)
+CLASSES = np.digitize(Y, [-0.5, 0.5])
+
+QUICK: dict[str, Any] = {"max_iter": 4, "random_state": 0, "kernel": 2.0 * Gaussian(1.0), "optimize_kernel": True}
+FACES = {
+    "regression": SparseGPRegressor(8, **QUICK),
+    "full regression": SparseGPRegressor(approximation="full", **QUICK),
+    "one-vs-rest": SparseGPClassifier(6, **QUICK),
+    "softmax": SparseGPClassifier(6, multi_class="softmax", **QUICK),
+    "a subset of classes": SparseGPClassifier(30, approximation="sd", **QUICK),
+}
+over_all = pytest.mark.parametrize("model", FACES.values(), ids=FACES.keys())
+
+
+def fresh(model: Any, **options: Any) -> Any:
+    return type(model)(**{**model.get_params(deep=False), **options})
+
+
+def targets(model: Any) -> np.ndarray:
+    return Y if isinstance(model, SparseGPRegressor) else CLASSES
+
+
+def answers(model: Any, rows: Any) -> np.ndarray:
+    """All that a model says of rows, in one array."""
+    if isinstance(model, SparseGPRegressor):
+        return np.column_stack(model.predict(rows, return_std=True))
+    return model.predict_proba(rows)
+
+
+def boom(*_: Any) -> None:
+    raise RuntimeError("boom")
+
+
+# --- a failed fit ----------------------------------------------------------------------------------------------------
+
+
+@over_all
+def test_a_fit_that_fails_leaves_the_old_model_whole(model):
+    fitted = fresh(model).fit(X, targets(model))
+    before, kept = answers(fitted, X), set(vars(fitted))
+    fitted.set_params(callbacks=boom)
+    with pytest.raises(RuntimeError, match="boom"):
+        fitted.fit(X[:, ::-1] * 10 + 3, targets(model)[::-1])
+    np.testing.assert_array_equal(answers(fitted, X), before)
+    assert set(vars(fitted)) == kept
+
+
+@over_all
+def test_a_first_fit_that_fails_leaves_nothing_fitted(model):
+    broken = fresh(model, callbacks=[boom])
+    with pytest.raises(RuntimeError, match="boom"):
+        broken.fit(X, targets(model))
+    with pytest.raises(NotFittedError):
+        broken.predict(X)
+    assert set(vars(broken)) == set(broken.get_params(deep=False))
+
+
+def test_a_further_fit_leaves_nothing_of_the_one_before():
+    model = fresh(FACES["regression"]).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+    assert list(model.feature_names_in_) == ["a", "b"]
+    model.fit(X[:, :1], Y)
+    assert not hasattr(model, "feature_names_in_")
+    assert model.n_features_in_ == 1
+
+
+@over_all
+@pytest.mark.parametrize("how", ["interrupt", "return"])
+def test_an_interrupt_and_a_callback_that_returns_true_keep_what_was_found(model, how):
+    """After it no model takes another step, those of further classes included."""
+    seen = []
+
+    def second(point: Any) -> bool:
+        seen.append(point)
+        if len(seen) == 2 and how == "interrupt":
+            raise KeyboardInterrupt
+        return len(seen) == 2
+
+    fitted = fresh(model, callbacks=second, max_iter=50).fit(X, targets(model))
+    assert len(seen) == 2
+    assert "interrupted after 2 steps" in fitted.stop_reason_
+    assert np.isfinite(answers(fitted, X)).all()
+
+
+@pytest.mark.parametrize("inducing", [None, 3, "grid", [], [[np.nan, 1.0]], {"a": 1}, np.zeros((2, 2, 2)), object()])
+def test_inducing_inputs_that_are_none_are_refused_in_a_sentence(inducing):
+    with pytest.raises(ValueError, match="inducing must be one of .* a Criterion or an array of finite numbers, got"):
+        SparseGPRegressor(inducing=inducing).fit(X, Y)
+
+
+def test_inducing_inputs_come_in_any_container_with_as_many_columns_as_the_rows():
+    points = np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 0.5]])
+    containers = (points, points.tolist(), pd.DataFrame(points), torch.tensor(points, requires_grad=True))
+    for given in containers:
+        model = fresh(FACES["regression"], inducing=given, optimize_inducing=False).fit(X, Y)
+        np.testing.assert_allclose(model.basis_, points, atol=1e-12)
+        assert len(model.basis_indices_) == 0
+    with pytest.raises(ValueError, match=r"inducing must be of 2 columns, got \(3, 1\)"):
+        fresh(FACES["regression"], inducing=points[:, :1]).fit(X, Y)
+
+
+# --- weights and units ------------------------------------------------------------------------------------------------
+
+
+@over_all
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**900])
+def test_only_ratios_of_weights_matter_where_something_is_tuned(model, scale):
+    """Powers of two scale without rounding, so that not a bit may change."""
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+    one, other = (answers(fresh(model).fit(X, targets(model), weight * s), X) for s in (1.0, scale))
+    np.testing.assert_array_equal(one, other)
+
+
+@over_all
+@pytest.mark.parametrize(("unit_x", "unit_y"), [(2.0**512, 1.0), (2.0**-530, 1.0), (1.0, 2.0**512), (1.0, 2.0**-660)])
+def test_units_of_any_size_give_the_same_model(model, unit_x, unit_y):
+    """Units are powers of two, so that not a bit of the table changes."""
+    plain = fresh(model).fit(X, targets(model))
+    if not isinstance(model, SparseGPRegressor):
+        scaled = fresh(model).fit(X * unit_x, targets(model))
+        np.testing.assert_array_equal(answers(scaled, X * unit_x), answers(plain, X))
+        return
+    scaled = fresh(model).fit(X * unit_x, Y * unit_y)
+    np.testing.assert_array_equal(answers(scaled, X * unit_x), answers(plain, X) * unit_y)
+    np.testing.assert_array_equal(scaled.basis_, plain.basis_ * unit_x)
+    assert scaled.noise_ == plain.noise_ * unit_y * unit_y  # beyond float64 that is infinite
+    assert np.isfinite(scaled.log_marginal_likelihood_)
+
+
+@over_all
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_beyond_all_others_have_finite_answers(model, dtype):
+    fitted = fresh(model, dtype=dtype).fit(X, targets(model))
+    far = np.array([[1e154, -1e154], [1e300, 1e30], [1e19, 0.0]])
+    assert np.isfinite(answers(fitted, far)).all()
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@over_all
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_file_is_checked_as_an_array_is(model, bad, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    spoiled = X.copy()
+    spoiled[3, 1] = bad
+    np.save(tmp_path / "bad.npy", spoiled)
+    with pytest.raises(ValueError, match="row 3, column 1"):
+        fresh(model).fit(tmp_path / "bad.npy", targets(model))
+    fitted = fresh(model).fit(tmp_path / "x.npy", targets(model))
+    np.testing.assert_array_equal(answers(fitted, tmp_path / "x.npy"), answers(fitted, X))
+    with pytest.raises(ValueError, match="row 3, column 1"):
+        fitted.predict(tmp_path / "bad.npy")
+
+
+@pytest.mark.parametrize("model", [FACES["regression"], FACES["one-vs-rest"]], ids=["regression", "classes"])
+def test_columns_of_a_file_are_found_by_their_names(model, tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame.assign(y=targets(model)).to_csv(tmp_path / "all.csv", index=False)
+    fitted = fresh(model).fit(CsvRows(tmp_path / "all.csv", target="y"))
+    assert list(fitted.feature_names_in_) == ["a", "b"]
+    wanted = answers(fitted, frame)
+    np.testing.assert_allclose(answers(fitted, tmp_path / "all.csv"), wanted, atol=1e-9)
+    frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
+    np.testing.assert_allclose(answers(fitted, tmp_path / "other.csv"), wanted, atol=1e-9)
+    frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
+    with pytest.raises(ValueError, match=r"the columns of X must be those of fit, \['a', 'b'\], got \['b'\]"):
+        fitted.predict(tmp_path / "less.csv")
+
+
+@pytest.mark.parametrize("name", ["regression", "one-vs-rest"])
+def test_a_model_of_few_inducing_inputs_is_small_whatever_it_was_fitted_to(name):
+    """Five of them in two columns, their posterior and the names of some parameters are a few thousand bytes."""
+    many = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
+    labels = many[:, 0] if name == "regression" else many[:, 0] > 0
+    model = fresh(FACES[name], n_inducing=5, max_iter=1).fit(many, labels)
+    assert len(pickle.dumps(model)) < 20_000
+
+
+# --- the selector ----------------------------------------------------------------------------------------------------
+
+
+def selector(**options: Any) -> ARDSelector:
+    return ARDSelector(SparseGPRegressor(8, kernel="gaussian", ard=True, max_iter=8, random_state=0), **options)
+
+
+def test_the_selector_reads_files_and_tensors_as_arrays(tmp_path):
+    table, y = np.column_stack([X, rng.normal(size=90)]), np.sin(2 * X[:, 0]) + 0.05 * rng.normal(size=90)
+    frame = pd.DataFrame(table, columns=["a", "b", "c"])
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    from_file = selector().fit(tmp_path / "x.csv", y)
+    kept = from_file.get_feature_names_out().tolist()
+    assert kept == ["a"]
+    np.testing.assert_allclose(from_file.transform(tmp_path / "x.csv"), table[:, [0]])
+    np.testing.assert_allclose(from_file.transform(frame), table[:, [0]])
+    tensor = torch.tensor(table, requires_grad=True)
+    np.testing.assert_array_equal(selector().fit(tensor, y).transform(tensor), table[:, [0]])
+
+
+def test_a_selector_whose_models_fail_is_the_one_it_was():
+    fitted = selector().fit(X, Y)
+    before, kept = fitted.get_support().tolist(), set(vars(fitted))
+    fitted.set_params(models=SparseGPRegressor(8, callbacks=boom, max_iter=3))
+    with pytest.raises(RuntimeError, match="boom"):
+        fitted.fit(np.column_stack([X, X]), Y)
+    assert fitted.get_support().tolist() == before
+    assert set(vars(fitted)) == kept
+    with pytest.raises(NotFittedError):
+        ARDSelector().transform(X)
+    for models in (iter([SparseGPRegressor()]), [], 3):
+        with pytest.raises(ValueError, match="models must be None or an estimator or a sequence of at least one, got"):
+            ARDSelector(models).fit(X, Y)
