@@ -92,9 +92,7 @@ class Coordinates:
         reach = math.log(PARAMETER_RANGE)
         low = [piece - reach for piece in pieces]
         ends = [math.log((largest or {}).get(name, math.inf)) for name in self.shapes]
-        high = [
-            np.maximum(np.minimum(piece + reach, end), piece - reach) for piece, end in zip(pieces, ends, strict=True)
-        ]
+        high = [np.minimum(least + 2 * reach, end).clip(least) for least, end in zip(low, ends, strict=True)]
         if "noise" in self.free:
             least, most = self._noise_bounds() if noise_bounds is None else noise_bounds
             pieces.append(np.log([min(max(start.noise, least), most)]))

@@ -38,7 +38,8 @@ def climb(
 
     Ends where a step gains less than `tol` of the value, after `max_iter` steps, or when the clock is over (time or an
     interrupt), and says which; what was best so far is kept. The value of the point returned is its evidence, without
-    the prior. `largest` bounds kernel parameters by name. A point at which the evidence is not finite, or its kernel matrix cannot be factored, counts as a wall.
+    the prior. `largest` bounds kernel parameters by name. A point at which the evidence is not finite, or its kernel
+    matrix cannot be factored, counts as a wall.
 
     >>> import torch
     >>> from mercer.evidence.optimise import exact_evidence
