@@ -303,6 +303,14 @@ def test_a_climb_keeps_to_the_bounds_of_the_noise_wherever_it_starts():
     assert bool(basis.isfinite().all())
 
 
+def test_a_climb_keeps_parameters_below_what_is_the_largest():
+    X, Y, _, _ = problem()
+    for start in (1.0, 50.0):  # below and above it
+        point = Point(Scaled(Gaussian(), start), 0.1)
+        found = climb(exact_evidence(X, 100 * Y), point, largest={"variance": 7.0})
+        assert found.kernel.variance == pytest.approx(7.0)  # the targets ask for thousands
+
+
 def test_an_interrupted_climb_keeps_the_best_point_and_ends_what_would_follow():
     X, Y, _, _ = problem()
     exact, left = exact_evidence(X, Y), [4]

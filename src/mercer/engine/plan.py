@@ -61,7 +61,7 @@ class Plan:
 
     def part_rows(self, m: int) -> int:
         """Rows of the random part that a rough step on m inducing inputs sees: fewer would not keep the device busy."""
-        return max(16 * m, 1000) if self.device.type == "cpu" else max(128 * m, 32_000)
+        return max(10 * m, 1000) if self.device.type == "cpu" else max(128 * m, 32_000)
 
     def traced_rows(self, m: int) -> int:
         """Rows of a tile whose gradient is wanted: autograd keeps several tiles at once."""

@@ -8,7 +8,7 @@ the coordinates too; no formula of an evidence does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ class Coordinates:
 
     All rows bend the evidence along a logarithm, only an mth part of them along an inducing input; the factor makes
     the curvatures alike, which saves L-BFGS most of its steps. `length_scale_prior` is the standard deviation of the
-    logarithms of a kernel's length-scales around their mean; None has no prior.
+    logarithms of a kernel's length-scales around their mean; None has no prior. `largest` bounds parameters by name.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Coordinates:
         free: Collection[str] = EVERYTHING,
         noise_bounds: tuple[float, float] | None = None,
         length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
+        largest: Mapping[str, float] | None = None,
     ) -> None:
         self.start, self.free = start, frozenset(free) - (set() if start.basis is not None else {"basis"})
         tunable = start.kernel.tunable() if "kernel" in self.free else {}
@@ -89,7 +90,9 @@ class Coordinates:
         self.edges = np.cumsum([piece.size for piece in pieces]).astype(int)
         self.n_kernel = int(self.edges[-1]) if pieces else 0
         reach = math.log(PARAMETER_RANGE)
-        low, high = [piece - reach for piece in pieces], [piece + reach for piece in pieces]
+        low = [piece - reach for piece in pieces]
+        ends = [math.log((largest or {}).get(name, math.inf)) for name in self.shapes]
+        high = [np.minimum(least + 2 * reach, end).clip(least) for least, end in zip(low, ends, strict=True)]
         if "noise" in self.free:
             least, most = self._noise_bounds() if noise_bounds is None else noise_bounds
             pieces.append(np.log([min(max(start.noise, least), most)]))
@@ -107,6 +110,7 @@ class Coordinates:
         self.vector, self.low, self.high = (
             np.concatenate(side) if side else np.empty(0) for side in (pieces, low, high)
         )
+        self.vector = self.vector.clip(self.low, self.high)
         self.prior_spread = length_scale_prior
         self.scales = [  # where the logarithms of one kernel's length-scales lie, where every input has its own
             slice(end - size, end)

@@ -6,7 +6,7 @@ It serves exact evidences (kernel and noise) and sparse ones (inducing inputs to
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ def climb(
     free: Collection[str] = EVERYTHING,
     noise_bounds: tuple[float, float] | None = None,
     length_scale_prior: float | None = LENGTH_SCALE_PRIOR,
+    largest: Mapping[str, float] | None = None,
     max_iter: int = 50,
     tol: float = 1e-7,
     clock: Clock | None = None,
@@ -37,7 +38,8 @@ def climb(
 
     Ends where a step gains less than `tol` of the value, after `max_iter` steps, or when the clock is over (time or an
     interrupt), and says which; what was best so far is kept. The value of the point returned is its evidence, without
-    the prior. A point at which the evidence is not finite, or its kernel matrix cannot be factored, counts as a wall.
+    the prior. `largest` bounds kernel parameters by name. A point at which the evidence is not finite, or its kernel
+    matrix cannot be factored, counts as a wall.
 
     >>> import torch
     >>> from mercer.evidence.optimise import exact_evidence
@@ -48,7 +50,7 @@ def climb(
     (True, True)
     """
     clock = Clock() if clock is None else clock
-    at = Coordinates(start, free, noise_bounds, length_scale_prior)
+    at = Coordinates(start, free, noise_bounds, length_scale_prior, largest)
     best: tuple[float, float, np.ndarray] = (-math.inf, -math.inf, at.vector)  # with the prior, without it, where
     n_iter = 0
 

@@ -32,8 +32,7 @@ def choose_rows(
         return rng.choice(pool, m, replace=False)
     if isinstance(choice, str) and choice == "k-means++":
         scale = torch.as_tensor(relevance_of(kernel, data.rows.n_columns), device=data.plan.device)
-        seeded = np.random.RandomState(int(rng.integers(2**31)))
-        return pool[spread_out(data.rows.take(pool).double() * scale, m, seeded)]
+        return pool[spread_out(data.rows.take(pool).double() * scale, m, rng)]
     chosen = select_rows(data, kernel, max(noise, 1e-4), choice, m, rng)
     rest = np.setdiff1d(alive, chosen)
     return np.concatenate([chosen, rng.choice(rest, m - len(chosen), replace=False)])
