@@ -78,6 +78,10 @@ class Boosting(ForwardEstimator):
         decide (`mercer.tuning.race`); so they do unless `scale_inputs` is other than True. A name is that family, its
         parameters tuned by the evidence; a kernel object is taken as it is; "precomputed" says that `X` holds kernel
         values; a function of two arrays of rows gives the values between them.
+    metric : "auto", None, "diagonal" or "full", default "auto"
+        In what metric inputs are compared, where kernels race: by columns as they are mapped (None), each times a
+        factor found by evidence and gradients ("diagonal"), turned by the mean outer product of a model's gradients
+        ("full"), or whichever of these held-out rows like best. A metric that gains nothing on them is never taken.
     n_kernels : int or "auto", default "auto"
         Kernels that the model averages, at most, where they race; "auto" takes as many as rows held out ask for.
 
@@ -98,6 +102,7 @@ class Boosting(ForwardEstimator):
     shrinkage: Annotated[float, number(0.0, 1.0, open_low=True)] = 1.0
     focus: Annotated[Any, NOTHING | part_of(Focus)] = None
     polish: Annotated[bool | str, SWITCH | AUTO] = "auto"
+    metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
     n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
 
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_learners", "polish")
@@ -107,9 +112,11 @@ class Boosting(ForwardEstimator):
 
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
         if not self._races():
+            require(self.metric == "auto", "metric", "'auto' unless kernel='auto' and scale_inputs=True", self.metric)
             return tuned_member(given, Y, plan, self, rng)
-        seconds = None if self.time_budget is None else budget.left(RACING_SHARE)
-        choice = raced_members(given, Y, plan, self, rng, seconds)
+        options = {"metric": self.metric, "seconds": None if self.time_budget is None else budget.left(RACING_SHARE)}
+        classes, lam = self._classes, self.regularization
+        choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
 
     def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:

@@ -72,9 +72,19 @@ def tuned_member(
 
 
 def raced_members(
-    given: Given, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, seconds: float | None
+    given: Given,
+    Y: np.ndarray,
+    plan: Plan,
+    rng: np.random.Generator,
+    *,
+    classes: bool,
+    regularization: Any = "auto",
+    **options: Any,
 ) -> Choice:
-    """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given."""
+    """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given.
+
+    `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take.
+    """
     from mercer.tuning.race import race
 
     began = time.perf_counter()
@@ -82,10 +92,8 @@ def raced_members(
     some = some if len(some) <= RACE_ROWS else np.sort(rng.choice(some, RACE_ROWS, replace=False))
     X = given.rows.take(some).double().cpu()
     weight = torch.as_tensor(given.weight[some])
-    found = race(
-        X, torch.as_tensor(Y[some]), weight, classes=settings._classes, rng=rng, device=plan.device, seconds=seconds
-    )
-    D, lam = X.shape[1], settings.regularization
+    found = race(X, torch.as_tensor(Y[some]), weight, classes=classes, rng=rng, device=plan.device, **options)
+    D, lam = X.shape[1], regularization
     members = [
         Member(
             InputMap(np.zeros(D), np.ones(D), one.columns, one.transform.double().cpu().numpy()),

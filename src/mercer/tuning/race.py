@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,20 +91,24 @@ def race(
     device: Any = "cpu",
     seconds: float | None = None,
     kept: Tensor | None = None,
+    metric: str | None = "auto",
+    kinds: Sequence[str] = KINDS,
 ) -> Race:
     """Find members for raw columns `X` (n × D) and centred targets `Y` (n × p: numbers or codes of classes).
 
-    Columns that are `kept`, such as indicators of categories, are centred but not scaled.
+    Columns that are `kept`, such as indicators of categories, are centred but not scaled. `metric` says what runs
+    beside the columns as they are: "diagonal" transforms, "full" ones, both ("auto") or nothing (None). `kinds` are
+    the column maps that run.
     """
     rows, clock = Rows(X, Y, weight, kept, rng, device, classes), _Clock(seconds)
     starts = _first_look(rows, clock)
-    plain = {kind: _tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS, clock) for kind in KINDS}
-    kinds = sorted(KINDS, key=lambda kind: min(map(_loss, plain[kind].values())))
+    plain = {kind: _tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS, clock) for kind in kinds}
+    kinds = sorted(kinds, key=lambda kind: min(map(_loss, plain[kind].values())))
     found = [one for at in plain.values() for one in at.values()]
     only: set[str] | None = None
-    for place, kind in enumerate(kinds[: c.MAPS]):
+    for place, kind in enumerate(kinds[: c.MAPS] if metric is not None else ()):
         if place == 0 or not clock.over(0.4):
-            found += _with_metrics(rows, kind, plain[kind], clock, only)
+            found += _with_metrics(rows, kind, plain[kind], clock, only, metric)
             only = {step.base.family for step in min(found, key=_loss).track.steps if step.base is not None}
     finalists = _distinct(sorted(found, key=_loss))[: c.FINALISTS]
     if not rows.folded:
@@ -160,21 +164,23 @@ def _tried(
 
 
 def _with_metrics(
-    rows: Rows, kind: str, plain: dict[str, Candidate], clock: _Clock, only: set[str] | None
+    rows: Rows, kind: str, plain: dict[str, Candidate], clock: _Clock, only: set[str] | None, metric: str | None
 ) -> Iterator[Candidate]:
     """The metrics of a column map: the evidence's, and gradients' as long as each step gains.
 
     City-block gradients give a diagonal metric, from no metric on; Euclidean ones a full metric, from the better of
-    no metric and the evidence's on. `only` names the families whose gradients may be asked.
+    no metric and the evidence's on (which is diagonal: where only full ones are wanted, no more than a start). `only`
+    names the families whose gradients may be asked.
     """
     track, at = plain["matern12"].track, plain
     if rows.X.shape[1] > 1:
         points = {family: one.best.point for family, one in plain.items()}
         evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, clock, wide=True)
-        yield from evident.values()
+        if metric != "full":
+            yield from evident.values()
         at = evident if min(map(_loss, evident.values())) < min(map(_loss, plain.values())) else plain
     for base, start, full, power in (("cityblock", plain, False, 1.0), ("matern12", at, True, 0.5)):
-        if only is None or base in only:
+        if metric in ("auto", "full" if full else "diagonal") and (only is None or base in only):
             yield from _climbed(kind, start, Step(start[base].best.point, full, power), clock)
 
 
