@@ -72,6 +72,13 @@ class ForwardEstimator(Face):
     expansions_ : tuple of Expansion
         The model itself, a sum: inputs as each kernel sees them, the kernel, its basis vectors and weights. What is
         called `basis_`, `dual_coef_`, `kernel_`, `inputs_` and `history_` belongs to the first, that of largest share.
+    metric_ : ndarray of shape (D, D)
+        M, by which the first kernel compares rows u and v, their columns mapped (standardised or as `inputs_` says):
+        by (u − v)ᵀ M (u − v). M = AᵀA/ℓ², with A the transform of `inputs_`, if any, and ℓ the kernel's length-scales.
+        There is none where the kernel is a function or precomputed.
+    relevance_ : ndarray of shape (D,)
+        How much each column of `X` matters to the kernels, of sum 1: the diagonal of M in units of a column's standard
+        deviation, averaged over all kernels by their shares. Equal numbers where kernels have no length-scales.
     tuning_report_ : list of dict
         The race, where there was one: candidate, rows, loss and seconds of each.
     targets_ : RealTargets or ClassTargets

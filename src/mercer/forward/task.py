@@ -18,6 +18,7 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member, problem_of
 from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
+from mercer.forward.relevance import what_matters
 from mercer.forward.stages import ExpansionPath, Final
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
@@ -68,8 +69,12 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     index, final, history = first.final.index.cpu().numpy(), first.final, first.fit.history
     rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.take(index).cpu().numpy()
     classes = first.outside is not None
+    matters = what_matters(
+        [e.kernel for e in expansions], [m.inputs for m in members], [m.share for m in members], given
+    )
     return {
         **given.columns(),
+        **matters,
         **final.kept,
         "classes_": task.targets.classes if classes else None,
         "calibration_": calibrated(task, grown) if classes else None,

@@ -1,0 +1,105 @@
+"""How much each input matters to a fitted model, read off its kernels: the metric in which they compare rows.
+
+A kernel of length-scales ℓ on rows that are mapped column by column and then multiplied by A sees two of them at the
+squared distance (u − v)ᵀ M (u − v), M = Aᵀ diag(1/ℓ²) A. The diagonal of M says how fast the kernel falls along each
+column. How models come to a metric is `mercer.tuning`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mercer.border.inputs import InputMap
+from mercer.border.read import Given
+from mercer.data import spread_rows
+from mercer.kernels import Bias, Function, Kernel, Precomputed
+
+#: Rows from which the spread of columns is taken.
+SPREAD_ROWS = 4000
+
+
+def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
+    """1/ℓ² for each input of the kernel; of sums and products, the sum of their parts' by variance.
+
+    A kernel without length-scales sees all inputs alike. One that is any function of two rows says nothing: None.
+
+    >>> from mercer.forward.relevance import sensitivity
+    >>> from mercer.kernels import Bias, Gaussian, Linear
+    >>> sensitivity(3 * Gaussian([1.0, 2.0]) + Linear() + Bias(), 2).tolist()
+    [4.0, 1.75]
+    """
+    if isinstance(kernel, Function | Precomputed):
+        return None
+    if isinstance(kernel, Bias):
+        return np.zeros(n_inputs)
+    parts = [sensitivity(one, n_inputs) for one in kernel.parts().values()]
+    known = [one for one in parts if one is not None]
+    if len(known) < len(parts):
+        return None
+    if known:
+        return float(getattr(kernel, "variance", 1.0)) * np.sum(known, axis=0)
+    lengths = np.asarray(getattr(kernel, "length_scale", 1.0), dtype=float)
+    return np.broadcast_to(lengths, (n_inputs,)) ** -2.0
+
+
+def metric(kernel: Kernel, transform: np.ndarray | None, n_inputs: int) -> np.ndarray | None:
+    """M = Aᵀ diag(1/ℓ²) A (D × D), A being the transform, given by its diagonal, as a matrix, or not at all.
+
+    >>> import numpy as np
+    >>> from mercer.forward.relevance import metric
+    >>> from mercer.kernels import Gaussian
+    >>> metric(Gaussian(0.5), np.array([3.0, 0.0]), 2).tolist()
+    [[36.0, 0.0], [0.0, 0.0]]
+    """
+    falls = sensitivity(kernel, n_inputs)
+    if falls is None:
+        return None
+    A = np.eye(n_inputs) if transform is None else transform
+    A = np.diag(A) if A.ndim == 1 else A
+    return A.T @ (falls[:, None] * A)
+
+
+def relevance(metrics: Sequence[np.ndarray], spreads: Sequence[np.ndarray], shares: Sequence[float]) -> np.ndarray:
+    """One number per input, of sum 1: diag(M) in units of one standard deviation of each column.
+
+    Each of several metrics is brought to sum 1 first, since rough kernels have longer length-scales than smooth ones of
+    the same reach, and counts by its share. A kernel that sees no input at all leaves all of them alike.
+
+    >>> import numpy as np
+    >>> from mercer.forward.relevance import relevance
+    >>> relevance([np.diag([3.0, 1.0])], [np.array([1.0, 1.0])], [0.8]).tolist()
+    [0.75, 0.25]
+    """
+    total = np.sum(
+        [share * _of_sum_one(np.diag(M) * s**2) for M, s, share in zip(metrics, spreads, shares, strict=True)], axis=0
+    )
+    return _of_sum_one(total)
+
+
+def _of_sum_one(numbers: np.ndarray) -> np.ndarray:
+    total = numbers.sum()
+    return numbers / total if total > 0 else np.full(len(numbers), 1 / len(numbers))
+
+
+def spread(inputs: InputMap, given: Given) -> np.ndarray:
+    """The standard deviation of each column as it is mapped, before any transform."""
+    some = spread_rows(given.weight, SPREAD_ROWS)
+    Z, weight = replace(inputs, transform=None).encode(given.rows.take(some).cpu()).numpy(), given.weight[some]
+    return np.sqrt(np.average((Z - np.average(Z, axis=0, weights=weight)) ** 2, axis=0, weights=weight))
+
+
+def what_matters(
+    kernels: Sequence[Kernel], inputs: Sequence[InputMap], shares: Sequence[float], given: Given
+) -> dict[str, Any]:
+    """`metric_` of the first kernel and `relevance_` of all of them; None where some kernel does not say."""
+    D = given.rows.n_columns
+    metrics = [metric(kernel, one.transform, D) for kernel, one in zip(kernels, inputs, strict=True)]
+    known = [M for M in metrics if M is not None]
+    if len(known) < len(metrics):
+        return {"metric_": None, "relevance_": None}
+    spreads = [spread(one, given) for one in inputs]
+    return {"metric_": known[0], "relevance_": relevance(known, spreads, shares)}
