@@ -4,6 +4,7 @@ from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.forward.gradient_metric import GradientMetric
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
 from mercer.forward.nystroem import GreedyNystroem, select_basis
 from mercer.gp.ard import ARDSelector
@@ -19,6 +20,7 @@ __all__ = [
     "ARDSelector",
     "SparseGPClassifier",
     "SparseGPRegressor",
+    "GradientMetric",
     "GreedyKernelClassifier",
     "GreedyKernelRegressor",
     "GreedyNystroem",

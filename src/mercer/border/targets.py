@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from mercer.parts import require
 
@@ -90,6 +90,16 @@ Targets = RealTargets | ClassTargets
 def code_targets(y: np.ndarray, weight: np.ndarray, *, classes: bool, centred: bool = False) -> Any:
     """How these targets are coded."""
     return ClassTargets.of(y, weight, centred=centred) if classes else RealTargets.of(y, weight)
+
+
+def holds_classes(y: Any) -> bool:
+    """Whether targets are classes by their type: text or truth values; numbers are numbers, also whole ones.
+
+    >>> from mercer.border.targets import holds_classes
+    >>> holds_classes(["ham", "spam"]), holds_classes([0, 1])
+    (True, False)
+    """
+    return np.asarray(y).dtype.kind in "OUSb" and type_of_target(y) in ("binary", "multiclass")
 
 
 def _power_of_two(Y: np.ndarray) -> float:

@@ -114,7 +114,10 @@ class Boosting(ForwardEstimator):
         if not self._races():
             require(self.metric == "auto", "metric", "'auto' unless kernel='auto' and scale_inputs=True", self.metric)
             return tuned_member(given, Y, plan, self, rng)
-        options = {"metric": self.metric, "seconds": None if self.time_budget is None else budget.left(RACING_SHARE)}
+        options: dict[str, Any] = {
+            "metric": self.metric,
+            "seconds": None if self.time_budget is None else budget.left(RACING_SHARE),
+        }
         classes, lam = self._classes, self.regularization
         choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)

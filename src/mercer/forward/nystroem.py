@@ -8,13 +8,13 @@ from typing import Annotated, Any, Self
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import Face, face
 from mercer.border.kernel import is_precomputed
 from mercer.border.read import read_new, read_rows
 from mercer.border.rules import AUTO, check, number, part_of, whole
+from mercer.border.targets import holds_classes
 from mercer.engine import make_plan
 from mercer.forward.criteria import Criterion
 from mercer.forward.expansion import values
@@ -56,12 +56,8 @@ def select_basis(
     >>> len(select_basis(X, np.sin(X[:, 0]), "gaussian", n_basis=5, random_state=0))
     5
     """
-    face = GreedyKernelClassifier if _classes(y) else GreedyKernelRegressor
+    face = GreedyKernelClassifier if holds_classes(y) else GreedyKernelRegressor
     return face(n_basis, criterion=criterion, kernel=kernel, **options).fit(X, y).basis_indices_
-
-
-def _classes(y: Any) -> bool:
-    return np.asarray(y).dtype.kind in "OUSb" and type_of_target(y) in ("binary", "multiclass")
 
 
 @face
@@ -128,7 +124,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         if y is None:
             y, criterion = np.arange(given.rows.n_rows, dtype=float), "random"
             kernel = _at_rest("gaussian" if self.kernel == "auto" else self.kernel, given.rows.n_columns)
-        greedy = GreedyKernelClassifier if _classes(y) else GreedyKernelRegressor
+        greedy = GreedyKernelClassifier if holds_classes(y) else GreedyKernelRegressor
         shared = {name: value for name, value in self.get_params(deep=False).items() if name in SHARED}
         chosen = greedy(self.n_components, criterion=criterion, kernel=kernel, **shared).fit(X, y, sample_weight)
         Z = torch.as_tensor(chosen.expansions_[0].basis)

@@ -46,19 +46,15 @@ def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
     return np.broadcast_to(lengths, (n_inputs,)) ** -2.0
 
 
-def metric(kernel: Kernel, transform: np.ndarray | None, n_inputs: int) -> np.ndarray | None:
+def metric(transform: np.ndarray | None, falls: np.ndarray) -> np.ndarray:
     """M = Aᵀ diag(1/ℓ²) A (D × D), A being the transform, given by its diagonal, as a matrix, or not at all.
 
     >>> import numpy as np
     >>> from mercer.forward.relevance import metric
-    >>> from mercer.kernels import Gaussian
-    >>> metric(Gaussian(0.5), np.array([3.0, 0.0]), 2).tolist()
+    >>> metric(np.array([3.0, 0.0]), np.array([4.0, 4.0])).tolist()
     [[36.0, 0.0], [0.0, 0.0]]
     """
-    falls = sensitivity(kernel, n_inputs)
-    if falls is None:
-        return None
-    A = np.eye(n_inputs) if transform is None else transform
+    A = np.ones(len(falls)) if transform is None else transform
     A = np.diag(A) if A.ndim == 1 else A
     return A.T @ (falls[:, None] * A)
 
@@ -71,7 +67,7 @@ def relevance(metrics: Sequence[np.ndarray], spreads: Sequence[np.ndarray], shar
 
     >>> import numpy as np
     >>> from mercer.forward.relevance import relevance
-    >>> relevance([np.diag([3.0, 1.0])], [np.array([1.0, 1.0])], [0.8]).tolist()
+    >>> relevance([np.diag([3.0, 1.0])], [np.array([1.0, 1.0])], [0.5]).tolist()
     [0.75, 0.25]
     """
     total = np.sum(
@@ -97,9 +93,8 @@ def what_matters(
 ) -> dict[str, Any]:
     """`metric_` of the first kernel and `relevance_` of all of them; None where some kernel does not say."""
     D = given.rows.n_columns
-    metrics = [metric(kernel, one.transform, D) for kernel, one in zip(kernels, inputs, strict=True)]
-    known = [M for M in metrics if M is not None]
-    if len(known) < len(metrics):
+    falls = [sensitivity(kernel, D) for kernel in kernels]
+    metrics = [metric(one.transform, each) for one, each in zip(inputs, falls, strict=True) if each is not None]
+    if len(metrics) < len(falls):
         return {"metric_": None, "relevance_": None}
-    spreads = [spread(one, given) for one in inputs]
-    return {"metric_": known[0], "relevance_": relevance(known, spreads, shares)}
+    return {"metric_": metrics[0], "relevance_": relevance(metrics, [spread(one, given) for one in inputs], shares)}

@@ -101,6 +101,8 @@ def race(
     the column maps that run.
     """
     rows, clock = Rows(X, Y, weight, kept, rng, device, classes), _Clock(seconds)
+    if rows.n < 2:  # none would be left to judge by
+        return Race([_nothing(rows, 1.0)], clock.report, 1.0, 1.0, None)
     starts = _first_look(rows, clock)
     plain = {kind: _tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS, clock) for kind in kinds}
     kinds = sorted(kinds, key=lambda kind: min(map(_loss, plain[kind].values())))

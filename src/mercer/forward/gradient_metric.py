@@ -1,0 +1,129 @@
+"""`GradientMetric`: the inputs as the race's best kernel sees them, for any model that compares rows."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY
+from typing import Annotated, Any, Self
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from mercer.border.face import Face, face
+from mercer.border.read import merged, read, read_new
+from mercer.border.rules import check, literal
+from mercer.border.targets import code_targets, holds_classes
+from mercer.data.column_maps import KINDS
+from mercer.engine import make_plan
+from mercer.forward.members import only, raced_members
+from mercer.forward.relevance import metric, relevance, spread
+
+
+@face
+class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
+    r"""Map the inputs so that their distances say what matters to the targets; any other model may follow.
+
+    Columns are brought to comparable scales and multiplied by a power of M, the mean over rows of the outer product of
+    a kernel model's own gradients,
+
+    .. math:: x \mapsto A\,\varphi(x), \qquad A = M^{p/2},
+        \quad M = \tfrac1n \sum_n \nabla f(x_n)\, \nabla f(x_n)^\top ,
+
+    the model is fitted again, and so on as long as rows that were not fitted are predicted better. It is the race of
+    `KernelBoostingRegressor` with one kernel (`mercer.tuning.race`). The kernel's length-scale is not folded in: the
+    squares of A sum to the number of columns, so mapped rows are as long as standardised ones, on average, and what a
+    neighbouring model takes for a good length-scale remains one.
+
+    Parameters
+    ----------
+    metric : "auto", "diagonal" or "full", default "auto"
+        A factor for each column, a matrix that also turns them, or whichever rows that were not fitted like better.
+        A metric that gains nothing on them is not taken: columns are then only mapped one by one.
+    task : "auto", "regression" or "classification", default "auto"
+        Whether `y` holds numbers or classes; "auto" takes text and truth values for classes, and numbers for numbers.
+    scale_inputs : True or "standard", default True
+        True also chooses among four maps of single columns: standardised, bent, clipped or normal scores; "standard"
+        only standardises, so that the mapping is linear.
+    verbose : bool, default False
+        Without effect: a race has no steps; `tuning_report_` tells it.
+    callbacks : None
+        Without effect, for the same reason.
+
+    Attributes
+    ----------
+    inputs_ : InputMap
+        The mapping itself: the map of single columns and the transform A.
+    metric_ : ndarray of shape (D, D)
+        AᵀA: rows are as far apart after the mapping as (u − v)ᵀ AᵀA (u − v) says of their mapped columns u and v.
+    relevance_ : ndarray of shape (D,)
+        How much each column of `X` matters, of sum 1: the diagonal of AᵀA in units of a column's standard deviation.
+    kernel_ : Kernel
+        The kernel that goes with it, on mapped rows.
+    tuning_report_ : list of dict
+        The race: candidate, rows, loss and seconds of each.
+
+    References
+    ----------
+    A. Radhakrishnan, D. Beaglehole, P. Pandit and M. Belkin, "Mechanism for feature learning in neural networks and
+    backpropagation-free machine learning models", Science 383 (2024). Here rows that were not fitted
+    decide which steps are kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.neighbors import KNeighborsRegressor
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from mercer import GradientMetric
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 4))
+    >>> y = np.sin(X @ [1.0, 1.0, 1.0, 1.0])
+    >>> plain = KNeighborsRegressor().fit(X[:200], y[:200])
+    >>> metric = GradientMetric(scale_inputs="standard", random_state=0)
+    >>> mapped = make_pipeline(metric, KNeighborsRegressor()).fit(X[:200], y[:200])
+    >>> bool(plain.score(X[200:], y[200:]) < 0.7), bool(mapped.score(X[200:], y[200:]) > 0.9)
+    (True, True)
+    """
+
+    metric: Annotated[str, literal("auto", "diagonal", "full")] = "auto"
+    _: KW_ONLY
+    task: Annotated[str, literal("auto", "regression", "classification")] = "auto"
+    scale_inputs: Annotated[bool | str, literal(True, "standard")] = True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find the mapping from rows `X` (array, frame, tensor, file or row source) and targets `y`."""
+        check(self)
+        classes = self.task == "classification" or (self.task == "auto" and y is not None and holds_classes(y))
+        given = read(self, X, y, sample_weight, numeric=not classes, multi_output=not classes)
+        targets = code_targets(given.y, given.weight, classes=classes, centred=True)
+        given, Y = merged(given, targets.encode(given.y))
+        plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
+        options: dict[str, Any] = {"metric": self.metric, "seconds": self.time_budget}
+        options["kinds"] = KINDS if self.scale_inputs is True else ("standard",)
+        choice = only(raced_members(given, Y, plan, self._generator(), classes=classes, **options), 1)
+        best = choice.members[0]
+        M = metric(best.inputs.transform, np.ones(given.rows.n_columns))
+        return self._keep(
+            **given.columns(),
+            inputs_=best.inputs,
+            metric_=M,
+            relevance_=relevance([M], [spread(best.inputs, given)], [1.0]),
+            kernel_=best.kernel,
+            tuning_report_=choice.report,
+            tuning_seconds_=choice.seconds,
+            _n_features_out=given.rows.n_columns,
+        )
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Rows `X` as the metric sees them, n × D."""
+        check_is_fitted(self)
+        source = read_new(self, X)
+        plan = make_plan(source.n_rows, self.device, "float64", self.memory_limit)
+        mapped = np.empty((source.n_rows, source.n_columns))
+        for start, block in source.blocks(plan.chunk_rows(source.n_columns)):
+            mapped[start : start + len(block)] = self.inputs_.few(block, plan).cpu().numpy()
+        return mapped
