@@ -1,123 +1,149 @@
-"""Defaults against defaults: every estimator as it comes, on many tables, 90/10, three splits.
+"""Defaults against defaults: every estimator as it comes, by its public call, on the tables of both parts.
 
-    MERCER_DATA=… python benchmarks/peers/tables.py [--tables abalone wine] [--methods ours svm]
-        [--out file.json]
+    MERCER_DATA=… python benchmarks/peers/tables.py [--part once] [--tables abalone wine] [--methods ours catboost]
+        [--splits 3] [--threads 2] [--device cpu] [--out tables.json]
+    python benchmarks/peers/tables.py --report tables.json …
 
-Errors are the normalised mean squared error (regression) or the share of wrong classes, in percent. A method whose
-package is missing is left out. Nothing is tuned by hand: no argument but a seed.
+90/10, three splits, at most 12 000 training rows for everybody. Errors are the normalised mean squared error
+(regression) or the share of wrong classes, both in percent, and the log loss of the probabilities (classes); seconds
+are those of `fit`. Nothing is tuned by hand: no argument but a seed (and where asked threads and device). A method
+whose package is missing is left out. With `--out` every split is kept as it ends, and a run that is called again goes
+on from there: take a new file for new code.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from rivals import rival
-from sklearn.model_selection import train_test_split
+from tables_data import LARGEST, PARTS, TASKS, Table, names, place, table
+from tables_report import Results, merged, report
+from threadpoolctl import threadpool_limits
 
-from mercer.datasets import load
-
-#: Every table at hand with at most 25 000 rows, 100 columns, 10 classes, no missing values and no list of splits.
-REGRESSION = (
-    "boston", "abalone", "kin8nm", "pumadyn32nm", "elevators", "pol", "cal_housing", "house_8L", "house_16H",
-    "sarcos_test_only",
-)  # fmt: skip
-CLASSIFICATION = (
-    "cmc", "ecoli", "glass", "ionosphere", "iris", "page_blocks", "pima", "segment", "sonar", "spambase", "waveform21",
-    "wdbc", "wine", "ripley",
-)  # fmt: skip
-METHODS = ("ours", "lightgbm", "catboost", "svm", "xrfm")
-LARGEST = 12_000  # training rows taken at most, so that the slowest rival ends
+METHODS = ("ours", "catboost", "lightgbm", "svm", "xrfm")
+LEAST = 1e-9  # a probability below it counts as this much
 
 
-def table(name: str) -> tuple[np.ndarray, np.ndarray, str]:
-    bunch = load(name)
-    X, y = np.asarray(bunch.X, dtype=float), np.asarray(bunch.y)
-    if "X_test" in bunch:
-        X, y = np.concatenate([X, bunch.X_test]), np.concatenate([y, bunch.y_test])
-    if y.ndim == 2:
-        y = y[:, 0]  # SARCOS: the first torque
-    task = "regression" if name in REGRESSION else "classification"
-    return X, (y.astype(float) if task == "regression" else np.unique(y, return_inverse=True)[1]), task
-
-
-def judge(name: str, method: str, seed: int) -> tuple[float, float]:
-    """Test error in percent and seconds of fit and prediction."""
-    X, y, task = table(name)
-    stratify = y if task == "classification" and np.bincount(y).min() >= 2 else None
-    X, X_test, y, y_test = train_test_split(X, y, test_size=0.1, random_state=seed, stratify=stratify)
-    if len(X) > LARGEST:
-        X, y = X[:LARGEST], y[:LARGEST]
+def judge(model: Any, given: Table) -> dict[str, float]:
+    """Test errors and seconds of fit of one model on one split."""
     began = time.perf_counter()
-    prediction = rival(method).default(task, seed).fit(X, y).predict(X_test)
-    seconds = time.perf_counter() - began
-    wrong = (
-        (np.asarray(prediction).reshape(-1) - y_test) ** 2 / np.var(y)
-        if task == "regression"
-        else (np.asarray(prediction).reshape(-1) != y_test)
-    )
-    return 100 * float(np.mean(wrong)), seconds
+    model.fit(given.X, given.y)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    score = {"seconds": time.perf_counter() - began, "test_rows": len(given.y_test)}
+    prediction = np.asarray(model.predict(given.X_test)).reshape(-1)
+    if given.task == "regression":
+        return score | {"error": 100 * float(np.mean((prediction - given.y_test) ** 2) / np.var(given.y))}
+    score["error"] = 100 * float(np.mean(prediction != given.y_test))
+    if hasattr(model, "predict_proba"):
+        score["log_loss"] = log_loss(np.asarray(model.predict_proba(given.X_test), dtype=float), given.y_test)
+    return score
 
 
-Results = dict[str, dict[str, list[tuple[float, float]]]]  # table, method, (error, seconds) of each split
+def log_loss(p: np.ndarray, y: np.ndarray) -> float:
+    """Mean of −log p of the true class, which is none of the columns where it is negative."""
+    own = np.where(y >= 0, p[np.arange(len(y)), y.clip(0)], 0.0)
+    return float(-np.log(own.clip(LEAST)).mean())
 
 
-def run(tables: list[str], methods: list[str], splits: int, out: Path | None) -> Results:
-    results: Results = {}
+def installed(methods: list[str], **machine: Any) -> list[str]:
+    found = []
+    for method in methods:
+        try:
+            rival(method).default("regression", 0, **machine)
+            found.append(method)
+        except ImportError:
+            print(f"{method} is not installed and left out", flush=True)
+    return found
+
+
+def run(tables: list[str], methods: list[str], splits: int, results: Results, keep: Any, **machine: Any) -> None:
+    """Fill `results` with what it lacks; a method that breaks is reported, not hidden, and tried again next time."""
     for name in tables:
-        results[name] = {}
-        for method in methods:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    results[name][method] = [judge(name, method, seed) for seed in range(splits)]
-            except ImportError:
+        for seed in range(splits):
+            kept = results.setdefault(name, {})
+            wanted = [m for m in methods if "error" not in kept.get(m, {}).get(str(seed), {})]
+            if not wanted:
                 continue
-            except Exception as error:  # a rival that breaks is reported, not hidden
-                print(f"{name}: {method} failed: {error!r}"[:200], flush=True)
-        means = {m: np.mean(r, axis=0) for m, r in results[name].items()}
-        print(f"{name:18s} " + "  ".join(f"{m} {e:7.2f} ({t:5.1f} s)" for m, (e, t) in means.items()), flush=True)
-        if out:
-            out.write_text(json.dumps(results))
-    return results
+            try:
+                given = table(name, seed)
+            except (ImportError, OSError, ValueError) as missing:
+                print(f"{name} cannot be read and is left out: {missing!r}"[:200], flush=True)
+                break
+            for method in wanted:
+                score = attempt(method, given, seed, **machine)
+                kept.setdefault(method, {})[str(seed)] = score
+                words = "  ".join(f"{key} {value:.4g}" if key != "failed" else value for key, value in score.items())
+                print(f"{name:22s} {seed} {method:9s} {words}", flush=True)
+                keep()
 
 
-def report(results: Results, methods: list[str]) -> str:
-    """A Markdown table of mean errors, the best in bold, and mean ranks among the methods that have every table."""
-    whole = [m for m in methods if all(m in r for r in results.values())]
-    mean = {name: {m: float(np.mean([e for e, _ in r[m]])) for m in methods if m in r} for name, r in results.items()}
-    errors = np.array([[row[m] for m in whole] for row in mean.values()])
-    above, equal = errors[:, :, None] > errors[:, None, :], errors[:, :, None] == errors[:, None, :]
-    ranks = dict(zip(whole, (1 + above.sum(2) + 0.5 * (equal.sum(2) - 1)).mean(0), strict=True))
-    seconds = {m: float(np.mean([t for r in results.values() if m in r for _, t in r[m]])) for m in methods}
-    lines = [f"| table | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
-    for name, row in mean.items():
-        best = min(row.values())
-        cells = [("**{:.2f}**" if row[m] == best else "{:.2f}").format(row[m]) if m in row else "–" for m in methods]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines.append(f"| mean rank | {' | '.join(f'{ranks[m]:.2f}' if m in ranks else '–' for m in methods)} |")
-    lines.append(f"| mean seconds | {' | '.join(f'{seconds[m]:.1f}' for m in methods)} |")
-    return "\n".join(lines) + "\n"
+def attempt(method: str, given: Table, seed: int, **machine: Any) -> dict[str, Any]:
+    def model() -> Any:
+        return rival(method).default(given.task, seed, **machine)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if torch.cuda.is_available() and seed == 0:  # libraries and compiled kernels load on first use
+            with contextlib.suppress(Exception):
+                model().fit(given.X[:1000], given.y[:1000])
+        try:
+            return judge(model(), given)
+        except Exception as failure:
+            return {"failed": repr(failure)[:200]}
+
+
+def opened(path: Path | None, setting: dict[str, Any]) -> dict[str, Any]:
+    """What a file of `--out` holds already; numbers of different settings are not put together."""
+    if path is None or not path.exists():
+        return {"setting": setting, "tables": {}}
+    kept = json.loads(path.read_text())
+    if kept["setting"] != setting:
+        raise SystemExit(f"{path} was measured with {kept['setting']}, not with {setting}: take another file")
+    return kept
 
 
 def main() -> None:
-    options = argparse.ArgumentParser()
-    options.add_argument("--tables", nargs="+", default=[*REGRESSION, *CLASSIFICATION])
-    options.add_argument("--methods", nargs="+", default=list(METHODS))
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--part", choices=[*PARTS, "all"], default="all")
+    options.add_argument("--tables", nargs="+", default=None, help="some tables only")
+    options.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     options.add_argument("--splits", type=int, default=3)
-    options.add_argument("--out", type=Path, default=None)
-    options.add_argument("--merge", type=Path, nargs="+", default=None, help="files of --out, instead of a run")
+    options.add_argument("--threads", type=int, default=None)
+    options.add_argument("--device", default="auto", help="of those that have a choice: auto, cpu or cuda")
+    options.add_argument("--out", type=Path, default=None, help="JSON to go on from and to write to")
+    options.add_argument("--report", type=Path, nargs="+", default=None, help="files of --out, instead of a run")
     given = options.parse_args()
-    if given.merge:
-        found = [json.loads(path.read_text()) for path in given.merge]
-        results = {name: {m: r for part in found for m, r in part[name].items()} for name in given.tables}
-    else:
-        results = run(given.tables, given.methods, given.splits, given.out)
-    print(report(results, [m for m in given.methods if any(m in r for r in results.values())]))
+    parts = list(PARTS) if given.part == "all" else [given.part]
+    tables = given.tables or [name for part in parts for task in TASKS for name in names(part, task)]
+    tables = [name for name in tables if place(name)[0] in parts]
+    if given.report:
+        results = merged([json.loads(path.read_text())["tables"] for path in given.report])
+        print(report(results, tables, given.methods, given.splits))
+        return
+    if given.threads:
+        torch.set_num_threads(given.threads)
+        threadpool_limits(given.threads)
+    setting = {"device": given.device, "cuda": torch.cuda.is_available(), "threads": torch.get_num_threads()}
+    found = opened(given.out, setting | {"rows": LARGEST})
+
+    def keep() -> None:
+        if given.out:
+            whole = given.out.with_suffix(".part")
+            whole.write_text(json.dumps(found, indent=1))
+            whole.replace(given.out)
+
+    machine = {"threads": given.threads, "device": given.device}
+    run(tables, installed(given.methods, **machine), given.splits, found["tables"], keep, **machine)
+    print("\n" + report(found["tables"], tables, given.methods, given.splits))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""The rivals, one file each. A rival offers `default(task, seed)`, a model as it comes, or `sweep(given)`, several
-settings from quick to accurate; a model has `fit(X, y)` and `predict(X)`. Packages that are missing raise ImportError
+"""The rivals, one file each. A rival offers `default(task, seed, threads=, device=)`, a model as it comes, or
+`sweep(given)`, several settings from quick to accurate; a model has `fit(X, y)` and `predict(X)`, and where its
+defaults give probabilities `predict_proba(X)`. Packages that are missing raise ImportError
 and are left out. Rows come standardised; targets standardised (regression) or whole numbers from 0 (classes).
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 
-def default(task: str, seed: int) -> Any:
+def default(task: str, seed: int, *, threads: int | None = None, device: str = "auto") -> Any:
     from catboost import CatBoostClassifier, CatBoostRegressor
 
     kind = CatBoostRegressor if task == "regression" else CatBoostClassifier
-    return kind(random_state=seed, verbose=False, allow_writing_files=False)
+    return kind(random_state=seed, thread_count=threads or -1, verbose=False, allow_writing_files=False)

@@ -8,8 +8,8 @@ from typing import Any
 from rivals import Given, Setting
 
 
-def default(task: str, seed: int) -> Any:
-    return _model(task, random_state=seed)
+def default(task: str, seed: int, *, threads: int | None = None, device: str = "auto") -> Any:
+    return _model(task, random_state=seed, n_jobs=threads)
 
 
 def sweep(given: Given) -> Iterator[Setting]:

@@ -12,8 +12,9 @@ from mercer.kernels import Gaussian
 from rivals import Given, Setting
 
 
-def default(task: str, seed: int) -> Any:
-    return (KernelBoostingRegressor if task == "regression" else KernelBoostingClassifier)(random_state=seed)
+def default(task: str, seed: int, *, threads: int | None = None, device: str = "auto") -> Any:
+    kind = KernelBoostingRegressor if task == "regression" else KernelBoostingClassifier
+    return kind(random_state=seed, device=device)
 
 
 #: Tuning rows, learners and their size: what a budget of less than a second to minutes is best spent on.

@@ -13,8 +13,8 @@ from sklearn.svm import SVC, SVR
 from rivals import Given, OverLengths, Setting
 
 
-def default(task: str, seed: int) -> Any:
-    if task == "classification":
+def default(task: str, seed: int, *, threads: int | None = None, device: str = "auto") -> Any:
+    if task == "classification":  # as it comes it has no probabilities, hence no log loss
         return make_pipeline(StandardScaler(), SVC())
     return TransformedTargetRegressor(make_pipeline(StandardScaler(), SVR()), transformer=StandardScaler())
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from rivals import Given, Setting
 
 
-def default(task: str, seed: int) -> Any:
-    return _Rows(task, seed)
+def default(task: str, seed: int, *, threads: int | None = None, device: str = "auto") -> Any:
+    return _Rows(task, seed, device=("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
 def sweep(given: Given) -> Iterator[Setting]:
@@ -42,6 +43,9 @@ class _Rows:
     def predict(self, X: np.ndarray) -> np.ndarray:
         out = np.asarray(self.model.predict(self.scaler.transform(X).astype(np.float32)))
         return out.reshape(len(X), -1)[:, 0] * self.scale + self.mean if self.task == "regression" else out.reshape(-1)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(self.model.predict_proba(self.scaler.transform(X).astype(np.float32)))
 
 
 def _parameters(iters: int) -> dict[str, Any]:
