@@ -102,7 +102,7 @@ def test_an_interrupt_and_a_callback_that_returns_true_keep_what_was_found(model
 
 @pytest.mark.parametrize("inducing", [None, 3, "grid", [], [[np.nan, 1.0]], {"a": 1}, np.zeros((2, 2, 2)), object()])
 def test_inducing_inputs_that_are_none_are_refused_in_a_sentence(inducing):
-    with pytest.raises(ValueError, match="inducing must be one of .* a Criterion or an array of finite numbers, got"):
+    with pytest.raises(ValueError, match=r"inducing must be one of .* a Criterion or an array of finite numbers, got"):
         SparseGPRegressor(inducing=inducing).fit(X, Y)
 
 
@@ -182,7 +182,7 @@ def test_columns_of_a_file_are_found_by_their_names(model, tmp_path):
     frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
     np.testing.assert_allclose(answers(fitted, tmp_path / "other.csv"), wanted, atol=1e-9)
     frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
-    with pytest.raises(ValueError, match=r"the columns of X must be those of fit, \['a', 'b'\], got \['b'\]"):
+    with pytest.raises(ValueError, match=r"less.csv has columns \['b'\], got column 'a'"):
         fitted.predict(tmp_path / "less.csv")
 
 
@@ -199,7 +199,7 @@ def test_a_model_of_few_inducing_inputs_is_small_whatever_it_was_fitted_to(name)
 
 
 def selector(**options: Any) -> ARDSelector:
-    return ARDSelector(SparseGPRegressor(8, kernel="gaussian", ard=True, max_iter=8, random_state=0), **options)
+    return ARDSelector(SparseGPRegressor(8, kernel="gaussian", ard=True, max_iter=30, random_state=0), **options)
 
 
 def test_the_selector_reads_files_and_tensors_as_arrays(tmp_path):

@@ -44,6 +44,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "kernels": ("paper", ["gaussian", "linear"], [kernels.Gaussian(1e-6), kernels.Gaussian(1e6)], ["gaussian"]),
     "learner_size": (1, 2, 10, 50, [3, 1, 2], "auto"),
     "learning_rate": (0.99, 0.5, 1e-6),
+    "length_scale_prior": (None, 0.01, 2.0, 1e3),
     "loss": ("squared", "logistic", "squared-hinge"),
     "max_components": (1, 3, 5),
     "max_iter": (1, 5, 20),

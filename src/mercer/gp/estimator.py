@@ -175,11 +175,12 @@ class SparseGP(Face):
         dtype = "float64" if approximation.dense and automatic else self.dtype
         plan = make_plan(given.rows.n_rows, self.device, dtype, self.memory_limit)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=isinstance(self.kernel, str))
-        numbers = [torch.as_tensor(part, device=plan.device, dtype=torch.float64) for part in (Y, given.weight)]
+        # copies, since tensors of arrays that nobody may write to are not allowed
+        numbers = [torch.as_tensor(np.array(part, dtype=np.float64), device=plan.device) for part in (Y, given.weight)]
         data = Sample(inputs.rows(given.rows, plan), numbers[0], numbers[1], plan)
         inducing = self.inducing
         if not isinstance(inducing, str | Criterion):
-            points = np.atleast_2d(np.asarray(host(inducing), dtype=np.float64))
+            points = np.atleast_2d(np.array(host(inducing), dtype=np.float64))
             columns = given.rows.n_columns
             require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
             inducing = inputs.few(points, plan)
