@@ -50,7 +50,7 @@ def nearly_polynomial(n: int, dtype: torch.dtype, lam: float = 0.01, variance: f
 @pytest.mark.parametrize("variance", [10.0, 759.0, 1e5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_polish_ends_well_among_vectors_alike_to_many_digits(dtype, variance):
-    """Among the weights themselves conjugate gradients met directions of negative curvature here, in either precision."""
+    """Among the weights themselves conjugate gradients met directions of negative curvature, in either precision."""
     problem = nearly_polynomial(2000, dtype, variance=variance)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -210,7 +210,7 @@ def test_left_out_values_are_those_of_models_without_the_row(outputs, weighted):
 def test_where_memory_is_short_some_rows_are_left_out_by_panels(monkeypatch):
     problem = nearly_polynomial(120, torch.float64, lam=0.05, variance=10.0)
     everything = torch.arange(120)
-    a, whole = exact_ridge(problem, everything, leaves_out=True)
+    _, whole = exact_ridge(problem, everything, leaves_out=True)
     tight = replace(problem, plan=replace(problem.plan, memory_limit=8 * 120 * 120))
     assert not tight.plan.holds_square(120)
     monkeypatch.setattr("mercer.forward.solve.exact.TiledCholesky", lambda n, panel: TiledCholesky(n, panel, width=23))
