@@ -53,8 +53,7 @@ def conjugate_gradients(
     measure that counts where x minimises an objective and the residual is in no unit anybody knows.
     `callback(n_iter, x)` runs after each step and stops the iteration by returning true. Where `apply` rounds much,
     `apply_exactly` is a slower A p of more digits, for the residuals that are recomputed from x: steps in float32
-    then lead to a solution in float64. Each column of the result is the x of lowest ½x'Ax − b'x among those whose
-    residual was recomputed: where rounding leads the iteration astray, what it had found before is kept.
+    then lead to a solution in float64.
 
     >>> import torch
     >>> from mercer.linalg import conjugate_gradients
@@ -85,7 +84,6 @@ def conjugate_gradients(
     p, rz = z, (r * z).sum(0)
     energy = torch.zeros_like(rz)
     settled = torch.zeros_like(running)
-    best, lowest = x, _energy(x, b, r)
     n_iter, is_true, asked = 0, True, False
     share = 0.5 if apply_exactly is None else 1.0
     while bool(running.any()) and n_iter < max_iter and not asked:
@@ -106,8 +104,6 @@ def conjugate_gradients(
         if is_true:
             r, recursive = b - exactly(x), r
             size = torch.linalg.vector_norm(r, dim=0)
-            lower = _energy(x, b, r) < lowest
-            best, lowest = torch.where(lower, x, best), torch.where(lower, _energy(x, b, r), lowest)
             # Where rounding is most of the residual the directions are no longer conjugate: start afresh
             # from x, and give up where that has been done before without halving the residual (with exact
             # residuals: without lowering it).
@@ -121,11 +117,6 @@ def conjugate_gradients(
         rz, rz_old = (r * z).sum(0), rz
         p = z + torch.where(conjugate, rz / rz_old, 0.0) * p
     if not is_true:
-        r = b - exactly(x)
-        size = torch.linalg.vector_norm(r, dim=0)
-        best = torch.where(_energy(x, b, r) < lowest, x, best)
-    if not bool((best == x).all()):
-        x = best
         size = torch.linalg.vector_norm(b - exactly(x), dim=0)
     largest, steps = f"{float(size.max()):.1e}", "1 step" if n_iter == 1 else f"{n_iter} steps"
     if bool((size <= tol).all()):
@@ -141,8 +132,3 @@ def conjugate_gradients(
     else:
         reason = f"rounding held the relative residual at {largest} after {steps}"
     return CGResult(x * scale, n_iter, size, reason)
-
-
-def _energy(x: Tensor, b: Tensor, r: Tensor) -> Tensor:
-    """½x'Ax − b'x of each column, from its residual r = b − Ax."""
-    return -0.5 * (x * (b + r)).sum(0)

@@ -54,7 +54,7 @@ def _loss(search: Search, kernel: Kernel, noise: float) -> float:
     low, high = search.Y.min(0).values, search.Y.max(0).values
     middle, half = (low + high) / 2, ((high - low) / 2).clamp(min=1e-300)
     seen = (left_out(kernel, noise, search.X, search.Y, search.weight) - middle) / half
-    margin = torch.where(middle < search.Y, seen, -seen)
+    margin = seen * torch.sign(search.Y - middle)
     share = search.weight[:, None] / search.weight.sum() / margin.shape[1]
     return min(_mean(share, margin / t) for t in TEMPERATURES.tolist())
 

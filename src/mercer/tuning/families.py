@@ -28,6 +28,8 @@ LARGEST_VARIANCE = 1e3
 STARTS = tuple(product((0.1, 0.3, 1.0, 3.0), (0.1, 0.6)))
 #: The share of the evidence below which a step ends the climbs that compare families.
 ROUGH = 1e-6
+#: A family of so much less log evidence than a smoother one is no accident of where its climb ended.
+CLEARLY = 30.0
 #: The variances that scale the whole kernel, of Scaled and of Sum(Scaled, Bias).
 OUTER = ("variance", "left__variance", "right__variance")
 #: Where the length-scale stands in the form ``variance · radial + bias`` that this file builds.
@@ -117,7 +119,8 @@ class Search:
     def radial(self, families: Sequence[type[Stationary]]) -> dict[str, Point]:
         """The best point of each family, smoothest first; each family starts where the best before it ended.
 
-        Once two rougher families in a row have less evidence than a smoother one, still rougher ones are not tried.
+        Once two rougher families in a row have less evidence than a smoother one, or one has far less, still rougher
+        ones are not tried.
         """
         at = self.isotropic(families[0])
         if self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1):
@@ -131,7 +134,7 @@ class Search:
             moved = at.kernel.replaced({"left__kernel": family(length_scale=at.kernel.tunable()[LENGTH])})
             found[family.__name__] = here = self.onward(moved, at)
             at, worse = (here, 0) if here.value > at.value else (at, worse + 1)
-            if worse == 2:
+            if worse == 2 or here.value < at.value - CLEARLY:
                 break
         best_name = max(found, key=lambda name: found[name].value)
         if self.tol < ROUGH:

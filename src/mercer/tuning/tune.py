@@ -152,7 +152,7 @@ def _require_numbers(n_rows: Any, ard: Any, restarts: Any, max_iter: Any, tol: A
 def _in_target_units(kernel: Kernel, scale: float) -> Kernel:
     """The kernel for targets as they came: outer variances times scale², parameters as plain numbers."""
     values = {
-        name: np.asarray(value * (scale**2 if name in OUTER else 1.0)).tolist()
+        name: (np.asarray(value) * (scale**2 if name in OUTER else 1.0)).tolist()
         for name, value in kernel.tunable().items()
     }
     return kernel.replaced(values)

@@ -1,6 +1,6 @@
 """Polish: all weights of the chosen basis vectors improved together, starting from those at hand.
 
-Preconditioned conjugate gradients on (ΦᵀDΦ + λI)v = ΦᵀDy in well-posed coordinates: two products with K_nm a step,
+Preconditioned conjugate gradients for ½‖y − Φv‖² + ½λ|v|² in well-posed coordinates: two products with K_nm a step,
 which the plan keeps where it fits. Losses other than the squared one take Newton steps around it.
 """
 
@@ -53,7 +53,7 @@ def polish(
     is left then changes no error that one could measure (KIN40K: 1.581 %, and still so at a hundred times `tol`).
     `sample_size` rows beside the basis vectors make the preconditioner, by default as many as those, or twice as many
     where rows are many. With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps,
-    and the weights of the lowest one are kept. Where rounding ends it, a `ConvergenceWarning` says so.
+    and the weights of the lowest one are kept. Where rounding leads it astray, a `ConvergenceWarning` says so.
     """
     at = Coordinates(problem, index, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
@@ -91,30 +91,36 @@ class Watch:
 def _least_squares(
     at: Coordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
 ) -> tuple[Tensor, Tensor, int, str]:
-    weight = at.problem.weight
+    """The change of v solves (ΦᵀDΦ + λI)d = ΦᵀD(y − Φv) − λv: where little is left to explain, that slope has digits
+    which ΦᵀDy − (ΦᵀDΦ + λI)v would have lost."""
+    y, weight, lam = at.problem.y, at.problem.weight, at.problem.lam
+    before = at.values(v)
     found = conjugate_gradients(
-        lambda x: at.normal(x, weight),
-        at.slopes(weight[:, None] * at.problem.y),
-        x0=v,
+        lambda d: at.normal(d) + lam * d,
+        at.slopes(weight[:, None] * (y - before)) - lam * v,
         precondition=Preconditioner(at, weight, sample),
         tol=1e-7,
         energy_tol=tol,
         max_iter=max_iter,
-        callback=watch,
+        callback=None if watch is None else lambda step, d: watch(step, v + d),
     )
-    before, after = at.values(v), at.values(found.x)
-    begun, ended = at.objective(v, before), at.objective(found.x, after)
+    after = at.values(v + found.x)
+    begun, ended = at.objective(v, before), at.objective(v + found.x, after)
     if ended <= begun:
-        return found.x, after, found.n_iter, found.stop_reason
-    if ended > (1 + ROUNDING) * begun:
-        warnings.warn(
-            f"polishing {len(v)} weights led away from the minimum and was undone: {found.stop_reason}; the basis "
-            "vectors depend on each other to all digits, so take fewer of them, a shorter length-scale or a larger "
-            "regularization",
-            ConvergenceWarning,
-            stacklevel=3,
+        return v + found.x, after, found.n_iter, found.stop_reason
+    if ended <= (1 + ROUNDING) * begun:
+        why = (
+            f"no step of {found.n_iter} lowered the objective: the weights at hand are its minimum as far as digits go"
         )
-    return v, before, found.n_iter, f"{found.stop_reason}, which is no lower than where it began"
+        return v, before, found.n_iter, why
+    why = f"{found.stop_reason}, above the objective of the weights at hand, which were kept"
+    warnings.warn(
+        f"polishing {len(v)} weights led away from the minimum and was undone: {why}; the basis vectors depend on each "
+        "other to all digits, so take fewer of them, a shorter length-scale or a larger regularization",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+    return v, before, found.n_iter, why
 
 
 def _newton(
