@@ -33,7 +33,14 @@ def is_tuned(kernel: Any) -> bool:
     return isinstance(kernel, str) and kernel != "precomputed"
 
 
-def choose_kernel(sample: Sample, kernel: Any, regularization: Any, n_rows: int, rng: np.random.Generator) -> Chosen:
+def choose_kernel(
+    sample: Sample,
+    kernel: Any,
+    regularization: Any,
+    n_rows: int,
+    rng: np.random.Generator,
+    seconds: float | None = None,
+) -> Chosen:
     """Tune on at most `n_rows` rows what was left open; a kernel object and a number stay as they are."""
     began = time.perf_counter()
     automatic = isinstance(regularization, str)
@@ -46,6 +53,7 @@ def choose_kernel(sample: Sample, kernel: Any, regularization: Any, n_rows: int,
     options: dict[str, Any] = {"sample_weight": sample.weight[chosen].cpu().numpy(), "device": sample.plan.device}
     if fixed is None:
         options |= {"n_rows": n_rows, "max_iter": 50, "tol": 1e-6, "random_state": int(rng.integers(2**31))}
+        options["time_budget"] = seconds
         tuned = tune_kernel(*table, kernel, **options)
         fixed, noise = tuned.kernel, tuned.noise
     else:

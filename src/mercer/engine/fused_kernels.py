@@ -18,8 +18,8 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def _power(a, exponent):
-    """a to a positive power, for a of zero or more."""
-    return tl.where(a > 0.0, tl.exp2(exponent * tl.log2(tl.maximum(a, 1e-38))), 0.0)
+    """a to a positive power, for a of zero or more, in its own precision: a number passed in may count as float64."""
+    return tl.where(a > 0.0, tl.exp2(exponent * tl.log2(tl.maximum(a, 1e-38))), 0.0).to(a.dtype)
 
 
 @triton.jit

@@ -171,7 +171,7 @@ def _device(choice: Any) -> torch.device:
     except (RuntimeError, TypeError):
         raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or a torch device, got {choice!r}") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={choice!r} was asked for, but torch finds no CUDA device here")
+        raise ValueError(f"device must be one that torch finds, got {choice!r}: there is no CUDA device here")
     return device
 
 

@@ -215,9 +215,16 @@ class Greedy(ForwardEstimator):
         return [self.targets_.decode(values) for values in self._staged_values(X, steps)]
 
 
-def _plainly(sample: Sample, kernel: Any, regularization: Any, n_rows: int, rng: np.random.Generator) -> Chosen:
+def _plainly(
+    sample: Sample,
+    kernel: Any,
+    regularization: Any,
+    n_rows: int,
+    rng: np.random.Generator,
+    seconds: float | None = None,
+) -> Chosen:
     """A plain kernel of the family that suits, where the search that follows will tune it."""
-    tune = partial(choose_kernel, sample, kernel, regularization, n_rows, rng)
+    tune = partial(choose_kernel, sample, kernel, regularization, n_rows, rng, seconds)
     plain = plain_kernel(kernel, sample.rows, sample.weight, lambda: tune().kernel)
     if plain is None:
         return tune()

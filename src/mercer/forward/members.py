@@ -26,6 +26,8 @@ from mercer.tuning import precise
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
+#: Share of the time budget for tuning by evidence.
+TUNING_SHARE = 0.4
 #: Rows from which is judged whether float32 tiles hold the model.
 PRECISION_ROWS = 1000
 
@@ -61,13 +63,18 @@ class Choice:
 def tuned_member(
     given: Given, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, choose: Any = choose_kernel
 ) -> Choice:
-    """One member: inputs standardised as asked for, kernel and penalty given or tuned by the evidence."""
+    """One member: inputs standardised as asked for, kernel and penalty given or tuned by the evidence.
+
+    Within a time budget tuning takes `TUNING_SHARE` of it, and columns are not bent, which would take as long.
+    """
     began = time.perf_counter()
     pairwise = is_precomputed(settings.kernel)
     scaling = False if pairwise else settings.scale_inputs
-    inputs = find_inputs(given, Y, plan, scaling, may_bend=is_tuned(settings.kernel))
+    hurried = settings.time_budget is not None
+    inputs = find_inputs(given, Y, plan, scaling, may_bend=is_tuned(settings.kernel) and not hurried)
     sample = sample_of(given, Y, inputs, plan, pairwise=pairwise)
-    chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng)
+    seconds = TUNING_SHARE * settings.time_budget if hurried else None
+    chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng, seconds)
     return Choice([Member(inputs, chosen.kernel, chosen.lam)], time.perf_counter() - began)
 
 

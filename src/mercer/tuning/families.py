@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -57,7 +58,9 @@ class Search:
         max_iter: int,
         tol: float = 1e-10,
         least_noise: float = NOISE_BOUNDS[0],
+        seconds: float = math.inf,
     ) -> None:
+        self._end = time.perf_counter() + seconds
         self.noise_bounds = least_noise, NOISE_BOUNDS[1]
         self.X, self.Y, self.weight, self.ard, self.max_iter, self.tol = X, Y, weight, ard, max_iter, tol
         self.n_evaluations = 0
@@ -113,8 +116,16 @@ class Search:
             gradient = [by_parameter[name].reshape(-1).cpu().numpy() for name in shapes]
             return -value, -np.concatenate([*gradient, [by_noise]]) * np.exp(theta)  # d/dlogθ = θ d/dθ
 
-        found = minimize_lbfgs(negative, theta, bounds, maxiter=self.max_iter, ftol=ftol)
+        found = minimize_lbfgs(negative, theta, bounds, self._watch, maxiter=self.max_iter, ftol=ftol)
         return Point(*at(found.x), value=-float(found.fun))
+
+    def over(self) -> bool:
+        """Whether the seconds are spent: what was found by then has to do."""
+        return time.perf_counter() > self._end
+
+    def _watch(self, _: np.ndarray) -> None:
+        if self.over():
+            raise StopIteration
 
     def radial(self, families: Sequence[type[Stationary]]) -> dict[str, Point]:
         """The best point of each family, smoothest first; each family starts where the best before it ended.
@@ -123,7 +134,7 @@ class Search:
         ones are not tried.
         """
         at = self.isotropic(families[0])
-        if self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1):
+        if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.over():
             finer = self.onward(self.per_input(at), at, same=True)
             (n, D), outputs = self.X.shape, self.Y.shape[1]
             # every output adds its evidence, so every one pays for the length-scales
@@ -134,10 +145,10 @@ class Search:
             moved = at.kernel.replaced({"left__kernel": family(length_scale=at.kernel.tunable()[LENGTH])})
             found[family.__name__] = here = self.onward(moved, at)
             at, worse = (here, 0) if here.value > at.value else (at, worse + 1)
-            if worse == 2 or here.value < at.value - CLEARLY:
+            if worse == 2 or here.value < at.value - CLEARLY or self.over():
                 break
         best_name = max(found, key=lambda name: found[name].value)
-        if self.tol < ROUGH:
+        if self.tol < ROUGH and not self.over():
             found[best_name] = self.climb(found[best_name].kernel, found[best_name].noise, ftol=self.tol)
         return found
 

@@ -20,6 +20,8 @@ from mercer.tuning.codes import LEAST_NOISE, judged
 from mercer.tuning.families import NOISE_BOUNDS, OUTER, Search
 from mercer.tuning.sample import class_codes, draw, require_kernel
 
+#: Seconds that a search on a thousand rows takes on a slow machine; others as the cube of their rows.
+THOUSAND_ROWS = 20.0
 #: Families tried by ``kernel="auto"``, smoothest first.
 FAMILIES: tuple[type[Stationary], ...] = (Gaussian, Matern52, Matern32, Matern12)
 
@@ -57,6 +59,7 @@ def tune_kernel(
     restarts: int = 0,
     max_iter: int = 100,
     tol: float = 1e-10,
+    time_budget: float | None = None,
     device: Any = "auto",
     random_state: Any = None,
 ) -> Tuned:
@@ -92,6 +95,10 @@ def tune_kernel(
         that climb is left out: a third of the time, for digits that no prediction shows.
     device : "auto" or a torch device
     random_state : seed of the rows drawn and of the restarts
+    time_budget : float or None
+        Seconds that the search may take: fewer rows are drawn where they would not do, and the climb ends in time.
+    device : "auto", "cpu", "cuda" or a torch device
+    random_state : int, RandomState or None
 
     Returns
     -------
@@ -111,6 +118,9 @@ def tune_kernel(
     (0.1, True)
     """
     _require_numbers(n_rows, ard, restarts, max_iter, tol)
+    if time_budget is not None:
+        require_number("time_budget", time_budget, "None or a positive number of seconds", np.nextafter(0, 1))
+        n_rows = max(min(n_rows, int(1000 * (time_budget / THOUSAND_ROWS) ** (1 / 3))), 50)
     rng = check_random_state(random_state)
     given = None if isinstance(kernel, str) and kernel in {"auto", *Stationary.choices()} else as_kernel(kernel)
     drawn = draw(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
@@ -120,7 +130,8 @@ def tune_kernel(
     scale = largest * float(mean2) ** 0.5 or 1.0
     codes = class_codes(drawn.Y)
     least = LEAST_NOISE if codes else NOISE_BOUNDS[0]
-    search = Search(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least)
+    seconds = math.inf if time_budget is None else float(time_budget)
+    search = Search(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, seconds=seconds)
     if given is None:
         found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])
     else:
