@@ -140,7 +140,7 @@ def make_plan(
     torch.float64
     """
     where = _device(device)
-    if dtype == "auto":
+    if isinstance(dtype, str) and dtype == "auto":
         tiles = torch.float32 if where.type != "cpu" or n_rows > FLOAT64_ROWS else torch.float64
     else:
         tiles = getattr(torch, str(dtype).removeprefix("torch."), None)  # type: ignore[assignment]
@@ -164,7 +164,7 @@ def _bytes(limit: Any) -> float:
 
 
 def _device(choice: Any) -> torch.device:
-    if choice == "auto":
+    if isinstance(choice, str) and choice == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(choice)
