@@ -245,13 +245,16 @@ def test_cg_solves_several_columns_of_different_scale(m, scale, seed, dtype):
     A = spd(m, 10.0, scale, seed).to(dtype)
     b = (normal(m, 3, seed=seed) * torch.tensor([1e-8, 1.0, 1e8])).to(dtype)
     b[:, 1] = 0.0
-    found = conjugate_gradients(lambda p: A @ p, b, x0=torch.ones(m, 3), tol=1e-5, max_iter=200)
-    assert "fell to 1e-05" in found.stop_reason
-    assert (found.residual <= 1e-5).all()
+    tol = max(
+        1e-5, 4 * m * torch.finfo(dtype).eps * 10.0
+    )  # rounding leaves m · eps · condition number, a restart twice
+    found = conjugate_gradients(lambda p: A @ p, b, x0=torch.ones(m, 3), tol=tol, max_iter=200)
+    assert f"fell to {tol:g}" in found.stop_reason
+    assert (found.residual <= tol).all()
     assert torch.equal(found.x[:, 1], torch.zeros(m, dtype=dtype))
     X = torch.linalg.solve(A.double(), b.double())
     error = torch.linalg.vector_norm(found.x - X, dim=0)
-    assert (error <= 10 * 2e-5 * torch.linalg.vector_norm(X, dim=0)).all()  # condition number times tol
+    assert (error <= 10 * 2 * tol * torch.linalg.vector_norm(X, dim=0)).all()  # condition number times tol
 
 
 def test_cg_ends_in_as_many_steps_as_there_are_distinct_eigenvalues():
