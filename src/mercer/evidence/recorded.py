@@ -27,8 +27,8 @@ from mercer.kernels import Kernel
 
 def regression_evidence(approximation: Approximation, inputs: bool = True) -> Callable[[Sample], Evidence]:
     """What makes the evidence of a sparse regression out of rows: `sparse_evidence` on all of them."""
-    seen: set[tuple] = set()
-    tapes: dict[tuple, _Tape | None] = {}
+    seen: set[tuple[Any, ...]] = set()
+    tapes: dict[tuple[Any, ...], _Tape | None] = {}
 
     def evaluate(data: Sample, kernel: Kernel, noise: float, basis: Tensor) -> Gradient:
         given: dict[str, Any] = {"approximation": approximation, "inputs": inputs}
@@ -45,13 +45,13 @@ def regression_evidence(approximation: Approximation, inputs: bool = True) -> Ca
     return lambda data: partial(evaluate, data)
 
 
-def _structure(data: Sample, kernel: Kernel, basis: Tensor) -> tuple:
+def _structure(data: Sample, kernel: Kernel, basis: Tensor) -> tuple[Any, ...]:
     """What evaluations have in common that differ in numbers only."""
     shapes = tuple(np.shape(value) for value in kernel.tunable().values())
     return tuple(data.Y.shape), tuple(basis.shape), shapes, _skeleton(kernel)
 
 
-def _skeleton(kernel: Kernel) -> tuple:
+def _skeleton(kernel: Kernel) -> tuple[Any, ...]:
     """A kernel without its tunable numbers."""
     rest = {name: value for name, value in vars(kernel).items() if name not in kernel.positive}
     return type(kernel), *(_skeleton(v) if isinstance(v, Kernel) else (k, repr(v)) for k, v in rest.items())

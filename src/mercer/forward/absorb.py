@@ -104,9 +104,8 @@ class Block:
         newton = torch.where(bend > 0, slope / bend.clamp(min=1e-300), 1.0).clamp(1.0, 100.0)
         f_far = self.f.double() + newton * values
         f_near = self.f.double() + values
-        penalty = lambda t: span.norm2_at(t * change)  # noqa: E731
-        far = (w * loss.value(y.double(), f_far)).sum() + 0.5 * penalty(newton)
-        near = (w * loss.value(y.double(), f_near)).sum() + 0.5 * penalty(torch.ones_like(newton))
+        far = (w * loss.value(y.double(), f_far)).sum() + 0.5 * span.norm2_at(newton * change)
+        near = (w * loss.value(y.double(), f_near)).sum() + 0.5 * span.norm2_at(change)
         length = torch.where(far < near, newton, 1.0) * shrinkage
         self.f += span.move(everything, length * change)
 

@@ -48,7 +48,8 @@ class RadialColumns(StationaryColumns):
                 return self.finished(self.kernel.profile(left @ self.right), vanishing=False)
             if any(_traced(one) for one in (left, self.right, self.variance, self.bias)):
                 numbers = [number_like(one, left) for one in (self.variance, self.bias)]
-                tile: Tensor = _TracedTile.apply(left, self.right, *numbers, self.kernel, vanishing)
+                apply: Any = _TracedTile.apply  # torch gives it no types
+                tile: Tensor = apply(left, self.right, *numbers, self.kernel, vanishing)
                 return tile
         return self.finished(self.kernel.profile(_distances(left, self.right, self.kernel, vanishing)), vanishing)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,7 +49,9 @@ def fit_gradient(
         start = [part.detach() for part in _parameters(mixture)]
         shapes = [part.shape for part in (*start, weights)]
 
-        def objective(flat: np.ndarray, shapes: list = shapes, mixture: Mixture = mixture) -> tuple[float, np.ndarray]:
+        def objective(
+            flat: np.ndarray, shapes: list[Any] = shapes, mixture: Mixture = mixture
+        ) -> tuple[float, np.ndarray]:
             *own, W = _unpacked(flat, shapes, sample.plan.device)
             own = [part.requires_grad_() for part in own]
             C = _gates(own, mixture.floor).coefficients(mixture.layout)
@@ -165,6 +168,6 @@ def _gates(parts: list[Tensor], floor: Floor) -> Gates:
     return Gates(weights, means, covariances, root, 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1))
 
 
-def _unpacked(flat: np.ndarray, shapes: list, device: torch.device) -> list[Tensor]:
+def _unpacked(flat: np.ndarray, shapes: list[Any], device: torch.device) -> list[Tensor]:
     pieces = torch.as_tensor(flat, device=device).split([shape.numel() for shape in shapes])
     return [piece.reshape(shape).clone() for piece, shape in zip(pieces, shapes, strict=True)]
