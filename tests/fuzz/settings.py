@@ -48,7 +48,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "loss": ("squared", "logistic", "squared-hinge"),
     "max_components": (1, 3, 5),
     "max_iter": (1, 5, 20),
-    "memory_limit": (None, 2**20, 2**22),
+    "memory_limit": (None, 2**24, "32MB"),  # small problems fit
     "metric": ("auto", None, "diagonal", "full"),
     "min_novelty": (0.0, 1e-6, 0.5),
     "min_votes": (None, 1, 2),

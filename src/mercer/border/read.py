@@ -82,6 +82,7 @@ def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
 def read_new(estimator: Any, X: Any) -> RowSource:
     """Rows to predict for, their columns checked against those of `fit`: the file that `fit` read will do as well."""
     if not isinstance(X, RowSource | str | os.PathLike):
+        _require_no_categories(X)
         return ArrayRows(validate_data(estimator, host(X), dtype=[np.float64, np.float32], reset=False))
     known, wanted = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     names = None if known is None else list(known)
@@ -157,7 +158,8 @@ def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -
     require(y.ndim in (1, 2) and len(y) > 0, "y", "of one or two dimensions with at least one row", y.shape)
     if numeric:
         require(y.dtype.kind in "biuf", "y", "real numbers", y.dtype)
-        return y.astype(np.float64)
+        y = y.astype(np.float64)
+        require(bool(np.isfinite(y).all()), "y", "finite numbers", "NaN or infinity")
     return y
 
 
@@ -174,9 +176,20 @@ def host(X: Any) -> Any:
     """A tensor as an array, in a precision NumPy knows; anything else as it is."""
     if not isinstance(X, Tensor):
         return X
+    if X.layout != torch.strided:
+        raise TypeError(f"sparse input is not supported: X is a {X.layout} tensor, pass X.to_dense()")
     X = X.detach().cpu()
     return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
 
 
 def _checked_table(X: Any, estimator: Any) -> np.ndarray:
+    _require_no_categories(X)
     return check_array(X, dtype=[np.float64, np.float32], estimator=estimator, input_name="X")
+
+
+def _require_no_categories(X: Any) -> None:
+    """Refuse a frame with a column of categories, by its name."""
+    if hasattr(X, "dtypes") and hasattr(X, "columns"):
+        for name, kind in zip(X.columns, X.dtypes, strict=True):
+            if str(kind).lower().startswith(("categor", "enum")):
+                raise ValueError(f"column {name!r} of X must hold numbers, got {kind}: encode categories before")

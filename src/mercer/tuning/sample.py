@@ -6,6 +6,7 @@ of 2 is still that row twice.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data import RowSource, as_source
 from mercer.kernels import Kernel
 from mercer.parts import require
 
@@ -31,7 +33,10 @@ class Drawn:
 
 
 def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: Any, device: torch.device) -> Drawn:
-    """At most `n_rows` random rows of positive weight."""
+    """At most `n_rows` random rows of positive weight; of a file or source all are read first."""
+    if isinstance(X, RowSource | str | os.PathLike):
+        source = as_source(X)
+        X = source.take(np.arange(source.n_rows))
     X, y = _numbers(X, "X"), _numbers(y, "y")
     require(X.ndim == 2 and X.shape[1] > 0, "X", "two-dimensional, with at least one column", tuple(X.shape))
     require(y.ndim in (1, 2), "y", "one- or two-dimensional", tuple(y.shape))
