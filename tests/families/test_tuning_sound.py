@@ -239,7 +239,7 @@ def test_numbers_may_come_in_any_form(same):
 @pytest.mark.parametrize("kernel", [Gaussian(float("nan")), Gaussian(-1.0), Gaussian(1e-320), Polynomial(gamma=-1.0)])
 def test_the_noise_of_an_impossible_kernel_is_refused(kernel):
     X = torch.from_numpy(X30)
-    with pytest.raises(ValueError, match="must be (positive|one number)"):
+    with pytest.raises(ValueError, match=r"must be (positive|one number)"):
         tune_noise(kernel, X, X[:, :1])
 
 
