@@ -77,7 +77,7 @@ class Search:
         found = self._ascend(kernel, noise, ftol)
         if self._predicts(found):
             return found
-        longer = {name: 10 * np.asarray(v) for name, v in kernel.tunable().items() if name.endswith("length_scale")}
+        longer = {name: self._long(v) for name, v in kernel.tunable().items() if name.endswith("length_scale")}
         again = self._ascend(kernel.replaced(longer), 0.6, ftol)
         if self._predicts(again):
             return again
@@ -85,13 +85,18 @@ class Search:
         constant = kernel.replaced(longer | small)
         return Point(constant, 1.0, log_evidence(constant, 1.0, self.X, self.Y, self.weight)[0])
 
+    def _long(self, lengths: Any) -> Any:
+        """Ten times these length-scales, and at least the distances between rows."""
+        spread = self.spread if np.ndim(lengths) else math.sqrt(float(np.mean(self.spread**2)))
+        return np.maximum(10 * np.asarray(lengths), spread * math.sqrt(self.X.shape[1]))
+
     def _predicts(self, point: Point) -> bool:
         if point.noise > 0.5:
             return True
         self.n_evaluations += 1
         error = left_out(point.kernel, point.noise, self.X, self.Y, self.weight) - self.Y
         mine, constant = (float((self.weight[:, None] * r.square()).sum()) for r in (error, self.Y))
-        return mine < constant or constant == 0
+        return mine < 0.999 * constant or constant == 0
 
     def _ascend(self, kernel: Kernel, noise: float, ftol: float) -> Point:
         shapes = {name: np.shape(value) for name, value in kernel.tunable().items()}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mercer.kernels import Kernel
 from mercer.tuning.codes import LEAST_NOISE
-from mercer.tuning.sample import class_codes, draw, require_kernel
+from mercer.tuning.sample import class_codes, draw
 
 
 def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, device: Any = None) -> float:
@@ -35,7 +35,7 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     X, Y, w = drawn.X, drawn.centred(), drawn.weight
     Y = Y / (float(Y.abs().max()) or 1.0)  # squares of the targets themselves may overflow
     root = w.sqrt()[:, None]
-    K = require_kernel(kernel)(X, X)
+    K = kernel(X, X)
     least = LEAST_NOISE * float(K.diagonal().mean()) if class_codes(drawn.Y) else 0.0
     values, vectors = torch.linalg.eigh(K * root * root.T)
     spectrum = values.clamp(min=0).cpu().numpy()

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource, as_source
-from mercer.kernels import Kernel
 from mercer.parts import require
 
 
@@ -55,18 +54,6 @@ def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: Any, device: torc
     rows, targets, share = _merged(rows, targets[:, None] if targets.ndim == 1 else targets, share)
     mean = float(share.mean())
     return Drawn(rows, targets, share / mean, mean * largest)
-
-
-def require_kernel(kernel: Kernel) -> Kernel:
-    """Refuse a kernel whose positive parameters are not positive numbers that have an inverse."""
-    for name, value in kernel.tunable().items():
-        try:
-            numbers = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError):
-            numbers = np.array(np.nan)
-        good = bool((numbers > 1e-300).all() and (numbers < 1e300).all())
-        require(good, f"the kernel's {name.rpartition('__')[2]}", "positive and finite", value)
-    return kernel
 
 
 def class_codes(Y: Tensor) -> bool:

@@ -18,7 +18,7 @@ from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scale
 from mercer.parts import require, require_number
 from mercer.tuning.codes import LEAST_NOISE, judged
 from mercer.tuning.families import NOISE_BOUNDS, OUTER, Search
-from mercer.tuning.sample import class_codes, draw, require_kernel
+from mercer.tuning.sample import class_codes, draw
 
 #: Seconds that a search on a thousand rows takes on a slow machine; others as the cube of their rows.
 THOUSAND_ROWS = 20.0
@@ -135,7 +135,7 @@ def tune_kernel(
     if given is None:
         found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])
     else:
-        found = {type(given).__name__: search.climb(Scaled(require_kernel(given)), 0.1)}
+        found = {type(given).__name__: search.climb(Scaled(given), 0.1)}
     best = max(found.values(), key=lambda point: point.value)
     for _ in range(restarts):
         best = max(best, search.perturbed(best, rng), key=lambda point: point.value)
