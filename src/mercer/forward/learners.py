@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data import TensorRows
+from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
-from mercer.forward.combine import Combination
+from mercer.forward.combine import Combination, Sketch
 from mercer.forward.criteria import Criterion
 from mercer.forward.span import Functions
 from mercer.parts import Part, part, require
@@ -72,7 +74,10 @@ class SingleVector(Learner):
 class Ensemble(Learner):
     """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
 
-    The T rows are drawn at random, or are those of largest residual (`draw="largest"`).
+    The T rows are drawn at random, or are those of largest residual (`draw="largest"`). With `gram_rows` the curvature
+    K_NSᵀDK_NS of a learner is estimated, from that many random rows and the S chosen ones or from their distances
+    (`Sketch`); slopes and values are of all rows, so the learner still descends, and absorption finds how far. Nothing
+    of the size N × S is then formed: a learner costs two fused passes.
     """
 
     criterion: Criterion
@@ -80,6 +85,7 @@ class Ensemble(Learner):
     size: Size = 50
     subset_size: int = 500
     draw: str = "random"
+    gram_rows: int | None = None
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         problem = block.problem
@@ -91,23 +97,33 @@ class Ensemble(Learner):
         local = self.criterion.select(problem.kernel, problem.basis(subset), residual, problem.lam, S, rng)
         index = subset[local]
         Z = problem.basis(index)
-        K = problem.matrix(Z, uses=1 + self.combination.passes)
+        sketch = self._sketch(block, index, Z, rng)
+        passes = self.combination.passes if sketch is None else self.combination.passes - 1
+        K = problem.matrix(Z, uses=1 + passes)
         Q = problem.gram(Z)
-        A = self.combination.weights(problem, K, Q, block.gradient(), block.f[index].double(), block.metric)
+        A = self.combination.weights(problem, K, Q, block.gradient(), block.f[index].double(), block.metric, sketch)
         return Functions(index, A, K.product(A).T.contiguous())
 
+    def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:
+        """Some rows that stand for all of them in the curvature, where that is asked for and saves anything."""
+        problem = block.problem
+        if self.gram_rows is None or problem.rows.n_rows <= 2 * (self.gram_rows + len(index)):
+            return None
+        drawn = block.drawn(self.gram_rows, rng)
+        others = (block.metric.sum() - block.metric[index].sum()) / block.metric[drawn].sum()
+        rows = TensorRows(torch.cat([Z, problem.basis(drawn)]))
+        metric = torch.cat([block.metric[index], block.metric[drawn] * others])
+        share = (self.gram_rows + len(index)) / problem.rows.n_rows
+        return Sketch(KernelMatrix(rows, problem.kernel, Z, problem.plan), metric, share)
+
     def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
+        if self.draw == "random":
+            return block.drawn(self.subset_size, rng)
         rows = block.open_rows()
         if len(rows) <= self.subset_size:
             return rows
-        if self.draw == "largest":
-            size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
-            return rows[size.topk(self.subset_size).indices]
-        if len(rows) > 10 * self.subset_size:  # duplicates are few, and a permutation of all rows is not
-            draw = np.unique(rng.integers(len(rows), size=self.subset_size))
-        else:
-            draw = rng.choice(len(rows), self.subset_size, replace=False)
-        return rows[torch.from_numpy(draw).to(rows.device)]
+        size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
+        return rows[size.topk(self.subset_size).indices]
 
 
 def size_at(size: Size, step: int) -> int:

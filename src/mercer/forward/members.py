@@ -41,6 +41,7 @@ class Member:
     lam: float
     share: float = 1.0
     name: str = ""
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,12 @@ class Free:
 
 @dataclass(frozen=True)
 class Choice:
-    """The members chosen, the seconds that took, and the table of all candidates."""
+    """The members chosen, the seconds that took, the table of all candidates, and members that were nearly as good."""
 
     members: list[Member]
     seconds: float = 0.0
     report: list[dict[str, Any]] = field(default_factory=list)
+    spare: list[Member] = field(default_factory=list)
 
 
 def tuned_member(
@@ -86,12 +88,15 @@ def raced_members(
     *,
     classes: bool,
     regularization: Any = "auto",
+    large: bool = False,
     **options: Any,
 ) -> Choice:
     """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given.
 
-    `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take.
+    `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take. Of a `large` table
+    one member is kept, chosen again by more rows (`mercer.tuning.more_rows`).
     """
+    from mercer.tuning.more_rows import on_more_rows
     from mercer.tuning.race import race
 
     began = time.perf_counter()
@@ -100,18 +105,27 @@ def raced_members(
     X = given.rows.take(some).double().cpu()
     weight = torch.as_tensor(given.weight[some])
     found = race(X, torch.as_tensor(Y[some]), weight, classes=classes, rng=rng, device=plan.device, **options)
-    D, lam = X.shape[1], regularization
-    members = [
-        Member(
-            InputMap(np.zeros(D), np.ones(D), one.columns, one.transform.double().cpu().numpy()),
-            one.kernel,
-            one.penalty if isinstance(lam, str) else float(lam),
-            one.share,
-            one.name,
-        )
-        for one in found.members
-    ]
-    return Choice(members, time.perf_counter() - began, found.report)
+    chosen, spare = found.members, []
+    if large:
+        more = on_more_rows(X, torch.as_tensor(Y[some]), weight, found.members, device=plan.device,
+                            seed=int(rng.integers(2**31)), seconds=options.get("seconds"))  # fmt: skip
+        chosen, spare, report = [more.best], more.nearly, found.report + more.report
+    else:
+        report = found.report
+    penalty = None if isinstance(regularization, str) else float(regularization)
+    return Choice(
+        [_as_member(one, penalty) for one in chosen],
+        time.perf_counter() - began,
+        report,
+        [_as_member(one, penalty) for one in spare],
+    )
+
+
+def _as_member(one: Any, penalty: float | None) -> Member:
+    """A member of the race, with the penalty it ran with or another."""
+    D = len(one.columns.mean)
+    inputs = InputMap(np.zeros(D), np.ones(D), one.columns, one.transform.double().cpu().numpy())
+    return Member(inputs, one.kernel, one.penalty if penalty is None else penalty, one.share, one.name)
 
 
 def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pairwise: bool) -> Sample:
