@@ -153,6 +153,7 @@ def few_more(monkeypatch):
 def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypatch):
     X, y = wiggly(2000)
     X_test, y_test = wiggly(1000, seed=1)
+    monkeypatch.setattr(boosting_base, "LITTLE", 0.01)
     model = KernelBoostingRegressor(random_state=0, polish=False).fit(X, y)
     steps = list(model.staged_predict(X_test))
     assert np.allclose(steps[-1], model.predict(X_test), atol=1e-6)
