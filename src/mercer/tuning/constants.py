@@ -46,8 +46,8 @@ ROWS, JUDGING_ROWS = 500, 1000
 MAPS = 3
 #: Rows by which the last few are fitted, and judged. 2500 and 2000 instead gain 1.4 %, for three times the time.
 LAST_ROWS, LAST_JUDGING_ROWS = 1500, 1500
-#: Tables of fewer rows than this are judged by folds.
-FOLDED, FOLDS = 1400, 3
+#: Tables of fewer rows than this are judged by folds in the last round; of fewer than the other, in all.
+FOLDED, SMALL, FOLDS = 1400, 600, 3
 
 #: Gradient steps at most. Without any metric errors rise by 23 % (regression) and 6 % (classes); five instead of
 #: three steps lose 0.5 %. Of fifteen kinds of step (base family, diagonal or full, power ½ or 1, from none or from the
@@ -55,19 +55,29 @@ FOLDED, FOLDS = 1400, 3
 STEPS = 3
 #: Rows at which gradients are taken, at most, and combinations of outputs whose gradients count.
 SLOPE_ROWS, OUTPUTS = 800, 5
+#: Gradients (rows times inputs) that are taken at most: of many inputs, each row says more.
+SLOPE_SIZE = 20_000
 #: Rows by which a member takes the last step to its transform once more. 1500 instead cost 0.8 %.
 METRIC_ROWS = 3000
 #: Rows of the evidence that gives one length-scale per input: at least, for each input, at most; its rounds, and the
 #: length-scale it starts from in units of the inputs' norm. Without the evidence errors of regression rise by 6 %. The
 #: start and the rows for each input were set on pumadyn32nm, which is no table to choose by: half instead of the whole
 #: norm finds all inputs that matter from 500 rows in three of three samples, instead of in one.
-ARD_ROWS, ARD_ROWS_PER_INPUT, ARD_MOST_ROWS, ARD_ROUNDS, ARD_START = 400, 16, 600, 20, 0.5
+ARD_ROWS, ARD_ROWS_PER_INPUT, ARD_MOST_ROWS, ARD_ROUNDS, ARD_START = 400, 16, 600, 28, 0.5
+#: Rounds of the evidence of further maps and folds, which start where the first one ended.
+ARD_ROUNDS_ON = 5
 #: Up to so many inputs every column map has its own evidence.
 ARD_BY_MAP = 16
 
 #: Points tried for a family on a new track, after a step, and in the last round; candidates of the last round whose
 #: length-scale and penalty are looked for again.
 TRIALS, TRIALS_ON, LAST_TRIALS, SETTLED = 5, 3, 2, 3
+#: Points tried for a family where the same step of another column map has shown where to start.
+TRIALS_AGAIN = 2
+#: A candidate with so many times the best loss does not reach the last round.
+FAR = 1.25
+#: Nor does one whose values differ from a better one's by less than this share of their squared error.
+NEAR = 0.03
 #: Candidates that reach the last round; members kept at most; the share of the loss that a step or a further member
 #: must bring; draws of the average. The average gains 5 % over its largest member; more finalists, members and draws
 #: (10, 6, 20) with a sixth of the gain bring nothing.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +26,10 @@ from mercer.tuning.closed_form import Judge, penalty_path
 from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.metric import distances, tile, typical
 from mercer.tuning.race_rows import Rows
+from mercer.tuning.side_by_side import side_by_side
 from mercer.tuning.track import FAMILIES, Fold, Point, Step, Track, Trial
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,15 +66,21 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        steps = " + ".join(map(str, self.track.steps)) or "none"
-        return f"{self.kind}, {steps}, {self.best.point.family}"
+        return f"{self.kind}, {self.track.path}, {self.best.point.family}"
 
 
 class _Clock:
+    """The time a race may take, and its report; a branch keeps lines of its own."""
+
     def __init__(self, seconds: float | None) -> None:
         self.began = self.last = time.perf_counter()
         self.seconds = math.inf if seconds is None else seconds
         self.report: list[dict[str, Any]] = []
+
+    def branch(self) -> _Clock:
+        new = _Clock(None)
+        new.began, new.seconds = self.began, self.seconds
+        return new
 
     def over(self, share: float = 1.0) -> bool:
         return time.perf_counter() - self.began > share * self.seconds
@@ -79,6 +89,44 @@ class _Clock:
         now = time.perf_counter()
         self.report.append({"candidate": name, "rows": rows, "loss": loss, "seconds": now - self.last})
         self.last = now
+
+
+@dataclass
+class _Heat:
+    """What candidates are tried with: the rows, the clock, the metrics asked for, and where families have ended."""
+
+    rows: Rows
+    clock: _Clock
+    metric: str | None
+    ends: dict[tuple[str, str], Point]
+
+    def side_by_side(self, tasks: Sequence[Callable[[_Heat], T]]) -> list[T]:
+        """Tasks with a clock and ends of their own, put together in the order given."""
+        heats = [replace(self, clock=self.clock.branch(), ends=dict(self.ends)) for _ in tasks]
+
+        def started(task: Callable[[_Heat], T], heat: _Heat) -> T:
+            heat.clock.last = time.perf_counter()
+            return task(heat)
+
+        found = side_by_side([partial(started, *pair) for pair in zip(tasks, heats, strict=True)], self.rows.device)
+        for heat in heats:
+            self.clock.report += heat.clock.report
+            self.ends = heat.ends | self.ends
+        self.clock.last = time.perf_counter()
+        return found
+
+    def tried(
+        self, track: Track, kind: str, starts: dict[str, Point], families: Sequence[str], most: int, wide: bool = False
+    ) -> dict[str, Candidate]:
+        """The best of each family near where it starts, or where it ended after the same steps of another map."""
+        out, steps = {}, track.path
+        for family in families:
+            known = self.ends.get((steps, family))
+            trial = track.tuned(starts[family], most, wide) if known is None else track.tuned(known, c.TRIALS_AGAIN)
+            self.ends.setdefault((steps, family), trial.point)
+            out[family] = Candidate(kind, track, trial)
+            self.clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
+        return out
 
 
 def race(
@@ -91,31 +139,36 @@ def race(
     device: Any = "cpu",
     seconds: float | None = None,
     kept: Tensor | None = None,
+    groups: Tensor | None = None,
     metric: str | None = "auto",
     kinds: Sequence[str] = KINDS,
 ) -> Race:
     """Find members for raw columns `X` (n × D) and centred targets `Y` (n × p: numbers or codes of classes).
 
-    Columns that are `kept`, such as indicators of categories, are centred but not scaled. `metric` says what runs
-    beside the columns as they are: "diagonal" transforms, "full" ones, both ("auto") or nothing (None). `kinds` are
-    the column maps that run.
+    Columns that are `kept`, such as indicators of categories, are centred but not scaled; those of one of the `groups`
+    (an index for each column) share a length-scale. `metric` says what runs beside the columns as they are: "diagonal"
+    transforms, "full" ones, both ("auto") or nothing (None). `kinds` are the column maps that run.
     """
-    rows, clock = Rows(X, Y, weight, kept, rng, device, classes), _Clock(seconds)
+    rows, clock = Rows(X, Y, weight, kept, rng, device, classes, groups), _Clock(seconds)
     if rows.n < 2:  # none would be left to judge by
         return Race([_nothing(rows, 1.0)], clock.report, 1.0, 1.0, None)
+    heat = _Heat(rows, clock, metric, {})
     starts = _first_look(rows, clock)
-    plain = {kind: _tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS, clock) for kind in kinds}
+    first, *others = kinds
+    look = lambda heat, kind: heat.tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS)  # noqa: E731
+    plain = {first: look(heat, first)}
+    plain |= dict(zip(others, heat.side_by_side([partial(look, kind=kind) for kind in others]), strict=True))
     kinds = sorted(kinds, key=lambda kind: min(map(_loss, plain[kind].values())))
     found = [one for at in plain.values() for one in at.values()]
-    only: set[str] | None = None
-    for place, kind in enumerate(kinds[: c.MAPS] if metric is not None else ()):
-        if place == 0 or not clock.over(0.4):
-            found += _with_metrics(rows, kind, plain[kind], clock, only, metric)
-            only = {step.base.family for step in min(found, key=_loss).track.steps if step.base is not None}
+    if metric is not None:
+        found += _with_metrics(heat, kinds[0], plain[kinds[0]], None)
+        only = {step.base.family for step in min(found, key=_loss).track.steps if step.base is not None}
+        if not clock.over(0.4):
+            more = [partial(_with_metrics, kind=kind, plain=plain[kind], only=only) for kind in kinds[1 : c.MAPS]]
+            found += [one for some in heat.side_by_side(more) for one in some]
     finalists = _distinct(sorted(found, key=_loss))[: c.FINALISTS]
-    if not rows.folded:
-        again = [candidate for one in finalists if (candidate := _again(rows, one, clock)) is not None]
-        finalists = _settled(sorted(again, key=_loss), clock) or finalists[:1]
+    if not rows.small:
+        finalists = _last_round(heat, finalists) or finalists[:1]
     return _averaged(rows, finalists, clock)
 
 
@@ -129,7 +182,7 @@ def _first_look(rows: Rows, clock: _Clock) -> dict[str, Point]:
     The rough families always run; another runs where it comes close to the best of all.
     """
     n = min(rows.n, c.FIRST_ROWS)
-    Y, w, Z = rows.Y[:n], rows.w[:n], rows.mapped("standard")[:n]
+    Y, w, Z = rows.Y[:n], rows.w[:n], rows.mapped["standard"][:n]
     judge, penalties = Judge(Y, w, rows.codes), torch.tensor(c.PENALTIES, dtype=torch.float64)
     found: dict[str, tuple[float, Point]] = {}
     for family, lengths in c.FIRST_LENGTHS.items():
@@ -147,96 +200,93 @@ def _first_look(rows: Rows, clock: _Clock) -> dict[str, Point]:
     return {f: point for f, (loss, point) in found.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
 
 
-def _tried(
-    track: Track,
-    kind: str,
-    starts: dict[str, Point],
-    families: tuple[str, ...],
-    most: int,
-    clock: _Clock,
-    wide: bool = False,
-) -> dict[str, Candidate]:
-    """The best of each family near where it starts."""
-    out = {}
-    for family in families:
-        trial = track.tuned(starts[family], most, wide)
-        out[family] = Candidate(kind, track, trial)
-        clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
-    return out
-
-
-def _with_metrics(
-    rows: Rows, kind: str, plain: dict[str, Candidate], clock: _Clock, only: set[str] | None, metric: str | None
-) -> Iterator[Candidate]:
+def _with_metrics(heat: _Heat, kind: str, plain: dict[str, Candidate], only: set[str] | None) -> list[Candidate]:
     """The metrics of a column map: the evidence's, and gradients' as long as each step gains.
 
     City-block gradients give a diagonal metric, from no metric on; Euclidean ones a full metric, from the better of
     no metric and the evidence's on (which is diagonal: where only full ones are wanted, no more than a start). `only`
     names the families whose gradients may be asked.
     """
-    track, at = plain["matern12"].track, plain
-    if rows.X.shape[1] > 1:
-        points = {family: one.best.point for family, one in plain.items()}
-        evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, clock, wide=True)
-        if metric != "full":
-            yield from evident.values()
-        at = evident if min(map(_loss, evident.values())) < min(map(_loss, plain.values())) else plain
-    for base, start, full, power in (("cityblock", plain, False, 1.0), ("matern12", at, True, 0.5)):
-        if metric in ("auto", "full" if full else "diagonal") and (only is None or base in only):
-            yield from _climbed(kind, start, Step(start[base].best.point, full, power), clock)
+    def asked(base: str, full: bool) -> bool:
+        return heat.metric in ("auto", "full" if full else "diagonal") and (only is None or base in only)
+
+    def diagonal(heat: _Heat) -> list[Candidate]:
+        return _climbed(heat, kind, plain, "cityblock", full=False) if asked("cityblock", False) else []
+
+    def evident_and_full(heat: _Heat) -> list[Candidate]:
+        at, found = plain, []
+        if heat.rows.X.shape[1] > 1:
+            points = {family: one.best.point for family, one in plain.items()}
+            track = plain["matern12"].track.stepped(heat.rows.evidence(kind))
+            evident = heat.tried(track, kind, points, c.ROUGH, c.TRIALS_ON, wide=True)
+            found += evident.values() if heat.metric != "full" else ()
+            at = evident if min(map(_loss, evident.values())) < min(map(_loss, plain.values())) else plain
+        return found + (_climbed(heat, kind, at, "matern12", full=True) if asked("matern12", True) else [])
+
+    return [one for some in heat.side_by_side([evident_and_full, diagonal]) for one in some]
 
 
-def _climbed(kind: str, at: dict[str, Candidate], step: Step, clock: _Clock) -> Iterator[Candidate]:
+def _climbed(heat: _Heat, kind: str, at: dict[str, Candidate], base: str, full: bool) -> list[Candidate]:
     """Gradient steps of one kind, as long as they gain."""
-    assert step.base is not None
-    families = ("matern32", "matern12") if step.full else ("cityblock", "matern32")
-    base, best = step.base.family, min(map(_loss, at.values()))
+    families = ("matern32", "matern12") if full else ("cityblock", "matern32")
+    best, found = min(map(_loss, at.values())), []
     track, points = at[base].track, {family: one.best.point for family, one in at.items()}
     for _ in range(c.STEPS):
-        if clock.over(0.7):
-            return
-        track = track.stepped(replace(step, base=points[base]))
-        at = _tried(track, kind, points, families, c.TRIALS_ON, clock)
+        if heat.clock.over(0.7):
+            break
+        track = track.stepped(Step(points[base], full, 0.5 if full else 1.0))
+        at = heat.tried(track, kind, points, families, c.TRIALS_ON)
         points |= {family: one.best.point for family, one in at.items()}
-        yield from at.values()
+        found += at.values()
         now = min(map(_loss, at.values()))
         if now > best * (1 - c.GAIN):
-            return
+            break
         best = now
+    return found
 
 
 def _distinct(found: list[Candidate]) -> list[Candidate]:
-    """The best candidate of each family and kind of metric of each map, in the order given."""
-    seen, out = set(), []
+    """Candidates in the order given, without those far behind the first and those that say what one before them says.
+
+    With errors of mean square e and differences of mean square d, an average of two has an error of e − d/4.
+    """
+    out: list[Candidate] = []
     for one in found:
-        last = one.track.steps[-1] if one.track.steps else None
-        key = one.kind, one.best.point.family, str(last)
-        if key not in seen:
-            seen.add(key)
+        F, Y = one.best.values, one.track.judge.Y
+        least = c.NEAR * float((F - Y).square().mean())
+        if _loss(one) <= c.FAR * _loss(found[0]) and all(
+            float((F - other.best.values).square().mean()) > least for other in out[: c.FINALISTS]
+        ):
             out.append(one)
     return out
 
 
-def _again(rows: Rows, one: Candidate, clock: _Clock) -> Candidate | None:
-    """The same candidate with its transform and fit learned from more rows."""
-    if clock.over():
-        return None
-    track = rows.track(one.kind, last=True)
-    for step in one.track.steps:
-        track = track.stepped(step)
-    found = Candidate(one.kind, track, track.trial(one.best.point))
-    clock.note(found.name, sum(len(f.X) for f in track.folds), found.best.loss)
-    return found
+def _last_round(heat: _Heat, finalists: list[Candidate]) -> list[Candidate]:
+    """The same candidates with transform and fit learned from more rows, those of one track together."""
+    tracks: dict[tuple[str, tuple[Step, ...]], list[Candidate]] = {}
+    for one in finalists:
+        tracks.setdefault((one.kind, one.track.steps), []).append(one)
 
+    def again(heat: _Heat, kind: str, steps: tuple[Step, ...], members: list[Candidate]) -> list[Candidate]:
+        if heat.clock.over():
+            return []
+        track, out = heat.rows.walked(kind, steps), []
+        for one in members:
+            out.append(Candidate(kind, track, track.trial(one.best.point)))
+            heat.clock.note(out[-1].name, sum(len(f.X) for f in track.folds), out[-1].best.loss)
+        return out
 
-def _settled(finalists: list[Candidate], clock: _Clock) -> list[Candidate]:
-    """Length-scale and penalty of the better half once more, on the rows of the last round."""
-    for place, one in enumerate(finalists):
-        if place < c.SETTLED and not clock.over():
+    def settled(heat: _Heat, one: Candidate) -> None:
+        if not heat.clock.over():
             one.best = one.track.tuned(one.best.point, c.LAST_TRIALS)
-            clock.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
+            heat.clock.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
+
+    tasks = [partial(again, kind=kind, steps=steps, members=some) for (kind, steps), some in tracks.items()]
+    found = sorted((one for some in heat.side_by_side(tasks) for one in some), key=_loss)
+    heat.side_by_side([partial(settled, one=one) for one in found[: c.SETTLED]])
+    for one in found:
         one.track.forget()
-    return finalists
+    return found
 
 
 def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:
@@ -266,7 +316,7 @@ def _member(rows: Rows, one: Candidate, share: float) -> Member:
     """A member, the last step to its transform taken once more with all rows that the race may fit by."""
     track, point = one.track, one.best.point
     if track.steps or rows.folded:
-        Z = rows.mapped(one.kind)[: c.METRIC_ROWS]
+        Z = rows.mapped[one.kind][: c.METRIC_ROWS]
         fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
         if rows.folded:
             again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])]), track.steps
