@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -158,13 +158,14 @@ def race(
     look = lambda heat, kind: heat.tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS)  # noqa: E731
     plain = {first: look(heat, first)}
     plain |= dict(zip(others, heat.side_by_side([partial(look, kind=kind) for kind in others]), strict=True))
-    kinds = sorted(kinds, key=lambda kind: min(map(_loss, plain[kind].values())))
+    kinds = sorted(kinds, key=lambda kind: best_of(plain[kind]))
     found = [one for at in plain.values() for one in at.values()]
     if metric is not None:
         found += _with_metrics(heat, kinds[0], plain[kinds[0]], None)
         only = {step.base.family for step in min(found, key=_loss).track.steps if step.base is not None}
         if not clock.over(0.4):
-            more = [partial(_with_metrics, kind=kind, plain=plain[kind], only=only) for kind in kinds[1 : c.MAPS]]
+            near = [kind for kind in kinds[1:] if best_of(plain[kind]) <= c.FAR * best_of(plain[kinds[0]])]
+            more = [partial(_with_metrics, kind=kind, plain=plain[kind], only=only) for kind in near]
             found += [one for some in heat.side_by_side(more) for one in some]
     finalists = _distinct(sorted(found, key=_loss))[: c.FINALISTS]
     if not rows.small:
@@ -174,6 +175,11 @@ def race(
 
 def _loss(one: Candidate) -> float:
     return one.best.loss
+
+
+def best_of(found: dict[str, Candidate]) -> float:
+    """The least loss of several families."""
+    return min(map(_loss, found.values()))
 
 
 def _first_look(rows: Rows, clock: _Clock) -> dict[str, Point]:
@@ -220,7 +226,7 @@ def _with_metrics(heat: _Heat, kind: str, plain: dict[str, Candidate], only: set
             track = plain["matern12"].track.stepped(heat.rows.evidence(kind))
             evident = heat.tried(track, kind, points, c.ROUGH, c.TRIALS_ON, wide=True)
             found += evident.values() if heat.metric != "full" else ()
-            at = evident if min(map(_loss, evident.values())) < min(map(_loss, plain.values())) else plain
+            at = evident if best_of(evident) < best_of(plain) else plain
         return found + (_climbed(heat, kind, at, "matern12", full=True) if asked("matern12", True) else [])
 
     return [one for some in heat.side_by_side([evident_and_full, diagonal]) for one in some]
@@ -229,7 +235,7 @@ def _with_metrics(heat: _Heat, kind: str, plain: dict[str, Candidate], only: set
 def _climbed(heat: _Heat, kind: str, at: dict[str, Candidate], base: str, full: bool) -> list[Candidate]:
     """Gradient steps of one kind, as long as they gain."""
     families = ("matern32", "matern12") if full else ("cityblock", "matern32")
-    best, found = min(map(_loss, at.values())), []
+    best, found = best_of(at), []
     track, points = at[base].track, {family: one.best.point for family, one in at.items()}
     for _ in range(c.STEPS):
         if heat.clock.over(0.7):
@@ -238,7 +244,7 @@ def _climbed(heat: _Heat, kind: str, at: dict[str, Candidate], base: str, full: 
         at = heat.tried(track, kind, points, families, c.TRIALS_ON)
         points |= {family: one.best.point for family, one in at.items()}
         found += at.values()
-        now = min(map(_loss, at.values()))
+        now = best_of(at)
         if now > best * (1 - c.GAIN):
             break
         best = now
@@ -276,17 +282,37 @@ def _last_round(heat: _Heat, finalists: list[Candidate]) -> list[Candidate]:
             heat.clock.note(out[-1].name, sum(len(f.X) for f in track.folds), out[-1].best.loss)
         return out
 
-    def settled(heat: _Heat, one: Candidate) -> None:
+    def settled(heat: _Heat, one: Candidate, place: int) -> list[Candidate]:
         if not heat.clock.over():
             one.best = one.track.tuned(one.best.point, c.LAST_TRIALS)
             heat.clock.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
+        return [one, *(_onward(heat, one) if place < c.ONWARD and heat.metric is not None else ())]
 
     tasks = [partial(again, kind=kind, steps=steps, members=some) for (kind, steps), some in tracks.items()]
     found = sorted((one for some in heat.side_by_side(tasks) for one in some), key=_loss)
-    heat.side_by_side([partial(settled, one=one) for one in found[: c.SETTLED]])
+    best = heat.side_by_side([partial(settled, one=one, place=k) for k, one in enumerate(found[: c.SETTLED])])
+    found = [one for some in best for one in some] + found[c.SETTLED :]
     for one in found:
         one.track.forget()
     return found
+
+
+def _onward(heat: _Heat, one: Candidate) -> Iterator[Candidate]:
+    """Further steps by the gradients of a candidate's own model, as long as they gain; more rows carry more steps."""
+    family = one.best.point.family
+    full = family != "cityblock"
+    if family == "linear" or heat.metric not in ("auto", "full" if full else "diagonal"):
+        return
+    for _ in range(c.STEPS_ON):
+        if heat.clock.over():
+            return
+        track = one.track.stepped(Step(one.best.point, full, 0.5 if full else 1.0))
+        new = Candidate(one.kind, track, track.tuned(one.best.point, c.LAST_TRIALS))
+        heat.clock.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
+        if _loss(new) > _loss(one) * (1 - c.GAIN):
+            return
+        yield new
+        one = new
 
 
 def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:
