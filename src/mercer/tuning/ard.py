@@ -1,4 +1,4 @@
-"""One number per input by evidence: 1/ℓ of the length-scales under which a Matérn 3/2 process explains the targets best.
+"""One number per input by evidence: 1/ℓ of the length-scales under which a Matérn 3/2 process explains targets best.
 
 What a race needs of the evidence is a proposal from a few hundred rows, many times: so this is one family in closed
 form, value and gradient in one go, without the generality (and the graph) of `mercer.evidence`.
@@ -38,7 +38,7 @@ class Process(NamedTuple):
         return np.array([*lengths, 0.0, math.log(0.01), math.log(noise)])
 
     def evidence(self, theta: np.ndarray) -> tuple[float, np.ndarray, Tensor]:
-        r"""−log p(Y), its gradient, and what the other rows leave unexplained of each row.
+        r"""−log p(Y) up to a constant, its gradient, and what the other rows leave unexplained of each row.
 
         θ holds logarithms: of the length-scales, the variance v, the bias b and the noise σ². With
         :math:`C = v k + b + \sigma^2/w` and :math:`W = C^{-1}YY^T C^{-1} - p C^{-1}`, a parameter's slope is
@@ -58,10 +58,10 @@ class Process(NamedTuple):
         L, info = torch.linalg.cholesky_ex(C)
         if int(info):
             return math.inf, np.zeros_like(theta), torch.full_like(self.Y, math.nan)
-        n, p = self.Y.shape
+        p = self.Y.shape[1]
         inverse = torch.cholesky_inverse(L)
         a = inverse @ self.Y
-        value = 0.5 * float((a * self.Y).sum()) + p * float(L.diagonal().log().sum()) + 0.5 * n * p * math.log(2 * math.pi)
+        value = 0.5 * float((a * self.Y).sum()) + p * float(L.diagonal().log().sum())
         W = a @ a.T - p * inverse
         S = fall.mul_(W)
         lengths = 6 * 0.5 * ((S.sum(1) @ A.square()) - (A * (S @ A)).sum(0))
@@ -74,7 +74,9 @@ class Process(NamedTuple):
         reach = math.log(REACH)
         bounds = [(t - reach, t + reach) for t in theta[:-3]]
         bounds += [(math.log(low), math.log(high)) for low, high in (VARIANCES, BIASES, NOISES)]
-        found = minimize_lbfgs(lambda t: self.evidence(t)[:2], theta, bounds, maxiter=rounds, maxfun=rounds, ftol=TOLERANCE)
+        found = minimize_lbfgs(
+            lambda t: self.evidence(t)[:2], theta, bounds, maxiter=rounds, maxfun=rounds, ftol=TOLERANCE
+        )
         return np.asarray(found.x)
 
     def predicts(self, theta: np.ndarray) -> bool:

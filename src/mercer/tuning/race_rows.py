@@ -64,7 +64,7 @@ class Rows:
     @property
     def small(self) -> bool:
         """So few rows that all of them judge from the beginning, in folds: there is one round."""
-        return self.n < c.SMALL
+        return self.n < min(c.SMALL, c.FOLDED)
 
     @property
     def folded(self) -> bool:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 T = TypeVar("T")
 
@@ -27,7 +28,10 @@ def side_by_side(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[
         return [task() for task in tasks]
     before = torch.get_num_threads()
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with (
+            ThreadpoolController().limit(limits=1, user_api="blas"),  # one for each thread, whatever it calls
+            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ):
             return [future.result() for future in [pool.submit(task) for task in tasks]]
     finally:
         torch.set_num_threads(before)  # what a thread sets is its own, and also the start of threads to come
