@@ -17,6 +17,7 @@ from mercer.tuning.average import greedy_average
 from mercer.tuning.heat import Candidate, Clock, Heat, loss_of
 from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.race_rows import Rows
+from mercer.tuning.side_by_side import side_by_side
 from mercer.tuning.track import FAMILIES, Fold, Step, Track
 
 
@@ -124,7 +125,8 @@ def averaged(rows: Rows, finalists: list[Candidate], clock: Clock) -> Race:
     chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
     average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(judge.Y))
     link = None if rows.codes is None else fitted_link(rows.codes, average, judge.Y, judge.weight)
-    return Race([_member(rows, finalists[k], shares[k]) for k in chosen], clock.report, loss, constant, link)
+    members = side_by_side([partial(_member, rows, finalists[k], shares[k]) for k in chosen], rows.device)
+    return Race(members, clock.report, loss, constant, link)
 
 
 def nothing(rows: Rows, loss: float) -> Member:
@@ -140,9 +142,9 @@ def _member(rows: Rows, one: Candidate, share: float) -> Member:
         Z = rows.mapped[one.kind][: c.METRIC_ROWS]
         fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
         if rows.folded:
-            again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])]), track.steps
+            again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])], groups=rows.groups), track.steps
         else:
-            again, steps = Track([fold], track.judge, track.before), track.steps[-1:]
+            again, steps = Track([fold], track.judge, track.before, groups=rows.groups), track.steps[-1:]
         for step in steps:
             again = again.stepped(step)
         track = again
