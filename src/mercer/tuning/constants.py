@@ -63,7 +63,7 @@ METRIC_ROWS = 3000
 #: start and the rows for each input were set on pumadyn32nm, which is no table to choose by: half instead of the whole
 #: norm finds all inputs that matter from 500 rows in three of three samples, instead of in one.
 ARD_ROWS, ARD_ROWS_PER_INPUT, ARD_MOST_ROWS, ARD_ROUNDS, ARD_START = 400, 16, 600, 28, 0.5
-#: Rounds of the evidence of further maps and folds, which start where the first one ended.
+#: Rounds of the evidence of further maps, which start where the first one on those rows ended.
 ARD_ROUNDS_ON = 5
 #: Up to so many inputs every column map has its own evidence.
 ARD_BY_MAP = 16

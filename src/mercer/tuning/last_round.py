@@ -82,8 +82,8 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
             heat.clock.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
         return [one, *(_onward(heat, one) if place < c.ONWARD and heat.metric is not None else ())]
 
-    if heat.rows.X.shape[1] > c.ARD_BY_MAP and any(step.base is None for _, steps in tracks for step in steps):
-        heat.rows.evidence(finalists[0].kind, last=True)  # shared by all maps: made before they run side by side
+    if evident := [kind for kind, steps in tracks if any(step.base is None for step in steps)]:
+        heat.rows.evidence(evident[0], last=True)  # where other maps start: made before they run side by side
     tasks = [partial(again, kind=kind, steps=steps, members=some) for (kind, steps), some in tracks.items()]
     found = sorted((one for some in heat.side_by_side(tasks) for one in some), key=loss_of)
     best = heat.side_by_side([partial(settled, one=one, place=k) for k, one in enumerate(found[: c.SETTLED])])

@@ -36,7 +36,7 @@ class Rows:
         most = max(max(c.LAST_ROWS, self.evident) + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)
         self.mapped = {kind: self.maps[kind](self.X[:most]) for kind in KINDS}
         self._evidence: dict[tuple[str, bool], Step] = {}
-        self._climb: np.ndarray | None = None  # where the first climb ended
+        self._climbs: dict[tuple[bool, int], np.ndarray] = {}
 
     @property
     def evident(self) -> int:
@@ -47,16 +47,17 @@ class Rows:
     def evidence(self, kind: str, last: bool = False) -> Step:
         """The step to length-scales by evidence, for each column map; of many inputs, which cost more, for all maps.
 
-        A climb starts where the first one on those rows ended: maps and folds of one table differ little.
+        A climb starts where the first one on the same rows ended: of one table, maps differ little.
         """
-        key = kind if self.X.shape[1] <= c.ARD_BY_MAP else "", last and self.folded
+        again = last and self.folded
+        key = kind if self.X.shape[1] <= c.ARD_BY_MAP else "", again
         if key not in self._evidence:
             Z, found = self.mapped[kind], []
-            for a, _ in self.parts(last or not self.folded):
-                a = a[: self.evident]
-                rounds = c.ARD_ROUNDS if self._climb is None else c.ARD_ROUNDS_ON
-                scale, theta = relevances(Z[a], self.Y[a], self.w[a], self.groups, self._climb, rounds)
-                self._climb = theta if self._climb is None else self._climb
+            for k, (fit, _) in enumerate(self.parts(last or not self.folded)):
+                a, start = fit[: self.evident], self._climbs.get((again, k))
+                rounds = c.ARD_ROUNDS if start is None else c.ARD_ROUNDS_ON
+                scale, theta = relevances(Z[a], self.Y[a], self.w[a], self.groups, start, rounds)
+                self._climbs.setdefault((again, k), theta)
                 found.append(scale)
             self._evidence[key] = Step(None, relevances=tuple(found))
         return self._evidence[key]
