@@ -43,16 +43,16 @@ FIRST_LENGTHS = {"matern32": (-1, 0, 1), "matern12": (0,), "cityblock": (-1, 0, 
 ROWS, JUDGING_ROWS = 500, 1000
 #: Rows by which the last few are fitted, and judged. 2500 and 2000 instead gain 1.4 %, for three times the time.
 LAST_ROWS, LAST_JUDGING_ROWS = 1500, 1500
-#: Tables of fewer rows than this are judged by folds in the last round; of fewer than the other, in all. Errors on
-#: healthcare_insurance, titanic and ripley, which lie between, are those of folds in all rounds, for a third of the time.
+#: Tables of fewer rows than this are judged by folds in the last round; of fewer than the other, in all. Of tables
+#: between them healthcare_insurance, titanic and ripley keep their errors, for a third of the time.
 FOLDED, SMALL, FOLDS = 1400, 600, 3
 
 #: Gradient steps at most. Without any metric errors rise by 23 % (regression) and 6 % (classes); five instead of
 #: three steps lose 0.5 %. Of fifteen kinds of step (base family, diagonal or full, power ½ or 1, from none or from the
 #: evidence) the two that are used leave 0.4 % of the held-out loss that all of them together would gain.
 STEPS = 3
-#: Further steps in the last round, and of how many candidates. With all maps that are near instead of three at most they
-#: gain 2.5 % (regression, 2500 rows, one split; cal_housing 9 %, pol 8 %).
+#: Further steps in the last round, and of how many candidates. With all maps that are near instead of three at most
+#: they gain 2.5 % (regression, 2500 rows, one split; cal_housing 9 %, pol 8 %).
 STEPS_ON, ONWARD = 2, 2
 #: Rows at which gradients are taken, at most, and combinations of outputs whose gradients count.
 SLOPE_ROWS, OUTPUTS = 800, 5
@@ -73,8 +73,8 @@ ARD_BY_MAP = 16
 #: Points tried for a family on a new track, after a step, and in the last round; candidates of the last round whose
 #: length-scale and penalty are looked for again.
 TRIALS, TRIALS_ON, LAST_TRIALS, SETTLED = 5, 3, 2, 3
-#: Points tried for a family where the same step of another column map has shown where to start: with this, FAR, NEAR and
-#: the evidence's warm starts the race takes two thirds of the time, at errors of regression 1.4 % lower.
+#: Points tried for a family where the same step of another column map has shown where to start: with this, FAR, NEAR
+#: and the evidence's warm starts the race takes two thirds of the time, at errors of regression 1.4 % lower.
 TRIALS_AGAIN = 2
 #: A column map with so many times the best loss does not go on to metrics, a candidate not to the last round. One map
 #: instead of two costs 1.4 %; on cal_housing three gain 5 % over two. With the standard map alone errors of regression
