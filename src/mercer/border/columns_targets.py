@@ -1,0 +1,159 @@
+"""Mean targets of levels without looking at a row's own target: rows of `fit` get the means of the other folds.
+
+A level's mean is drawn towards that of all rows as if so many more rows had it as the ratio of the variances within
+and between levels says (empirical Bayes). A row's fold is a hash of its own values, so that equal rows share a fold,
+and neither the order of the rows nor a row that comes twice changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mercer.border.columns import TableMap
+from mercer.border.columns_codes import MISSING, Means, places
+from mercer.data.raw import LEVELLED, RawColumn
+
+FOLDS = 5
+#: The least and the most rows by which a level's mean is drawn towards that of all rows.
+LEAST_PRIOR, MOST_PRIOR = 1.0, 1000.0
+#: Classes whose shares are averaged at most, the most frequent ones.
+MOST_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """What is needed to average targets over levels again, for other weights or fewer rows.
+
+    `levels` has the place of each row's level (n × number of codes), `at` each code's place in the table.
+    """
+
+    at: tuple[int, ...]
+    levels: np.ndarray
+    targets: np.ndarray
+    folds: np.ndarray
+
+    @classmethod
+    def of(
+        cls, table: TableMap, columns: Sequence[RawColumn], targets: np.ndarray | None, folds: np.ndarray
+    ) -> CrossFit | None:
+        at = tuple(place for place, code in enumerate(table.codes) if isinstance(code, Means))
+        if not at or targets is None:
+            return None
+        found = []
+        for code in (table.codes[place] for place in at):
+            assert isinstance(code, Means)
+            place = places(columns[code.column], code.levels)
+            found.append(np.where(place == MISSING, len(code.levels) if code.gap else MISSING, place))
+        return cls(at, np.column_stack(found), targets, folds)
+
+    def take(self, index: np.ndarray) -> CrossFit:
+        """Some of the rows alone."""
+        return replace(self, levels=self.levels[index], targets=self.targets[index], folds=self.folds[index])
+
+    def fitted(self, table: TableMap, weight: np.ndarray) -> TableMap:
+        """The table with means over all rows of positive weight."""
+        codes = list(table.codes)
+        prior = np.average(self.targets, axis=0, weights=weight)
+        for k, place in enumerate(self.at):
+            code = codes[place]
+            assert isinstance(code, Means)
+            sums, counts = self._sums(k, len(code.means), weight)
+            codes[place] = replace(code, means=_drawn(sums, counts, prior, self._pull(k, sums, counts, weight)), prior=prior)
+        return replace(table, codes=tuple(codes))
+
+    def patched(self, table: TableMap, X: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Coordinates `X` of these rows with every mean in a row of positive weight made of other folds' rows."""
+        X = X.copy()
+        ends = np.cumsum([code.width for code in table.codes])
+        alive = weight > 0
+        for k, place in enumerate(self.at):
+            code = table.codes[place]
+            assert isinstance(code, Means)
+            where = slice(ends[place] - code.width, ends[place])
+            sums, counts = self._sums(k, len(code.means), weight)
+            pull = self._pull(k, sums, counts, weight)
+            level = self.levels[:, k]
+            full = np.vstack([code.means, code.prior])
+            X[:, where] = full[np.where(level < 0, len(code.means), level)]
+            for fold in range(FOLDS):
+                mine = alive & (self.folds == fold)
+                theirs = np.where(mine, 0.0, weight)
+                if not mine.any() or not theirs.any():
+                    continue
+                prior = np.average(self.targets, axis=0, weights=theirs)
+                held = _drawn(*self._sums(k, len(code.means), theirs), prior, pull)
+                X[mine, where] = np.vstack([held, prior])[np.where(level[mine] < 0, len(held), level[mine])]
+        return X
+
+    def _sums(self, k: int, n: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weighted sums of the targets of each level, n × p, and of the weights."""
+        known = self.levels[:, k] >= 0
+        level, w, T = self.levels[known, k], weight[known], self.targets[known]
+        counts = np.bincount(level, weights=w, minlength=n)
+        return np.column_stack([np.bincount(level, weights=w * t, minlength=n) for t in T.T]), counts
+
+    def _pull(self, k: int, sums: np.ndarray, counts: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Rows by which a level's mean is drawn to that of all: variance within levels over that between them, p."""
+        total, seen = counts.sum(), counts > 0
+        means = sums[seen] / counts[seen, None]
+        known = self.levels[:, k] >= 0
+        square = (weight[known, None] * self.targets[known] ** 2).sum(0)
+        inside = np.maximum(square - (counts[seen, None] * means**2).sum(0), 0.0)
+        n = int(seen.sum())
+        within = inside / max(total - n, 1e-12) if total > n else inside
+        around = (counts[seen, None] * (means - sums.sum(0) / total) ** 2).sum(0)
+        spread = total - (counts**2).sum() / total
+        between = (around - (n - 1) * within) / max(spread, 1e-12)
+        ratio = within / np.maximum(between, 1e-12 * np.maximum(within, 1e-300))
+        return np.clip(np.where(within > 0, ratio, LEAST_PRIOR), LEAST_PRIOR, MOST_PRIOR)
+
+
+def _drawn(sums: np.ndarray, counts: np.ndarray, prior: np.ndarray, pull: np.ndarray) -> np.ndarray:
+    return (sums + pull * prior) / (counts[:, None] + pull)
+
+
+def averaged_targets(y: np.ndarray, *, numeric: bool) -> np.ndarray:
+    """What levels are averaged over (n × p): numbers as they are, of classes whether a row is of each.
+
+    One column tells two classes apart; of very many the most frequent have to do.
+    """
+    if numeric:
+        Y = y.reshape(len(y), -1).astype(np.float64)
+        size = np.abs(Y).max(0)
+        return Y / np.where(size > 0, size, 1.0)  # squares of these are finite
+    classes, counts = np.unique(y, return_counts=True)
+    chosen = classes[1:] if len(classes) == 2 else classes[np.sort(np.argsort(-counts, kind="stable")[:MOST_CLASSES])]
+    return (y[:, None] == chosen).astype(np.float64)
+
+
+def row_folds(columns: Sequence[RawColumn]) -> np.ndarray:
+    """A fold for each row, by a hash of its values."""
+    mixed = np.full(len(columns[0].values), 0x9E3779B97F4A7C15, dtype=np.uint64)
+    for column in columns:
+        values = column.values
+        if column.kind in LEVELLED:
+            names = np.array([_text_hash(level) for level in column.levels] + [0], dtype=np.uint64)
+            bits = names[values]
+        else:
+            bits = (values.astype(np.float64) + 0.0).view(np.uint64)
+            bits = np.where(column.missing, np.uint64(1), bits)
+        mixed = _stirred(mixed ^ bits)
+    return (mixed >> np.uint64(11)).astype(np.int64) % FOLDS
+
+
+def _stirred(bits: np.ndarray) -> np.ndarray:
+    """The mixing steps of splitmix64, a permutation of 64-bit words."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def _text_hash(text: str) -> int:
+    """FNV-1a of the text's bytes: the same on every machine and in every process."""
+    code = 0xCBF29CE484222325
+    for byte in text.encode("utf-8", errors="replace"):
+        code = ((code ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return code
