@@ -37,6 +37,7 @@ class Coded:
 def code_table(columns: Sequence[RawColumn], targets: np.ndarray | None, weight: np.ndarray) -> Coded:
     """Fit a map to the rows of positive weight; `targets` (n × p) are what levels are averaged over, if anything."""
     alive = weight > 0
+    weight = weight / weight[alive].mean()
     seen = [replace(column, values=column.values[alive]) for column in columns]
     T = None if targets is None else targets[alive]
     codes: list[Code] = []
@@ -150,5 +151,5 @@ def _median(values: np.ndarray, weight: np.ndarray) -> float:
 def _require_finite(column: RawColumn) -> None:
     if column.kind not in LEVELLED and bool(np.isinf(column.values).any()):
         row = int(np.flatnonzero(np.isinf(column.values))[0])
-        value = column.values[row]
-        raise ValueError(f"X must hold finite numbers or none, got {value} in row {row}, column {column.name!r}: infinity")
+        where = f"row {row}, column {column.name!r}"
+        raise ValueError(f"X must hold finite numbers or none, got {column.values[row]} in {where}: infinity")

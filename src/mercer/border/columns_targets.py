@@ -61,7 +61,8 @@ class CrossFit:
             code = codes[place]
             assert isinstance(code, Means)
             sums, counts = self._sums(k, len(code.means), weight)
-            codes[place] = replace(code, means=_drawn(sums, counts, prior, self._pull(k, sums, counts, weight)), prior=prior)
+            pull = self._pull(k, sums, counts, weight)
+            codes[place] = replace(code, means=_drawn(sums, counts, prior, pull), prior=prior)
         return replace(table, codes=tuple(codes))
 
     def patched(self, table: TableMap, X: np.ndarray, weight: np.ndarray) -> np.ndarray:

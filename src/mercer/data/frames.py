@@ -58,6 +58,7 @@ def _holds_numbers(dtype: Any) -> bool:
 def _pandas(name: str, series: Any) -> RawColumn:
     dtype = series.dtype
     kind = getattr(dtype, "kind", "O")
+    require(kind != "c", f"column {name!r} of X", "real numbers: complex data not supported", dtype)
     if hasattr(dtype, "categories"):
         levels = level_names(dtype.categories)
         return RawColumn(name, "ordered" if dtype.ordered else "category", series.cat.codes.to_numpy(np.int64), levels)

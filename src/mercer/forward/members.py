@@ -104,6 +104,8 @@ def raced_members(
     some = some if len(some) <= RACE_ROWS else np.sort(rng.choice(some, RACE_ROWS, replace=False))
     X = given.rows.take(some).double().cpu()
     weight = torch.as_tensor(given.weight[some])
+    if (layout := given.layout) is not None:
+        options |= {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
     found = race(X, torch.as_tensor(Y[some]), weight, classes=classes, rng=rng, device=plan.device, **options)
     chosen, spare = found.members, []
     if large:

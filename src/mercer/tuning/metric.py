@@ -102,15 +102,26 @@ def outer(gradient: Tensor, weight: Tensor, transform: Tensor) -> Tensor:
     return M * (D / M.trace().clamp(min=1e-300))
 
 
-def power_of(M: Tensor, power: float, full: bool) -> Tensor:
-    """The transform M^(power/2), of M or of its diagonal, scaled to squares of sum D."""
+def power_of(M: Tensor, power: float, full: bool, groups: Tensor | None = None) -> Tensor:
+    """The transform M^(power/2), of M or of its diagonal, scaled to squares of sum D.
+
+    On the diagonal, columns of one group have the mean of theirs; a matrix may tell levels of a category apart.
+    """
     if not full:
-        diagonal = M.diagonal().clamp(min=0) ** (0.5 * power)
+        diagonal = M.diagonal() if groups is None else group_means(M.diagonal(), groups)
+        diagonal = diagonal.clamp(min=0) ** (0.5 * power)
         return diagonal * (len(diagonal) / diagonal.square().sum().clamp(min=1e-300)).sqrt()
     values, vectors = torch.linalg.eigh(M)
     values = values.clamp(min=0) ** (0.5 * power)
     values = values * (len(values) / values.square().sum().clamp(min=1e-300)).sqrt()
     return (vectors * values) @ vectors.T
+
+
+def group_means(values: Tensor, groups: Tensor) -> Tensor:
+    """For each number the mean over its group."""
+    n = int(groups.max()) + 1
+    sums = values.new_zeros(n).index_add_(0, groups, values)
+    return (sums / torch.bincount(groups, minlength=n).clamp(min=1))[groups]
 
 
 def typical(distance: Tensor) -> Any:

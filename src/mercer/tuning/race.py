@@ -91,16 +91,18 @@ def race(
     device: Any = "cpu",
     seconds: float | None = None,
     kept: Tensor | None = None,
+    groups: Tensor | None = None,
     metric: str | None = "auto",
     kinds: Sequence[str] = KINDS,
 ) -> Race:
     """Find members for raw columns `X` (n × D) and centred targets `Y` (n × p: numbers or codes of classes).
 
-    Columns that are `kept`, such as indicators of categories, are centred but not scaled. `metric` says what runs
+    Columns that are `kept`, such as indicators of categories, are centred but not scaled; those of one group (`groups`
+    numbers them) share a length-scale. `metric` says what runs
     beside the columns as they are: "diagonal" transforms, "full" ones, both ("auto") or nothing (None). `kinds` are
     the column maps that run.
     """
-    rows, clock = Rows(X, Y, weight, kept, rng, device, classes), _Clock(seconds)
+    rows, clock = Rows(X, Y, weight, kept, rng, device, classes, groups), _Clock(seconds)
     if rows.n < 2:  # none would be left to judge by
         return Race([_nothing(rows, 1.0)], clock.report, 1.0, 1.0, None)
     starts = _first_look(rows, clock)
@@ -269,9 +271,9 @@ def _member(rows: Rows, one: Candidate, share: float) -> Member:
         Z = rows.mapped(one.kind)[: c.METRIC_ROWS]
         fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
         if rows.folded:
-            again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])]), track.steps
+            again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])], groups=rows.groups), track.steps
         else:
-            again, steps = Track([fold], track.judge, track.before), track.steps[-1:]
+            again, steps = Track([fold], track.judge, track.before, groups=rows.groups), track.steps[-1:]
         for step in steps:
             again = again.stepped(step)
         track = again

@@ -19,7 +19,8 @@ class Rows:
     """The rows of a race in random order, on its device, with column maps and folds made once."""
 
     def __init__(self, X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, rng: np.random.Generator,
-                 device: Any, classes: bool) -> None:  # fmt: skip
+                 device: Any, classes: bool, groups: Tensor | None = None) -> None:  # fmt: skip
+        self.groups = None if groups is None else groups.to(device)
         used = (weight > 0).nonzero()[:, 0]
         order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
         self.maps = {kind: fit_column_map(kind, X, weight, kept) for kind in KINDS}
@@ -49,7 +50,7 @@ class Rows:
         if key not in self._evidence:
             Z, fits = self.mapped(kind), [a[: self.evident] for a, _ in self.parts(last=True)]
             folds = [Fold(Z[a], self.Y[a], self.w[a], Z[:0]) for a in fits]
-            self._evidence[key] = Step(None, relevances=tuple(relevances(fold) for fold in folds))
+            self._evidence[key] = Step(None, relevances=tuple(relevances(fold, self.groups) for fold in folds))
         return self._evidence[key]
 
     @property
@@ -72,4 +73,4 @@ class Rows:
         judged = torch.cat([b for _, b in parts])
         folds = [Fold(Z[a], self.Y[a], self.w[a], Z[b]) for a, b in parts]
         judge = Judge(self.Y[judged], self.w[judged], self.codes)
-        return Track(folds, judge, [torch.ones_like(folds[0].X[0]) for _ in parts])
+        return Track(folds, judge, [torch.ones_like(folds[0].X[0]) for _ in parts], groups=self.groups)

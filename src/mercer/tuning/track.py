@@ -95,6 +95,7 @@ class Track:
     steps: tuple[Step, ...] = ()
     before: Sequence[Tensor] = ()
     tried: dict[Point, Trial] = field(default_factory=dict)
+    groups: Tensor | None = None  # of columns that share a length-scale
 
     def __post_init__(self) -> None:
         self._seen: dict[bool, list[tuple[Tensor, Tensor]]] = {}
@@ -156,7 +157,7 @@ class Track:
             new = list(found) if len(found) == len(self.folds) else [mean for _ in self.folds]
         else:
             new = [self._gradient(k, step) for k in range(len(self.folds))]
-        return Track(self.folds, self.judge, new, (*self.steps, step), self.transforms)
+        return Track(self.folds, self.judge, new, (*self.steps, step), self.transforms, groups=self.groups)
 
     def _gradient(self, k: int, step: Step) -> Tensor:
         assert step.base is not None
@@ -173,7 +174,7 @@ class Track:
         some = slice(0, SLOPE_ROWS)
         gradient = slopes(kernel, distance[some], length, A[some], A, leading(alpha))
         M = outer(gradient.double(), fold.weight[some], T)
-        return power_of(M, step.power, step.full)
+        return power_of(M, step.power, step.full, self.groups)
 
     def _distances(self, family: str) -> list[tuple[Tensor, Tensor]]:
         kernel = FAMILIES[family]
@@ -222,12 +223,13 @@ def leading(alpha: Tensor) -> Tensor:
     return alpha @ vectors[:, -OUTPUTS:].to(alpha)
 
 
-def relevances(fold: Fold) -> Tensor:
-    """One number per input, 1/ℓ of the length-scales of most evidence, of mean square one."""
+def relevances(fold: Fold, groups: Tensor | None = None) -> Tensor:
+    """One number per input, 1/ℓ of the length-scales of most evidence, of mean square one; one for each group."""
     X, Y, w = (part.cpu() for part in (fold.X, fold.Y, fold.weight))  # too few rows for a GPU to be faster
     Y = Y - Y.mean(0)
     Y = Y / Y.square().mean().sqrt().clamp(min=1e-12)
-    search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS)
+    tied = None if groups is None else groups.cpu().numpy()
+    search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS, groups=tied)
     # short length-scales first: from long ones the climb settles on some of the inputs that matter
     start = ARD_START * max(float(X.square().sum(1).mean().sqrt()), 1e-6)
     kernel = Sum(Scaled(Matern32(length_scale=[start] * X.shape[1])), Bias(0.01))
