@@ -113,8 +113,9 @@ def read(
         if y is None:
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
-        rows: RowSource = FiniteRows(source)
-        found, n_rows = None, rows.n_rows
+        found = numbers_or_columns(source.columns(), estimator) if source.mixed else None
+        rows: RowSource = source if source.mixed else FiniteRows(source)
+        n_rows = source.n_rows
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
     else:
         require(y is not None, "y", "given: requires y to be passed, but the target y is None", None)
@@ -153,6 +154,8 @@ def read_new(estimator: Any, X: Any) -> RowSource:
     source = as_source(X, names=names, target=getattr(estimator, "target_column_", None))
     seen = source.n_columns
     require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
+    if hasattr(estimator, "table_") or source.mixed:
+        return read_new(estimator, source.columns() if source.mixed else source.take(np.arange(source.n_rows)))
     return FiniteRows(source)
 
 
@@ -171,6 +174,8 @@ def read_held_out(
 
 def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
     """Rows to watch as numbers, by the columns of the rows given."""
+    shape = getattr(X_val, "shape", ())
+    require(len(shape) != 2 or shape[1] == given.n_columns, "X_val", f"of {given.n_columns} columns", shape)
     fitted = clone(estimator)
     vars(fitted).update({name: value for name, value in given.columns().items() if value is not None})
     found = new_numbers_or_columns(X_val, fitted)

@@ -62,6 +62,15 @@ class RowSource(ABC):
         """
         raise ValueError(f"X must be a source whose columns have names, got a {type(self).__name__}")
 
+    @property
+    def mixed(self) -> bool:
+        """Whether some columns are no plain numbers, so that blocks do not say all that `columns` does."""
+        return False
+
+    def columns(self) -> Any:
+        """The whole table with its columns as they came, where it is `mixed`: an Arrow table."""
+        raise ValueError(f"a {type(self).__name__} holds nothing but numbers")
+
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
         """Entries of a per-row tensor (rows along its last axis) at these rows, wherever they live."""
         return values[..., index]
