@@ -13,7 +13,7 @@ import numpy as np
 
 from mercer.border.columns import Described, TableMap
 from mercer.border.columns_codes import Code, Counts, Cycle, Day, Levels, Means, Missing, Rank, Truth, Value, places
-from mercer.border.columns_targets import CrossFit, row_folds
+from mercer.border.columns_targets import CrossFit
 from mercer.data.raw import LEVELLED, RawColumn
 from mercer.parts import require
 
@@ -53,7 +53,7 @@ def code_table(columns: Sequence[RawColumn], targets: np.ndarray | None, weight:
     reasons = "; ".join(f"{one.name!r} {one.map}" for one in described)
     require(bool(codes), "X", "a table with at least one column that tells rows apart", reasons[:500])
     table = TableMap(tuple(codes), tuple(described))
-    means = CrossFit.of(table, columns, targets, row_folds(columns))
+    means = CrossFit.of(table, columns, targets)
     if means is None:
         return Coded(table, table.encode(columns), None)
     table = means.fitted(table, weight)

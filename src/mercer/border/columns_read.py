@@ -39,11 +39,7 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     choice = estimator.categorical_features
     found = _read(X, estimator, choice)
     columns = raw_columns(found) if isinstance(found, np.ndarray) else found
-    seen, wanted = len(columns), table.n_columns
-    if seen != wanted:
-        raise ValueError(
-            f"X has {seen} features, but {type(estimator).__name__} is expecting {wanted} features as input"
-        )
+    _require_as_many(columns, estimator)
     return _declared(columns, choice)
 
 
@@ -129,18 +125,25 @@ def _in_order(X: Any, names: Any) -> Any:
 
 def _filled(X: Any, estimator: Any) -> np.ndarray:
     """Numbers for a model of complete numbers: where one is missing now, the median of its column stands."""
-    fill = getattr(estimator, "fill_", None)
+    fill, numbers = getattr(estimator, "fill_", None), [np.float64, np.float32]
     if is_arrow(X):
-        X = np.column_stack([column.values for column in _numbers_only(raw_columns(X))])
-    elif is_frame(X) and not only_numbers(X):
-        _numbers_only(raw_columns(X))
-    checks = {"dtype": [np.float64, np.float32], "reset": False}
-    if fill is None:
-        return validate_data(estimator, X, **checks)
-    array = validate_data(estimator, X, ensure_all_finite="allow-nan", **checks)
-    if not _has_gaps(array):
-        return array
-    return np.where(np.isnan(array), fill.astype(array.dtype), array)
+        columns = _numbers_only(raw_columns(X))
+        _require_as_many(columns, estimator)
+        array = check_array(np.column_stack([one.values for one in columns]), ensure_all_finite="allow-nan")
+    else:
+        if is_frame(X) and not only_numbers(X):
+            _numbers_only(raw_columns(X))
+        finite = True if fill is None else "allow-nan"
+        array = validate_data(estimator, X, dtype=numbers, reset=False, ensure_all_finite=finite)
+    return (
+        np.where(np.isnan(array), fill.astype(array.dtype), array) if fill is not None and _has_gaps(array) else array
+    )
+
+
+def _require_as_many(columns: Sequence[RawColumn], estimator: Any) -> None:
+    seen, wanted, name = len(columns), estimator.n_features_in_, type(estimator).__name__
+    if seen != wanted:
+        raise ValueError(f"X has {seen} features, but {name} is expecting {wanted} features as input")
 
 
 def _numbers_only(columns: list[RawColumn]) -> list[RawColumn]:

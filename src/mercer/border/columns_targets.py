@@ -1,8 +1,8 @@
 """Mean targets of levels without looking at a row's own target: rows of `fit` get the means of the other folds.
 
 A level's mean is drawn towards that of all rows as if so many more rows had it as the ratio of the variances within
-and between levels says (empirical Bayes). A row's fold is a hash of its own values, so that equal rows share a fold,
-and neither the order of the rows nor a row that comes twice changes anything.
+and between levels says (empirical Bayes). A row's fold comes from a hash of its own values; equal rows are dealt out to
+the folds one after the other, by their targets. So the order in which rows are given changes nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ class CrossFit:
     folds: np.ndarray
 
     @classmethod
-    def of(
-        cls, table: TableMap, columns: Sequence[RawColumn], targets: np.ndarray | None, folds: np.ndarray
-    ) -> CrossFit | None:
+    def of(cls, table: TableMap, columns: Sequence[RawColumn], targets: np.ndarray | None) -> CrossFit | None:
         at = tuple(place for place, code in enumerate(table.codes) if isinstance(code, Means))
         if not at or targets is None:
             return None
@@ -47,7 +45,7 @@ class CrossFit:
             assert isinstance(code, Means)
             place = places(columns[code.column], code.levels)
             found.append(np.where(place == MISSING, len(code.levels) if code.gap else MISSING, place))
-        return cls(at, np.column_stack(found), targets, folds)
+        return cls(at, np.column_stack(found), targets, row_folds(columns, targets))
 
     def take(self, index: np.ndarray) -> CrossFit:
         """Some of the rows alone."""
@@ -130,8 +128,19 @@ def averaged_targets(y: np.ndarray, *, numeric: bool) -> np.ndarray:
     return (y[:, None] == chosen).astype(np.float64)
 
 
-def row_folds(columns: Sequence[RawColumn]) -> np.ndarray:
-    """A fold for each row, by a hash of its values."""
+def row_folds(columns: Sequence[RawColumn], targets: np.ndarray) -> np.ndarray:
+    """A fold for each row, by a hash of its values; equal rows take turns, in the order of their targets."""
+    mixed = _row_hashes(columns)
+    order = np.lexsort((*targets.T, mixed))
+    hashes = mixed[order]
+    first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+    turn = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    folds = np.empty(len(order), dtype=np.int64)
+    folds[order] = ((hashes >> np.uint64(11)).astype(np.int64) + turn) % FOLDS
+    return folds
+
+
+def _row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
     mixed = np.full(len(columns[0].values), 0x9E3779B97F4A7C15, dtype=np.uint64)
     for column in columns:
         values = column.values
@@ -142,7 +151,7 @@ def row_folds(columns: Sequence[RawColumn]) -> np.ndarray:
             bits = (values.astype(np.float64) + 0.0).view(np.uint64)
             bits = np.where(column.missing, np.uint64(1), bits)
         mixed = _stirred(mixed ^ bits)
-    return (mixed >> np.uint64(11)).astype(np.int64) % FOLDS
+    return mixed
 
 
 def _stirred(bits: np.ndarray) -> np.ndarray:
