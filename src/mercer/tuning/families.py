@@ -59,9 +59,7 @@ class Search:
         tol: float = 1e-10,
         least_noise: float = NOISE_BOUNDS[0],
         seconds: float = math.inf,
-        groups: np.ndarray | None = None,
     ) -> None:
-        self.groups = groups  # of inputs that share a length-scale
         self._end = time.perf_counter() + seconds
         self.noise_bounds = least_noise, NOISE_BOUNDS[1]
         self.X, self.Y, self.weight, self.ard, self.max_iter, self.tol = X, Y, weight, ard, max_iter, tol
@@ -103,18 +101,16 @@ class Search:
     def _ascend(self, kernel: Kernel, noise: float, ftol: float) -> Point:
         shapes = {name: np.shape(value) for name, value in kernel.tunable().items()}
         values = [np.atleast_1d(value) for value in kernel.tunable().values()]
-        tie = self._ties(values, shapes)  # the place of each number among those that are free
         theta = np.log(np.concatenate([*values, [noise]]).astype(float).clip(1e-12))
-        theta = np.bincount(tie, theta) / np.bincount(tie)
         reach = math.log(PARAMETER_RANGE)
         bounds = [(t - reach, t + reach) for t in theta[:-1]] + [tuple(np.log(self.noise_bounds))]
-        for j in tie[np.flatnonzero(np.repeat([name in OUTER for name in shapes], [v.size for v in values]))]:
+        for j in np.flatnonzero(np.repeat([name in OUTER for name in shapes], [v.size for v in values])):
             bounds[j] = bounds[j][0], max(min(bounds[j][1], math.log(LARGEST_VARIANCE)), bounds[j][0])
         theta = theta.clip(*np.transpose(bounds))
         edges = np.cumsum([v.size for v in values])[:-1]
 
         def at(theta: np.ndarray) -> tuple[Kernel, float]:
-            pieces = np.split(np.exp(theta[tie[:-1]]), edges) if values else []
+            pieces = np.split(np.exp(theta[:-1]), edges) if values else []
             new = {name: p.reshape(shape) for (name, shape), p in zip(shapes.items(), pieces, strict=True)}
             return kernel.replaced({k: v.item() if v.ndim == 0 else v for k, v in new.items()}), math.exp(theta[-1])
 
@@ -123,21 +119,10 @@ class Search:
             self.n_evaluations += 1
             value, by_parameter, by_noise = log_evidence(here, sigma2, self.X, self.Y, self.weight)
             gradient = [by_parameter[name].reshape(-1).cpu().numpy() for name in shapes]
-            slope = np.bincount(tie, np.concatenate([*gradient, [by_noise]]))
-            return -value, -slope * np.exp(theta)  # d/dlogθ = θ d/dθ
+            return -value, -np.concatenate([*gradient, [by_noise]]) * np.exp(theta)  # d/dlogθ = θ d/dθ
 
         found = minimize_lbfgs(negative, theta, bounds, self._watch, maxiter=self.max_iter, ftol=ftol)
         return Point(*at(found.x), value=-float(found.fun))
-
-    def _ties(self, values: Sequence[np.ndarray], shapes: Any) -> np.ndarray:
-        """Which numbers are one: length-scales of inputs of the same group; the noise stays the last."""
-        places, n = [], 0
-        for name, value in zip(shapes, values, strict=True):
-            tied = self.groups is not None and name.endswith("length_scale") and value.size == len(self.groups)
-            mine = self.groups if tied else np.arange(value.size)
-            places.append(n + mine)
-            n += int(mine.max()) + 1
-        return np.concatenate([*places, [n]]).astype(int)
 
     def over(self) -> bool:
         """Whether the seconds are spent: what was found by then has to do."""

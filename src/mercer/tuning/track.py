@@ -18,7 +18,7 @@ from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Matern12, 
 from mercer.tuning.closed_form import Judge
 from mercer.tuning.constants import ARD_ROUNDS, ARD_START, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
 from mercer.tuning.families import LENGTH, Search
-from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile, typical
+from mercer.tuning.metric import distances, group_means, moved, outer, power_of, slopes, tile, typical
 
 FAMILIES: dict[str, Kernel] = {
     "gaussian": Gaussian(), "matern32": Matern32(), "matern12": Matern12(), "cityblock": Laplacian(),
@@ -228,11 +228,11 @@ def relevances(fold: Fold, groups: Tensor | None = None) -> Tensor:
     X, Y, w = (part.cpu() for part in (fold.X, fold.Y, fold.weight))  # too few rows for a GPU to be faster
     Y = Y - Y.mean(0)
     Y = Y / Y.square().mean().sqrt().clamp(min=1e-12)
-    tied = None if groups is None else groups.cpu().numpy()
-    search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS, groups=tied)
+    search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS)
     # short length-scales first: from long ones the climb settles on some of the inputs that matter
     start = ARD_START * max(float(X.square().sum(1).mean().sqrt()), 1e-6)
     kernel = Sum(Scaled(Matern32(length_scale=[start] * X.shape[1])), Bias(0.01))
     found = search.climb(kernel, 0.1, ftol=1e-4)
     scale = 1 / torch.as_tensor(found.kernel.tunable()[LENGTH], dtype=X.dtype, device=X.device).reshape(-1)
+    scale = scale if groups is None else group_means(scale.square(), groups.cpu()).sqrt()
     return (scale * (len(scale) / scale.square().sum()).sqrt()).to(fold.X.device)
