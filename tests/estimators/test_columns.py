@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import mercer
+from mercer.data import CsvRows, ParquetRows
 from mercer.kernels import Gaussian
 
 N = 120
@@ -99,6 +100,19 @@ def test_pandas_polars_and_arrow_hold_the_same_table():
     for other in (pl.from_pandas(frame), pa.Table.from_pandas(frame, preserve_index=False)):
         np.testing.assert_array_equal(boosted().fit(other, Y).predict(other), expected)
         np.testing.assert_array_equal(boosted().fit(frame, Y).predict(other), expected)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_file_holds_the_same_table(kind, tmp_path):
+    frame = FRAME.astype({"grade": str, "sound": float})  # text files know neither order nor truth
+    path = tmp_path / f"table.{kind}"
+    write = frame.assign(y=Y)
+    write.to_parquet(path, row_group_size=50) if kind == "parquet" else write.to_csv(path, index=False)
+    expected = boosted().fit(frame, Y)
+    rows = ParquetRows(path, target="y") if kind == "parquet" else CsvRows(path, target="y")
+    fitted = boosted().fit(rows)
+    assert [one["kind"] for one in fitted.columns_] == [one["kind"] for one in expected.columns_]
+    np.testing.assert_allclose(fitted.predict(path), expected.predict(frame), rtol=1e-9)
 
 
 def test_complete_numbers_pass_as_they_are():

@@ -45,12 +45,12 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
 
 def _read(X: Any, estimator: Any, choice: Any) -> Table:
     options: dict[str, Any] = {"estimator": estimator, "input_name": "X"}
-    if is_arrow(X) or (is_frame(X) and not only_numbers(X)):
-        require(len(column_names(X) or X.columns) > 0, "X", "a table of at least one column", "none")
-        columns = raw_columns(X)
-        if len(columns[0].values) == 0:
-            shape = (0, len(columns))
-            raise ValueError(f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required.")
+    columns = _whole_columns(X)
+    if columns is not None:
+        shape = (len(columns[0].values), len(columns)) if columns else (0, 0)
+        if 0 in shape:
+            kind = "feature(s)" if shape[0] else "sample(s)"
+            raise ValueError(f"Found array with 0 {kind} (shape={shape}) while a minimum of 1 is required.")
         return columns
     try:
         array = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options)
@@ -125,19 +125,27 @@ def _in_order(X: Any, names: Any) -> Any:
 
 def _filled(X: Any, estimator: Any) -> np.ndarray:
     """Numbers for a model of complete numbers: where one is missing now, the median of its column stands."""
-    fill, numbers = getattr(estimator, "fill_", None), [np.float64, np.float32]
-    if is_arrow(X):
-        columns = _numbers_only(raw_columns(X))
-        _require_as_many(columns, estimator)
-        array = check_array(np.column_stack([one.values for one in columns]), ensure_all_finite="allow-nan")
+    fill = getattr(estimator, "fill_", None)
+    options: dict[str, Any] = {"dtype": [np.float64, np.float32]}
+    options["ensure_all_finite"] = True if fill is None else "allow-nan"
+    columns = _whole_columns(X)
+    if columns is not None:
+        _numbers_only(columns)
+    if columns is None or is_frame(X):
+        array = validate_data(estimator, X, reset=False, **options)
     else:
-        if is_frame(X) and not only_numbers(X):
-            _numbers_only(raw_columns(X))
-        finite = True if fill is None else "allow-nan"
-        array = validate_data(estimator, X, dtype=numbers, reset=False, ensure_all_finite=finite)
-    return (
-        np.where(np.isnan(array), fill.astype(array.dtype), array) if fill is not None and _has_gaps(array) else array
-    )
+        _require_as_many(columns, estimator)
+        array = check_array(np.column_stack([one.values for one in columns]), input_name="X", **options)
+    if fill is None or not _has_gaps(array):
+        return array
+    return np.where(np.isnan(array), fill.astype(array.dtype), array)
+
+
+def _whole_columns(X: Any) -> list[RawColumn] | None:
+    """The columns of what is read column by column by its type: files, Arrow, frames that hold not only numbers."""
+    if isinstance(X, list) and X and all(isinstance(one, RawColumn) for one in X):
+        return X
+    return raw_columns(X) if is_arrow(X) or (is_frame(X) and not only_numbers(X)) else None
 
 
 def _require_as_many(columns: Sequence[RawColumn], estimator: Any) -> None:

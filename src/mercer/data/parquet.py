@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data.arrow import arrow_column
 from mercer.data.columns import Column, FilePath, choose_columns, row_numbers
+from mercer.data.raw import RawColumn
 from mercer.data.source import RowSource
 from mercer.parts import require
 
@@ -68,8 +70,8 @@ class ParquetRows(RowSource):
         """Whether some input is text, a category or a date, or is missing in some row (as the files' metadata say)."""
         return bool(self._odd) or any(self._gaps(file) for file in self._files)
 
-    def columns(self) -> Any:
-        """The inputs of all files as one Arrow table, in memory."""
+    def columns(self) -> list[RawColumn]:
+        """The inputs of all files, in memory."""
         import pyarrow
 
         tables = []
@@ -77,9 +79,10 @@ class ParquetRows(RowSource):
             with _open(file) as opened:
                 tables.append(opened.read(columns=self._names))
         try:
-            return pyarrow.concat_tables(tables, promote_options="permissive")
+            whole = pyarrow.concat_tables(tables, promote_options="permissive")
         except pyarrow.ArrowException as error:  # numbers in one file, text in another
             raise ValueError(f"{self.path} must hold files whose columns have the same types: {error}") from error
+        return [arrow_column(name, whole.column(name)) for name in self._names]
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         return _regroup(self._batches(max(size, 1024)), size)  # small batches cost more than they save

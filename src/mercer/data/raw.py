@@ -13,6 +13,8 @@ import numpy as np
 from mercer.parts import require
 
 DAY = 86_400.0
+#: Fields of text files that say that there is no value.
+NOTHING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 #: Kinds of columns whose values are codes of levels.
 LEVELLED = ("category", "ordered")
 
@@ -83,6 +85,27 @@ def _python_dates(name: str, values: np.ndarray, missing: np.ndarray) -> RawColu
         for value, gone in zip(values, missing, strict=True)
     ]
     return RawColumn(name, "date", days(np.array(plain, dtype="datetime64[us]")), zone="".join(zones))
+
+
+def text_column(name: str, fields: np.ndarray) -> RawColumn:
+    """A column of a text file: numbers or dates where every field is one, or nothing; else levels.
+
+    >>> import numpy as np
+    >>> text_column("at", np.array(["2020-01-01", "", "2020-01-03"])).values.tolist()
+    [18262.0, nan, 18264.0]
+    """
+    words, place = np.unique(fields, return_inverse=True)
+    gone = np.isin(words, NOTHING)
+    for kind, cast in (("number", float), ("date", np.datetime64)):
+        try:
+            known = np.array([None if g else cast(word) for word, g in zip(words, gone, strict=True)])
+        except ValueError:
+            continue
+        if kind == "number":
+            return RawColumn(name, kind, known.astype(np.float64)[place])
+        return RawColumn(name, kind, days(known.astype("datetime64[us]"))[place])
+    codes, levels = factored([None if gone[k] else words[k] for k in place.reshape(-1)])
+    return RawColumn(name, "category", codes, levels)
 
 
 def factored(values: Iterable[Any]) -> tuple[np.ndarray, tuple[str, ...]]:

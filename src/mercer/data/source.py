@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data.raw import RawColumn
+
 
 class RowSource(ABC):
     """A table of `n_rows` × `n_columns` numbers, read by blocks."""
@@ -67,8 +69,8 @@ class RowSource(ABC):
         """Whether some columns are no plain numbers, so that blocks do not say all that `columns` does."""
         return False
 
-    def columns(self) -> Any:
-        """The whole table with its columns as they came, where it is `mixed`: an Arrow table."""
+    def columns(self) -> list[RawColumn]:
+        """The whole table with its columns as they came, where it is `mixed`."""
         raise ValueError(f"a {type(self).__name__} holds nothing but numbers")
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
