@@ -15,6 +15,7 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
@@ -129,6 +130,8 @@ def read(
     if isinstance(found, list):
         coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight)
         rows, table, means = ArrayRows(coded.X), coded.table, coded.means
+        if getattr(estimator, "verbose", False):
+            _tell(table)
     elif found is not None:
         rows = ArrayRows(found)
     return Given(rows, y, weight, names, target, table=table, means=means)
@@ -254,6 +257,13 @@ def host(X: Any) -> Any:
         raise TypeError(f"sparse input is not supported: X is a {X.layout} tensor, pass X.to_dense()")
     X = X.detach().cpu()
     return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
+
+
+def _tell(table: TableMap) -> None:
+    """What became of each column, above the progress bar."""
+    for one in table.described:
+        gaps = f", {100 * one.missing:.3g} % missing" if one.missing else ""
+        tqdm.write(f"column {one.name!r} ({one.kind}{gaps}): {one.map}")
 
 
 def _names(X: Any) -> np.ndarray | None:
