@@ -181,6 +181,17 @@ def test_a_date_is_a_trend_and_the_cycles_it_covers():
     assert coded[1, 0] - coded[0, 0] == 1.0
 
 
+def test_a_sentinel_is_a_gap_where_rows_gain_by_it():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 300)
+    gone = rng.random(300) < 0.2
+    frame = pd.DataFrame({"x": np.where(gone, -9999.0, x), "c": rng.choice(["a", "b"], 300)})
+    informed, noise = (boosted().fit(frame, y) for y in (np.where(gone, 3.0, np.sin(x)), rng.normal(size=300)))
+    assert informed.columns_[0]["map"].endswith("where missing or -9999 + missing or not")
+    assert "9999" not in noise.columns_[0]["map"].split("where missing")[1]
+    assert informed.score(frame, np.where(gone, 3.0, np.sin(x))) > 0.95
+
+
 def test_the_clock_of_a_time_zone_counts():
     at = pd.date_range("2020-06-01", periods=60, freq="7h", tz="Asia/Tokyo")
     with_zone, local = pd.DataFrame({"at": at}), pd.DataFrame({"at": at.tz_localize(None)})

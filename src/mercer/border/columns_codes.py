@@ -43,9 +43,10 @@ class Code(ABC):
 
 @dataclass(frozen=True)
 class Value(Code):
-    """A number as it is; the median where it is missing."""
+    """A number as it is; the median where it is missing, or is the `sentinel` that says so."""
 
     fill: float
+    sentinel: float = np.nan
 
     @property
     def width(self) -> int:
@@ -53,11 +54,13 @@ class Value(Code):
 
     def encode(self, column: RawColumn) -> np.ndarray:
         values = numbers(column)
-        return np.where(np.isnan(values), self.fill, values)[:, None]
+        gone = np.isnan(values) | (values == self.sentinel)
+        return np.where(gone, self.fill, values)[:, None]
 
     @property
     def words(self) -> str:
-        return f"number, {self.fill:.6g} where missing"
+        also = "" if np.isnan(self.sentinel) else f" or {self.sentinel:.6g}"
+        return f"number, {self.fill:.6g} where missing{also}"
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,9 @@ class Rank(Code):
 
 @dataclass(frozen=True)
 class Missing(Code):
-    """1 where the value is missing, 0 elsewhere."""
+    """1 where the value is missing (or is the `sentinel` that says so), 0 elsewhere."""
 
+    sentinel: float = np.nan
     kept: ClassVar[bool] = True
 
     @property
@@ -102,7 +106,9 @@ class Missing(Code):
         return 1
 
     def encode(self, column: RawColumn) -> np.ndarray:
-        return column.missing.astype(np.float64)[:, None]
+        gone = column.missing
+        gone = gone if np.isnan(self.sentinel) else gone | (numbers(column) == self.sentinel)
+        return gone.astype(np.float64)[:, None]
 
     @property
     def words(self) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from mercer.border.columns import Described, TableMap
 from mercer.border.columns_codes import Code, Counts, Cycle, Day, Levels, Means, Missing, Rank, Truth, Value, places
+from mercer.border.columns_sentinels import sentinel
 from mercer.border.columns_targets import CrossFit
 from mercer.data.raw import LEVELLED, RawColumn
 from mercer.parts import require
@@ -45,7 +46,7 @@ def code_table(columns: Sequence[RawColumn], targets: np.ndarray | None, weight:
     for place, column in enumerate(seen):
         _require_finite(column)
         why = _left_out(column, known, T)
-        mine = [] if why else list(_codes(place, column, weight[alive], None if T is None else T.shape[1]))
+        mine = [] if why else list(_codes(place, column, weight[alive], T))
         words = f"left out: {why}" if why else " + ".join(code.words for code in mine)
         n_levels = len(np.unique(column.values[~column.missing])) if column.kind in LEVELLED else 0
         described.append(Described(column.name, column.kind, n_levels, float(column.missing.mean()), words))
@@ -60,12 +61,13 @@ def code_table(columns: Sequence[RawColumn], targets: np.ndarray | None, weight:
     return Coded(table, means.patched(table, table.encode(columns), weight), means)
 
 
-def _codes(place: int, column: RawColumn, weight: np.ndarray, outputs: int | None) -> Iterator[Code]:
+def _codes(place: int, column: RawColumn, weight: np.ndarray, targets: np.ndarray | None) -> Iterator[Code]:
     """The codes of a column that says something."""
-    missing = column.missing
+    odd = sentinel(column.values, targets) if column.kind == "number" else np.nan
+    missing = column.missing | (column.values == odd)
     gap = bool(missing.any())
     if column.kind == "category":
-        yield from _levels(place, column, weight, gap, outputs)
+        yield from _levels(place, column, weight, gap, None if targets is None else targets.shape[1])
         return
     if column.kind == "ordered":
         levels = tuple(column.levels[code] for code in np.unique(column.values[~missing]))
@@ -81,9 +83,9 @@ def _codes(place: int, column: RawColumn, weight: np.ndarray, outputs: int | Non
             at_times = bool((values % 1 > 0).any())
             yield from (Cycle(place, d) for d in CYCLES if span >= SPANNED * d and (d > 1 or at_times))
         elif np.ptp(values) > 0:
-            yield (Truth if column.kind == "bool" else Value)(place, fill)
+            yield Truth(place, fill) if column.kind == "bool" else Value(place, fill, odd)
     if gap:
-        yield Missing(place)
+        yield Missing(place, odd)
 
 
 def _levels(place: int, column: RawColumn, weight: np.ndarray, gap: bool, outputs: int | None) -> Iterator[Code]:
