@@ -162,7 +162,7 @@ class Means(Code):
 
     @property
     def words(self) -> str:
-        return f"mean target of {len(self.means)} levels"
+        return f"mean target of each of {len(self.means)}"
 
 
 @dataclass(frozen=True)

@@ -177,12 +177,15 @@ def read_held_out(
 
 def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
     """Rows to watch as numbers, by the columns of the rows given."""
-    shape = getattr(X_val, "shape", ())
+    shape: tuple[int, ...] = tuple(getattr(X_val, "shape", ()))
     require(len(shape) != 2 or shape[1] == given.n_columns, "X_val", f"of {given.n_columns} columns", shape)
     fitted = clone(estimator)
     vars(fitted).update({name: value for name, value in given.columns().items() if value is not None})
     found = new_numbers_or_columns(X_val, fitted)
-    return found if given.table is None or isinstance(found, np.ndarray) else given.table.encode(found)
+    if isinstance(found, np.ndarray):
+        return found
+    assert given.table is not None
+    return given.table.encode(found)
 
 
 def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
