@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 
@@ -125,7 +126,8 @@ def _left_out(column: RawColumn, known: dict[bytes, str], targets: np.ndarray | 
         rank[distinct] = np.argsort(np.argsort(first))
         rank[-1] = -1
         canonical = rank[values]
-    key = (column.kind if column.kind in LEVELLED else "number").encode() + (canonical + 0.0).tobytes()
+    kind = column.kind if column.kind in LEVELLED else "number"
+    key = kind.encode() + blake2b((canonical + 0.0).tobytes()).digest()
     if key in known:
         return f"the same as {known[key]!r}"
     known[key] = column.name

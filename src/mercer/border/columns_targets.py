@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 
@@ -54,64 +55,74 @@ class CrossFit:
     def fitted(self, table: TableMap, weight: np.ndarray) -> TableMap:
         """The table with means over all rows of positive weight."""
         codes = list(table.codes)
-        prior = np.average(self.targets, axis=0, weights=weight)
         for k, place in enumerate(self.at):
             code = codes[place]
             assert isinstance(code, Means)
-            sums, counts = self._sums(k, len(code.means), weight)
-            pull = self._pull(k, sums, counts, weight)
-            codes[place] = replace(code, means=_drawn(sums, counts, prior, pull), prior=prior)
+            sums = self._sums(k, len(code.means), weight)
+            whole = sums.sum(0)
+            prior = self._prior(weight)[-1]
+            codes[place] = replace(code, means=_drawn(whole, prior, self._pull(k, whole, weight)), prior=prior)
         return replace(table, codes=tuple(codes))
 
     def patched(self, table: TableMap, X: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Coordinates `X` of these rows with every mean in a row of positive weight made of other folds' rows."""
         X = X.copy()
         ends = np.cumsum([code.width for code in table.codes])
-        alive = weight > 0
+        priors, fold = self._prior(weight), np.where(weight > 0, self.folds, FOLDS)
         for k, place in enumerate(self.at):
             code = table.codes[place]
             assert isinstance(code, Means)
-            where = slice(ends[place] - code.width, ends[place])
-            sums, counts = self._sums(k, len(code.means), weight)
-            pull = self._pull(k, sums, counts, weight)
-            level = self.levels[:, k]
-            full = np.vstack([code.means, code.prior])
-            X[:, where] = full[np.where(level < 0, len(code.means), level)]
-            for fold in range(FOLDS):
-                mine = alive & (self.folds == fold)
-                theirs = np.where(mine, 0.0, weight)
-                if not mine.any() or not theirs.any():
-                    continue
-                prior = np.average(self.targets, axis=0, weights=theirs)
-                held = _drawn(*self._sums(k, len(code.means), theirs), prior, pull)
-                X[mine, where] = np.vstack([held, prior])[np.where(level[mine] < 0, len(held), level[mine])]
+            n, sums = len(code.means), self._sums(k, len(code.means), weight)
+            whole = sums.sum(0)
+            pull = self._pull(k, whole, weight)
+            others = [_drawn(whole - mine, prior, pull) for mine, prior in zip(sums, priors, strict=False)]
+            known = np.stack(
+                [np.vstack([one, prior]) for one, prior in zip([*others, code.means], priors, strict=True)]
+            )
+            level = np.where(self.levels[:, k] < 0, n, self.levels[:, k])
+            X[:, ends[place] - code.width : ends[place]] = known[fold, level]
         return X
 
-    def _sums(self, k: int, n: int, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weighted sums of the targets of each level, n × p, and of the weights."""
-        known = self.levels[:, k] >= 0
-        level, w, T = self.levels[known, k], weight[known], self.targets[known]
-        counts = np.bincount(level, weights=w, minlength=n)
-        return np.column_stack([np.bincount(level, weights=w * t, minlength=n) for t in T.T]), counts
+    def _sums(self, k: int, n: int, weight: np.ndarray) -> np.ndarray:
+        """Of each fold and level, the weighted sums of the targets and, last, of the weights: folds × n × (p + 1)."""
+        cell = self.folds * (n + 1) + np.where(self.levels[:, k] < 0, n, self.levels[:, k])
+        size = FOLDS * (n + 1)
+        each = [np.bincount(cell, weights=weight * t, minlength=size) for t in self.targets.T]
+        each.append(np.bincount(cell, weights=weight, minlength=size))
+        return np.column_stack(each).reshape(FOLDS, n + 1, -1)[:, :n]
 
-    def _pull(self, k: int, sums: np.ndarray, counts: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def _prior(self, weight: np.ndarray) -> np.ndarray:
+        """The mean of the rows outside each fold, and last that of all rows; (folds + 1) × p."""
+        each = [
+            np.bincount(self.folds, weights=weight * t, minlength=FOLDS)
+            for t in (*self.targets.T, np.ones(len(weight)))
+        ]
+        sums = np.column_stack(each)
+        whole = sums.sum(0)
+        rest = np.vstack([whole - sums, whole])
+        rest = np.where(rest[:, -1:] > 1e-12 * whole[-1], rest, whole)  # all rows in one fold
+        return rest[:, :-1] / rest[:, -1:]
+
+    def _pull(self, k: int, sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Rows by which a level's mean is drawn to that of all: variance within levels over that between them, p."""
+        counts = sums[:, -1]
         total, seen = counts.sum(), counts > 0
-        means = sums[seen] / counts[seen, None]
+        means = sums[seen, :-1] / counts[seen, None]
         known = self.levels[:, k] >= 0
         square = (weight[known, None] * self.targets[known] ** 2).sum(0)
         inside = np.maximum(square - (counts[seen, None] * means**2).sum(0), 0.0)
         n = int(seen.sum())
         within = inside / max(total - n, 1e-12) if total > n else inside
-        around = (counts[seen, None] * (means - sums.sum(0) / total) ** 2).sum(0)
+        around = (counts[seen, None] * (means - sums[:, :-1].sum(0) / total) ** 2).sum(0)
         spread = total - (counts**2).sum() / total
         between = (around - (n - 1) * within) / max(spread, 1e-12)
         ratio = within / np.maximum(between, 1e-12 * np.maximum(within, 1e-300))
         return np.clip(np.where(within > 0, ratio, LEAST_PRIOR), LEAST_PRIOR, MOST_PRIOR)
 
 
-def _drawn(sums: np.ndarray, counts: np.ndarray, prior: np.ndarray, pull: np.ndarray) -> np.ndarray:
-    return (sums + pull * prior) / (counts[:, None] + pull)
+def _drawn(sums: np.ndarray, prior: np.ndarray, pull: np.ndarray) -> np.ndarray:
+    """Means of levels from their sums and counts, drawn towards the prior."""
+    return (sums[:, :-1] + pull * prior) / (sums[:, -1:] + pull)
 
 
 def averaged_targets(y: np.ndarray, *, numeric: bool) -> np.ndarray:
@@ -162,8 +173,5 @@ def _stirred(bits: np.ndarray) -> np.ndarray:
 
 
 def _text_hash(text: str) -> int:
-    """FNV-1a of the text's bytes: the same on every machine and in every process."""
-    code = 0xCBF29CE484222325
-    for byte in text.encode("utf-8", errors="replace"):
-        code = ((code ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    return code
+    """64 bits of the text: the same on every machine and in every process."""
+    return int.from_bytes(blake2b(text.encode("utf-8", errors="replace"), digest_size=8).digest(), "little")
