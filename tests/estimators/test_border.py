@@ -98,8 +98,9 @@ def test_column_names_are_kept_and_checked():
     frame = pd.DataFrame(X, columns=list("abc"))
     fitted = model(GREEDY[0]).fit(frame, pd.Series(Y))
     assert fitted.feature_names_in_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(fitted.predict(frame[["b", "a", "c"]]), fitted.predict(frame))
     with pytest.raises(ValueError, match="feature names"):
-        fitted.predict(frame[["b", "a", "c"]])
+        fitted.predict(frame.rename(columns={"b": "d"}))
 
 
 FILES = {

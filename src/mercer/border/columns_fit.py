@@ -51,6 +51,8 @@ def code_table(columns: Sequence[RawColumn], targets: np.ndarray | None, weight:
         _require_finite(column)
         why = _left_out(column, known, T)
         mine = [] if why else list(_codes(place, column, weight[alive], T))
+        mine = [code for code in mine if not (isinstance(code, Missing) and _seen(code.encode(column), known, column))]
+        why = why or ("" if mine else "missing in the same rows as another column")
         words = f"left out: {why}" if why else " + ".join(code.words for code in mine)
         n_levels = len(np.unique(column.values[~column.missing])) if column.kind in LEVELLED else 0
         described.append(Described(column.name, column.kind, n_levels, float(column.missing.mean()), words))
@@ -132,6 +134,12 @@ def _left_out(column: RawColumn, known: dict[bytes, str], targets: np.ndarray | 
         return f"the same as {known[key]!r}"
     known[key] = column.name
     return "a name of each row" if _names_rows(column, distinct, targets) else ""
+
+
+def _seen(indicator: np.ndarray, known: dict[bytes, str], column: RawColumn) -> bool:
+    """Whether another column is missing in the same rows."""
+    key = b"missing" + blake2b(indicator.tobytes()).digest()
+    return known.setdefault(key, column.name) != column.name
 
 
 def _names_rows(column: RawColumn, distinct: np.ndarray, targets: np.ndarray | None) -> bool:
