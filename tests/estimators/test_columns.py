@@ -309,6 +309,17 @@ def test_categories_are_worth_more_than_their_absence():
     assert model.relevance_.sum() == pytest.approx(1.0)
 
 
+def test_levels_of_one_column_share_the_factor_of_a_diagonal_metric():
+    frame, y = mixed_frame(300, 2)
+    model = mercer.KernelBoostingRegressor(metric="diagonal", random_state=0).fit(frame, y)
+    groups = model.table_.layout.group
+    factors = [one.inputs.transform for one in model.expansions_]
+    assert any(len(np.unique(factor)) > 1 for factor in factors)
+    for factor in factors:
+        for group in np.unique(groups):
+            np.testing.assert_allclose(factor[groups == group], factor[groups == group][0], rtol=1e-12)
+
+
 def test_scikit_learns_tools_take_mixed_frames():
     model = make_pipeline(FunctionTransformer(), boosted())
     assert cross_val_predict(model, FRAME, Y, cv=3).shape == (N,)
