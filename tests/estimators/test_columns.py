@@ -340,6 +340,13 @@ def test_scikit_learns_tools_take_mixed_frames():
     assert mapped.index.equals(FRAME.index)
 
 
+def test_a_selector_gives_back_columns_as_they_came():
+    selector = mercer.ARDSelector(quick("SparseGPRegressor").set_params(ard=True), n_features_to_select=2)
+    kept = selector.set_output(transform="pandas").fit(FRAME, Y).transform(FRAME[:4])
+    assert kept.shape == (4, 2)
+    assert set(kept.columns) <= set(FRAME.columns)
+
+
 def test_tags_say_what_tables_may_hold():
     from sklearn.utils import get_tags
 

@@ -106,6 +106,7 @@ class ARDSelector(SelectorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
