@@ -102,7 +102,8 @@ class EncodedRows(RowSource):
 def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap:
     """Weighted mean and standard deviation of each (bent) column, in one pass around the first row.
 
-    Columns are divided by a power of two near their size first, so that no square leaves the range of float64.
+    Columns that keep their unit, such as those of levels, are only centred. All are divided by a power of two near
+    their size first, so that no square leaves the range of float64.
     """
     straight = (lambda block: block.double().cpu()) if bend is None else (lambda block: bend(block.double().cpu()))
     some = straight(given.rows.take(spread_rows(given.weight, SAMPLE_ROWS)))
@@ -117,7 +118,8 @@ def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap
     sums = reduce_rows(given.rows, plan, statistic).cpu() / w.sum()
     mean, variance = origin + sums[0], sums[1] - sums[0].square()
     constant = variance <= (1e-12 * mean.abs()).square()  # it has only rounding
-    scale = torch.where(constant, 1.0, variance.clamp(min=0).sqrt() * unit)
+    kept = torch.zeros_like(constant) if given.layout is None else torch.as_tensor(given.layout.kept)
+    scale = torch.where(constant | kept, 1.0, variance.clamp(min=0).sqrt() * unit)
     return InputMap((mean * unit).numpy(), scale.numpy(), bend)
 
 
@@ -131,5 +133,5 @@ def find_inputs(given: Given, Y: np.ndarray, plan: Plan, scale_inputs: bool | st
 def _bend(given: Given, Y: np.ndarray, plan: Plan) -> Bend | None:
     some = spread_rows(given.weight, SAMPLE_ROWS)
     sample = given.rows.take(some).cpu(), torch.as_tensor(Y[some]), torch.as_tensor(given.weight[some])
-    bend = find_bend(sample[0], sample[2])
+    bend = find_bend(sample[0], sample[2], None if given.layout is None else torch.as_tensor(given.layout.kept))
     return bend if bend is not None and bending_pays(*sample, bend, plan.device) else None

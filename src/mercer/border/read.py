@@ -12,14 +12,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names, check_array, validate_data
+from sklearn.base import clone
+from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names
 from torch import Tensor
+from tqdm.auto import tqdm
 
-from mercer.data import ArrayRows, RowSource, as_source
+from mercer.border.columns import Layout, TableMap
+from mercer.border.columns_fit import code_table
+from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
+from mercer.border.columns_targets import CrossFit, averaged_targets
+from mercer.data import ArrayRows, RowSource, as_source, spread_rows
+from mercer.data.frames import column_names
 from mercer.parts import require
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
 MERGED_ROWS = 10_000
+#: Rows whose medians stand for numbers that are missing in `predict` alone.
+MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,8 @@ class Given:
     names: np.ndarray | None = None
     target: str | None = None  # the column of the file that held the targets
     original: np.ndarray | None = None  # of each row among those given, where some were merged
+    table: TableMap | None = None  # how columns became numbers, where they were not all numbers
+    means: CrossFit | None = None  # how targets were averaged over levels
 
     @property
     def alive(self) -> np.ndarray:
@@ -44,51 +55,110 @@ class Given:
 
     def columns(self) -> dict[str, Any]:
         """What scikit-learn wants an estimator to remember about the columns."""
-        return {"n_features_in_": self.rows.n_columns, "feature_names_in_": self.names, "target_column_": self.target}
+        return {
+            "n_features_in_": self.n_columns,
+            "feature_names_in_": self.names,
+            "target_column_": self.target,
+            "table_": self.table,
+            "fill_": self._medians(),
+        }
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the table that was given; `rows` may have more, or fewer."""
+        return self.rows.n_columns if self.table is None else self.table.n_columns
+
+    @property
+    def layout(self) -> Layout | None:
+        """Which of the numbers in `rows` belong to one column, where that is not one each."""
+        return None if self.table is None else self.table.layout
+
+    def per_column(self, values: np.ndarray) -> np.ndarray:
+        """Non-negative numbers for each column of `rows`, summed over each column of the table that was given."""
+        return values if self.table is None else self.table.layout.per_column(values)
+
+    def weighed(self, weight: np.ndarray) -> Given:
+        """The same rows with other weights; those of weight zero have no say in the means of targets any more."""
+        if self.means is None or self.table is None:
+            return replace(self, weight=weight)
+        assert isinstance(self.rows, ArrayRows)
+        units = weight / weight[weight > 0].mean()
+        table = self.means.fitted(self.table, units)
+        return replace(self, weight=weight, table=table, rows=ArrayRows(self.means.patched(table, self.rows.X, units)))
+
+    def _medians(self) -> np.ndarray | None:
+        """What stands for a number that is missing in `predict` though none was missing in `fit`."""
+        if self.table is not None or not isinstance(self.rows, ArrayRows):
+            return None
+        return np.median(self.rows.X[spread_rows(self.weight, MEDIAN_ROWS)], axis=0)
 
 
 def read(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, numeric: bool = False, multi_output: bool = False
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    numeric: bool = False,
+    multi_output: bool = False,
+    supervised: bool = True,
 ) -> Given:
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
     `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
+    Where the rows are not `supervised`, the targets say nothing and levels are not averaged over.
     """
-    target = None
+    target = table = means = None
     if isinstance(X, RowSource | str | os.PathLike):
         source: RowSource = as_source(X)
         if y is None:
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
-        rows: RowSource = FiniteRows(source)
+        found = numbers_or_columns(source.columns(), estimator) if source.mixed else None
+        rows: RowSource = source if source.mixed else FiniteRows(source)
+        n_rows = source.n_rows
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
     else:
         require(y is not None, "y", "given: requires y to be passed, but the target y is None", None)
-        names = _get_feature_names(X)
-        rows = ArrayRows(_checked_table(host(X), estimator))
+        names = _names(X)
+        found = numbers_or_columns(host(X), estimator)
+        n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
     y = checked_targets(host(y), numeric, multi_output, estimator)
-    if len(y) != rows.n_rows:
-        raise ValueError(f"X and y have inconsistent numbers of samples: {rows.n_rows} rows, {len(y)} targets")
-    return Given(rows, y, checked_weights(sample_weight, rows.n_rows), names, target)
+    if len(y) != n_rows:
+        raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows, {len(y)} targets")
+    weight = checked_weights(sample_weight, n_rows)
+    if isinstance(found, list):
+        coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight)
+        rows, table, means = ArrayRows(coded.X), coded.table, coded.means
+        if getattr(estimator, "verbose", False):
+            _tell(table)
+    elif found is not None:
+        rows = ArrayRows(found)
+    return Given(rows, y, weight, names, target, table=table, means=means)
 
 
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
     """A table without targets, for transformers."""
-    source = isinstance(X, RowSource | str | os.PathLike)
-    n_rows = as_source(X).n_rows if source else len(_checked_table(host(X), estimator))
-    return read(estimator, X, np.zeros(n_rows), sample_weight, numeric=True)
+    if isinstance(X, RowSource | str | os.PathLike):
+        n_rows = as_source(X).n_rows
+    else:
+        found = numbers_or_columns(host(X), estimator)
+        n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
+    return read(estimator, X, np.zeros(n_rows), sample_weight, numeric=True, supervised=False)
 
 
 def read_new(estimator: Any, X: Any) -> RowSource:
     """Rows to predict for, their columns checked against those of `fit`: the file that `fit` read will do as well."""
     if not isinstance(X, RowSource | str | os.PathLike):
-        _require_no_categories(X)
-        return ArrayRows(validate_data(estimator, host(X), dtype=[np.float64, np.float32], reset=False))
+        found = new_numbers_or_columns(host(X), estimator)
+        return ArrayRows(found if isinstance(found, np.ndarray) else estimator.table_.encode(found))
     known, wanted = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     names = None if known is None else list(known)
     source = as_source(X, names=names, target=getattr(estimator, "target_column_", None))
     seen = source.n_columns
     require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
+    if hasattr(estimator, "table_") or source.mixed:
+        return read_new(estimator, source.columns() if source.mixed else source.take(np.arange(source.n_rows)))
     return FiniteRows(source)
 
 
@@ -98,16 +168,24 @@ def read_held_out(
     """Rows to watch, and their targets, checked as those of `fit` were and against them."""
     require(isinstance(given.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
-    names = _get_feature_names(X_val)
-    same = names is None or given.names is None or list(names) == list(given.names)
-    require(same, "the columns of X_val", f"those of X in their order, {given.names}", names)
-    X_val = _checked_table(host(X_val), estimator)
+    X_val = _like_those_given(estimator, given, host(X_val))
     y_val = checked_targets(host(y_val), numeric, given.y.ndim == 2, estimator)
-    columns = given.rows.n_columns
-    require(X_val.shape[1] == columns, "X_val", f"of {columns} columns", X_val.shape)
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
     require(y_val.shape[1:] == given.y.shape[1:], "y_val", f"of the shape of y, {given.y.shape}", y_val.shape)
     return X_val, y_val
+
+
+def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
+    """Rows to watch as numbers, by the columns of the rows given."""
+    shape: tuple[int, ...] = tuple(getattr(X_val, "shape", ()))
+    require(len(shape) != 2 or shape[1] == given.n_columns, "X_val", f"of {given.n_columns} columns", shape)
+    fitted = clone(estimator)
+    vars(fitted).update({name: value for name, value in given.columns().items() if value is not None})
+    found = new_numbers_or_columns(X_val, fitted)
+    if isinstance(found, np.ndarray):
+        return found
+    assert given.table is not None
+    return given.table.encode(found)
 
 
 def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
@@ -119,9 +197,11 @@ def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
     index = alive[first]
     weight = np.bincount(group.reshape(-1), weights=given.weight[alive])
-    return replace(given, rows=ArrayRows(given.rows.X[index]), y=given.y[index], weight=weight, original=index), Y[
-        index
-    ]
+    means = None if given.means is None else given.means.take(index)
+    kept = replace(
+        given, rows=ArrayRows(given.rows.X[index]), y=given.y[index], weight=weight, original=index, means=means
+    )
+    return kept, Y[index]
 
 
 class FiniteRows(RowSource):
@@ -182,14 +262,15 @@ def host(X: Any) -> Any:
     return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
 
 
-def _checked_table(X: Any, estimator: Any) -> np.ndarray:
-    _require_no_categories(X)
-    return check_array(X, dtype=[np.float64, np.float32], estimator=estimator, input_name="X")
+def _tell(table: TableMap) -> None:
+    """What became of each column, above the progress bar."""
+    for one in table.described:
+        gaps = f", {100 * one.missing:.3g} % missing" if one.missing else ""
+        tqdm.write(f"column {one.name!r} ({one.kind}{gaps}): {one.map}")
 
 
-def _require_no_categories(X: Any) -> None:
-    """Refuse a frame with a column of categories, by its name."""
-    if hasattr(X, "dtypes") and hasattr(X, "columns"):
-        for name, kind in zip(X.columns, X.dtypes, strict=True):
-            if str(kind).lower().startswith(("categor", "enum")):
-                raise ValueError(f"column {name!r} of X must hold numbers, got {kind}: encode categories before")
+def _names(X: Any) -> np.ndarray | None:
+    """Names of the columns, all of them text, or none."""
+    names = _get_feature_names(X)  # refuses names of several types
+    own = column_names(X)
+    return np.asarray(own, dtype=object) if names is None and own is not None else names

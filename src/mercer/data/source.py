@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data.raw import RawColumn
+
 
 class RowSource(ABC):
     """A table of `n_rows` × `n_columns` numbers, read by blocks."""
@@ -61,6 +63,15 @@ class RowSource(ABC):
         column `target` where there is one of that name.
         """
         raise ValueError(f"X must be a source whose columns have names, got a {type(self).__name__}")
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some columns are no plain numbers, so that blocks do not say all that `columns` does."""
+        return False
+
+    def columns(self) -> list[RawColumn]:
+        """The whole table with its columns as they came, where it is `mixed`."""
+        raise ValueError(f"a {type(self).__name__} holds nothing but numbers")
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
         """Entries of a per-row tensor (rows along its last axis) at these rows, wherever they live."""

@@ -104,11 +104,15 @@ def raced_members(
     some = some if len(some) <= RACE_ROWS else np.sort(rng.choice(some, RACE_ROWS, replace=False))
     X = given.rows.take(some).double().cpu()
     weight = torch.as_tensor(given.weight[some])
-    found = race(X, torch.as_tensor(Y[some]), weight, classes=classes, rng=rng, device=plan.device, **options)
+    coded: dict[str, Any] = {}
+    if (layout := given.layout) is not None:
+        coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
+    table = X, torch.as_tensor(Y[some]), weight
+    found = race(*table, classes=classes, rng=rng, device=plan.device, **coded, **options)
     chosen, spare = found.members, []
     if large:
-        more = on_more_rows(X, torch.as_tensor(Y[some]), weight, found.members, device=plan.device,
-                            seed=int(rng.integers(2**31)), seconds=options.get("seconds"))  # fmt: skip
+        more = on_more_rows(*table, found.members, device=plan.device, seed=int(rng.integers(2**31)),
+                            seconds=options.get("seconds"), **coded)  # fmt: skip
         chosen, spare, report = [more.best], more.nearly, found.report + more.report
     else:
         report = found.report

@@ -153,7 +153,7 @@ def hold_out(
     held = _of_each_class(alive, Y[alive], n, rng) if classes else rng.choice(alive, n, replace=False)
     weight = given.weight.copy()
     weight[held] = 0.0
-    return replace(given, weight=weight), torch.as_tensor(np.sort(held))
+    return given.weighed(weight), torch.as_tensor(np.sort(held))
 
 
 def _of_each_class(rows: np.ndarray, Y: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
