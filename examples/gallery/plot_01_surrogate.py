@@ -2,9 +2,9 @@
 A surrogate of a simulator
 ==========================
 
-The borehole function is the flow of water between two aquifers, from eight inputs of very different units. Five hundred
-runs of the simulator are enough for a model that answers in microseconds, and that tells which inputs the flow depends
-on. Nothing is chosen by hand.
+The borehole function is the flow of water between two aquifers, from eight inputs of very different units.
+Five hundred runs of the simulator are enough for a model that answers in microseconds, and that tells which
+inputs the flow depends on. Nothing is chosen by hand.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 A field on a map, and where it is not known
 ===========================================
 
-Stations measure a field at scattered places, none of them in the north-east. A sparse Gaussian process draws the field
-everywhere with a standard deviation: small among the stations, as large as the field itself where there are none.
+Stations measure a field at scattered places, none of them in the north-east. A sparse Gaussian process draws
+the field everywhere with a standard deviation: small among the stations, as large as the field itself where
+there are none.
 """
 
 import matplotlib.pyplot as plt

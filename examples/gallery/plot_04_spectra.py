@@ -2,8 +2,9 @@
 Concentrations from spectra
 ===========================
 
-Near-infrared spectra have many inputs that move together. The absorption is not linear in the concentrations, since the
-detector saturates; a kernel model learns the bend from 300 samples, where a linear calibration cannot.
+Near-infrared spectra have many inputs that move together. The absorption is not linear in the concentrations,
+since the detector saturates; a kernel model learns the bend from 300 samples, where a linear calibration
+cannot.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +17,9 @@ from mercer import KernelBoostingRegressor
 
 rng = np.random.default_rng(0)
 wave = np.linspace(1100, 2500, 120)
-peaks = np.stack([np.exp(-(((wave - at) / width) ** 2)) for at, width in ((1450, 90), (1720, 60), (1940, 80), (2300, 70))])
+peaks = np.stack(
+    [np.exp(-(((wave - at) / width) ** 2)) for at, width in ((1450, 90), (1720, 60), (1940, 80), (2300, 70))]
+)
 share = rng.dirichlet(np.ones(4), 600)
 absorbed = 3.0 * share @ peaks + 0.15 * rng.normal(size=(600, 1)) * (wave - 1800) / 700
 spectra = 1 - np.exp(-absorbed) + 0.003 * rng.normal(size=absorbed.shape)

@@ -2,8 +2,8 @@
 Digits, and how sure the model is
 =================================
 
-Ten classes from 64 inputs. The probabilities are calibrated on rows left out of the fit, so that of the answers given
-with 90 % some nine in ten are right.
+Ten classes from 64 inputs. The probabilities are calibrated on rows left out of the fit, so that of the
+answers given with 90 % some nine in ten are right.
 """
 
 import matplotlib.pyplot as plt
@@ -14,8 +14,8 @@ from sklearn.model_selection import train_test_split
 from mercer import KernelBoostingClassifier
 
 X, y = load_digits(return_X_y=True)
-X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, random_state=0)
-model = KernelBoostingClassifier(time_budget=8, random_state=0).fit(X_train, y_train)
+X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=500, random_state=0)
+model = KernelBoostingClassifier(time_budget=6, random_state=0).fit(X_train, y_train)
 p = model.predict_proba(X_test)
 wrong = p.argmax(1) != y_test
 print(f"{wrong.sum()} of {len(y_test)} wrong")

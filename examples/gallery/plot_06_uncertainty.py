@@ -2,8 +2,9 @@
 Uncertainty along one input
 ===========================
 
-A Gaussian process says how sure it is. Between the two groups of measurements its band opens; inside them it is as wide
-as the noise. SR, the oldest sparse approximation, is sure where it knows nothing: a reason to take another.
+A Gaussian process says how sure it is. Between the two groups of measurements its band opens; inside them it
+is as wide as the noise. SR, the oldest sparse approximation, is sure where it knows nothing: a reason to take
+another.
 """
 
 import matplotlib.pyplot as plt

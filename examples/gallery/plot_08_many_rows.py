@@ -1,9 +1,9 @@
 """
-Half a million rows in a given time
-===================================
+Two hundred thousand rows in a given time
+=========================================
 
-`time_budget` is a promise: tuning, growing and polishing all count, and the model is the best that fits in. Rows are read by
-blocks, so that what counts is seconds, not the memory for a kernel matrix of 500 000 rows.
+`time_budget` is a promise: tuning, growing and polishing all count, and the model is the best that fits in.
+Rows are read by blocks, so that what counts is seconds, not the memory for a kernel matrix of 200 000 rows.
 """
 
 import time
@@ -14,9 +14,9 @@ import numpy as np
 from mercer import KernelBoostingRegressor
 
 rng = np.random.default_rng(0)
-X = rng.uniform(-1, 1, (502_000, 3)).astype(np.float32)
+X = rng.uniform(-1, 1, (202_000, 3)).astype(np.float32)
 y = np.sin(4 * X[:, 0] + 2 * X[:, 1]) * np.exp(-(X[:, 2] ** 2)) + 0.1 * rng.normal(size=len(X))
-X_train, y_train, X_test, y_test = X[:500_000], y[:500_000], X[500_000:], y[500_000:]
+X_train, y_train, X_test, y_test = X[:200_000], y[:200_000], X[200_000:], y[200_000:]
 
 began = time.perf_counter()
 model = KernelBoostingRegressor(kernel="matern52", tuning_rows=300, time_budget=9, random_state=0)

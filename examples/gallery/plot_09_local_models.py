@@ -2,8 +2,8 @@
 A few local lines one can read
 ==============================
 
-A mixture of linear experts divides the inputs into regions and fits a line in each. Its number of regions is found by
-cross-validation, and what comes out is a table: where, which slope, how noisy.
+A mixture of linear experts divides the inputs into regions and fits a line in each. Its number of regions is
+found by cross-validation, and what comes out is a table: where, which slope, how noisy.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Better landmarks for a linear model
 ===================================
 
-`GreedyNystroem` is a drop-in for scikit-learn's `Nystroem`: features of a kernel on a few landmarks, for any linear model.
-Landmarks that are chosen with the targets in mind do with fewer what random ones need many for.
+`GreedyNystroem` is a drop-in for scikit-learn's `Nystroem`: features of a kernel on a few landmarks, for any
+linear model. Landmarks that are chosen with the targets in mind do with fewer what random ones need many for.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 From a fitted model to a page
 =============================
 
-`mercer.report` tells what a model is worth: beside the mean, a linear model and gradient-boosted trees, where it errs, whether
-its intervals hold, and how far the test rows lie from what it has learned. The page is one file; the same numbers come as a
-dictionary.
+`mercer.report` tells what a model is worth: beside the mean, a linear model and gradient-boosted trees, where
+it errs, whether its intervals hold, and how far the test rows lie from what it has learned. The page is one
+file; the same numbers come as a dictionary.
 """
 
 import matplotlib.pyplot as plt
