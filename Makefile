@@ -47,6 +47,10 @@ docs: $(DOCS_READY)
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees build/source build/site
 	@echo "The site: build/site/index.html"
 
+# Report pages, and the site where it was built, in headless Chromium; pictures in build/screens.
+browser: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.browser
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""How the site is built: `make docs`. Sphinx, its theme and the gallery; nothing is fetched while building or reading."""
+"""How the site is built by `make docs`: Sphinx, its theme, the gallery; nothing is fetched in building or reading."""
 
 import os
 import sys

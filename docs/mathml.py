@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw themselves: a site that is read without a network needs no script for them."""
+"""Formulas as MathML, which browsers draw themselves: a site read without a network needs no script for them."""
 
 from __future__ import annotations
 
