@@ -33,7 +33,8 @@ STICKS_OUT = """(() => { const wide = document.documentElement.clientWidth;
 #: Relative luminance of the text and of what lies behind it (WCAG 2).
 COLOURS = """(() => { const light = text => { const parts = text.match(/[\\d.]+/g).map(Number);
     if (parts.length > 3 && parts[3] == 0) return null;
-    const [r, g, b] = parts.slice(0, 3).map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    const [r, g, b] = parts.slice(0, 3).map(v => v / 255)
+      .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
     return .2126 * r + .7152 * g + .0722 * b };
   const back = one => { for (; one; one = one.parentElement) {
     const found = light(getComputedStyle(one).backgroundColor); if (found !== null) return found } return 1 };

@@ -1,4 +1,4 @@
-"""Report pages to look at: numbers, several outputs, classes, a Gaussian process, a mixture; columns with long names."""
+"""Report pages to look at: numbers, several outputs, classes, a Gaussian process, a mixture; long names."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import mercer
 from mercer.kernels import Gaussian
+from mercer.report import svg
 from mercer.report.distance import distances
 from mercer.report.subject import Subject
 from mercer.report.svg import Line, Points, chart, round_values, short
@@ -204,8 +205,8 @@ def test_a_chart_keeps_every_point_inside_its_frame_and_ticks_are_round():
     dots = re.search(r'd="((?:M[\d.]+ [\d.]+h0)+)"', drawn).group(1)
     assert len(re.findall("h0", dots)) == 2
     for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", dots):
-        assert 62 <= float(x) <= 446
-        assert 14 <= float(y) <= 252
+        assert svg.LEFT <= float(x) <= svg.WIDTH - svg.RIGHT
+        assert svg.TOP <= float(y) <= svg.HEIGHT - svg.BOTTOM
     assert round_values(-0.3, 0.9) == [-0.2, 0.0, 0.2, 0.4, 0.6, 0.8]
     assert short(-1234.4) == "−1234"
 

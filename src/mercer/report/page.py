@@ -17,7 +17,7 @@ body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,
 a{color:var(--link)}a:focus-visible,.scroll:focus-visible{outline:3px solid var(--link);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{left:8px;top:8px;background:var(--page);padding:6px 10px}
 header,main,footer{max-width:62rem;margin:0 auto;padding:0 1.1rem}
-header{padding-top:1.8rem}h1{font-size:1.7rem;line-height:1.25;margin:0}h2{font-size:1.25rem;margin:0 0 .6rem}
+header{padding-top:1.8rem}h1{font-size:1.7rem;line-height:1.25;margin:0;overflow-wrap:anywhere}h2{font-size:1.25rem;margin:0 0 .6rem}
 .by{color:var(--soft);margin:.3rem 0 1rem;overflow-wrap:anywhere}
 nav ul{list-style:none;margin:0 0 1rem;padding:0;display:flex;flex-wrap:wrap;gap:.3rem .9rem}
 section{border-top:1px solid var(--line);padding:1.3rem 0;scroll-margin-top:1rem}
@@ -36,7 +36,7 @@ svg .line{fill:none;stroke-width:2}svg .dashed{stroke-dasharray:6 4}svg .band{op
 svg .dots{fill:none;stroke-linecap:round;stroke-width:4;opacity:.45}
 svg .knots{fill:none;stroke-linecap:round;stroke-width:6}
 .s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}
-.scroll{overflow-x:auto;margin:.8rem 0}
+.scroll{overflow-x:auto;max-width:100%;margin:.8rem 0}
 table{border-collapse:collapse;font-size:.9rem}caption{text-align:left;white-space:nowrap;color:var(--soft);padding-bottom:.25rem}
 th,td{padding:.22rem .8rem .22rem 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}

@@ -14,10 +14,10 @@ from html import escape
 import numpy as np
 
 #: Size of a chart in the units of its own coordinates, and what its labels take of it.
-WIDTH, HEIGHT = 460.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 14.0, 14.0, 48.0
+WIDTH, HEIGHT = 400.0, 270.0
+LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 14.0, 48.0
 #: Height of one horizontal bar, and what its name takes.
-BAR, NAME = 22.0, 176.0
+BAR, NAME = 22.0, 158.0
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def bars(names: Sequence[str], values: Sequence[float], x: str, says: str, *, si
         top, length = k * BAR + 4, abs(value) * unit
         left = zero - length if value < 0 else zero
         body.append(
-            f'<text x="{NAME - 8:.0f}" y="{top + 13:.0f}" class="end">{escape(shortened(str(name), 25))}</text>'
+            f'<text x="{NAME - 8:.0f}" y="{top + 13:.0f}" class="end">{escape(shortened(str(name), 22))}</text>'
             f'<rect x="{left:.1f}" y="{top:.0f}" width="{max(length, 0.5):.1f}" height="{BAR - 7:.0f}" '
             f'class="f{1 if value < 0 else 0}"/>'
             f'<text x="{WIDTH - 60:.0f}" y="{top + 13:.0f}">{short(value)}</text>'
@@ -185,7 +185,7 @@ def _frame(x: Axis, y: Axis) -> list[str]:
         out.append(f'<path d="M{LEFT:.0f} {at:.1f}H{WIDTH - RIGHT:.0f}" class="grid"/>')
         out.append(f'<text x="{LEFT - 6:.0f}" y="{at + 4:.1f}" class="end">{short(value)}</text>')
     middle = (TOP + HEIGHT - BOTTOM) / 2
-    x_label, y_label = escape(shortened(x.label, 56)), escape(shortened(y.label, 38))
+    x_label, y_label = escape(shortened(x.label, 48)), escape(shortened(y.label, 38))
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 10:.0f}" class="mid label">{x_label}</text>')
     out.append(f'<text transform="translate(13 {middle:.0f}) rotate(-90)" class="mid label">{y_label}</text>')
     return out
