@@ -17,7 +17,8 @@ body{margin:0;background:var(--page);color:var(--text);font:16px/1.55 system-ui,
 a{color:var(--link)}a:focus-visible,.scroll:focus-visible{outline:3px solid var(--link);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{left:8px;top:8px;background:var(--page);padding:6px 10px}
 header,main,footer{max-width:62rem;margin:0 auto;padding:0 1.1rem}
-header{padding-top:1.8rem}h1{font-size:1.7rem;line-height:1.25;margin:0;overflow-wrap:anywhere}h2{font-size:1.25rem;margin:0 0 .6rem}
+header{padding-top:1.8rem}h1{font-size:1.7rem;line-height:1.25;margin:0;overflow-wrap:anywhere}
+h2{font-size:1.25rem;margin:0 0 .6rem}
 .by{color:var(--soft);margin:.3rem 0 1rem;overflow-wrap:anywhere}
 nav ul{list-style:none;margin:0 0 1rem;padding:0;display:flex;flex-wrap:wrap;gap:.3rem .9rem}
 section{border-top:1px solid var(--line);padding:1.3rem 0;scroll-margin-top:1rem}
