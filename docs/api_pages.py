@@ -9,9 +9,11 @@ import importlib
 import inspect
 import sys
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 
 import mercer
+from mercer import plots
 
 #: Where a public name of `mercer` lives, and what its group is called; the first that fits.
 GROUPS = {
@@ -28,8 +30,9 @@ MODULES = {
     "mercer.losses": "Losses",
     "mercer.data": "Rows from anywhere",
     "mercer.datasets": "Data sets",
-    "mercer.plots.gp": "Pictures of Gaussian processes",
-    "mercer.plots.mixture": "Pictures of mixtures",
+    "mercer.distributed": "Several processes",
+    "mercer.distributed.dask": "Dask",
+    **{f"mercer.plots.{one.name}": f"Pictures: {one.name}" for one in iter_modules(plots.__path__)},
 }
 
 
@@ -68,7 +71,19 @@ def page() -> str:
         groups.setdefault(next(one for one in GROUPS if home.startswith(one)), []).append(name)
     text = "All names\n=========\n\nEverything that is public, by subject.\n\n"
     text += "".join(table(title, "mercer", sorted(groups[one])) for one, title in GROUPS.items() if one in groups)
-    return text + "".join(table(title, one, names_of(importlib.import_module(one))) for one, title in MODULES.items())
+    for one, title in MODULES.items():
+        names = names_of(importlib.import_module(one)) if present(one) else []
+        text += table(title, one, names) if names else ""
+    return text
+
+
+def present(module: str) -> bool:
+    """Whether a module and all that it needs are there."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ exclude_patterns = ["gallery/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = ["config.cache", "myst.xref_missing"]
+suppress_warnings = ["config.cache", "toc.empty_glob"]
 
 autosummary_generate = True
 autodoc_typehints = "none"

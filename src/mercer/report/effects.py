@@ -11,8 +11,8 @@ from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import Band, Line, bars, chart, short, shortened
 
-#: Inputs and points along each, rows that are averaged, levels of a category, rows whose answer is taken apart.
-INPUTS, POINTS, ROWS, LEVELS, TOLD = 4, 21, 150, 12, 4
+#: Inputs and points along each, rows that are averaged, levels of a category, rows beside which single ones stand.
+INPUTS, POINTS, ROWS, LEVELS, BESIDE = 4, 21, 150, 12, 60
 
 
 def effects_section(subject: Subject) -> Section | None:
@@ -85,9 +85,12 @@ def shapley_section(subject: Subject) -> Section | None:
     if explain is None or subject.seen is not subject.table:
         return None
     rows = chosen_rows(subject)
-    part = subject.table.part(np.asarray(list(rows.values())))
+    beside = np.linspace(0, subject.table.n_rows - 1, BESIDE).astype(
+        int
+    )  # rows whose mean the chosen are compared with
+    part = subject.table.part(np.r_[list(rows.values()), beside])
     try:
-        values = shares_of_columns(explain(subject.final, part.X), len(part.names))
+        values = shares_of_columns(explain(subject.final, part.X), len(part.names))[: len(rows)]
     except (ValueError, TypeError, AttributeError) as refusal:
         return Section("shapley", "Single rows", [f"Shapley values: {refusal}"])
     figures, numbers = [], {}
@@ -99,14 +102,15 @@ def shapley_section(subject: Subject) -> Section | None:
             f"Row {row} ({why}; observed {_shown(subject.y[row])}, predicted {_shown(subject.predicted[row])}): "
             f"{labels[0]} counts for {short(value[order[0]])}."
         )
-        figures.append(Figure(bars(labels, value[order], "share of the answer", says, signed=True), says))
+        figures.append(Figure(bars(labels, value[order], "what the column adds", says, signed=True), says))
         numbers[str(row)] = {"chosen_as": why, "values": dict(zip(part.names, value, strict=True))}
-    words = ["Shapley values divide what the model says of a row among its columns; they add up to it."]
+    words = ["Shapley values divide what the model says of a row, beside the mean of all, among its columns."]
     return Section("shapley", "Single rows", words, {"rows": numbers}, figures=figures)
 
 
 def shares_of_columns(answer: Any, n_columns: int) -> np.ndarray:
     """Shapley values of the first output, rows × columns, from what the function returns."""
+    answer = answer.centred() if hasattr(answer, "centred") else answer
     values = np.asarray(getattr(answer, "values", answer), dtype=float)
     if values.ndim == 3:
         values = values[..., 0] if values.shape[1] == n_columns else values[:, 0]
