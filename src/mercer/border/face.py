@@ -6,8 +6,9 @@ algorithm and keeps what that returns, in this order; until it keeps, the estima
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, dataclass_transform
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,6 +17,9 @@ from sklearn.utils import check_random_state
 from mercer.border.columns import column_table
 from mercer.border.explained import explained
 from mercer.border.rules import CALLBACKS, CATEGORIES, SECONDS, SWITCH, literal
+
+#: The variable that holds the address of the documentation: that of a server, or file:///… of a site built here.
+DOCUMENTATION = "MERCER_DOCS"
 
 
 @dataclass_transform(kw_only_default=False)
@@ -79,6 +83,14 @@ class Face(BaseEstimator):
     random_state: Any = None
     verbose: bool = False
     callbacks: Annotated[Any, CALLBACKS] = None
+
+    #: scikit-learn's page of an estimator links to its documentation, where `MERCER_DOCS` names a site that was built.
+    _doc_link_module: ClassVar[str] = "mercer"
+
+    @property
+    def _doc_link_template(self) -> str:
+        site = os.environ.get(DOCUMENTATION, "").rstrip("/")
+        return f"{site}/api/mercer.{{estimator_name}}.html" if site else ""
 
     @property
     def _pairwise(self) -> bool:
