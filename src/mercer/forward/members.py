@@ -107,11 +107,11 @@ def raced_members(
     coded: dict[str, Any] = {}
     if (layout := given.layout) is not None:
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
-    table = X, torch.as_tensor(Y[some]), weight
-    found = race(*table, classes=classes, rng=rng, device=plan.device, **coded, **options)
+    targets = torch.as_tensor(Y[some])
+    found = race(X, targets, weight, classes=classes, rng=rng, device=plan.device, **coded, **options)
     chosen, spare = found.members, []
     if large:
-        more = on_more_rows(*table, found.members, device=plan.device, seed=int(rng.integers(2**31)),
+        more = on_more_rows(X, targets, weight, found.members, device=plan.device, seed=int(rng.integers(2**31)),
                             seconds=options.get("seconds"), **coded)  # fmt: skip
         chosen, spare, report = [more.best], more.nearly, found.report + more.report
     else:

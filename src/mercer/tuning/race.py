@@ -54,7 +54,10 @@ def race(
     heat = Heat(rows, clock, metric, {})
     starts = _first_look(rows, clock)
     first, *others = kinds
-    look = lambda heat, kind: heat.tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS)  # noqa: E731
+
+    def look(heat: Heat, kind: str) -> dict[str, Candidate]:
+        return heat.tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS)
+
     plain = {first: look(heat, first)}
     plain |= dict(zip(others, heat.side_by_side([partial(look, kind=kind) for kind in others]), strict=True))
     kinds = sorted(kinds, key=lambda kind: best_of(plain[kind]))
@@ -111,7 +114,8 @@ def _with_metrics(heat: Heat, kind: str, plain: dict[str, Candidate], only: set[
         return _climbed(heat, kind, plain, "cityblock", full=False) if asked("cityblock", False) else []
 
     def evident_and_full(heat: Heat) -> list[Candidate]:
-        at, found = plain, []
+        found: list[Candidate] = []
+        at = plain
         if heat.rows.X.shape[1] > 1:
             points = {family: one.best.point for family, one in plain.items()}
             track = plain["matern12"].track.stepped(heat.rows.evidence(kind))
@@ -126,7 +130,8 @@ def _with_metrics(heat: Heat, kind: str, plain: dict[str, Candidate], only: set[
 def _climbed(heat: Heat, kind: str, at: dict[str, Candidate], base: str, full: bool) -> list[Candidate]:
     """Gradient steps of one kind, as long as they gain."""
     families = ("matern32", "matern12") if full else ("cityblock", "matern32")
-    best, found = best_of(at), []
+    found: list[Candidate] = []
+    best = best_of(at)
     track, points = at[base].track, {family: one.best.point for family, one in at.items()}
     for _ in range(c.STEPS):
         if heat.clock.over(0.7):
