@@ -121,8 +121,10 @@ def test_one_function_is_enough_for_a_callback(model):
 
 
 def test_a_regressor_tells_its_objective_once_for_every_member():
-    sweeps: list[Any] = []
-    model = fresh(MODELS[3], callbacks=sweeps.append).fit(X, Y)
+    events: list[Any] = []
+    model = fresh(MODELS[3], callbacks=events.append).fit(X, Y)
+    sweeps = [event.state for event in events if event.phase == "passes"]
+    assert [event.step for event in events if event.phase == "members"] == [1, 2]
     assert [sweep.iteration for sweep in sweeps] == [1, 1]
     for sweep, member in zip(sweeps, model.members_[0], strict=True):
         assert (sweep.objective.numpy() == member.objective_path[0]).all()

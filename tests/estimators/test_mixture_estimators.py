@@ -484,8 +484,8 @@ def test_rows_held_in_float32_give_nearly_the_same_model():
 def test_a_callback_sees_every_iteration_and_may_stop_it_and_verbose_shows_a_bar():
     seen: list[float] = []
 
-    def watch(run: Any) -> bool:
-        seen.append(run.objective)
+    def watch(event: Any) -> bool:
+        seen.append(event.state.objective)
         return len(seen) == 4
 
     text = io.StringIO()
@@ -494,13 +494,13 @@ def test_a_callback_sees_every_iteration_and_may_stop_it_and_verbose_shows_a_bar
     assert model.stop_reason_ == "a callback asked to stop"
     assert len(seen) == 4
     assert never_falls(seen)
-    assert "EM iterations" in text.getvalue()
+    assert "EM: 4/" in text.getvalue()
 
 
 @over_faces
 def test_an_interrupt_keeps_the_mixture_so_far(face):
-    def press(run: Any) -> None:
-        if len(run.path) > 3:
+    def press(event: Any) -> None:
+        if event.phase == "EM" and len(event.state.path) > 3:
             raise KeyboardInterrupt
 
     model = face(3, n_init=1, tol=0.0, callbacks=[press], random_state=0).fit(X, y_for(face))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
@@ -26,7 +27,6 @@ from mercer.evidence.approximations import (
     SubsetOfRegressors,
     Variational,
 )
-from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Coordinates, Gradient, Point
 from mercer.evidence.inducing import JITTER
 from mercer.evidence.laplace import LaplaceEvidence, hessian_slope

@@ -10,14 +10,13 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.budget import Budget
-from mercer.border.clock import Clock
 from mercer.border.face import Face
 from mercer.border.inputs import find_inputs
 from mercer.border.read import merged, read, read_new
 from mercer.border.rules import check, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import unit_weights
+from mercer.clock import Clock
 from mercer.data import RowSource
 from mercer.empirical.choice import Candidates, choose
 from mercer.empirical.ensemble import Ensemble
@@ -27,6 +26,7 @@ from mercer.empirical.parameters import JOBS
 from mercer.empirical.problem import Table
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
+from mercer.progress import watched
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -103,10 +103,11 @@ class EnsembleEstimator(Face):
 
     # Fitting
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
-        clock, wanted = Clock(Budget(self.time_budget)), self._candidates()
+        clock, wanted = Clock(self.time_budget), self._candidates()
         given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)
@@ -123,7 +124,7 @@ class EnsembleEstimator(Face):
         grid = list(product(penalties, wanted.couplings(len(problems[0].kernels))))
         chosen = choose(problems, learner, wanted.sizes(), grid, self.n_folds, int(rng.integers(2**31)), clock)
         seeds = rng.integers(2**31, size=(len(problems), wanted.n_members))
-        training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, bool(self.verbose), clock)
+        training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock)
         trained, unfinished = training.run(problems)
         ensemble = Ensemble([one.members for one in trained], pairs, n_classes)
         first = ensemble.machines[0][0]

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 from sklearn.base import RegressorMixin
 
-from mercer.border.clock import Clock
 from mercer.border.face import face
+from mercer.clock import Clock
 from mercer.empirical.choice import Candidates
 from mercer.empirical.classifier import EnsembleClassifier
 from mercer.empirical.estimator import EnsembleEstimator
 from mercer.empirical.learners import Learner, NumberLearner
 from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
+from mercer.progress import listeners
 
 
 @face
@@ -87,4 +88,4 @@ class RPEMEKLRegressor(RegressorMixin, RandomMembers, SeveralKernels, EnsembleEs
         return Candidates(self.kernels, self.c, self.coupling, self.subset_size, self.n_members)
 
     def _learner(self, clock: Clock) -> Learner:
-        return NumberLearner(self._listeners())
+        return NumberLearner(listeners("passes") if self.callbacks else ())

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.mixture.class_experts import Owned
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, fit_em
@@ -40,7 +40,6 @@ class Setting:
     tol: float = 1e-5
     init: str = "k-means++"
     callbacks: Sequence[Callable[[EMResult], Any]] = ()
-    verbose: bool = False
     #: Variances of the inputs, in the units of the rows.
     variance: Tensor = field(default_factory=lambda: torch.ones(0))
     #: λ, for weights as they are in the sample.
@@ -112,7 +111,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
     """
     clock = setting.clock
     run = partial(fit_em, tol=setting.tol, clock=clock, share=setting.share)
-    watched = partial(run, sample, max_iter=setting.max_iter, callbacks=setting.callbacks, verbose=setting.verbose)
+    watched = partial(run, sample, max_iter=setting.max_iter, callbacks=setting.callbacks)
     if len(starts) == 1 and few is sample:
         return watched(starts[0])
     trial = min(TRIAL_ITERATIONS if len(starts) > 1 else setting.max_iter, setting.max_iter)
@@ -121,7 +120,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
         one = run(few, start, max_iter=trial)
         ended = clock.over(share=setting.share) is not None  # which says nothing about where it would have got
         best = one if best is None or (one.objective > best.objective and not ended) else best
-        if clock.over(clock.budget.spent() / 4, setting.share):  # all rows want theirs
+        if clock.over(clock.spent() / 4, setting.share):  # all rows want theirs
             break
     assert best is not None
     before = best.path[:-1] if few is sample else []

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.engine import each_block
 from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
 from mercer.mixture.class_experts import indicators

@@ -8,17 +8,18 @@ once more on more rows, and the race ends in their weighted average. The constan
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.data.column_maps import KINDS, ColumnMap
 from mercer.kernels import Bias, Kernel, Linear, Scaled
+from mercer.progress import tell
 from mercer.tuning import constants as c
 from mercer.tuning.average import greedy_average
 from mercer.tuning.closed_form import Judge, penalty_path
@@ -66,19 +67,22 @@ class Candidate:
         return f"{self.kind}, {steps}, {self.best.point.family}"
 
 
-class _Clock:
-    def __init__(self, seconds: float | None) -> None:
-        self.began = self.last = time.perf_counter()
-        self.seconds = math.inf if seconds is None else seconds
-        self.report: list[dict[str, Any]] = []
+@dataclass
+class _Book:
+    """What ran so far, and whether there is time for more."""
+
+    clock: Clock
+    report: list[dict[str, Any]] = field(default_factory=list)
+    last: float = 0.0
 
     def over(self, share: float = 1.0) -> bool:
-        return time.perf_counter() - self.began > share * self.seconds
+        return self.clock.over(share=share) is not None
 
     def note(self, name: str, rows: int, loss: float) -> None:
-        now = time.perf_counter()
+        now = self.clock.spent()
         self.report.append({"candidate": name, "rows": rows, "loss": loss, "seconds": now - self.last})
         self.last = now
+        tell("race", state=self.report[-1])
 
 
 def race(
@@ -100,30 +104,30 @@ def race(
     beside the columns as they are: "diagonal" transforms, "full" ones, both ("auto") or nothing (None). `kinds` are
     the column maps that run.
     """
-    rows, clock = Rows(X, Y, weight, kept, rng, device, classes), _Clock(seconds)
+    rows, book = Rows(X, Y, weight, kept, rng, device, classes), _Book(Clock(seconds))
     if rows.n < 2:  # none would be left to judge by
-        return Race([_nothing(rows, 1.0)], clock.report, 1.0, 1.0, None)
-    starts = _first_look(rows, clock)
-    plain = {kind: _tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS, clock) for kind in kinds}
+        return Race([_nothing(rows, 1.0)], book.report, 1.0, 1.0, None)
+    starts = _first_look(rows, book)
+    plain = {kind: _tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS, book) for kind in kinds}
     kinds = sorted(kinds, key=lambda kind: min(map(_loss, plain[kind].values())))
     found = [one for at in plain.values() for one in at.values()]
     only: set[str] | None = None
     for place, kind in enumerate(kinds[: c.MAPS] if metric is not None else ()):
-        if place == 0 or not clock.over(0.4):
-            found += _with_metrics(rows, kind, plain[kind], clock, only, metric)
+        if place == 0 or not book.over(0.4):
+            found += _with_metrics(rows, kind, plain[kind], book, only, metric)
             only = {step.base.family for step in min(found, key=_loss).track.steps if step.base is not None}
     finalists = _distinct(sorted(found, key=_loss))[: c.FINALISTS]
     if not rows.folded:
-        again = [candidate for one in finalists if (candidate := _again(rows, one, clock)) is not None]
-        finalists = _settled(sorted(again, key=_loss), clock) or finalists[:1]
-    return _averaged(rows, finalists, clock)
+        again = [candidate for one in finalists if (candidate := _again(rows, one, book)) is not None]
+        finalists = _settled(sorted(again, key=_loss), book) or finalists[:1]
+    return _averaged(rows, finalists, book)
 
 
 def _loss(one: Candidate) -> float:
     return one.best.loss
 
 
-def _first_look(rows: Rows, clock: _Clock) -> dict[str, Point]:
+def _first_look(rows: Rows, book: _Book) -> dict[str, Point]:
     """Where families start: the points that few rows, each left out in turn, like best.
 
     The rough families always run; another runs where it comes close to the best of all.
@@ -142,7 +146,7 @@ def _first_look(rows: Rows, clock: _Clock) -> dict[str, Point]:
             losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
             options.append((float(losses.min()), Point(family, length, int(losses.argmin()))))
         found[family] = min(options)
-        clock.note(f"standard, none, {family}", n, found[family][0])
+        book.note(f"standard, none, {family}", n, found[family][0])
     best = min(loss for loss, _ in found.values())
     return {f: point for f, (loss, point) in found.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
 
@@ -153,7 +157,7 @@ def _tried(
     starts: dict[str, Point],
     families: tuple[str, ...],
     most: int,
-    clock: _Clock,
+    book: _Book,
     wide: bool = False,
 ) -> dict[str, Candidate]:
     """The best of each family near where it starts."""
@@ -161,12 +165,12 @@ def _tried(
     for family in families:
         trial = track.tuned(starts[family], most, wide)
         out[family] = Candidate(kind, track, trial)
-        clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
+        book.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
     return out
 
 
 def _with_metrics(
-    rows: Rows, kind: str, plain: dict[str, Candidate], clock: _Clock, only: set[str] | None, metric: str | None
+    rows: Rows, kind: str, plain: dict[str, Candidate], book: _Book, only: set[str] | None, metric: str | None
 ) -> Iterator[Candidate]:
     """The metrics of a column map: the evidence's, and gradients' as long as each step gains.
 
@@ -177,26 +181,26 @@ def _with_metrics(
     track, at = plain["matern12"].track, plain
     if rows.X.shape[1] > 1:
         points = {family: one.best.point for family, one in plain.items()}
-        evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, clock, wide=True)
+        evident = _tried(track.stepped(rows.evidence(kind)), kind, points, c.ROUGH, c.TRIALS_ON, book, wide=True)
         if metric != "full":
             yield from evident.values()
         at = evident if min(map(_loss, evident.values())) < min(map(_loss, plain.values())) else plain
     for base, start, full, power in (("cityblock", plain, False, 1.0), ("matern12", at, True, 0.5)):
         if metric in ("auto", "full" if full else "diagonal") and (only is None or base in only):
-            yield from _climbed(kind, start, Step(start[base].best.point, full, power), clock)
+            yield from _climbed(kind, start, Step(start[base].best.point, full, power), book)
 
 
-def _climbed(kind: str, at: dict[str, Candidate], step: Step, clock: _Clock) -> Iterator[Candidate]:
+def _climbed(kind: str, at: dict[str, Candidate], step: Step, book: _Book) -> Iterator[Candidate]:
     """Gradient steps of one kind, as long as they gain."""
     assert step.base is not None
     families = ("matern32", "matern12") if step.full else ("cityblock", "matern32")
     base, best = step.base.family, min(map(_loss, at.values()))
     track, points = at[base].track, {family: one.best.point for family, one in at.items()}
     for _ in range(c.STEPS):
-        if clock.over(0.7):
+        if book.over(0.7):
             return
         track = track.stepped(replace(step, base=points[base]))
-        at = _tried(track, kind, points, families, c.TRIALS_ON, clock)
+        at = _tried(track, kind, points, families, c.TRIALS_ON, book)
         points |= {family: one.best.point for family, one in at.items()}
         yield from at.values()
         now = min(map(_loss, at.values()))
@@ -217,43 +221,43 @@ def _distinct(found: list[Candidate]) -> list[Candidate]:
     return out
 
 
-def _again(rows: Rows, one: Candidate, clock: _Clock) -> Candidate | None:
+def _again(rows: Rows, one: Candidate, book: _Book) -> Candidate | None:
     """The same candidate with its transform and fit learned from more rows."""
-    if clock.over():
+    if book.over():
         return None
     track = rows.track(one.kind, last=True)
     for step in one.track.steps:
         track = track.stepped(step)
     found = Candidate(one.kind, track, track.trial(one.best.point))
-    clock.note(found.name, sum(len(f.X) for f in track.folds), found.best.loss)
+    book.note(found.name, sum(len(f.X) for f in track.folds), found.best.loss)
     return found
 
 
-def _settled(finalists: list[Candidate], clock: _Clock) -> list[Candidate]:
+def _settled(finalists: list[Candidate], book: _Book) -> list[Candidate]:
     """Length-scale and penalty of the better half once more, on the rows of the last round."""
     for place, one in enumerate(finalists):
-        if place < c.SETTLED and not clock.over():
+        if place < c.SETTLED and not book.over():
             one.best = one.track.tuned(one.best.point, c.LAST_TRIALS)
-            clock.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
+            book.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
         one.track.forget()
     return finalists
 
 
-def _averaged(rows: Rows, finalists: list[Candidate], clock: _Clock) -> Race:
+def _averaged(rows: Rows, finalists: list[Candidate], book: _Book) -> Race:
     """The race's end: an average of finalists, or the constant where none of them is better."""
     finalists = sorted(finalists, key=_loss)
     judge = finalists[0].track.judge
     constant = judge.constant
     if finalists[0].best.loss >= constant:
         prior = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
-        return Race([_nothing(rows, constant)], clock.report, constant, constant, prior)
+        return Race([_nothing(rows, constant)], book.report, constant, constant, prior)
     values = [one.best.values for one in finalists]
     zero = [] if rows.codes is not None else [torch.zeros_like(judge.Y)]  # a link shrinks by itself
     shares, loss = greedy_average(values + zero, judge)
     chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
     average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(judge.Y))
     link = None if rows.codes is None else fitted_link(rows.codes, average, judge.Y, judge.weight)
-    return Race([_member(rows, finalists[k], shares[k]) for k in chosen], clock.report, loss, constant, link)
+    return Race([_member(rows, finalists[k], shares[k]) for k in chosen], book.report, loss, constant, link)
 
 
 def _nothing(rows: Rows, loss: float) -> Member:
