@@ -241,7 +241,7 @@ def test_a_callback_sees_the_objective_and_may_stop(two_classes):
     X, y = two_classes
     sweeps: list = []
 
-    def second(event: Any) -> bool:
+    def second(event) -> bool:
         sweeps.extend([event.state] if event.phase == "passes" else [])
         return event.phase == "passes" and event.step == 2
 

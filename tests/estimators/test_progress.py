@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_every_phase_is_told_in_its_order_and_changes_nothing(name):
     events: list[Event] = []
     heard = fitted(name, callbacks=events.append)
     assert list(dict.fromkeys(event.phase for event in events)) == PHASES[name]
-    assert all(one.seconds <= other.seconds for one, other in zip(events, events[1:], strict=False))
+    assert all(one.seconds <= other.seconds for one, other in pairwise(events))
     assert all(event.step <= event.total for event in events if event.total is not None)
     np.testing.assert_array_equal(heard.predict(X), fitted(name).predict(X))
     assert current() is None
