@@ -55,15 +55,14 @@ FAMILIES = {
 }
 #: One family of each way to compare two rows: by distances, products, absolute differences and their powers.
 WAYS = ("gaussian", "polynomial", "laplacian", "separable")
-#: Every family meets a few inputs and many, every number of inputs meets every way; on a GPU all meet all.
+#: Every family meets some inputs, every number of inputs meets every way; on a GPU all meet all.
 PAIRS = [
     pytest.param(family, D, id=f"{name}-{D}")
     for name, family in FAMILIES.items()
     for D in INPUTS
-    if DEVICE == "cuda" or D in (3, 21) or (name in WAYS and (D < 100 or name != "separable"))
+    if DEVICE == "cuda" or D == 8 or (name in WAYS and (D < 100 or name != "separable"))
 ]
 over_families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-over_inputs = pytest.mark.parametrize("D", INPUTS)
 over_columns = pytest.mark.parametrize("p", COLUMNS)
 
 
@@ -110,7 +109,7 @@ def test_every_family_and_dimension_gives_the_dense_products(family, D):
 
 
 @over_columns
-@over_inputs
+@pytest.mark.parametrize("D", INPUTS if DEVICE == "cuda" else [1, 21])
 def test_any_number_of_columns_meets_k(D, p):
     X, Z, V = normal(N, D), normal(M, D), normal(M, p)
     kernel = Gaussian(D**0.5)
@@ -137,7 +136,7 @@ def test_transposed_is_the_product_with_rows_and_basis_exchanged(family, p):
     assert distance(found, dense(kernel, Z, X) @ R.double()) < ACCURATE
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 300), (128, 64), (129, 257), (700, 2), (2, 2100)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 300), (128, 64), (129, 257), (400, 2), (2, 1100)])
 def test_ragged_blocks_and_split_columns_lose_nothing(n, m):
     X, Z, V, R = normal(n, 8), normal(m, 8), normal(m, 1), normal(n, 1)
     kernel = Gaussian(3.0)

@@ -145,7 +145,9 @@ def test_kernel_values_computed_before_are_refused(model):
 def test_only_ratios_of_weights_matter_where_the_penalty_is_the_papers(model, scale):
     """Weights of mean one are the same numbers again up to rounding, and the model follows them continuously."""
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    one, other = (answers(fresh(model, c="paper").fit(X, targets(model), weight * s), X) for s in (1.0, scale))
+    one, other = (
+        answers(fresh(model, regularization="paper").fit(X, targets(model), weight * s), X) for s in (1.0, scale)
+    )
     assert np.abs(one - other).max() <= 1e-6 * np.abs(one).max()
 
 

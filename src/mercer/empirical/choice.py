@@ -39,7 +39,7 @@ class Candidates:
         if isinstance(self.c, str):  # the paper's, whatever unit weights are written in
             return {c: c * unit for c in PAPER_GRID}
         penalties = {penalty_in_units(float(c), unit): float(c) for c in several(self.c)}
-        warn_of_small_weights(min(penalties.values()), unit, total, "c")
+        warn_of_small_weights(min(penalties.values()), unit, total, "regularization")
         return penalties
 
     def couplings(self, n_kernels: int) -> list[float]:

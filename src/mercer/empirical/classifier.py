@@ -44,9 +44,6 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
         Steps end where the objective falls by less than this share.
     max_iter : int, default 100
         Steps at most.
-    callbacks : function, several or None, default None
-        Called with a `Sweep` (its iteration and objective) after each pass over the rows; a true answer ends that
-        member's steps. Members are then trained one by one.
 
     Attributes
     ----------

@@ -65,7 +65,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
     verbose : bool, default False
         Show a progress bar where rows are chosen by a criterion.
     callbacks : function, several or None, default None
-        Called after each row that a criterion chooses; one that returns true ends the choice.
+        Called with an `Event` after each row that a criterion chooses; one that returns true ends the choice.
 
     Attributes
     ----------

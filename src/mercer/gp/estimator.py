@@ -85,9 +85,6 @@ class SparseGP(Face):
     time_budget : float or None, default None
         Seconds for the whole of `fit`, tuning included; where they are few, fewer rows are tuned on, the search ends
         early, and the last pass sees as many rows as it can. `stop_reason_` says so.
-    callbacks : function, several or None, default None
-        Called after each step of a search with a point (kernel, noise, basis); one that returns true ends the search
-        there.
 
     Attributes
     ----------

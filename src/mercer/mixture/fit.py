@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.data import TensorRows
+from mercer.linalg import spread_out
 from mercer.mixture.class_experts import Owned
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, fit_em
 from mercer.mixture.experts import Experts
@@ -180,20 +181,11 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
 
 def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, spread: bool = True) -> Tensor:
     """Rows to start from (at most k, all different): k-means++, or random ones where they need not spread out."""
-    chosen = [X[_draw(w, rng)]]
-    nearest = torch.full_like(w, torch.inf)
-    while len(chosen) < k:
-        nearest = torch.minimum(nearest, (X - chosen[-1]).square().sum(1))
-        far = w * (nearest if spread else nearest > 0)
-        if not bool((far > 0).any()):
-            break
-        chosen.append(X[_draw(far, rng)])
-    return torch.stack(chosen)
-
-
-def _draw(p: Tensor, rng: np.random.Generator) -> int:
-    total = p.cumsum(0)
-    return int(torch.searchsorted(total, float(rng.uniform()) * float(total[-1]), right=True).clamp(max=len(p) - 1))
+    if spread:
+        return X[spread_out(X, k, rng, w, distinct=True)]
+    rows, which = X[w > 0].unique(dim=0, return_inverse=True)
+    chance = torch.zeros(len(rows), dtype=w.dtype, device=w.device).index_add_(0, which, w[w > 0]).cpu().numpy()
+    return rows[rng.choice(len(rows), min(k, len(rows)), replace=False, p=chance / chance.sum())]
 
 
 def _nearest(X: Tensor, centres: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.engine import each_block
 from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
+from mercer.losses import Logistic, Softmax
 from mercer.mixture.class_experts import indicators
 from mercer.mixture.em import Mixture, Sample, columns, posterior
 from mercer.mixture.gates import EPS
@@ -152,16 +153,15 @@ def _penalised_loss(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The log loss under output weights W (c × k) with its penalty: value, slope (ck) and Hessian (ck × ck)."""
     c = len(W)
+    loss = Logistic() if c == 1 else Softmax()
 
     def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        f = W @ A
-        if c == 1:
-            loss, t, p = torch.nn.functional.softplus(-(2 * y - 1) * f), y, torch.sigmoid(f)
-        else:
-            loss, t, p = f.logsumexp(0, keepdim=True) - f.gather(0, y.long()), indicators(y, c), torch.softmax(f, 0)
-        sums = (w * loss).sum(), ((p - t) * w) @ A.T
+        f, t = (W @ A)[None], (y if c == 1 else indicators(y, c))[None]
+        residual = loss.residual(2 * t - 1, f)[0]
+        sums = (w * loss.value(2 * t - 1, f)).sum(), -(residual * w) @ A.T
         if not curved:
             return sums
+        p = t[0] - residual
         own = torch.einsum("cn,in,jn->cij", w * p, A, A)
         both = (p[:, None] * A).flatten(0, 1)
         return *sums, own, (both * w) @ both.T
