@@ -98,7 +98,7 @@ class EnsembleEstimator(Face):
 
     def _penalty(self) -> Any:
         """What is said of the penalty, under either name."""
-        penalty: Any = self.regularization if self.c is None else self.c  # type: ignore[attr-defined]  # a face's own
+        penalty: Any = self.regularization if self.c is None else self.c
         return penalty
 
     @property
