@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -114,13 +114,13 @@ def watched(fit: Fit) -> Fit:
     @wraps(fit)
     def run(self: Any, *args: Any, **options: Any) -> Any:
         given = self.callbacks
-        callbacks = () if given is None else (given,) if callable(given) else given
+        callbacks = (given,) if callable(given) else tuple(given) if isinstance(given, Iterable) else ()
         heard = bool(callbacks) or bool(self.verbose) or (current() is None and LOGGER.isEnabledFor(logging.INFO))
         if not heard or not all(map(callable, callbacks)):  # `fit` itself refuses what cannot be called
             return fit(self, *args, **options)
         bar = _bar(type(self).__name__) if self.verbose else None
         budget = self.time_budget if isinstance(self.time_budget, int | float) else None
-        token = _HEARD.set(Progress(tuple(callbacks), bar, budget))
+        token = _HEARD.set(Progress(callbacks, bar, budget))
         try:
             return fit(self, *args, **options)
         finally:

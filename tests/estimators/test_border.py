@@ -339,6 +339,8 @@ def test_callbacks_see_every_step_and_may_end_the_fit(face):
     seen: list[int] = []
 
     def watch(event: Any) -> bool:
+        if event.phase != "learners":
+            return False
         assert event.state.n_steps == event.step
         seen.append(event.step)
         return event.step == 3

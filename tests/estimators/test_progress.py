@@ -32,7 +32,7 @@ PHASES = {
     "KernelBoostingClassifier": ["race", "learners", "calibration"],
     "GreedyKernelClassifier": ["tuning", "learners", "calibration"],
     "SparseGPRegressor": ["tuning", "evidence"],
-    "NRBFRegressor": ["size", "EM", "gradient"],
+    "NRBFRegressor": ["EM", "size", "gradient"],
     "RPEMEKLClassifier": ["passes", "members"],
 }
 

@@ -99,12 +99,14 @@ class Training:
         sizes = [problem.size(self.size) for problem in problems]
         sizes = sizes if basis is None else [min(size, basis) for size in sizes]
         jobs = make_jobs(problems, self.learner, sizes, self.seeds)
-        heard, total = current(), len(problems) * H
+        heard = current()
+        before = 0 if heard is None else heard.steps["members"]
 
         def train(job: Job, must: bool) -> list[tuple[Member, np.ndarray]]:
             trained = [] if self.clock.over() and not must else fit_job(job, self.learner, self.c, self.lam)
             if heard is not None:
-                heard.tell("members", total)
+                done = heard.steps["members"] + len(job.places)
+                heard.tell("members", before + len(problems) * H, step=done)
             return trained
 
         # threads: torch works outside Python's lock, and rows and factors need no copies

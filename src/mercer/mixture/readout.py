@@ -6,6 +6,7 @@ The activations of a row are p(j | x), the normalised basis functions of eq. 2.4
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,6 +69,23 @@ def least_squares(sample: Sample, mixture: Mixture, ridge: float, linear: bool =
     G, b = reduce_activations(sample, mixture, statistic)
     G.diagonal().add_(ridge)
     return _solved(G, b).reshape(mixture.n_components, -1, b.shape[1])
+
+
+def misleading(sample: Sample, mixture: Mixture) -> bool:
+    """Whether the experts' means, blended by the gates, are further from the targets than their mean is.
+
+    The likelihood may like a narrow gate around one outlier; other rows in that place are then told the outlier.
+    """
+    experts: Any = mixture.experts
+    slopes = [experts.coef.mT] if hasattr(experts, "coef") else []
+    weights = torch.cat([experts.intercept[:, None], *slopes], 1)
+
+    def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return (w * (y - blended(A, x, weights)).square()).sum(1), (w * y).sum(1), (w * y.square()).sum(1)
+
+    error, first, second = reduce_activations(sample, mixture, statistic)
+    constant = second - first.square() / sample.total
+    return float(error.sum()) > (1 + 1e-6) * float(constant.sum())  # more than rounding
 
 
 def _solved(G: Tensor, b: Tensor) -> Tensor:
