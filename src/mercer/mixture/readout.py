@@ -1,6 +1,7 @@
 """What is fitted on top of fixed gates: output weights of two-step NRBF models, and shares of classes.
 
-The activations of a row are p(j | x), the normalised basis functions of eq. 2.4.
+The activations of a row are p(j | x) of eq. 2.6 and 2.7: normalised basis functions with the gates' priors and
+determinants, which eq. 2.4 as printed leaves out.
 """
 
 from __future__ import annotations
