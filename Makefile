@@ -20,9 +20,9 @@ PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIB
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-# Two workers of one thread each: two threads each would wait for one another.
+# Two workers of one thread each: two threads each would wait for one another. Whoever is done takes work from the other.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The same numbers rounded otherwise: other instructions, other sums, rows in another order.
 test-rounding: $(READY)
