@@ -16,9 +16,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "KernelBoostingRegressor": {"metric": None},  # the race, with kernels and column maps alone
     "KernelBoostingClassifier": FIXED,
     "GradientMetric": {"metric": "diagonal", "scale_inputs": "standard"},
-    "GreedyKernelRegressor": {"tuning_rows": 30, "n_basis": 20},  # families compared, and columns bent or not
-    "GreedyKernelClassifier": FIXED | {"n_basis": 20},
-    "GreedyNystroem": FIXED | {"n_components": 20},
+    "GreedyKernelRegressor": {"tuning_rows": 30, "n_basis": 10},  # families compared, and columns bent or not
+    "GreedyKernelClassifier": FIXED | {"n_basis": 10},
+    "GreedyNystroem": FIXED | {"n_components": 10},
     "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest"},
     "RPEMEKLClassifier": {"subset_size": 0.5, "n_members": 2},
     "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2},
