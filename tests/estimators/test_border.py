@@ -754,7 +754,7 @@ ILL = {
 @pytest.mark.parametrize(("rows", "options"), ILL.values(), ids=ILL)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # they are said to be what they are
 def test_an_ill_conditioned_gram_matrix_ends_in_a_sound_stop(face, regularization, rows, options):
-    how = {"n_basis": N} if face in GREEDY else {"n_learners": 5, "learner_size": 30, "subset_size": 60}
+    how = {"n_basis": 80} if face in GREEDY else {"n_learners": 5, "learner_size": 30, "subset_size": 60}
     y = y_for(face)
     for dtype in ("float64", "float32"):
         fitted = model(face, **{**options, **how, "regularization": regularization, "dtype": dtype}).fit(rows, y)
