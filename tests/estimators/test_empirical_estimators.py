@@ -269,7 +269,7 @@ def test_a_bar_shows_members_and_the_reason_to_stop_is_a_sentence(two_classes, c
         (
             "regularization",
             -1.0,
-            "regularization must be 'paper' or a number of at least 0 or several, each .*, got -1.0",
+            "regularization must be 'paper' or a number of at least 0 or several, each a number",
         ),
         ("regularization", "best", "regularization must be 'paper'"),
         (

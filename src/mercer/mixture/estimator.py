@@ -197,7 +197,7 @@ class MixtureEstimator(Face):
             max_iter=self.max_iter,
             tol=self.tol,
             init=_meant(self.init),
-            callbacks=listeners("EM", self.max_iter),
+            callbacks=listeners("EM", self.max_iter, lambda result: len(result.path) - 1),
             variance=variance,
             ridge=ridge,
             clock=clock,

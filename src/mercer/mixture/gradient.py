@@ -104,7 +104,7 @@ def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock
         pace, before = clock.spent() - before, clock.spent()
         last = _Last(x.copy(), tried.get(x.tobytes(), np.inf), last.steps + 1)
         tried.clear()
-        tell("gradient", steps)
+        tell("gradient", steps, step=last.steps)
         if clock.over(ahead=2 * pace):  # the output weights are solved for once more
             raise StopIteration
 
