@@ -16,7 +16,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "KernelBoostingRegressor": {"metric": None},  # the race, with kernels and column maps alone
     "KernelBoostingClassifier": FIXED,
     "GradientMetric": {"metric": "diagonal", "scale_inputs": "standard"},
-    "GreedyKernelRegressor": {"tuning_rows": 30, "n_basis": 10},  # families compared, and columns bent or not
+    "GreedyKernelRegressor": {"tuning_rows": 30, "n_basis": 10, "scale_inputs": "standard"},
     "GreedyKernelClassifier": FIXED | {"n_basis": 10},
     "GreedyNystroem": FIXED | {"n_components": 10},
     "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest"},
