@@ -11,12 +11,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.budget import Budget
 from mercer.border.face import Face
 from mercer.border.kernel import is_precomputed
 from mercer.border.read import Given, merged, read, read_held_out, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
+from mercer.clock import Clock
 from mercer.engine import Plan, make_plan
 from mercer.forward.expansion import Expansion, values
 from mercer.forward.loop import ForwardFit
@@ -24,10 +24,11 @@ from mercer.forward.members import Choice, Free, Member
 from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
-from mercer.forward.stopping import Stopping, TimeBudget, Validation
+from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
 from mercer.forward.task import Grown, Task, fitted, hold_out, resolved_loss, watch_given
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
+from mercer.progress import listeners, watched
 
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
 GROWING_SHARE = 0.7
@@ -131,7 +132,7 @@ class ForwardEstimator(Face):
         """When a fit ends."""
 
     @abstractmethod
-    def _finish(self, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+    def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
         """The model of the last step kept, improved where that was asked for."""
 
     @abstractmethod
@@ -139,7 +140,7 @@ class ForwardEstimator(Face):
         """Whether rows are held out although nobody asked for it."""
 
     @abstractmethod
-    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
+    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
         """Inputs, kernel and penalty of every member."""
 
     def _races(self) -> bool:
@@ -148,6 +149,7 @@ class ForwardEstimator(Face):
 
     # Fitting
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
@@ -156,7 +158,7 @@ class ForwardEstimator(Face):
         learners made so far.
         """
         check(self)
-        budget = Budget(self.time_budget)
+        budget = Clock(self.time_budget)
         given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
         seen = Fingerprint.of(self, given, X_val, self._growing) if self.warm_start else None
         warm = getattr(self, "_warm", None) if seen is not None else None
@@ -177,7 +179,7 @@ class ForwardEstimator(Face):
         state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
         return self._keep(**fitted(task, grown), _warm=state)
 
-    def _task(self, given: Given, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Budget) -> Task:
+    def _task(self, given: Given, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock) -> Task:
         """Code the targets, hold rows out, choose the members."""
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         centred = self._races() and quadratic
@@ -210,7 +212,7 @@ class ForwardEstimator(Face):
         given, held = hold_out(given, Y, share, rng, classes=self._classes)
         return given, Y, held
 
-    def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Budget, share: float) -> list[Grown]:
+    def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.
 
         `share` is the part of the time budget that may be spent when it ends.
@@ -220,7 +222,8 @@ class ForwardEstimator(Face):
             rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.left(share), self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
-        why = fit.run(rules, self._listeners(), self.verbose)
+        total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
+        why = fit.run(rules, listeners("learners", total, lambda fit: fit.n_steps))
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
@@ -228,11 +231,11 @@ class ForwardEstimator(Face):
         first = Grown(member, fit, path, final, n_steps, why, outside)
         return [first, *self._further(task, first, budget, share)]
 
-    def _further(self, task: Task, first: Grown, budget: Budget, share: float) -> list[Grown]:
+    def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
         """Stages that build on the first, of families that have them."""
         return []
 
-    def _again(self, task: Task, grown: list[Grown], budget: Budget, rng: np.random.Generator) -> list[Grown]:
+    def _again(self, task: Task, grown: list[Grown], budget: Clock, rng: np.random.Generator) -> list[Grown]:
         """Further models to be averaged with what was grown, of families that have them."""
         return grown
 

@@ -12,14 +12,13 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.budget import Budget
-from mercer.border.clock import Clock
 from mercer.border.face import Face
 from mercer.border.inputs import InputMap, standardised
 from mercer.border.read import Given, checked_targets, host, merged, read, read_new
 from mercer.border.rules import AUTO, check, literal, number, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
+from mercer.clock import Clock
 from mercer.engine import Plan, each_block, make_plan
 from mercer.mixture.em import Mixture, Sample, columns
 from mercer.mixture.experts import Experts, NoExperts
@@ -28,6 +27,7 @@ from mercer.mixture.gates import COVARIANCES
 from mercer.mixture.inside import gate_probabilities, gated, log_densities, responsibilities
 from mercer.mixture.size import Trials, chosen_size
 from mercer.parts import require
+from mercer.progress import listeners, watched
 
 #: What scikit-learn calls them.
 ALIASES = {"diag": "diagonal", "kmeans": "k-means++", "random_from_data": "random"}
@@ -145,13 +145,14 @@ class MixtureEstimator(Face):
 
     # Fitting
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
         Ctrl-C keeps the mixture of the last iteration; while ``n_components="auto"`` is being found there is none yet.
         """
         check(self)
-        clock = Clock(Budget(self.time_budget))
+        clock = Clock(self.time_budget)
         given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
         weight, unit = unit_weights(given.weight)
         ridge = self._ridge(unit, float(weight.sum()))
@@ -196,8 +197,7 @@ class MixtureEstimator(Face):
             max_iter=self.max_iter,
             tol=self.tol,
             init=_meant(self.init),
-            callbacks=self._listeners(),
-            verbose=self.verbose,
+            callbacks=listeners("EM", self.max_iter, lambda result: len(result.path) - 1),
             variance=variance,
             ridge=ridge,
             clock=clock,
