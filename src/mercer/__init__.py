@@ -3,6 +3,7 @@
 from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
+from mercer.explain.shapley import shapley_values
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.forward.gradient_metric import GradientMetric
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
@@ -39,5 +40,6 @@ __all__ = [
     "NRBFRegressor",
     "one_standard_error",
     "select_basis",
+    "shapley_values",
     "tune_kernel",
 ]
