@@ -3,6 +3,7 @@
 from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
+from mercer.explain.effects import partial_effects
 from mercer.explain.shapley import shapley_values
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.forward.gradient_metric import GradientMetric
@@ -39,6 +40,7 @@ __all__ = [
     "NRBFClassifier",
     "NRBFRegressor",
     "one_standard_error",
+    "partial_effects",
     "select_basis",
     "shapley_values",
     "tune_kernel",

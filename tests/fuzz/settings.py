@@ -37,6 +37,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "dtype": ("float32", "float64", "auto"),
     "exchange": (False, True),
     "focus": (None, "margin", "hinge"),
+    "grid_size": (2, 3, 40),
     "inducing": ("k-means++", "random", "max-res", "ald"),
     "init": ("k-means++", "random"),
     "initial_margin": (1e-6, 1.0),
@@ -100,7 +101,19 @@ HOSTILE: tuple[Any, ...] = (
     np.array([1.0, 2.0]), object(),
 )  # fmt: skip
 #: Whose values are the machine's and the test's business.
-LEFT_ALONE = {"X", "y", "options", "device", "verbose", "random_state", "callbacks", "sample_weight", "n_jobs"}
+LEFT_ALONE = {
+    "X",
+    "y",
+    "options",
+    "device",
+    "verbose",
+    "random_state",
+    "callbacks",
+    "sample_weight",
+    "n_jobs",
+    "model",
+    "column",
+}
 #: What may change without a plain fit becoming another model in more than rounding.
 HARMLESS = ("dtype", "memory_limit")
 #: Shorter searches than the defaults, so that thousands of cases stay affordable.
