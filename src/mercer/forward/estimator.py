@@ -224,7 +224,7 @@ class ForwardEstimator(Face):
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
-        outside = outside_values(fit, final) if self._classes else None
+        outside = outside_values(fit, final, numbers=not self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
         return [first, *self._further(task, first, budget, share)]
 
@@ -248,6 +248,14 @@ class ForwardEstimator(Face):
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class of each row."""
         check_is_fitted(self)
         return self._answers(X, self.targets_.decode)
+
+    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        values, local = self._answers(X, np.asarray), self.intervals_.local
+        if local is None:
+            return values, np.ones_like(values)
+        source = read_new(self, X)
+        plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
+        return values, local.at_rows(self.inputs_.rows(source, plan), values, plan)
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
         """Predictions after each step, before any polish; members that have fewer steps stay at their last one."""

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from mercer.border.calibration import fit_calibration
+from mercer.border.intervals import Intervals
+from mercer.border.local_scale import fit_local_scale
 from mercer.border.read import Given
+from mercer.border.targets import ClassTargets
 from mercer.data import ArrayRows
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion, Stages
@@ -51,7 +54,7 @@ class Task:
 class Grown:
     """A member, or a stage of one, after its last step: the fit, the weights after any step, the model kept, its end.
 
-    `outside` are rows, values and weights from which probabilities are calibrated (classifiers only). A stage begins
+    `outside` are rows, values and weights from which probabilities are calibrated and intervals made. A stage begins
     after the `before` steps of those it builds on.
     """
 
@@ -61,7 +64,7 @@ class Grown:
     final: Final
     n_steps: int
     why: str
-    outside: Outside | None
+    outside: Outside
     before: int = 0
 
 
@@ -73,7 +76,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     index, final = first.final.index.cpu().numpy(), first.final
     history = joined([one.fit.history for one in grown if one.member.place == first.member.place])
     rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.take(index).cpu().numpy()
-    classes = first.outside is not None
+    classes = isinstance(task.targets, ClassTargets)
     matters = what_matters(
         [e.kernel for e in expansions], [m.inputs for m in members], [m.share for m in members], given
     )
@@ -83,6 +86,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         **final.kept,
         "classes_": task.targets.classes if classes else None,
         "calibration_": calibrated(task, grown) if classes else None,
+        "intervals_": None if classes else residual_intervals(task, grown),
         "targets_": task.targets,
         "inputs_": members[0].inputs,
         "expansions_": expansions,
@@ -116,11 +120,27 @@ def _stages(one: Grown, expansion: Expansion) -> Stages:
     return Stages(at, one.path, one.member.share, one.n_steps, one.before)
 
 
+def outside_of(grown: list[Grown]) -> Outside:
+    """What all members together say of rows that none of them learned from, wherever there are such."""
+    total = sum(one.member.share * one.outside.values for one in grown)
+    return replace(grown[0].outside, values=np.asarray(total))
+
+
 def calibrated(task: Task, grown: list[Grown]) -> Any:
-    """From decision values to probabilities, by rows that no member learned from wherever there are such."""
-    outside = [one.outside for one in grown if one.outside is not None]
-    total = sum(one.member.share * values.values for one, values in zip(grown, outside, strict=True))
-    return fit_calibration(task.targets, total, outside[0].targets, outside[0].weight, task.loss)
+    """From decision values to probabilities."""
+    outside = outside_of(grown)
+    return fit_calibration(task.targets, outside.values, outside.targets, outside.weight, task.loss)
+
+
+def residual_intervals(task: Task, grown: list[Grown]) -> Intervals:
+    """From predictions to intervals, wider where the first member's kernel sees larger residuals."""
+    outside = outside_of(grown)
+    residuals = outside.targets - outside.values
+    if task.pairwise:
+        return Intervals.of(residuals, outside.weight)
+    rows = outside.rows.double().cpu().numpy()
+    local, scale = fit_local_scale(rows, outside.values, residuals, outside.weight)
+    return Intervals.of(residuals / scale, outside.weight, local)
 
 
 def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:

@@ -107,7 +107,7 @@ class ENRBFClassifier(MixtureClassifier):
         D, C = sample.rows.n_columns, setting.n_classes
         return lambda k: Logistic.start(k, D, C, setting.ridge, sample.total, sample.plan.device)
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, Logistic)
         slopes = experts.coef[:, :, 1:].numpy() / inputs.scale
@@ -172,7 +172,7 @@ class NRBFClassifier(MixtureClassifier):
 
         return answer
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         assert fitted.readout is not None
         readout = fitted.readout.cpu()
         W = readout.numpy()

@@ -22,26 +22,26 @@ from mercer.forward.span import Functions
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal
 from mercer.parts import part
 
-#: Rows left out, one at a time, where not even one n × n array of float64 fits.
-LEFT_OUT_ROWS = 500
+#: Rows left out, one at a time: all of at most so many; of more, as many evenly spaced ones as cost little beside the
+#: factor; and where not even one n × n array of float64 fits.
+ALL_LEFT_OUT, SPACED_LEFT_OUT, LEFT_OUT_ROWS = 2000, 1000, 500
 
 
 @part
 class AllRows(Learner):
     """One learner that holds all rows of positive weight; it has nothing more to propose after that.
 
-    With `leaves_out` it also finds what the other rows predict at each row (`left_out`, n × p, NaN at rows of weight
-    zero): the solution nearly meets its own targets, so nothing can be calibrated on the values it has there.
+    It also finds what the other rows predict at each of some rows (`left_out`, n × p, NaN at all others): the solution
+    nearly meets its own targets, so neither probabilities nor intervals can be made from the values it has there.
     """
 
-    leaves_out: bool = False
     left_out: Tensor | None = field(default=None, init=False)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         index = block.open_rows()
         if len(index) == 0 or step > 0:
             return None
-        A, others = exact_ridge(block.problem, index, self.leaves_out)
+        A, others = exact_ridge(block.problem, index, leaves_out=True)
         if others is not None:
             self.left_out = torch.full_like(block.problem.y, torch.nan, dtype=torch.float64)
             self.left_out[index] = others
@@ -74,8 +74,8 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
 
     Kernel ridge without row i has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. K is formed in float64: it is
     as ill-conditioned as kernel matrices come, and λ may be small. Where that takes too much memory, a float32 factor
-    made by panels guides conjugate gradients whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is
-    solved for at `LEFT_OUT_ROWS` rows, evenly spaced, and the others are NaN.
+    made by panels guides conjugate gradients whose tiles are made again each time. Of many rows only some, evenly
+    spaced, are left out, and the others are NaN.
     """
     n, plan = len(index), replace(problem.plan, dtype=torch.float64)
     X, y = problem.rows.take(index).to(plan.device, torch.float64), problem.y[index].double()
@@ -85,7 +85,12 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
         K.diagonal().add_(ridge)
         L = cholesky(K)[0]
         a = torch.cholesky_solve(y, L)
-        return a, y - a / inverse_diagonal(L)[:, None] if leaves_out else None
+        if not leaves_out:
+            return a, None
+        if n <= ALL_LEFT_OUT:
+            return a, y - a / inverse_diagonal(L)[:, None]
+        some = torch.as_tensor(spread_rows(ridge, SPACED_LEFT_OUT), device=a.device)
+        return a, _without(y, a, some, torch.linalg.solve_triangular(L, _units(n, some), upper=False).square().sum(0))
 
     def panel(start: int, stop: int) -> Tensor:
         made = problem.kernel(X[start:], X[start:stop])
@@ -102,8 +107,18 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     if not leaves_out:
         return a, None
     some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS), device=a.device)
-    units = torch.zeros(n, len(some), dtype=torch.float64, device=a.device)
-    units[some, torch.arange(len(some), device=a.device)] = 1.0
+    return a, _without(y, a, some, solve(_units(n, some), 1e-6)[some].diagonal())
+
+
+def _units(n: int, some: Tensor) -> Tensor:
+    """The unit vectors of some rows, side by side."""
+    units = torch.zeros(n, len(some), dtype=torch.float64, device=some.device)
+    units[some, torch.arange(len(some), device=some.device)] = 1.0
+    return units
+
+
+def _without(y: Tensor, a: Tensor, some: Tensor, inverse: Tensor) -> Tensor:
+    """What the others predict at some rows, whose diagonal of G⁻¹ is `inverse`; NaN elsewhere."""
     others = torch.full_like(y, torch.nan)
-    others[some] = y[some] - a[some] / solve(units, 1e-6)[some].diagonal()[:, None]
-    return a, others
+    others[some] = y[some] - a[some] / inverse[:, None]
+    return others
