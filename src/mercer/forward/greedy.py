@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-
 from mercer.border.classes import DecisionClassifier
 from mercer.border.face import face
 from mercer.border.intervals import IntervalRegressor

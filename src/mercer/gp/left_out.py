@@ -1,4 +1,4 @@
-r"""What a Gaussian process would say of its rows, each left out in turn, kernel and inducing inputs staying as they are.
+r"""What a Gaussian process would say of its rows, each left out in turn, all else staying as it is.
 
 With latent variance :math:`v_i = (k_{ii} - q_{ii}) + g_i`, g the part that the posterior brings, and the noise
 :math:`\Lambda_i = \alpha (k_{ii} - q_{ii}) + \sigma^2/w_i` that the targets are fitted with, row i has the leverage
