@@ -29,6 +29,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "ard": (True, False, "auto"),
     "block_length": (1, 3, 50),
     "c": (1.0, 1e-6, 1e6, [0.1, 1.0]),
+    "class_weight": (None, "balanced"),
     "combination": ("mp", "rayleigh", "cg"),
     "coupling": (1.0, 0.5, 1e6, [0.1, 1.0]),
     "covariance_floor": (1e-12, 1e-4, 0.5),
@@ -46,7 +47,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "learner_size": (1, 2, 10, 50, [3, 1, 2], "auto"),
     "learning_rate": (0.99, 0.5, 1e-6),
     "length_scale_prior": (None, 0.01, 2.0, 1e3),
-    "loss": ("squared", "logistic", "squared-hinge"),
+    "loss": ("squared", "logistic", "squared-hinge", "pinball"),
     "max_components": (1, 3, 5),
     "max_iter": (1, 5, 20),
     "memory_limit": (None, 2**24, "32MB"),  # small problems fit

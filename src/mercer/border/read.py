@@ -15,6 +15,7 @@ import torch
 from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names, check_array, validate_data
 from torch import Tensor
 
+from mercer.border.class_weight import class_weighted
 from mercer.data import ArrayRows, RowSource, as_source
 from mercer.parts import require
 
@@ -69,7 +70,8 @@ def read(
     y = checked_targets(host(y), numeric, multi_output, estimator)
     if len(y) != rows.n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {rows.n_rows} rows, {len(y)} targets")
-    return Given(rows, y, checked_weights(sample_weight, rows.n_rows), names, target)
+    weight = checked_weights(sample_weight, rows.n_rows)
+    return Given(rows, y, class_weighted(getattr(estimator, "class_weight", None), y, weight), names, target)
 
 
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:

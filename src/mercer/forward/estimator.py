@@ -48,7 +48,8 @@ class ForwardEstimator(Face):
     tuning_rows : int, default 1000
         Rows on which kernel and penalty are tuned; the cost grows as their cube.
     loss : str or Loss, default "squared"
-        V: "squared"; for classes also "logistic" and "squared-hinge", or a part of `mercer.losses`.
+        V: "squared"; for classes also "logistic" and "squared-hinge", for numbers "pinball" (a quantile), or a part of
+        `mercer.losses`.
     validation_fraction : float, None or "auto", default "auto"
         Share of the rows held out to watch the error, to stop the fit and to calibrate probabilities. "auto" takes a
         tenth, at most 2000 rows, where sizes are left open and the model is not solved exactly; else none.
@@ -80,7 +81,9 @@ class ForwardEstimator(Face):
         How much each column of `X` matters to the kernels, of sum 1: the diagonal of M in units of a column's standard
         deviation, averaged over all kernels by their shares. Equal numbers where kernels have no length-scales.
     tuning_report_ : list of dict
-        The race, where there was one: candidate, rows, loss and seconds of each.
+        The race, where there was one: candidate, rows, loss and seconds of each. For classes the last line is the
+        model itself on rows it did not learn from: their log loss, and `calibration_error`, by how much its
+        probabilities are off.
     targets_ : RealTargets or ClassTargets
         How targets are coded.
     inputs_ : InputMap

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.calibration import fit_calibration
+from mercer.border.calibration import cross_fitted, fit_calibration
 from mercer.border.intervals import Intervals
 from mercer.border.local_scale import fit_local_scale
 from mercer.border.read import Given
@@ -29,6 +30,8 @@ from mercer.parts import require
 
 #: Rows held out where nothing is said: a tenth, and no more than this, or than a fiftieth of very many.
 HELD_OUT_ROWS, HELD_OUT_SHARE, HELD_OUT_MOST = 2000, 0.02, 20_000
+#: Rows below which probabilities are not judged.
+JUDGING_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "regularization_": final.lam,
         "dtype_": str(first.fit.problem.plan.dtype).removeprefix("torch."),
         "tuning_seconds_": task.choice.seconds,
-        "tuning_report_": task.choice.report,
+        "tuning_report_": [*task.choice.report, *(judged(task, grown) if classes else ())],
         "objective_path_": np.array(history.objective),
         "history_": history.as_arrays(),
         "n_steps_": max(one.before + one.n_steps for one in grown),
@@ -132,6 +135,16 @@ def calibrated(task: Task, grown: list[Grown]) -> Any:
     return fit_calibration(task.targets, outside.values, outside.targets, outside.weight, task.loss)
 
 
+def judged(task: Task, grown: list[Grown]) -> list[dict[str, Any]]:
+    """The model's probabilities on rows it did not learn from, as the last line of the report; none without such."""
+    outside, began = outside_of(grown), time.perf_counter()
+    if not outside.fair or len(outside.targets) < JUDGING_ROWS:
+        return []
+    loss, error = cross_fitted(task.targets, outside.values, outside.targets, outside.weight, task.loss)
+    line = {"candidate": "the model", "rows": len(outside.targets), "loss": loss, "calibration_error": error}
+    return [line | {"seconds": time.perf_counter() - began}]
+
+
 def residual_intervals(task: Task, grown: list[Grown]) -> Intervals:
     """From predictions to intervals, wider where the first member's kernel sees larger residuals."""
     outside = outside_of(grown)
@@ -146,7 +159,9 @@ def residual_intervals(task: Task, grown: list[Grown]) -> Intervals:
 def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     """The loss as a part; the logistic one in its form for two classes or for more."""
     loss = Loss.resolve(choice, "loss")
-    require(classes or loss.quadratic, "loss", "'squared' for regression: the others are for classes", choice)
+    for_numbers = "'squared' or 'pinball' for regression: the others are for classes"
+    require(classes or loss.for_numbers, "loss", for_numbers, choice)
+    require(not classes or loss.quadratic or not loss.for_numbers, "loss", "one for classes", choice)
     if isinstance(loss, Logistic | Softmax):
         return Softmax() if n_outputs > 1 else Logistic()
     return loss

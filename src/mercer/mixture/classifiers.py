@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.border.class_weight import WeighsClasses
 from mercer.border.face import face
 from mercer.border.inputs import InputMap
 from mercer.border.rules import number
@@ -25,7 +26,7 @@ from mercer.mixture.readout import logistic_weights
 
 
 @dataclass(eq=False, repr=False)
-class MixtureClassifier(ClassifierMixin, MixtureEstimator):
+class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
     """Targets are classes.
 
     Attributes
