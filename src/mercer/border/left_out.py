@@ -12,7 +12,7 @@ LARGEST = 1 - 1e-6
 
 
 def leverages(phi: Tensor, weight: Tensor, penalty: Tensor, share: float = 1.0) -> Tensor:
-    r"""Leverages :math:`h_i = w_i \phi_i^\top (\Phi^\top W \Phi / s + P)^{-1} \phi_i` of rows with features `phi` (n × m).
+    r"""Leverages :math:`h_i = w_i \phi_i^\top (\Phi^\top W \Phi / s + P)^{-1} \phi_i` of rows of features `phi`, n × m.
 
     Without row i the residual of row i is :math:`r_i / (1 - h_i)`. Where the rows are only a `share` s of those that
     were fitted, their sum stands for all.

@@ -46,7 +46,7 @@ def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) ->
             "basis_indices_": given.places(model.index),
             "dual_coef_": model.posterior.weights.numpy(),
             "kernel_": model.kernel,
-            "relevance_": relevance_of(model.kernel, given.rows.n_columns),
+            "relevance_": _of_sum_one(relevance_of(model.kernel, given.rows.n_columns)),
         }
         for model in models
     ]
@@ -65,3 +65,8 @@ def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) ->
         "stop_reason_": "; ".join(dict.fromkeys(model.why for model in models)),
         "_models": models,
     }
+
+
+def _of_sum_one(relevance: np.ndarray) -> np.ndarray:
+    share = relevance / relevance.max()  # first, so that no sum of huge numbers overflows
+    return share / share.sum()
