@@ -2,7 +2,7 @@
 
     python benchmarks/speed/shapley.py [--inputs 8 12 20] [--rows 2] [--basis 500]
 
-The explainer sees 100 background rows, as its own advice is, and estimates another game (inputs are replaced by those of
+The explainer sees 100 background rows, as it advises, and estimates another game (inputs are replaced by those of
 background rows); it is a measure of what an explanation costs elsewhere, not of the truth.
 """
 
