@@ -126,6 +126,17 @@ def test_base_and_values_sum_to_the_prediction(name, n_outputs):
     np.testing.assert_allclose(found.predictions(), model.predict(X[:20]), rtol=0, atol=1e-11 * (1 + size))
 
 
+def test_centred_values_sum_to_the_same_from_the_mean_prediction_on():
+    X, y = table(100)
+    both = np.stack([y, X[:, 1]], 1)
+    model = mercer.GreedyKernelRegressor(20, kernel=kernels.Gaussian(2.0), random_state=0).fit(X, both)
+    plain = mercer.shapley_values(model, X)
+    centred = plain.centred()
+    np.testing.assert_allclose(centred.predictions(), plain.predictions(), atol=1e-9)
+    np.testing.assert_allclose(centred.base_values, model.predict(X).mean(0), atol=1e-9)
+    np.testing.assert_allclose(centred.values.mean(0), 0, atol=1e-9)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_for_classes_they_sum_to_the_decision_values(n_classes):
     X, y = table(120)

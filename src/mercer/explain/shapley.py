@@ -44,6 +44,15 @@ class ShapleyValues:
         """The model's answers: the base and what all inputs add to it."""
         return self.base_values + self.values.sum(1)
 
+    def centred(self) -> ShapleyValues:
+        """The same beside the mean of these rows: the base is their mean prediction, and sums still hold.
+
+        What an input adds to all rows alike, which its distance from the basis vectors makes, moves into the base.
+        """
+        mean = self.values.mean(0)
+        base = self.base_values + mean.sum(0)
+        return ShapleyValues(self.values - mean, _number(base), self.data, self.feature_names)
+
 
 def shapley_values(model: Any, X: Any) -> ShapleyValues:
     """Exact Shapley values of the predictions at rows `X`, for models whose kernels are products over the inputs.

@@ -73,9 +73,9 @@ def plot_effect(effect: Any, output: int = 0, ax: Any = None) -> Any:
 
 
 def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) -> Any:
-    """A dot for each row and input: what the input adds, in the colour of its own value; the largest on top.
+    """A dot for each row and input: what the input adds, in the colour of its own value; what varies most is on top.
 
-    `found` is what `shapley_values` returns.
+    `found` is what `shapley_values` returns, or that ``.centred()``, which shows inputs beside their mean.
 
     >>> import matplotlib
     >>> matplotlib.use("Agg")
@@ -86,7 +86,7 @@ def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) ->
     ['size', 'age']
     """
     values = _of_output(found, output)[0]
-    order = np.argsort(np.abs(values).mean(0))[-most:]
+    order = np.argsort(values.std(0))[-most:]
     ax = _axes(ax, height=0.9 + 0.32 * len(order))
     rng = np.random.default_rng(0)
     dots = None
@@ -129,6 +129,9 @@ def plot_shapley_row(found: Any, row: int = 0, output: int = 0, ax: Any = None, 
         ax.plot([at, at], [place, place + 1], color="0.6", lw=0.8, zorder=0)
     ax.axvline(base, color="0.6", lw=0.8, ls="--", zorder=0)
     ax.axvline(starts[-1], color="black", lw=0.8, zorder=0)
+    ax.use_sticky_edges = False  # bars end inside the frame
+    ax.margins(x=0.05)
+    ax.autoscale_view()
     ax.set_yticks(np.arange(len(steps)), labels)
     ax.set_title(f"base {base:.3g}, prediction {starts[-1]:.3g}", fontsize="medium")
     return ax
