@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,8 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.stages import Final
 
-#: Rows looked at, at most.
-ROWS = 2000
+#: Rows looked at, at most, and at least where there is little memory.
+ROWS, FEW_ROWS = 2000, 50
 #: Basis vectors whose leverages are found at most: their algebra grows as the cube.
 LEVERS = 2000
 
@@ -50,12 +51,14 @@ def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
         seen = problem.basis(rows)
         return Outside(*_host(_values(final, seen), problem.y[rows], torch.ones(len(rows))), seen)
     fair = numbers and problem.loss.quadratic and len(final.basis) > 0
-    wanted = max(ROWS, 2 * min(len(final.basis), LEVERS)) if fair else ROWS
+    cells = problem.plan.memory_limit // 64  # some copies of a tile and its square
+    levers = min(len(final.basis), LEVERS, math.isqrt(cells // 2))
+    wanted = min(max(ROWS, 2 * levers), max(cells // max(levers, 1), FEW_ROWS)) if fair else ROWS
     share, rows = min(wanted / len(rows), 1.0), rows[_spaced(len(rows), wanted)]
     seen, y, weight = problem.basis(rows), problem.y[rows].double(), problem.weight[rows]
     values = _values(final, seen)
     if fair:
-        values = y - (y - values) / (1 - _leverages(final, seen, weight, share)[:, None])
+        values = y - (y - values) / (1 - _leverages(final, seen, weight, share, levers)[:, None])
     return Outside(*_host(values, y, weight), seen, fair)
 
 
@@ -63,10 +66,10 @@ def _values(final: Final, rows: Tensor) -> Tensor:
     return final.kernel(rows.double(), final.basis.double()) @ final.weights
 
 
-def _leverages(final: Final, rows: Tensor, weight: Tensor, share: float) -> Tensor:
+def _leverages(final: Final, rows: Tensor, weight: Tensor, share: float, levers: int) -> Tensor:
     """How far each row pulls the model at itself; of very many basis vectors some stand for all."""
     m = len(final.basis)
-    Z = final.basis[_spaced(m, LEVERS)].double()
+    Z = final.basis[_spaced(m, levers)].double()
     h = leverages(final.kernel(rows.double(), Z), weight, final.lam * final.kernel(Z, Z), share)
     return (h * (m / len(Z))).clamp(max=LARGEST)
 
