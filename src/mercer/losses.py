@@ -122,8 +122,8 @@ class Pinball(Loss):
 
     >>> import torch
     >>> from mercer.losses import Pinball
-    >>> Pinball(0.9).value(torch.tensor([1.0, -1.0]), torch.zeros(2)).tolist()
-    [0.9..., 0.1...]
+    >>> Pinball(0.75).value(torch.tensor([1.0, -1.0]), torch.zeros(2)).round(decimals=3).tolist()
+    [0.75, 0.25]
     """
 
     short_name = "pinball"
