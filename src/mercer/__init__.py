@@ -3,6 +3,8 @@
 from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
+from mercer.explain.effects import partial_effects
+from mercer.explain.shapley import shapley_values
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.forward.gradient_metric import GradientMetric
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
@@ -39,7 +41,9 @@ __all__ = [
     "NRBFClassifier",
     "NRBFRegressor",
     "one_standard_error",
+    "partial_effects",
     "report",
     "select_basis",
+    "shapley_values",
     "tune_kernel",
 ]

@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, _get_featur
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from mercer.border.class_weight import class_weighted
 from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
 from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
@@ -134,6 +135,7 @@ def read(
             _tell(table)
     elif found is not None:
         rows = ArrayRows(found)
+    weight = class_weighted(getattr(estimator, "class_weight", None), y, weight)
     return Given(rows, y, weight, names, target, table=table, means=means)
 
 

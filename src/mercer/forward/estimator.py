@@ -49,7 +49,8 @@ class ForwardEstimator(Face):
     tuning_rows : int, default 1000
         Rows on which kernel and penalty are tuned; the cost grows as their cube.
     loss : str or Loss, default "squared"
-        V: "squared"; for classes also "logistic" and "squared-hinge", or a part of `mercer.losses`.
+        V: "squared"; for classes also "logistic" and "squared-hinge", for numbers "pinball" (a quantile), or a part of
+        `mercer.losses`.
     validation_fraction : float, None or "auto", default "auto"
         Share of the rows held out to watch the error, to stop the fit and to calibrate probabilities. "auto" takes a
         tenth, at most 2000 rows, where sizes are left open and the model is not solved exactly; else none.
@@ -81,7 +82,9 @@ class ForwardEstimator(Face):
         How much each column of `X` matters to the kernels, of sum 1: the diagonal of M in units of a column's standard
         deviation, averaged over all kernels by their shares. Equal numbers where kernels have no length-scales.
     tuning_report_ : list of dict
-        The race, where there was one: candidate, rows, loss and seconds of each.
+        The race, where there was one: candidate, rows, loss and seconds of each. For classes the last line is the
+        model itself on rows it did not learn from: their log loss, and `calibration_error`, by how much its
+        probabilities are off.
     targets_ : RealTargets or ClassTargets
         How targets are coded.
     inputs_ : InputMap
@@ -227,7 +230,7 @@ class ForwardEstimator(Face):
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
-        outside = outside_values(fit, final) if self._classes else None
+        outside = outside_values(fit, final, numbers=not self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
         return [first, *self._further(task, first, budget, share)]
 
@@ -251,6 +254,14 @@ class ForwardEstimator(Face):
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class of each row."""
         check_is_fitted(self)
         return self._answers(X, self.targets_.decode)
+
+    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        values, local = self._answers(X, np.asarray), self.intervals_.local
+        if local is None:
+            return values, np.ones_like(values)
+        source = read_new(self, X)
+        plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
+        return values, local.at_rows(self.inputs_.rows(source, plan), values, plan)
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
         """Predictions after each step, before any polish; members that have fewer steps stay at their last one."""

@@ -12,6 +12,7 @@ from scipy.stats import norm, qmc
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.border.class_weight import WeighsClasses
 from mercer.border.face import face
 from mercer.border.read import merged, read
 from mercer.border.rules import check, literal, whole
@@ -39,7 +40,7 @@ NODES, DRAWS = 64, 512
 
 
 @face
-class SparseGPClassifier(ClassifierMixin, SparseGP):
+class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
     The classes' probability is the logistic (or softmax) function of latent functions whose prior is sparse; the

@@ -47,7 +47,7 @@ def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) ->
             "basis_indices_": given.places(model.index),
             "dual_coef_": model.posterior.weights.numpy(),
             "kernel_": model.kernel,
-            "relevance_": _by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs),
+            "relevance_": _of_sum_one(_by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs)),
         }
         for model in models
     ]
@@ -74,3 +74,8 @@ def _by_column(relevance: np.ndarray, given: Given, inputs: InputMap) -> np.ndar
     if given.table is None:
         return relevance
     return np.sqrt(given.per_column((relevance * spread(inputs, given)) ** 2))
+
+
+def _of_sum_one(relevance: np.ndarray) -> np.ndarray:
+    share = relevance / relevance.max()  # first, so that no sum of huge numbers overflows
+    return share / share.sum()

@@ -119,7 +119,7 @@ class MixtureEstimator(Face):
         """What answers are worth that coded targets `y` (p × n) are known for."""
 
     @abstractmethod
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: Any) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: Any, sample: Sample) -> dict[str, Any]:
         """What the experts add to the fitted attributes, in the user's units."""
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
@@ -170,7 +170,7 @@ class MixtureEstimator(Face):
         return self._keep(
             **given.columns(),
             **_described_gates(fitted, self._wanted(k, setting.n_classes), inputs),
-            **self._described(fitted, inputs, targets),
+            **self._described(fitted, inputs, targets, sample),
             classes_=targets.classes if self._classes else None,
             targets_=targets,
             inputs_=inputs,
