@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from mercer.border.explained import explained
+from mercer.border.kept import on_host
 from mercer.border.rules import CALLBACKS, SECONDS, SWITCH, literal
 
 
@@ -88,9 +89,12 @@ class Face(BaseEstimator):
 
 
 def keep(estimator: Any, **fitted: Any) -> Any:
-    """Replace all that an earlier fit left behind by `fitted`, in one step."""
+    """Replace all that an earlier fit left behind by `fitted`, in one step; its tensors become arrays.
+
+    `_warm`, with which a fit goes on, is left as it is.
+    """
+    known = {name: value if name == "_warm" else on_host(value) for name, value in fitted.items() if value is not None}
     for name in vars(estimator).get("_kept", ()):
         delattr(estimator, name)
-    known = {name: value for name, value in fitted.items() if value is not None}
     vars(estimator).update(known, _kept=tuple(known))
     return estimator
