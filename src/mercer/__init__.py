@@ -3,6 +3,7 @@
 from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
+from mercer.files import load, save
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.forward.gradient_metric import GradientMetric
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
@@ -37,7 +38,9 @@ __all__ = [
     "GaussianMixtureClassifier",
     "NRBFClassifier",
     "NRBFRegressor",
+    "load",
     "one_standard_error",
+    "save",
     "select_basis",
     "tune_kernel",
 ]

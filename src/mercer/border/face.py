@@ -6,6 +6,7 @@ algorithm and keeps what that returns, in this order; until it keeps, the estima
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, dataclass_transform
 
@@ -26,8 +27,18 @@ def face(cls: type) -> Any:
     return made
 
 
+class Saved(BaseEstimator):
+    """An estimator that can be written to a file."""
+
+    def save(self, path: str | os.PathLike[str], *, stages: bool = False) -> None:
+        """Write the fitted model to a file that `mercer.load` reads; see `mercer.save`."""
+        from mercer.files.save import save  # the one import that points up: a method that users look for here
+
+        save(self, path, stages=stages)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
-class Face(BaseEstimator):
+class Face(Saved):
     """Base of all estimators: a table comes in as an array, frame, tensor, file or source.
 
     Parameters
