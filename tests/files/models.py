@@ -8,8 +8,18 @@ from typing import Any
 import numpy as np
 
 import mercer
-from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern32, Matern52, Normalized, Polynomial
-from mercer.kernels import RationalQuadratic, Separable
+from mercer.kernels import (
+    Bias,
+    Gaussian,
+    Laplacian,
+    Linear,
+    Matern32,
+    Matern52,
+    Normalized,
+    Polynomial,
+    RationalQuadratic,
+    Separable,
+)
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)) * [1.0, 5.0, 1.0]
 ROWS[:, 2] = np.exp(2 * ROWS[:, 2])  # a heavy tail, for the maps of columns

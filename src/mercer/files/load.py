@@ -51,10 +51,12 @@ def load(path: str | os.PathLike[str], *, device: Any = None) -> Any:
         good = hasattr(model, "get_params") and hasattr(model, "n_features_in_")
         require(good, "the model in the file", "a fitted estimator", type(model).__name__)
         _trial(model, size)
+        if hasattr(model, "device"):
+            model.device = _present(model.device)
     except Exception as fault:  # whatever a strange file leads to
         raise _refusal(path, fault) from None
-    if hasattr(model, "device"):
-        model.device = _present(model.device if device is None else device)
+    if device is not None and hasattr(model, "device"):
+        model.device = device
     return model
 
 
@@ -138,8 +140,11 @@ def _trial(model: Any, size: int) -> None:
 
 def _present(device: Any) -> Any:
     """The device, or "auto" where there is none such here."""
-    cuda = isinstance(device, str) and device.startswith("cuda")
-    return "auto" if cuda and not torch.cuda.is_available() else device
+    if device == "auto":
+        return device
+    require(isinstance(device, str), "device", "a name", device)
+    found = torch.device(device)
+    return "auto" if found.type == "cuda" and not torch.cuda.is_available() else device
 
 
 def _brief(node: Any) -> Any:
