@@ -3,7 +3,7 @@
 from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
-from mercer.files import load, save
+from mercer.files import load, save, to_onnx
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.forward.gradient_metric import GradientMetric
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
@@ -42,5 +42,6 @@ __all__ = [
     "one_standard_error",
     "save",
     "select_basis",
+    "to_onnx",
     "tune_kernel",
 ]
