@@ -16,7 +16,7 @@ Outputs = dict[str, tuple[str, str]]
 
 def numbers(g: Graph, targets: RealTargets, values: str) -> str:
     """`RealTargets.decode`; n × p also of one output, as converters of other libraries have it."""
-    return g.affine(values, targets.scale, targets.mean)
+    return g.affine(g.scaled(values, targets.scale, len(targets.mean)), shift=targets.mean)
 
 
 def decided(g: Graph, targets: ClassTargets, calibration: Any, values: str) -> Outputs:
@@ -28,17 +28,17 @@ def decided(g: Graph, targets: ClassTargets, calibration: Any, values: str) -> O
         index = g.op("Squeeze", index, g.constant([1], np.int64))
     else:
         index = g.op("ArgMax", decisions, axis=1, keepdims=0)
-    p = calibrated(g, calibration, decisions, two)
+    p = calibrated(g, calibration, decisions, 1 if two else len(targets.classes))
     return {**labelled(g, targets.classes, index), "probabilities": (p, "float")}
 
 
-def calibrated(g: Graph, calibration: Any, decisions: str, two: bool) -> str:
-    """Probabilities of all classes, n × C."""
+def calibrated(g: Graph, calibration: Any, decisions: str, width: int) -> str:
+    """Probabilities of all classes, n × C, from decision values of so many columns."""
     if isinstance(calibration, Temperature):
-        return chances(g, g.affine(decisions, 1 / calibration.temperature), two)
+        return chances(g, g.scaled(decisions, 1 / calibration.temperature, width), width == 1)
     if isinstance(calibration, FloorAndPower):
         p = g.affine(g.affine(decisions, shift=1.0), 0.5)
-        if two:
+        if width == 1:
             p = g.affine(g.op("MatMul", p, g.constant([[-1.0, 1.0]])), shift=[1.0, 0.0])  # [1 − p, p]
         p = g.op("Max", p, g.constant(calibration.floor))
         return g.op("Softmax", g.affine(g.op("Log", p), calibration.exponent), axis=1)

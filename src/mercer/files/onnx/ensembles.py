@@ -29,7 +29,7 @@ def together(g: Graph, ensemble: Ensemble, rows: str, dtype: str) -> str:
         return _by_pairs(g, ensemble, rows, dtype)
     said = _values(g, ensemble.machines[0], rows, dtype)
     if ensemble.n_classes == 0:
-        return _mean(g, said)
+        return _mean(g, said, np.asarray(ensemble.machines[0][0].bias).shape[1])
     scores = _tally(g, *_ballot(g, said, ensemble.n_classes))
     return g.op("MatMul", scores, g.constant([[-1.0], [1.0]])) if ensemble.n_classes == 2 else scores
 
@@ -50,7 +50,7 @@ def _ballot(g: Graph, values: list[str], n_classes: int) -> tuple[str, str]:
     sides = g.constant([[-1.0, 1.0]])
     both = [g.op("MatMul", f, sides) for f in values] if n_classes == 2 else values
     votes = [_winner(g, f, n_classes) for f in both]
-    return (votes[0] if len(votes) == 1 else g.op("Sum", *votes)), _mean(g, both)
+    return (votes[0] if len(votes) == 1 else g.op("Sum", *votes)), _mean(g, both, n_classes)
 
 
 def _winner(g: Graph, scores: str, n_classes: int) -> str:
@@ -59,8 +59,8 @@ def _winner(g: Graph, scores: str, n_classes: int) -> str:
     return g.cast(g.op("Equal", best, g.constant(np.arange(n_classes)[None], np.int64)), "float64")
 
 
-def _mean(g: Graph, values: list[str]) -> str:
-    return values[0] if len(values) == 1 else g.affine(g.op("Sum", *values), 1 / len(values))
+def _mean(g: Graph, values: list[str], width: int) -> str:
+    return values[0] if len(values) == 1 else g.scaled(g.op("Sum", *values), 1 / len(values), width)
 
 
 def _tally(g: Graph, votes: str, margins: str) -> str:

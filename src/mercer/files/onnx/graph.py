@@ -67,6 +67,16 @@ class Graph:
             value = self.op("Mul", value, self.constant(factor, dtype))
         return self.op("Add", value, self.constant(shift, dtype)) if np.any(np.asarray(shift) != 0) else value
 
+    def scaled(self, value: str, factor: Any, width: int, dtype: Any = np.float64) -> str:
+        """A matrix of `width` columns times one factor or one a column, to the last digit.
+
+        Next to a matrix product, onnxruntime turns a factor that is one number into an attribute in float32.
+        """
+        factors = np.broadcast_to(np.asarray(factor), (width,))
+        if width == 1:
+            return self.op("MatMul", value, self.constant(factors[:, None], dtype))
+        return self.op("Mul", value, self.constant(factors[None], dtype))
+
     def total(self, value: str, axis: int, keep: bool = True) -> str:
         """The sum along one axis."""
         return self.op("ReduceSum", value, self.constant([axis], np.int64), keepdims=int(keep))

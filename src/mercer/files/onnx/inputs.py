@@ -24,7 +24,7 @@ def encoded(g: Graph, inputs: InputMap, rows: str, dtype: str) -> str:
         known = type(inputs.columns) in COLUMN_MAPS
         require(known, "the map of columns", f"one of {[one.__name__ for one in COLUMN_MAPS]}", inputs.columns)
         rows = COLUMN_MAPS[type(inputs.columns)](g, inputs.columns, rows)
-    rows = g.op("Div", g.affine(rows, shift=-inputs.mean), g.constant(inputs.scale))
+    rows = g.scaled(g.affine(rows, shift=-inputs.mean), 1 / inputs.scale, len(inputs.mean))
     if inputs.transform is not None:
         turn = np.asarray(inputs.transform)
         rows = g.op("Mul", rows, g.constant(turn)) if turn.ndim == 1 else g.op("MatMul", rows, g.constant(turn.T))

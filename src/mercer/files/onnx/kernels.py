@@ -54,7 +54,7 @@ def _(kernel: Product, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
 
 @tile.register
 def _(kernel: Scaled, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
-    return g.affine(tile(kernel.kernel, g, rows, Z, dtype), float(kernel.variance), dtype=dtype)
+    return g.scaled(tile(kernel.kernel, g, rows, Z, dtype), float(kernel.variance), len(Z), dtype)
 
 
 @tile.register
@@ -70,8 +70,8 @@ def _(kernel: Linear, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
 
 @tile.register
 def _(kernel: Polynomial, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
-    inner = g.op("MatMul", g.cast(rows, dtype), g.constant(Z.T, dtype))
-    inner = g.affine(inner, float(kernel.gamma), float(kernel.offset), dtype)
+    inner = g.op("MatMul", g.cast(rows, dtype), g.constant(float(kernel.gamma) * Z.T, dtype))
+    inner = g.affine(inner, shift=float(kernel.offset), dtype=dtype)
     return g.op("Pow", inner, g.constant(float(kernel.degree), dtype))
 
 
@@ -143,7 +143,7 @@ def _scaled(
     """Rows and basis vectors around the basis vectors' mean, in units of the length-scales."""
     scale = factor * kernel.inverse_lengths(torch.as_tensor(Z, dtype=torch.float64)).numpy()
     shift = Z.mean(0)
-    return g.cast(g.affine(g.affine(rows, shift=-shift), scale), dtype), (Z - shift) * scale
+    return g.cast(g.scaled(g.affine(rows, shift=-shift), scale, Z.shape[1]), dtype), (Z - shift) * scale
 
 
 def diag(kernel: Kernel, g: Graph, rows: str, dtype: str) -> str:
