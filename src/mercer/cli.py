@@ -281,9 +281,8 @@ def _lines(said: dict[str, Any], indent: str = "") -> list[str]:
         if isinstance(value, dict):
             lines += [f"{indent}{name}:", *_lines(value, f"{indent}  ")]
         elif value is not None:
-            lines.append(
-                f"{indent}{name}: {', '.join(map(str, value)) if isinstance(value, list | tuple | np.ndarray) else value}"
-            )
+            several = isinstance(value, list | tuple | np.ndarray)
+            lines.append(f"{indent}{name}: {', '.join(map(str, value)) if several else value}")
     return lines
 
 
