@@ -120,7 +120,9 @@ def _trial(model: Any, size: int) -> None:
     D = model.n_features_in_
     require(type(D) is int and 1 <= D <= size, "n_features_in_", "a whole number of columns", D)
     row, own = np.zeros((1, D)), getattr(model, "device", None)
-    for name in ("basis_", "means_"):
+    if hasattr(model, "table_"):  # columns of any kind may be missing
+        row = np.full((1, D), np.nan)
+    for name in ("basis_", "means_") if not hasattr(model, "table_") else ():
         known = getattr(model, name, None)
         if isinstance(known, np.ndarray) and known.ndim == 2 and known.shape[1] == D and len(known):
             row = known[:1].astype(np.float64)

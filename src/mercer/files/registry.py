@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -19,7 +20,8 @@ from torch import Tensor
 
 from mercer.parts import require
 
-#: Modules whose dataclasses may stand in a file; a new fitted part is registered by the line of its module.
+#: Modules whose dataclasses may stand in a file, and folders all of whose modules are meant: a new fitted part is
+#: registered by the line of its module.
 MODULES = (
     "mercer.kernels.base",
     "mercer.kernels.custom",
@@ -29,9 +31,7 @@ MODULES = (
     "mercer.losses",
     "mercer.data.column_maps",
     "mercer.data.heavy_tails",
-    "mercer.border.calibration",
-    "mercer.border.inputs",
-    "mercer.border.targets",
+    "mercer.border",
     "mercer.evidence.approximations",
     "mercer.evidence.posterior",
     "mercer.forward.boosting",
@@ -74,10 +74,13 @@ def name_of(cls: type) -> str:
 def registry() -> dict[str, type]:
     """Every class that a file may name."""
     found: dict[str, type] = {}
-    for module in MODULES:
-        for cls in vars(import_module(module)).values():
-            if isinstance(cls, type) and cls.__module__ == module and is_dataclass(cls):
-                found[name_of(cls)] = cls
+    for module in map(import_module, MODULES):
+        within = [one.name for one in iter_modules(getattr(module, "__path__", []), f"{module.__name__}.")]
+        for part in (module, *map(import_module, within)):
+            for cls in vars(part).values():
+                if isinstance(cls, type) and cls.__module__ == part.__name__ and is_dataclass(cls):
+                    assert name_of(cls) not in found, f"two classes are called {name_of(cls)}"
+                    found[name_of(cls)] = cls
     return found
 
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.files.onnx import ensembles, mixtures  # noqa: F401  (families draw themselves once they are imported)
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.models import drawn
+from mercer.files.onnx.tables import given_rows
 from mercer.files.registry import name_of, registry
 from mercer.parts import require
 
@@ -61,7 +62,8 @@ def _model(model: Any, dtype: str) -> Any:
     ours = registry().get(name_of(type(model))) if type(model).__module__.startswith("mercer.") else None
     require(ours is type(model), "model", "an estimator of mercer or a pipeline", type(model).__name__)
     g = Graph(dtype)
-    outputs = drawn(model, g, g.cast("X", "float64"))
+    entries, rows = given_rows(g, model)
+    outputs = drawn(model, g, rows)
     infos = []
     for name, (value, kind) in outputs.items():
         value = g.cast(value, dtype) if kind == "float" else value
@@ -69,8 +71,7 @@ def _model(model: Any, dtype: str) -> Any:
         types = {"int64": TensorProto.INT64, "string": TensorProto.STRING, "float": onnx_type(dtype)}
         shape = ("rows",) if name == "label" else ("rows", None)
         infos.append(helper.make_tensor_value_info(name, types[kind], shape))
-    first = helper.make_tensor_value_info("X", onnx_type(dtype), ("rows", int(model.n_features_in_)))
-    graph = helper.make_graph(g.nodes, type(model).__name__, [first], infos, g.constants)
+    graph = helper.make_graph(g.nodes, type(model).__name__, entries, infos, g.constants)
     opset = helper.make_opsetid("", OPSET)
     made = helper.make_model(graph, opset_imports=[opset], producer_name="mercer", ir_version=8)
     checker.check_model(made)
