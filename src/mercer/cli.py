@@ -139,7 +139,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     model = mercer.load(options.model)
     target = options.target or getattr(model, "target_column_", None)
     require(target is not None, "--target", "the column of targets", target)
-    X, y = _table(options.table, target)
+    X, y = _table(options.table, str(target))
     y = X.targets() if y is None else y
     report(model, X, y, path=options.out)
     return {"report": options.out, "bytes": Path(options.out).stat().st_size}
@@ -249,10 +249,8 @@ def _predicted(model: Any, X: Any, options: argparse.Namespace) -> dict[str, np.
     able = {"--proba": hasattr(model, "predict_proba"), "--std": "return_std" in model.predict.__code__.co_varnames}
     require(able["--proba"] or not options.proba, "--proba", "left out: the model has no classes", True)
     require(able["--std"] or not options.std, "--std", "left out: the model knows no standard deviations", True)
-    answer = model.predict(X, return_std=True) if options.std else (model.predict(X),)
-    columns = dict(_named("prediction", answer[0]))
-    if options.std:
-        columns |= _named("std", answer[1])
+    mean, std = model.predict(X, return_std=True) if options.std else (model.predict(X), None)
+    columns = _named("prediction", mean) | ({} if std is None else _named("std", std))
     if options.proba:
         columns |= {f"p_{name}": p for name, p in zip(model.classes_, model.predict_proba(X).T, strict=True)}
     return columns

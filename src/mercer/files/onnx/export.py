@@ -6,10 +6,12 @@ import os
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.files.onnx import ensembles, mixtures  # noqa: F401  (families draw themselves once they are imported)
+from mercer.files.onnx.answers import Outputs
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.models import drawn
 from mercer.files.onnx.tables import given_rows
@@ -59,18 +61,13 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: st
 def _model(model: Any, dtype: str) -> Any:
     from onnx import TensorProto, checker, helper
 
-    ours = registry().get(name_of(type(model))) if type(model).__module__.startswith("mercer.") else None
-    require(ours is type(model), "model", "an estimator of mercer or a pipeline", type(model).__name__)
     g = Graph(dtype)
     entries, rows = given_rows(g, model)
-    outputs = drawn(model, g, rows)
     infos = []
-    for name, (value, kind) in outputs.items():
-        value = g.cast(value, dtype) if kind == "float" else value
+    for name, (value, kind) in finished(g, model, rows).items():
         g.nodes.append(helper.make_node("Identity", [value], [name]))
         types = {"int64": TensorProto.INT64, "string": TensorProto.STRING, "float": onnx_type(dtype)}
-        shape = ("rows",) if name == "label" else ("rows", None)
-        infos.append(helper.make_tensor_value_info(name, types[kind], shape))
+        infos.append(helper.make_tensor_value_info(name, types[kind], ("rows",) if name == "label" else ("rows", None)))
     graph = helper.make_graph(g.nodes, type(model).__name__, entries, infos, g.constants)
     opset = helper.make_opsetid("", OPSET)
     made = helper.make_model(graph, opset_imports=[opset], producer_name="mercer", ir_version=8)
@@ -78,49 +75,25 @@ def _model(model: Any, dtype: str) -> Any:
     return made
 
 
+def finished(g: Graph, model: Any, rows: str) -> Outputs:
+    """The outputs of a model of ours, numbers in the precision of the graph."""
+    ours = registry().get(name_of(type(model))) if type(model).__module__.startswith("mercer.") else None
+    require(ours is type(model), "model", "an estimator of mercer or a pipeline", type(model).__name__)
+    found = drawn(model, g, rows).items()
+    return {name: (g.cast(value, g.dtype) if kind == "float" else value, kind) for name, (value, kind) in found}
+
+
 def _pipeline(model: Pipeline, dtype: str) -> Any:
-    register()
     try:
         import skl2onnx
     except ImportError:
         raise ImportError("pipelines become graphs by skl2onnx, which is not installed: pip install skl2onnx") from None
+    from mercer.files.onnx.skl2onnx import register
+
+    register()
     row = np.zeros((1, model.n_features_in_), dtype=dtype)
-    return skl2onnx.to_onnx(model, row, target_opset=OPSET, options={"zipmap": False} if _classifies(model) else None)
-
-
-def _classifies(model: Any) -> bool:
-    return hasattr(model, "classes_")
-
-
-def register() -> None:
-    """Teach skl2onnx, where it is installed, every estimator of mercer, so that pipelines with them convert."""
-    try:
-        import skl2onnx
-        from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, Int64TensorType, StringTensorType
-        from skl2onnx.helpers import add_onnx_graph
-    except ImportError:
-        return
-
-    def kind(operator: Any) -> str:
-        return "float64" if isinstance(operator.inputs[0].type, DoubleTensorType) else "float32"
-
-    def shapes(operator: Any) -> None:
-        numbers = DoubleTensorType if kind(operator) == "float64" else FloatTensorType
-        if hasattr(operator.raw_operator, "classes_"):
-            text = operator.raw_operator.classes_.dtype.kind in "OUS"
-            operator.outputs[0].type = (StringTensorType if text else Int64TensorType)([None])
-            operator.outputs[1].type = numbers([None, len(operator.raw_operator.classes_)])
-        else:
-            operator.outputs[0].type = numbers([None, None])
-
-    def convert(scope: Any, operator: Any, container: Any) -> None:
-        made = _model(operator.raw_operator, kind(operator))
-        del made.graph.output[len(operator.outputs) :]  # skl2onnx knows of no standard deviations
-        add_onnx_graph(scope, operator, container, made)
-
-    for name, cls in registry().items():
-        if hasattr(cls, "fit"):
-            skl2onnx.update_registered_converter(cls, f"Mercer{name.replace('.', '')}", shapes, convert, options=None)
+    options = {id(model[-1]): {"zipmap": False}} if is_classifier(model[-1]) else None
+    return skl2onnx.to_onnx(model, row, target_opset=OPSET, options=options)
 
 
 def _require_onnx() -> None:

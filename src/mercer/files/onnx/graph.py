@@ -17,9 +17,10 @@ OPSET = 18
 
 @dataclass
 class Graph:
-    """Nodes and constants so far; `dtype` is that of the graph's inputs and outputs."""
+    """Nodes and constants so far; `dtype` is that of inputs and outputs, `prefix` begins every name."""
 
     dtype: str
+    prefix: str = ""
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
     outer: Graph | None = None
@@ -28,7 +29,7 @@ class Graph:
     def fresh(self, kind: str) -> str:
         """A name that nothing has."""
         self.count[0] += 1
-        return f"{kind}_{self.count[0]}"
+        return f"{self.prefix}{kind}_{self.count[0]}"
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """The result of an operator."""
@@ -53,7 +54,7 @@ class Graph:
         from onnx import TensorProto, helper
 
         name = self.fresh("text")
-        words = [str(value).encode() for value in values]
+        words: Any = [str(value).encode() for value in values]
         self.constants.append(helper.make_tensor(name, TensorProto.STRING, [len(words)], words))
         return name
 
@@ -92,7 +93,7 @@ class Graph:
         """``step(body, i, value)`` applied n times to a value, by a `Loop`."""
         from onnx import TensorProto, helper
 
-        body = Graph(self.dtype, outer=self if self.outer is None else self.outer, count=self.count)
+        body = Graph(self.dtype, self.prefix, outer=self if self.outer is None else self.outer, count=self.count)
         i, on, value = (self.fresh(kind) for kind in ("step", "on", "value"))
         result, further = step(body, i, value), self.fresh("further")
         body.nodes.append(helper.make_node("Identity", [on], [further]))

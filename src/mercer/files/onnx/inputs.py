@@ -76,7 +76,10 @@ def _interpolated(g: Graph, z: str, knots: np.ndarray, levels: np.ndarray) -> st
     D, K = knots.shape
     flat_knots, flat_levels, base = g.constant(knots.ravel()), g.constant(levels.ravel()), np.arange(D) * K
     first = g.constant(base, np.int64)
-    whole = lambda value: g.constant(value, np.int64)  # noqa: E731
+
+    def whole(value: int) -> str:
+        return g.constant(value, np.int64)
+
     low = g.op("Mul", g.cast(g.op("Mul", z, g.constant(0.0)), "int64"), whole(0))  # zeros, n × D
     high = g.op("Add", low, whole(K))
     for _ in range(max(math.ceil(math.log2(K + 1)), 1)):
