@@ -69,8 +69,8 @@ def _model(model: Any, dtype: str) -> Any:
         types = {"int64": TensorProto.INT64, "string": TensorProto.STRING, "float": onnx_type(dtype)}
         infos.append(helper.make_tensor_value_info(name, types[kind], ("rows",) if name == "label" else ("rows", None)))
     graph = helper.make_graph(g.nodes, type(model).__name__, entries, infos, g.constants)
-    opset = helper.make_opsetid("", OPSET)
-    made = helper.make_model(graph, opset_imports=[opset], producer_name="mercer", ir_version=8)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", 3)]
+    made = helper.make_model(graph, opset_imports=opsets, producer_name="mercer", ir_version=8)
     checker.check_model(made)
     return made
 

@@ -109,4 +109,5 @@ def onnx_type(dtype: str) -> int:
     """ONNX's number of a precision."""
     from onnx import TensorProto
 
-    return {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": TensorProto.INT64}[dtype]
+    kinds = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+    return (kinds | {"int64": TensorProto.INT64, "bool": TensorProto.BOOL})[dtype]
