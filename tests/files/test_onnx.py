@@ -17,7 +17,7 @@ from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.inputs import encoded
 from mercer.kernels import Gaussian, Laplacian, Matern12, Precomputed
-from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said
+from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said, targets_for
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -126,7 +126,7 @@ def test_any_number_of_rows_will_do():
 @pytest.mark.parametrize("name", ["KernelBoostingClassifier", "NRBFRegressor"])
 def test_pipelines_become_graphs_by_skl2onnx(name, dtype):
     pytest.importorskip("skl2onnx")
-    model = make_pipeline(StandardScaler(), fitted(name)).fit(ROWS, _targets(name))
+    model = make_pipeline(StandardScaler(), fitted(name)).fit(ROWS, targets_for(name))
     X = NEW.astype(dtype)
     found = list(answered(mercer.to_onnx(model, dtype=dtype), X).values())
     if name.endswith("Classifier"):
@@ -158,9 +158,3 @@ def test_what_has_no_graph_is_refused_in_words(tmp_path):
 def test_a_graph_is_written_where_it_is_asked_for(tmp_path):
     made = mercer.to_onnx(fitted("NRBFRegressor"), tmp_path / "m.onnx")
     assert onnx.load(tmp_path / "m.onnx") == made
-
-
-def _targets(name: str) -> np.ndarray:
-    from tests.files.models import targets_for
-
-    return targets_for(name)
