@@ -32,6 +32,8 @@ SHAPES: dict[str, dict[str, str]] = {
     "mixture.Mixture": {"gates.means": "k D", "layout.n_inputs": "=D", "floor.variance": "D", "floor.groups": "k"},
     "empirical.Member": {"basis": "p D", "basis_indices": "p", "dual_coef": "M p P", "bias": "M P"},
 }
+#: Fields that are one of a few words.
+WORDS = {"forward.Expansion": {"dtype": ("float32", "float64")}}
 #: Fields of fitted parts that may hold numbers that are none.
 MAY_BE_INFINITE = {"empirical.Member": {"agreement", "kernel_norms", "objective_path"}}
 
@@ -44,6 +46,8 @@ def check_arrays(value: Any) -> None:
         if isinstance(array, np.ndarray) and array.dtype.kind == "f":
             finite = field.name in MAY_BE_INFINITE.get(name, ()) or bool(np.isfinite(array).all())
             require(finite, f"{field.name} of {name}", "finite", "an array with NaN or infinity")
+    for key, words in WORDS.get(name, {}).items():
+        require(getattr(value, key) in words, f"{key} of {name}", f"one of {words}", getattr(value, key))
     sizes: dict[str, int] = {}
     for path, forms in SHAPES.get(name, {}).items():
         held = reduce(getattr, path.split("."), value)
