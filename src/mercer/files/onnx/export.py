@@ -10,12 +10,9 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.files.onnx import ensembles, mixtures  # noqa: F401  (families draw themselves once they are imported)
-from mercer.files.onnx.answers import Outputs
+from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
-from mercer.files.onnx.models import drawn
 from mercer.files.onnx.tables import given_rows
-from mercer.files.registry import name_of, registry
 from mercer.parts import require
 
 
@@ -73,14 +70,6 @@ def _model(model: Any, dtype: str) -> Any:
     made = helper.make_model(graph, opset_imports=opsets, producer_name="mercer", ir_version=8)
     checker.check_model(made)
     return made
-
-
-def finished(g: Graph, model: Any, rows: str) -> Outputs:
-    """The outputs of a model of ours, numbers in the precision of the graph."""
-    ours = registry().get(name_of(type(model))) if type(model).__module__.startswith("mercer.") else None
-    require(ours is type(model), "model", "an estimator of mercer or a pipeline", type(model).__name__)
-    found = drawn(model, g, rows).items()
-    return {name: (g.cast(value, g.dtype) if kind == "float" else value, kind) for name, (value, kind) in found}
 
 
 def _pipeline(model: Pipeline, dtype: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mercer.files.onnx.export import finished
+from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph
 from mercer.files.registry import registry
 from mercer.parts import require
