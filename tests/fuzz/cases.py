@@ -25,7 +25,7 @@ from .files import broken_file_case
 from .judge import OURS, faults_of_answer, is_sentence, told, worse_than_constant
 from .problems import Problem, odd_problem, plain_problem, spoiled
 
-NAMES = (*mercer.__all__, "files")
+NAMES = (*(name for name in mercer.__all__ if name not in settings.OF_MODELS), "files")
 #: Functions of a fitted model.
 EXPLAINING = ("partial_effects", "shapley_values")
 KINDS = {"plain": 0.2, "odd": 0.15, "legal": 0.2, "hostile": 0.25, "interrupted": 0.1, "refitted": 0.1}

@@ -60,10 +60,10 @@ def expanded(model: Any) -> Expanded:
         parts, place = [], 0
         for one in model._models:
             weights = np.zeros((len(one.posterior.basis), p))
-            own = one.posterior.weights.double().cpu().numpy()
+            own = np.asarray(one.posterior.weights, dtype=np.float64)
             weights[:, place : place + own.shape[1]] = own
-            basis = one.posterior.basis.double().cpu().numpy()
-            parts.append(Expansion(model.inputs_, one.kernel, basis, weights, torch.float64))
+            basis = np.asarray(one.posterior.basis, dtype=np.float64)
+            parts.append(Expansion(model.inputs_, one.kernel, basis, weights, "float64"))
             place += own.shape[1]
         return _in_units(model, tuple(parts))
     if hasattr(model, "ensemble_") and not is_classifier(model):
@@ -71,10 +71,10 @@ def expanded(model: Any) -> Expanded:
         parts, bias = [], 0.0
         for one in members:
             share = 1 / (len(members) * len(one.kernels))
-            bias = bias + share * one.bias.double().cpu().numpy().sum(0)
-            basis, weights = one.basis.double().cpu().numpy(), share * one.dual_coef.double().cpu().numpy()
+            bias = bias + share * np.asarray(one.bias, dtype=np.float64).sum(0)
+            basis, weights = (np.asarray(part, dtype=np.float64) for part in (one.basis, share * one.dual_coef))
             parts += [
-                Expansion(model.inputs_, k, basis, w, torch.float64) for k, w in zip(one.kernels, weights, strict=True)
+                Expansion(model.inputs_, k, basis, w, "float64") for k, w in zip(one.kernels, weights, strict=True)
             ]
         return _in_units(model, tuple(parts), bias)
     wanted = f"a kernel expansion (boosted, greedy, Gaussian process; {ELSEWHERE})"

@@ -28,6 +28,7 @@ from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
 from mercer.forward.task import Grown, Task, fitted, hold_out, resolved_loss, watch_given
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
+from mercer.parts import require
 from mercer.progress import listeners, watched
 
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
@@ -273,5 +274,7 @@ class ForwardEstimator(Face):
         """Values of the model after each of some numbers of steps, n × p each, from one pass over `X`."""
         check_is_fitted(self)
         steps = list(steps)
+        known = hasattr(self, "_stages")
+        require(known, "a model from a file", "saved with stages=True where earlier steps are asked for", "one without")
         staged = tuple(one.at(steps) for one in self._stages)
         yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)

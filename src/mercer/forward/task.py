@@ -99,7 +99,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "dual_coef_": expansions[0].weights,
         "kernel_": final.kernel,
         "regularization_": final.lam,
-        "dtype_": str(first.fit.problem.plan.dtype).removeprefix("torch."),
+        "dtype_": _dtype(first.fit.problem),
         "tuning_seconds_": task.choice.seconds,
         "tuning_report_": [*task.choice.report, *(judged(task, grown) if classes else ())],
         "objective_path_": np.array(history.objective),
@@ -110,17 +110,21 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     }
 
 
+def _dtype(problem: Problem) -> str:
+    return str(problem.plan.dtype).removeprefix("torch.")
+
+
 def _expansion(one: Grown) -> Expansion:
     weights = one.member.share * one.final.weights.double().cpu().numpy()
     basis = one.final.basis.double().cpu().numpy()
-    return Expansion(one.member.inputs, one.final.kernel, basis, weights, one.fit.problem.plan.dtype)
+    return Expansion(one.member.inputs, one.final.kernel, basis, weights, _dtype(one.fit.problem))
 
 
 def _stages(one: Grown, expansion: Expansion) -> Stages:
     problem, rows = one.fit.problem, expansion.basis
     if one.final.moved or not np.array_equal(one.final.index.cpu().numpy(), one.path.rows):  # not those of the path
         rows = problem.rows.take(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
-    at = Expansion(one.member.inputs, problem.kernel, rows, np.empty(0), problem.plan.dtype)
+    at = Expansion(one.member.inputs, problem.kernel, rows, np.empty(0), _dtype(problem))
     return Stages(at, one.path, one.member.share, one.n_steps, one.before)
 
 

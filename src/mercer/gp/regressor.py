@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mercer.border.face import face
 from mercer.border.intervals import IntervalRegressor
+from mercer.border.kept import on_host
 from mercer.border.read import merged, read, read_new
 from mercer.border.rules import AUTO, check, number
 from mercer.border.targets import RealTargets
@@ -107,7 +108,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         targets = RealTargets.of(given.y, given.weight)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._noise_given() is None)
-        model = (self._dense(task) if approximation.dense else self._sparse(task)).on_host()
+        model = on_host(self._dense(task) if approximation.dense else self._sparse(task))
         attributes = shown([model], given, inputs, task.data.plan)
         # the evidence of the targets as they came: densities have the inverse unit of the targets
         density_unit = float(task.data.weight.sum()) * Y.shape[1] * float(np.log(targets.scale))

@@ -46,10 +46,11 @@ class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`."""
-        readout: Tensor | None = getattr(self, "_readout", None)
+        readout: np.ndarray | None = getattr(self, "_readout", None)
 
         def answers(mixture: Mixture) -> Callable[[Tensor], Tensor]:
-            return self._answers(mixture, None if readout is None else readout.to(mixture.gates.weights.device))
+            device = mixture.gates.weights.device
+            return self._answers(mixture, None if readout is None else torch.as_tensor(readout, device=device))
 
         p = self._each_row(X, answers)
         return p / p.sum(1, keepdims=True)
@@ -175,6 +176,5 @@ class NRBFClassifier(MixtureClassifier):
 
     def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         assert fitted.readout is not None
-        readout = fitted.readout.cpu()
-        W = readout.numpy()
-        return {"coef_": W[:, 0] if W.shape[1] == 1 else W, "_readout": readout}
+        W = fitted.readout.cpu().numpy()
+        return {"coef_": W[:, 0] if W.shape[1] == 1 else W, "_readout": W}
