@@ -15,7 +15,9 @@ import torch
 from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names, check_array, validate_data
 from torch import Tensor
 
-from mercer.data import ArrayRows, RowSource, as_source
+from mercer.data import WHOLE, ArrayRows, Group, Pieces, RowSource, Shard, as_source
+from mercer.data.group import ALONE
+from mercer.data.shard import even_run
 from mercer.parts import require
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
@@ -35,8 +37,30 @@ class Given:
 
     @property
     def alive(self) -> np.ndarray:
-        """Rows of positive weight."""
+        """Rows of positive weight, of this process."""
         return np.flatnonzero(self.weight > 0)
+
+    @property
+    def shard(self) -> Shard:
+        """Which rows of the whole table these are."""
+        return self.rows.shard
+
+    @property
+    def n_alive(self) -> int:
+        """Rows of positive weight, of all processes."""
+        return self.shard.count(torch.as_tensor(self.weight > 0))
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """The numbers of at most `n` rows of positive weight, drawn at random, in order."""
+        return self.shard.draw(torch.as_tensor(self.weight > 0), n, rng).numpy()
+
+    def spaced(self, n: int) -> np.ndarray:
+        """The numbers of at most `n` rows of positive weight, evenly spaced among them."""
+        return self.shard.spaced(torch.as_tensor(self.weight > 0), n).numpy()
+
+    def pick(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Entries of an array with one of them for each row (targets, weights) at rows of these numbers."""
+        return self.rows.pick(torch.as_tensor(values).T, torch.as_tensor(numbers)).T.numpy()
 
     def places(self, index: np.ndarray) -> np.ndarray:
         """Where these rows stood in the table that was given."""
@@ -48,16 +72,26 @@ class Given:
 
 
 def read(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, numeric: bool = False, multi_output: bool = False
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    numeric: bool = False,
+    multi_output: bool = False,
+    group: Group = ALONE,
 ) -> Given:
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
     `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
+    A `group` of processes that all name the same table shares it: each gets some of its rows.
     """
-    target = None
+    target, shared, stored = None, group is not ALONE, y is None
     if isinstance(X, RowSource | str | os.PathLike):
         source: RowSource = as_source(X)
-        if y is None:
+        shared = shared and not source.shard.spread  # else rows, targets and weights are those of this process alone
+        source = source.dealt(group) if shared else source
+        if stored:
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
         rows: RowSource = FiniteRows(source)
@@ -65,11 +99,40 @@ def read(
     else:
         require(y is not None, "y", "given: requires y to be passed, but the target y is None", None)
         names = _get_feature_names(X)
-        rows = ArrayRows(_checked_table(host(X), estimator))
-    y = checked_targets(host(y), numeric, multi_output, estimator)
-    if len(y) != rows.n_rows:
-        raise ValueError(f"X and y have inconsistent numbers of samples: {rows.n_rows} rows, {len(y)} targets")
-    return Given(rows, y, checked_weights(sample_weight, rows.n_rows), names, target)
+        table = _checked_table(host(X), estimator)
+        start, stop = even_run(group, len(table))
+        rows = ArrayRows(table[start:stop], Pieces(group, [start], [stop - start]) if shared else WHOLE)
+    if not (rows.shard.spread and rows.n_rows == 0 and (stored or not shared)):
+        y = checked_targets(host(y), numeric, multi_output, estimator)
+    n_rows = rows.shard.n_total if shared and isinstance(rows.shard, Pieces) else rows.n_rows
+    weight = checked_weights(sample_weight, n_rows, alone=not rows.shard.spread) if n_rows else np.ones(0)
+    own = rows.shard.numbers(np.arange(rows.n_rows)) if shared else slice(None)
+    y, weight = np.asarray(y) if stored else _of_length(y, n_rows)[own], weight[own]
+    given = Given(rows, _of_length(y, rows.n_rows), weight, names, target)
+    require(given.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
+    return given
+
+
+def _of_length(y: Any, n_rows: int) -> np.ndarray:
+    if len(y) != n_rows:
+        raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows, {len(y)} targets")
+    return np.asarray(y)
+
+
+def gathered(given: Given, n_rows: int) -> Given:
+    """A table of at most `n_rows` rows that several processes share, as one that each of them has to itself.
+
+    So few rows are learnt sooner than sums can travel, and then every process does the same.
+    """
+    shard = given.shard
+    if not isinstance(shard, Pieces) or shard.n_total > n_rows:
+        return given
+    own = np.arange(given.rows.n_rows)
+    parts = shard.group.gather((shard.numbers(own), given.rows.take(own).cpu().numpy(), given.y, given.weight))
+    full = [part for part in parts if len(part[0])]  # a process without rows does not know the type of targets
+    numbers, X, y, weight = (np.concatenate([part[k] for part in full]) for k in range(4))
+    order = np.argsort(numbers)
+    return replace(given, rows=ArrayRows(X[order]), y=y[order], weight=weight[order])
 
 
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
@@ -112,7 +175,7 @@ def read_held_out(
 
 def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     """Without rows of weight zero and with identical ones as one; `Y` are the coded targets (n × p)."""
-    if not isinstance(given.rows, ArrayRows) or given.rows.n_rows > MERGED_ROWS:
+    if not isinstance(given.rows, ArrayRows) or given.shard.spread or given.rows.n_rows > MERGED_ROWS:
         return given, Y
     alive = given.alive
     table = np.column_stack([given.rows.X[alive], Y[alive]]).astype(np.float64)
@@ -129,8 +192,8 @@ class FiniteRows(RowSource):
 
     def __init__(self, rows: RowSource) -> None:
         self.rows = rows
-        self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
-        require(self.n_rows > 0, "the number of rows", "at least 1", self.n_rows)
+        self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
+        require(self.n_rows > 0 or self.shard.spread, "the number of rows", "at least 1", self.n_rows)
         require(self.n_columns > 0, "the number of columns", "at least 1", self.n_columns)
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
@@ -147,7 +210,8 @@ class FiniteRows(RowSource):
         if not bool(block.isfinite().all()):
             row, column = (~block.isfinite()).nonzero()[0].tolist()
             names = self.names()
-            where = f"row {row_of(row)}, column {names[column] if names is not None else column}"
+            number = int(self.shard.numbers(np.array([row_of(row)]))[0])
+            where = f"row {number}, column {names[column] if names is not None else column}"
             raise ValueError(f"X must hold finite numbers, got {float(block[row, column])} in {where}: NaN or infinity")
         return block
 
@@ -163,12 +227,12 @@ def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -
     return y
 
 
-def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
-    """Weights of the rows, non-negative and finite, one if none are given."""
+def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> np.ndarray:
+    """Weights of the rows, non-negative and finite, one if none are given; `alone` says that there are no others."""
     like = np.empty((n_rows, 1), dtype=np.float32)  # all that scikit-learn's check asks of a table
     weight = _check_sample_weight(host(sample_weight), like, dtype=np.float64)
     require(bool((weight >= 0).all()), "sample_weight", "non-negative", float(weight.min()))
-    require(bool((weight > 0).any()), "sample_weight", "positive for at least one row", 0.0)
+    require(bool((weight > 0).any()) or not alone, "sample_weight", "positive for at least one row", 0.0)
     return weight
 
 

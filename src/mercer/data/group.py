@@ -36,6 +36,10 @@ class Group:
         """What `make` gives on the first process, which alone calls it: how choices are made that must be one."""
         return make()
 
+    def same(self, value: Tensor) -> Tensor:
+        """A small tensor of the first process, in place of what others found: machines round differently."""
+        return value
+
     def gather(self, thing: T) -> list[T]:
         """Small things of all processes, in the order of their ranks."""
         return [thing]

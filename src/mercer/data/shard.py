@@ -54,6 +54,10 @@ class Shard:
         rows = mask.nonzero()[:, 0]
         return rows[torch.from_numpy(np.asarray(positions, dtype=np.int64)).to(rows.device)]
 
+    def best(self, score: Tensor, places: Tensor, n: int) -> Tensor:
+        """The numbers of the `n` rows of largest score, among these of this process and those of the others."""
+        return places[score.topk(n).indices]
+
     # What all shards do alike
 
     def draw(self, mask: Tensor, n: int, rng: np.random.Generator | np.random.RandomState) -> Tensor:
@@ -133,6 +137,13 @@ class Pieces(Shard):
 
     def count(self, mask: Tensor) -> int:
         return int(self.group.sum(mask.sum(dtype=torch.int64).cpu()))
+
+    def best(self, score: Tensor, places: Tensor, n: int) -> Tensor:
+        top = score.topk(min(n, len(score)))
+        own = top.values.double().cpu().numpy(), self.numbers(places[top.indices].cpu().numpy())
+        scores, numbers = (np.concatenate(each) for each in zip(*self.group.gather(own), strict=True))
+        order = np.lexsort((numbers, -scores))[:n]  # among equals the smaller number
+        return torch.from_numpy(numbers[order]).to(score.device)
 
     def nth(self, mask: Tensor, positions: np.ndarray) -> Tensor:
         places = mask.nonzero()[:, 0].cpu().numpy()

@@ -105,6 +105,7 @@ class Boosting(ForwardEstimator):
     metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
     n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
 
+    _spreads: ClassVar[bool] = True
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_learners", "polish")
 
     def _races(self) -> bool:
@@ -147,7 +148,9 @@ class Boosting(ForwardEstimator):
 
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
-        n_rows = len(problem.candidates())
+        shared = problem.rows.shard.spread
+        require(not shared or self.focus is None, "focus", "None where processes share the rows", self.focus)
+        n_rows = problem.n_candidates
         exact = self._exact(n_rows, problem.plan, problem.loss)
         _, size, subset = self._sizes(n_rows)
         lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
@@ -165,7 +168,7 @@ class Boosting(ForwardEstimator):
 
     def _rules(self, fit: ForwardFit) -> list[Stopping]:
         exact = isinstance(fit.learner, AllRows)
-        n_learners = 1 if exact else self._sizes(len(fit.problem.candidates()))[0]
+        n_learners = 1 if exact else self._sizes(fit.problem.n_candidates)[0]
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]
 
@@ -193,7 +196,7 @@ class Boosting(ForwardEstimator):
 
 def _affordable_steps(fit: ForwardFit, budget: Budget) -> float:
     """Steps for which time is left: each takes about as long as growing did, and so does what comes before them."""
-    left = budget.left()
+    left = fit.problem.rows.shard.group.first(budget.left)
     return left if math.isinf(left) else int(left / max(fit.seconds, 1e-6)) - 1
 
 

@@ -14,9 +14,11 @@ from torch import Tensor
 from mercer.border.budget import Budget
 from mercer.border.face import Face
 from mercer.border.kernel import is_precomputed
-from mercer.border.read import Given, merged, read, read_held_out, read_new
+from mercer.border.read import MERGED_ROWS, Given, gathered, merged, read, read_held_out, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
+from mercer.data import WHOLE, Pieces, current_group
+from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.forward.expansion import Expansion, values
 from mercer.forward.loop import ForwardFit
@@ -107,6 +109,8 @@ class ForwardEstimator(Face):
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
+    #: Whether several processes may share the rows of a fit.
+    _spreads: ClassVar[bool] = False
     #: What a further fit of a warm model may change.
     _growing: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 
@@ -157,37 +161,60 @@ class ForwardEstimator(Face):
         """
         check(self)
         budget = Budget(self.time_budget)
-        given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
+        group = current_group() if self._spreads else ALONE
+        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
+        given = read(self, X, y, sample_weight, **kinds, group=group)
+        given, plan = self._planned(given)
+        if given.shard is WHOLE:  # so few rows that the first process learns from all of them
+            return self._keep(**group.first(lambda: self._fitted(given, plan, X_val, y_val, budget)))
+        return self._keep(**self._fitted(given, plan, X_val, y_val, budget))
+
+    def _fitted(self, given: Given, plan: Plan, X_val: Any, y_val: Any, budget: Budget) -> dict[str, Any]:
+        """All that a fit of this table leaves behind."""
         seen = Fingerprint.of(self, given, X_val, self._growing) if self.warm_start else None
         warm = getattr(self, "_warm", None) if seen is not None else None
         if warm is None:
             rng = self._generator()
-            task = self._task(given, X_val, y_val, rng, budget)
+            if given.shard.spread:
+                rng.bit_generator.state = given.shard.group.first(lambda: rng.bit_generator.state)
+            task = self._task(given, plan, X_val, y_val, rng, budget)
             fits = (self._growth(task.problem(one), task.held_out, rng) for one in task.choice.members)
         else:
             warm.require_same(seen)
             task, fits = warm.task, warm.fits
         grown = [self._grown(task, fit, budget, place) for place, fit in enumerate(fits)]
         state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
-        return self._keep(**fitted(task, grown), _warm=state)
+        return {**fitted(task, grown), "_warm": state}
 
-    def _task(self, given: Given, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Budget) -> Task:
+    def _task(self, given: Given, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Budget) -> Task:
         """Code the targets, hold rows out, choose the members."""
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         centred = self._races() and quadratic
-        targets = code_targets(given.y, given.weight, classes=self._classes, centred=centred)
+        targets = code_targets(given.y, given.weight, classes=self._classes, centred=centred, shard=given.shard)
         Y = targets.encode(given.y)
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         if not self._pairwise:
             given, Y = merged(given, Y)
-        plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
-        watches = self._watches(len(given.alive), plan, loss)
+            plan = plan if given.shard.spread else self._plan(given.rows.n_rows)
+        watches = self._watches(given.n_alive, plan, loss)
         given, Y, held = self._held_out(given, targets, Y, X_val, y_val, watches, rng)
         if isinstance(self.regularization, str):  # only ratios of weights matter
-            given = replace(given, weight=given.weight / given.weight[given.weight > 0].mean())
+            mean = given.shard.total(given.weight.sum()) / given.n_alive
+            given = replace(given, weight=given.weight / mean)
         choice = self._choose(given, Y, plan, rng, budget)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
         return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free)
+
+    def _plan(self, n_rows: int) -> Plan:
+        return make_plan(n_rows, self.device, self.dtype, self.memory_limit)
+
+    def _planned(self, given: Given) -> tuple[Given, Plan]:
+        """The table and a plan for it that all processes agree upon; few rows are not shared but known to each."""
+        if not isinstance(given.shard, Pieces):
+            return given, self._plan(given.rows.n_rows)
+        plan = self._plan(given.shard.n_total)
+        plan = replace(plan, memory_limit=int(given.shard.group.least(plan.memory_limit)))
+        return gathered(given, max(MERGED_ROWS, plan.exact_rows)), plan
 
     def _held_out(
         self, given: Given, targets: Any, Y: np.ndarray, X_val: Any, y_val: Any, watches: bool, rng: np.random.Generator
@@ -209,7 +236,8 @@ class ForwardEstimator(Face):
         share = (place + 1) / len(task.choice.members)
         rules = self._rules(fit)
         if self.time_budget is not None:
-            rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.left(share), self.time_budget))
+            left = task.given.shard.group.first(lambda: budget.left(share))
+            rules.append(TimeBudget(fit.seconds + GROWING_SHARE * left, self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         why = fit.run(rules, self._listeners(), self.verbose)

@@ -87,27 +87,30 @@ class Ensemble(Learner):
         if len(subset) == 0:
             return None
         S = min(size_at(self.size, step), len(subset))
-        residual = problem.loss.residual(problem.y[subset], block.f[subset])
+        residual = problem.loss.residual(problem.pick(problem.y, subset), problem.pick(block.f, subset))
         local = self.criterion.select(problem.kernel, problem.basis(subset), residual, problem.lam, S, rng)
-        index = subset[local]
+        same = problem.rows.shard.group.same
+        index = same(subset[local])
         Z = problem.basis(index)
         K = problem.matrix(Z, uses=1 + self.combination.passes)
         Q = problem.gram(Z)
-        A = self.combination.weights(problem, K, Q, block.gradient(), block.f[index].double(), block.metric)
+        at_basis = problem.pick(block.f, index).double()
+        A = same(self.combination.weights(problem, K, Q, block.gradient(), at_basis, block.metric))
         return Functions(index, A, K.product(A).T.contiguous())
 
     def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
-        rows = block.open_rows()
-        if len(rows) <= self.subset_size:
-            return rows
+        shard, n_open = block.problem.rows.shard, block.n_open
+        if n_open <= self.subset_size:
+            return shard.nth(block.is_open, np.arange(n_open))
         if self.draw == "largest":
+            rows = block.open_rows()
             size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
-            return rows[size.topk(self.subset_size).indices]
-        if len(rows) > 10 * self.subset_size:  # duplicates are few, and a permutation of all rows is not
-            draw = np.unique(rng.integers(len(rows), size=self.subset_size))
+            return shard.best(size, rows, self.subset_size)
+        if n_open > 10 * self.subset_size:  # duplicates are few, and a permutation of all rows is not
+            draw = np.unique(rng.integers(n_open, size=self.subset_size))
         else:
-            draw = rng.choice(len(rows), self.subset_size, replace=False)
-        return rows[torch.from_numpy(draw).to(rows.device)]
+            draw = rng.choice(n_open, self.subset_size, replace=False)
+        return shard.nth(block.is_open, draw)
 
 
 def size_at(size: Size, step: int) -> int:

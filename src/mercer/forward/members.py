@@ -95,11 +95,12 @@ def raced_members(
     from mercer.tuning.race import race
 
     began = time.perf_counter()
-    some = given.alive
-    some = some if len(some) <= RACE_ROWS else np.sort(rng.choice(some, RACE_ROWS, replace=False))
-    X = given.rows.take(some).double().cpu()
-    weight = torch.as_tensor(given.weight[some])
-    found = race(X, torch.as_tensor(Y[some]), weight, classes=classes, rng=rng, device=plan.device, **options)
+    some = given.draw(RACE_ROWS, rng)
+    X = given.rows.fetch(some).double().cpu()
+    table = X, *(torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
+    found, rng.bit_generator.state = given.shard.group.first(
+        lambda: (race(*table, classes=classes, rng=rng, device=plan.device, **options), rng.bit_generator.state)
+    )
     D, lam = X.shape[1], regularization
     members = [
         Member(
@@ -128,13 +129,19 @@ def problem_of(
     sample = sample_of(given, Y, member.inputs, plan, pairwise=pairwise)
     some = sample.part(sample.spaced(PRECISION_ROWS))
     table = some.rows.take(np.arange(some.n_rows)), some.Y, some.weight
-    fine, lam = precise(
-        plan, member.kernel, member.lam, *table, len(sample.alive), free_dtype=free.dtype, free_penalty=free.penalty
-    )
+    n_alive, group = sample.n_alive, sample.rows.shard.group
+    left = {"free_dtype": free.dtype, "free_penalty": free.penalty}
+    dtype, lam = group.first(lambda: _precision(plan, member, *table, n_alive, **left))
+    fine = replace(plan, dtype=dtype)
     if fine.dtype != plan.dtype:
         sample = sample_of(given, Y, member.inputs, fine, pairwise=pairwise)
     y, weight = sample.Y.to(fine.dtype), sample.weight.to(fine.dtype)
     return Problem(sample.rows, y, member.kernel, float(lam), fine, weight, loss)
+
+
+def _precision(plan: Plan, member: Member, *table: Any, **left: bool) -> tuple[torch.dtype, float]:
+    fine, lam = precise(plan, member.kernel, member.lam, *table, **left)
+    return fine.dtype, float(lam)
 
 
 def only(choice: Choice, n: int) -> Choice:

@@ -29,16 +29,19 @@ def outside_values(fit: ForwardFit, final: Final) -> Outside:
     """Rows held out if there are any; of an exact solution rows left out in turn; else rows of the training table."""
     problem, held_out, learner = fit.problem, fit.validation, fit.learner
     left_out = learner.left_out if held_out is None and isinstance(learner, AllRows) else None
-    rows = problem.candidates() if held_out is None else held_out
+    mask = problem.weight > 0
+    if held_out is not None:
+        mask = torch.zeros_like(mask)
+        mask[held_out] = True
     if left_out is not None:
-        rows = rows[left_out[rows].isfinite().all(1)]
-    rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), ROWS), device=rows.device).long()]
+        mask = mask & left_out.isfinite().all(1)
+    rows = problem.rows.shard.spaced(mask, ROWS)
     if left_out is not None:
         values = left_out[rows]
     else:
         values = final.kernel(problem.basis(rows).double(), final.basis.double()) @ final.weights
-    weight = problem.weight[rows] if held_out is None else problem.weight.new_ones(len(rows))
-    return Outside(_host(values), _host(problem.y[rows]), _host(weight))
+    weight = problem.rows.pick(problem.weight, rows) if held_out is None else problem.weight.new_ones(len(rows))
+    return Outside(_host(values), _host(problem.pick(problem.y, rows)), _host(weight))
 
 
 def _host(values: Tensor) -> np.ndarray:

@@ -1,0 +1,138 @@
+"""The collectives: the only place where processes talk to each other, by torch.distributed.
+
+gloo carries them between CPUs, NCCL between GPUs. Waiting has an end: a process that does not answer within the timeout,
+or whose connection breaks, ends the fit of all others with a sentence that names it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.data.group import Group
+
+T = TypeVar("T")
+
+#: Seconds that those who noticed a loss wait for each other's word, to tell who is silent.
+GRACE = 3.0
+
+
+class LostProcessError(RuntimeError):
+    """Some processes did not answer; `ranks` are theirs."""
+
+    def __init__(self, sentence: str, ranks: list[int]) -> None:
+        super().__init__(sentence)
+        self.ranks = ranks
+
+
+class ProcessGroup(Group):
+    """Several processes, this one being number `rank` of `size`; `store` is where they found each other.
+
+    `bytes` and `calls` count what this process sent into collectives, so that costs can be told.
+    """
+
+    def __init__(self, rank: int, size: int, store: Any, timeout: float, backend: str = "gloo") -> None:
+        import torch.distributed as dist
+
+        self.rank, self.size, self.timeout, self.bytes, self.calls = rank, size, timeout, 0, 0
+        self._wire = torch.device("cuda" if backend == "nccl" else "cpu")
+        self._store, limit = store, timedelta(seconds=timeout)
+        store.set_timeout(limit)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+
+    def close(self) -> None:
+        """Leave the group."""
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def __enter__(self) -> ProcessGroup:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def sum(self, value: Tensor) -> Tensor:
+        import torch.distributed as dist
+
+        sent = value.detach().to(self._wire, copy=True).contiguous()
+        self._talk(lambda: dist.all_reduce(sent), sent)
+        return sent.to(value.device)
+
+    def first(self, make: Callable[[], T]) -> T:
+        if self.size == 1:
+            return make()
+        answer: Any = None
+        if self.rank == 0:
+            try:
+                answer = make(), None
+            except Exception as error:
+                answer = None, error
+        made, error = self._broadcast(answer)
+        if error is not None:
+            raise error
+        return made
+
+    def same(self, value: Tensor) -> Tensor:
+        import torch.distributed as dist
+
+        sent = value.detach().to(self._wire, copy=True).contiguous()
+        self._talk(lambda: dist.broadcast(sent, 0), sent)
+        return sent.to(value.device)
+
+    def gather(self, thing: T) -> list[T]:
+        import torch.distributed as dist
+
+        mine = np.frombuffer(pickle.dumps(thing), dtype=np.uint8).copy()
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = len(mine)
+        lengths = self.sum(lengths)
+        padded = torch.zeros(int(lengths.max()), dtype=torch.uint8, device=self._wire)
+        padded[: len(mine)] = torch.from_numpy(mine)
+        all_of_them = [torch.empty_like(padded) for _ in range(self.size)]
+        self._talk(lambda: dist.all_gather(all_of_them, padded), padded)
+        return [pickle.loads(one[:n].cpu().numpy().tobytes()) for one, n in zip(all_of_them, lengths, strict=True)]
+
+    def _broadcast(self, thing: Any) -> Any:
+        sent = np.frombuffer(pickle.dumps(thing), dtype=np.uint8).copy()
+        length = int(self.same(torch.tensor([len(sent)]))[0])
+        body = torch.from_numpy(sent) if self.rank == 0 else torch.empty(length, dtype=torch.uint8)
+        return thing if (body := self.same(body)) is None or self.rank == 0 else pickle.loads(body.numpy().tobytes())
+
+    def _talk(self, collective: Callable[[], Any], sent: Tensor) -> None:
+        self.calls, self.bytes = self.calls + 1, self.bytes + sent.numel() * sent.element_size()
+        began = time.monotonic()
+        try:
+            collective()
+        except RuntimeError as error:
+            silent = self._silent()
+            waited = time.monotonic() - began
+            names = ", ".join(str(rank) for rank in silent) or "unknown"
+            raise LostProcessError(
+                f"process {self.rank} of {self.size} waited {waited:.1f} s (timeout {self.timeout:g} s) in vain at its "
+                f"collective {self.calls}; ranks that did not answer: {names}. A fit with checkpoint= goes on from its "
+                "last learner when it is started again.",
+                silent,
+            ) from error
+
+    def _silent(self) -> list[int]:
+        """Ranks that say nothing, not even that they also wait in vain."""
+        keys = {rank: f"mercer/waits/{rank}" for rank in range(self.size)}
+        try:
+            self._store.set(keys[self.rank], "in vain")
+            end = time.monotonic() + min(GRACE, self.timeout)
+            missing = [rank for rank in keys if not self._store.check([keys[rank]])]
+            while missing and time.monotonic() < end:
+                time.sleep(0.05)
+                missing = [rank for rank in missing if not self._store.check([keys[rank]])]
+            return missing
+        except RuntimeError:  # the store itself is gone, and it lives with the first process
+            return [0]
