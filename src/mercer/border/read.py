@@ -60,7 +60,8 @@ class Given:
 
     def pick(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Entries of an array with one of them for each row (targets, weights) at rows of these numbers."""
-        return self.rows.pick(torch.as_tensor(values).T, torch.as_tensor(numbers)).T.numpy()
+        across = self.rows.pick(torch.as_tensor(np.moveaxis(values, 0, -1)), torch.as_tensor(numbers)).numpy()
+        return np.moveaxis(across, -1, 0)
 
     def places(self, index: np.ndarray) -> np.ndarray:
         """Where these rows stood in the table that was given."""

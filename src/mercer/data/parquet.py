@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from mercer.data.columns import Column, FilePath, choose_columns, row_numbers
+from mercer.data.group import Group
+from mercer.data.shard import Pieces
 from mercer.data.source import RowSource
 from mercer.parts import require
 
@@ -80,7 +82,8 @@ class ParquetRows(RowSource):
     def targets(self) -> np.ndarray | None:
         if self._target is None:
             return None
-        return np.concatenate([_values(file, self._target) for file in self._files])
+        found = [_values(file, self._target, groups) for file, groups in self._by_file()]
+        return np.concatenate(found) if found else np.empty(0)
 
     def names(self) -> Sequence[str]:
         return list(self._names)
@@ -105,10 +108,27 @@ class ParquetRows(RowSource):
         self._dtype = np.result_type(*(self._precision(file) for file in self._files))
         self.n_columns = len(kept)
 
+    def dealt(self, group: Group) -> Self:
+        """The row groups that fall to this process: about as many rows as to any other, in one run."""
+        own, lengths = copy.copy(self), np.diff(self._ends, prepend=0)
+        middle = self._ends - lengths / 2
+        mine = np.flatnonzero(np.minimum(middle * group.size // self.n_rows, group.size - 1) == group.rank)
+        start = int((self._ends - lengths)[mine[0]]) if len(mine) else 0
+        own._groups = [self._groups[g] for g in mine]
+        own._ends = self._ends[mine] - start
+        own.n_rows = int(lengths[mine].sum())
+        own.shard = Pieces(group, [start], [own.n_rows])
+        return own
+
+    def _by_file(self) -> Iterator[tuple[Path, list[int]]]:
+        """Files, each with the numbers of its row groups."""
+        for file, groups in groupby(self._groups, lambda one: one[0]):
+            yield file, [group for _, group in groups]
+
     def _batches(self, size: int) -> Iterator[np.ndarray]:
-        for file in self._files:
+        for file, groups in self._by_file():
             with _open(file) as opened:
-                for batch in opened.iter_batches(batch_size=size, columns=self._names):
+                for batch in opened.iter_batches(batch_size=size, row_groups=groups, columns=self._names):
                     yield self._inputs(batch)
 
     def _inputs(self, table: Any) -> np.ndarray:
@@ -170,12 +190,12 @@ def _open(file: Path) -> Iterator[Any]:
         raise ValueError(f"{file} must be a Parquet file, whole and undamaged: {error}") from error
 
 
-def _values(file: Path, name: str) -> np.ndarray:
-    """One column of a file as it is stored; categories become their names, and decimals floats."""
+def _values(file: Path, name: str, groups: list[int]) -> np.ndarray:
+    """One column of some row groups of a file as it is stored; categories become their names, and decimals floats."""
     from pyarrow import types
 
     with _open(file) as opened:
-        column = opened.read(columns=[name]).column(name)
+        column = opened.read_row_groups(groups, columns=[name]).column(name)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if types.is_decimal(column.type):

@@ -136,3 +136,25 @@ class ProcessGroup(Group):
             return missing
         except RuntimeError:  # the store itself is gone, and it lives with the first process
             return [0]
+
+
+def open_store(host: str, timeout: float = 600.0) -> Any:
+    """A store at a port that is free, where the processes of a group find each other; it lives as long as it is held."""
+    from torch.distributed import TCPStore
+
+    return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
+
+
+def reach_store(host: str, port: int, timeout: float) -> Any:
+    """The store that somebody else keeps."""
+    from torch.distributed import TCPStore
+
+    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
+
+
+def environment_store(rank: int, size: int, timeout: float) -> Any:
+    """The store whose address the environment says, as `torchrun` sets it."""
+    from torch.distributed import rendezvous
+
+    store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout)))
+    return store

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
-from datetime import timedelta
-from typing import Any
 
 import torch
 
 from mercer.data.group import ALONE, Group, set_group
-from mercer.distributed.group import ProcessGroup
+from mercer.distributed.group import ProcessGroup, environment_store, reach_store
 from mercer.parts import require
 
 #: Seconds after which a process that does not answer is taken for lost.
@@ -45,29 +43,12 @@ def init(timeout: float = TIMEOUT, backend: str = "auto") -> Group:
     if own_gpu:
         torch.cuda.set_device(here)
     chosen = ("nccl" if own_gpu else "gloo") if backend == "auto" else backend
-    group = ProcessGroup(rank, size, _environment_store(rank, size, timeout), timeout, chosen)
+    group = ProcessGroup(rank, size, environment_store(rank, size, timeout), timeout, chosen)
     atexit.register(group.close)
     set_group(group)
     return group
 
 
 def join(rank: int, size: int, host: str, port: int, timeout: float = TIMEOUT, backend: str = "gloo") -> ProcessGroup:
-    """Join a group whose store somebody else keeps at this address."""
-    from torch.distributed import TCPStore
-
-    store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
-    return ProcessGroup(rank, size, store, timeout, backend)
-
-
-def open_store(host: str, timeout: float = TIMEOUT) -> Any:
-    """A store at a port that is free, where the processes of a group find each other; it lives as long as it is held."""
-    from torch.distributed import TCPStore
-
-    return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
-
-
-def _environment_store(rank: int, size: int, timeout: float) -> Any:
-    from torch.distributed import rendezvous
-
-    store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout)))
-    return store
+    """Join a group whose store (`open_store`) somebody keeps at this address."""
+    return ProcessGroup(rank, size, reach_store(host, port, timeout), timeout, backend)
