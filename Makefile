@@ -15,7 +15,7 @@ FEW_NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py t
 CORE := $(if $(filter aarch64 arm64,$(shell uname -m)),ARMV8,Nehalem)
 PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
 
-.PHONY: demo test test-rounding test-rounding-quick fuzz check bench clean
+.PHONY: demo test test-cluster test-rounding test-rounding-quick fuzz check bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,10 @@ demo: $(READY)
 # Two workers of one thread each: two threads each would wait for one another.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Several processes that fit one model, workers that are killed, Dask: longer than what every run should wait for.
+test-cluster: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests
 
 # The same numbers rounded otherwise: other instructions, other sums, rows in another order.
 test-rounding: $(READY)

@@ -39,7 +39,7 @@ def as_if_large(bound=10):
 def started(n, function, *arguments, timeout=TIMEOUT, folder):
     """`n` processes that run ``function(group, *arguments)``; their answers are files in `folder`."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "cluster"])
+    context.set_forkserver_preload(["torch", "mercer.distributed", "mercer", "pandas"])
     store = open_store("127.0.0.1")
     whole = [
         context.Process(target=_child, args=(rank, n, store.port, timeout, str(folder), function, arguments))
@@ -56,8 +56,17 @@ def answers(n, folder):
     return [pickle.loads(file.read_bytes()) if file.exists() else None for file in files]
 
 
+def on_one(function, *arguments):
+    """What ``function(group, *arguments)`` returns in a group of which this process is all there is."""
+    store = open_store("127.0.0.1")
+    with join(0, 1, "127.0.0.1", store.port, TIMEOUT) as group, within(group), as_if_large():
+        return [function(group, *arguments)]
+
+
 def on_processes(n, function, *arguments, timeout=TIMEOUT):
     """What ``function(group, *arguments)`` returns on each of `n` processes; an error of one is raised here."""
+    if n == 1:
+        return on_one(function, *arguments)
     with TemporaryDirectory() as folder:
         whole, store = started(n, function, *arguments, timeout=timeout, folder=folder)
         for process in whole:

@@ -25,8 +25,8 @@ MODELS = {
     "two classes": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
     "three classes": KernelBoostingClassifier(validation_fraction=0.1, **FIXED, **COMMON),
 }
-#: Sums over rows are rounded otherwise where they are cut otherwise, by some 1e-14; polish and combination solve systems
-#: of condition up to 1e7 with them.
+#: Sums over rows are rounded otherwise where they are cut otherwise, by some 1e-14; polish and combination solve
+#: systems of condition up to 1e7 with them.
 TOLERANCE = 1e-6
 
 
@@ -44,61 +44,55 @@ def answer(model, X):
     return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
 
-def fit_all(group, names):
+def said(model):
+    """What two fits of one model are compared by."""
+    X = table()[0][:200]
+    answer = model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
+    return model.basis_indices_, answer, model.history_["validation"]
+
+
+def all_fits(group, path):
+    """Every model on an array, from a file, and from rows of which every second process has none."""
     X, y, weight = table()
-    for name in names:
-        model = MODELS[name].fit(X, targets(name, y), weight)
-        yield model.basis_indices_, answer(model, X[:200]), model.history_["validation"]
-
-
-def fits(group, names):
-    return list(fit_all(group, names))
+    found = {name: said(model.fit(X, targets(name, y), weight)) for name, model in MODELS.items()}
+    plain = MODELS["watched and polished"]
+    found["file"] = said(plain.fit(mercer.data.ParquetRows(path, target="y", columns=["a", "b", "c"])))
+    own = slice(None)
+    if group is not None:
+        full = (group.size + 1) // 2
+        own = slice(*(len(X) * ((group.rank + k) // 2) // full for k in (0, 2))) if group.rank % 2 == 0 else slice(0)
+    rows = X[own] if group is None else own_rows(X[own])
+    found["own rows"] = said(plain.fit(rows, y[own], weight[own]))
+    return found
 
 
 @pytest.fixture(scope="module")
-def alone():
+def path(tmp_path_factory):
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = table()
+    path = tmp_path_factory.mktemp("table") / "t.parquet"
+    pandas.DataFrame(dict(zip("abc", X.T, strict=True), y=y)).to_parquet(path, row_group_size=100)
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(path):
     with cluster.as_if_large():
-        return dict(zip(MODELS, fit_all(None, MODELS), strict=True))
+        return all_fits(None, path)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_processes_that_share_an_array_fit_the_model_of_one(n, alone):
-    for found in cluster.on_processes(n, fits, list(MODELS)):
-        for (index, values, watched), name in zip(found, MODELS, strict=True):
+SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks=pytest.mark.cluster)]
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("n", SIZES)
+def test_processes_that_share_a_table_fit_the_model_of_one(n, path, alone):
+    """From an array, from row groups of a file, and where some processes have no rows."""
+    for found in cluster.on_processes(n, all_fits, path):
+        for name, (index, values, watched) in found.items():
             np.testing.assert_array_equal(index, alone[name][0], err_msg=name)
             np.testing.assert_allclose(values, alone[name][1], atol=TOLERANCE, err_msg=name)
             np.testing.assert_allclose(watched, alone[name][2], rtol=TOLERANCE, err_msg=name)
-
-
-def fit_own(group, bounds):
-    X, y, weight = table()
-    own = slice(bounds[group.rank], bounds[group.rank + 1])
-    name = "watched and polished"
-    model = MODELS[name].fit(own_rows(X[own]), y[own], weight[own])
-    return model.basis_indices_, answer(model, X[:200])
-
-
-def test_a_process_without_rows_takes_part(alone):
-    for index, values in cluster.on_processes(3, fit_own, [0, 500, 500, 900]):
-        np.testing.assert_array_equal(index, alone["watched and polished"][0])
-        np.testing.assert_allclose(values, alone["watched and polished"][1], atol=TOLERANCE)
-
-
-def fit_file(group, path):
-    model = MODELS["watched and polished"].fit(mercer.data.ParquetRows(path, target="y"))
-    return model.basis_indices_, answer(model, table()[0][:200])
-
-
-def test_a_parquet_file_is_dealt_out_by_row_groups(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    X, y, _ = table()
-    frame = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
-    frame.to_parquet(tmp_path / "t.parquet", row_group_size=200)
-    with cluster.as_if_large():
-        index, values = fit_file(None, tmp_path / "t.parquet")
-    for one in cluster.on_processes(2, fit_file, tmp_path / "t.parquet"):
-        np.testing.assert_array_equal(one[0], index)
-        np.testing.assert_allclose(one[1], values, atol=TOLERANCE)
 
 
 class Simulated(mercer.data.Group):
@@ -132,6 +126,7 @@ def test_torch_distributed_is_imported_in_one_file():
     assert found == {"distributed/group.py"}
 
 
+@pytest.mark.cluster
 def test_few_rows_are_learnt_whole_and_give_the_model_of_one_process():
     X, y, weight = table(60)
     plain = KernelBoostingRegressor(**FIXED, random_state=0).fit(X, y, weight).predict(X)

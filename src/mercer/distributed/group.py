@@ -1,7 +1,6 @@
 """The collectives: the only place where processes talk to each other, by torch.distributed.
 
-gloo carries them between CPUs, NCCL between GPUs. Waiting has an end: a process that does not answer within the timeout,
-or whose connection breaks, ends the fit of all others with a sentence that names it.
+gloo carries them between CPUs, NCCL between GPUs. Waiting has an end: a process that does not answer in time, or whose connection breaks, ends the fit of all others with a sentence that names it.
 """
 
 from __future__ import annotations
@@ -28,8 +27,11 @@ class LostProcessError(RuntimeError):
     """Some processes did not answer; `ranks` are theirs."""
 
     def __init__(self, sentence: str, ranks: list[int]) -> None:
-        super().__init__(sentence)
+        super().__init__(sentence, ranks)  # both, so that it can be sent to another process
         self.ranks = ranks
+
+    def __str__(self) -> str:
+        return self.args[0]
 
 
 class ProcessGroup(Group):
@@ -139,7 +141,7 @@ class ProcessGroup(Group):
 
 
 def open_store(host: str, timeout: float = 600.0) -> Any:
-    """A store at a port that is free, where the processes of a group find each other; it lives as long as it is held."""
+    """A store at a free port, where the processes of a group find each other; it lives as long as it is held."""
     from torch.distributed import TCPStore
 
     return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))

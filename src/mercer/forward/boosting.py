@@ -15,8 +15,9 @@ from mercer.border.budget import Budget
 from mercer.border.classes import DecisionClassifier
 from mercer.border.face import face
 from mercer.border.read import Given
-from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.border.rules import ANY_FUNCTION, AUTO, FOLDER, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.engine import Plan
+from mercer.forward.checkpoint import Checkpoint, fingerprint
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
 from mercer.forward.estimator import ForwardEstimator
@@ -84,6 +85,10 @@ class Boosting(ForwardEstimator):
         ("full"), or whichever of these held-out rows like best. A metric that gains nothing on them is never taken.
     n_kernels : int or "auto", default "auto"
         Kernels that the model averages, at most, where they race; "auto" takes as many as rows held out ask for.
+    checkpoint : path or None, default None
+        A folder in which the state of the fit is kept after each learner. A fit that was interrupted or killed goes on
+        from there when it is started again on the same rows and parameters, on any number of processes; another
+        fit's folder is refused.
 
     Attributes
     ----------
@@ -104,9 +109,17 @@ class Boosting(ForwardEstimator):
     polish: Annotated[bool | str, SWITCH | AUTO] = "auto"
     metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
     n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
+    checkpoint: Annotated[Any, NOTHING | FOLDER] = None
 
     _spreads: ClassVar[bool] = True
-    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_learners", "polish")
+    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_learners", "polish", "checkpoint")
+
+    def _checkpoint(self, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        y = targets.numbers(given.y) if self._classes else given.y
+        seen = fingerprint(self, given, y, X_val, self._growing)
+        return Checkpoint.open(self.checkpoint, given.shard.group, seen, rng)
 
     def _races(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True

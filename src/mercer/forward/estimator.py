@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -146,6 +147,10 @@ class ForwardEstimator(Face):
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
         """Inputs, kernel and penalty of every member."""
 
+    def _checkpoint(self, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Any:
+        """Where the state of the fit is kept, if anywhere."""
+        return None
+
     def _races(self) -> bool:
         """Whether column maps, metrics and kernels race; the codes of classes are then centred."""
         return False
@@ -197,13 +202,15 @@ class ForwardEstimator(Face):
             given, Y = merged(given, Y)
             plan = plan if given.shard.spread else self._plan(given.rows.n_rows)
         watches = self._watches(given.n_alive, plan, loss)
+        kept = self._checkpoint(given, targets, X_val, rng)
         given, Y, held = self._held_out(given, targets, Y, X_val, y_val, watches, rng)
         if isinstance(self.regularization, str):  # only ratios of weights matter
             mean = given.shard.total(given.weight.sum()) / given.n_alive
             given = replace(given, weight=given.weight / mean)
-        choice = self._choose(given, Y, plan, rng, budget)
+        choose = partial(self._choose, given, Y, plan, rng, budget)
+        choice = choose() if kept is None else kept.chosen(choose, rng)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
-        return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free)
+        return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
 
     def _plan(self, n_rows: int) -> Plan:
         return make_plan(n_rows, self.device, self.dtype, self.memory_limit)
@@ -240,7 +247,12 @@ class ForwardEstimator(Face):
             rules.append(TimeBudget(fit.seconds + GROWING_SHARE * left, self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
-        why = fit.run(rules, self._listeners(), self.verbose)
+        listeners = self._listeners()
+        if task.kept is not None:
+            listeners = (task.kept.follow(fit, place, fit.rng), *listeners)
+        why = fit.run(rules, listeners, self.verbose)
+        if task.kept is not None:
+            task.kept.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)

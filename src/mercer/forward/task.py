@@ -41,6 +41,7 @@ class Task:
     held_out: Tensor | None
     pairwise: bool
     free: Free
+    kept: Any = None  # the checkpoint that follows this fit, if any
 
     def problem(self, member: Member) -> Problem:
         """What a member minimises."""
