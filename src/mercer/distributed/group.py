@@ -1,6 +1,7 @@
 """The collectives: the only place where processes talk to each other, by torch.distributed.
 
-gloo carries them between CPUs, NCCL between GPUs. Waiting has an end: a process that does not answer in time, or whose connection breaks, ends the fit of all others with a sentence that names it.
+gloo carries them between CPUs, NCCL between GPUs. Waiting has an end: a process that does not answer in time, or whose
+connection breaks, ends the fit of all others with a sentence that names it.
 """
 
 from __future__ import annotations

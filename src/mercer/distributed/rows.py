@@ -20,9 +20,15 @@ class OwnRows(RowSource):
     never put together.
     """
 
-    def __init__(self, sources: Sequence[RowSource], order: Sequence[int], n_columns: int) -> None:
+    def __init__(
+        self,
+        sources: Sequence[RowSource],
+        order: Sequence[int],
+        n_columns: int,
+        names: Sequence[str] | None = None,
+    ) -> None:
         group = current_group()
-        self.sources, self.n_columns = list(sources), n_columns
+        self.sources, self.n_columns, self._names = list(sources), n_columns, names
         lengths = [source.n_rows for source in self.sources]
         everyone = sorted(one for each in group.gather(list(zip(order, lengths, strict=True))) for one in each)
         starts = dict(zip((place for place, _ in everyone), _starts([n for _, n in everyone]), strict=True))
@@ -46,7 +52,7 @@ class OwnRows(RowSource):
         return out
 
     def names(self) -> Sequence[str] | None:
-        return self.sources[0].names() if self.sources else None
+        return self._names
 
 
 def own_rows(X: Any) -> OwnRows:
@@ -62,7 +68,7 @@ def own_rows(X: Any) -> OwnRows:
     """
     source = as_source(X)
     require(not source.shard.spread, "X", "the rows of this process, as an array, frame or file", type(X).__name__)
-    return OwnRows([source], [current_group().rank], source.n_columns)
+    return OwnRows([source], [current_group().rank], source.n_columns, source.names())
 
 
 def _starts(lengths: Sequence[int]) -> list[int]:

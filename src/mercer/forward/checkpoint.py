@@ -1,9 +1,9 @@
 """A fit that survives its process: after each learner what cannot be found again is written to a folder.
 
 That is little: the rows and weights of every learner, the kernels chosen, and the state of the random numbers. Values
-of the model at the rows are not kept, whoever holds them: a fit that goes on lets the learners be absorbed once more, at
-one product with the kernel each, by the very code that absorbed them first. So it ends with the model of an undisturbed
-fit, on any number of processes. Files hold numbers and names only, and are replaced whole or not at all.
+of the model at the rows are not kept, whoever holds them: a fit that goes on lets the learners be absorbed once more,
+at one product with the kernel each, by the very code that absorbed them first. So it ends with the model of an
+undisturbed fit, on any number of processes. Files hold numbers and names only, and are replaced whole or not at all.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def fingerprint(face: Any, given: Given, targets: np.ndarray, X_val: Any, free: 
         "sample_weight": f"{total[2]:016x}",
         "X_val": "none" if X_val is None else hashlib.sha256(np.asarray(X_val).tobytes()).hexdigest()[:16],
     }
-    settings = {name: value for name, value in face.get_params().items() if name not in (*free, *FREE)}
+    settings = {name: value for name, value in face.get_params(deep=False).items() if name not in (*free, *FREE)}
     return {"table": table, "settings": {name: _text(value) for name, value in settings.items()}}
 
 
