@@ -9,7 +9,14 @@ import pytest
 import torch
 
 import mercer
-from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer import (
+    ENRBFClassifier,
+    ENRBFRegressor,
+    GaussianMixtureClassifier,
+    KernelBoostingClassifier,
+    KernelBoostingRegressor,
+    NRBFRegressor,
+)
 from mercer.data import ArrayRows, Pieces
 from mercer.distributed import own_rows
 from mercer.kernels import Gaussian
@@ -28,6 +35,12 @@ MODELS = {
 #: Sums over rows are rounded otherwise where they are cut otherwise, by some 1e-14; polish and combination solve
 #: systems of condition up to 1e7 with them.
 TOLERANCE = 1e-6
+MIXTURES = {
+    "mixture of experts": ENRBFRegressor(n_components=3, n_init=2, max_iter=20, random_state=0),
+    "two classes by shares": ENRBFClassifier(n_components=3, max_iter=10, random_state=0),
+    "three classes by densities": GaussianMixtureClassifier(n_components=2, max_iter=20, random_state=0),
+    "sizes tried": NRBFRegressor(n_components="auto", max_components=3, max_iter=10, random_state=0),
+}
 
 
 def table(n=900):
@@ -48,13 +61,15 @@ def said(model):
     """What two fits of one model are compared by."""
     X = table()[0][:200]
     answer = model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
-    return model.basis_indices_, answer, model.history_["validation"]
+    chosen = model.basis_indices_ if hasattr(model, "basis_indices_") else model.n_components_
+    return chosen, answer, model.history_["validation"] if hasattr(model, "history_") else model.log_likelihood_path_
 
 
 def all_fits(group, path):
     """Every model on an array, from a file, and from rows of which every second process has none."""
     X, y, weight = table()
-    found = {name: said(model.fit(X, targets(name, y), weight)) for name, model in MODELS.items()}
+    models = {**MODELS, **MIXTURES}
+    found = {name: said(model.fit(X, targets(name, y), weight)) for name, model in models.items()}
     plain = MODELS["watched and polished"]
     found["file"] = said(plain.fit(mercer.data.ParquetRows(path, target="y", columns=["a", "b", "c"])))
     own = slice(None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mercer.border.budget import Budget
+from mercer.data import Group
+from mercer.data.group import ALONE
 
 
 @dataclass
@@ -19,11 +21,16 @@ class Clock:
     """
 
     budget: Budget = field(default_factory=Budget)
+    #: Processes that end together: the first one looks at its watch for all.
+    group: Group = ALONE
     #: Set by a loop that kept what it had when the user interrupted it: what comes after it ends at once.
     interrupted: bool = False
 
     def over(self, ahead: float = 0.0, share: float = 1.0) -> str | None:
         """Why a piece of work that takes `ahead` more seconds should not begin; `share` of the budget is its own."""
+        return self.group.first(lambda: self._over(ahead, share))
+
+    def _over(self, ahead: float, share: float) -> str | None:
         spent = self.budget.spent()
         if self.interrupted:
             return f"interrupted after {spent:.1f} s"

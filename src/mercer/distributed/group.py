@@ -45,6 +45,7 @@ class ProcessGroup(Group):
         import torch.distributed as dist
 
         self.rank, self.size, self.timeout, self.bytes, self.calls = rank, size, timeout, 0, 0
+        self._leading = False
         self._wire = torch.device("cuda" if backend == "nccl" else "cpu")
         self._store, limit = store, timedelta(seconds=timeout)
         store.set_timeout(limit)
@@ -71,14 +72,17 @@ class ProcessGroup(Group):
         return sent.to(value.device)
 
     def first(self, make: Callable[[], T]) -> T:
-        if self.size == 1:
+        if self.size == 1 or self._leading:  # what the first process asks while it works for all is its own affair
             return make()
         answer: Any = None
         if self.rank == 0:
+            self._leading = True
             try:
                 answer = make(), None
             except Exception as error:
                 answer = None, error
+            finally:
+                self._leading = False
         made, error = self._broadcast(answer)
         if error is not None:
             raise error
