@@ -130,10 +130,11 @@ def find_inputs(given: Given, Y: np.ndarray, plan: Plan, scale_inputs: bool | st
 
 def _bend(given: Given, Y: np.ndarray, plan: Plan) -> Bend | None:
     some = given.spaced(SAMPLE_ROWS)
-    sample = given.rows.fetch(some).cpu(), *(torch.as_tensor(given.pick(v, some)) for v in (Y, given.weight))
+    X = given.rows.fetch(some).cpu()
+    y, w = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
 
     def found() -> Bend | None:
-        bend = find_bend(sample[0], sample[2])
-        return bend if bend is not None and bending_pays(*sample, bend, plan.device) else None
+        bend = find_bend(X, w)
+        return bend if bend is not None and bending_pays(X, y, w, bend, plan.device) else None
 
     return given.shard.group.first(found)

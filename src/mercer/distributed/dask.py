@@ -44,10 +44,12 @@ class OnDask:
         """The client in use."""
         from distributed import default_client
 
-        return default_client() if self.client is None else self.client  # type: ignore[attr-defined]
+        own: Any = self
+        return default_client() if own.client is None else own.client
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "client": None}  # type: ignore[misc]
+        state: Any = super().__getstate__()
+        return {**state, "client": None}
 
     def to_local(self) -> Any:
         """The plain estimator with the same parameters, and the same model where there is one."""
@@ -58,18 +60,19 @@ class OnDask:
         local = self._plain(**settings)
         return keep(local, **{name: vars(own)[name] for name in vars(own).get("_kept", ())})
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit to a Dask dataframe or array `X` with targets `y` in a Dask series or array, of the same partitions."""
         from distributed import MultiLock
 
         require(y is not None, "y", "given: a Dask series or array", None)
-        client, key, own = self.client_, uuid.uuid4().hex, self
+        require(X_val is None and y_val is None, "X_val", "None on Dask; use validation_fraction", type(X_val))
+        own: Any = self
+        client, key = self.client_, uuid.uuid4().hex
         parts = parts_of(X, y, sample_weight)
         futures = client.compute([_delayed(spool)(*part, key, place) for place, part in enumerate(parts)])
         found = client.gather(futures)
         workers = list(dict.fromkeys(one.worker for one in found))
         shares = [[one for one in found if one.worker == worker] for worker in workers]
-        timeout: float = own.timeout  # type: ignore[attr-defined]
         with MultiLock([f"mercer-{worker}" for worker in workers], client=client):  # two fits never share a worker
             tasks = [
                 client.submit(
@@ -79,7 +82,7 @@ class OnDask:
                     rank,
                     len(workers),
                     key,
-                    timeout,
+                    own.timeout,
                     workers=[worker],
                     allow_other_workers=False,
                     pure=False,
@@ -108,9 +111,9 @@ class OnDask:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The plain estimator's score; Dask collections are computed."""
-        import dask
+        from dask.base import compute
 
-        return self.to_local().score(*dask.compute(X, y), *(() if sample_weight is None else (sample_weight,)))
+        return self.to_local().score(*compute(X, y), *(() if sample_weight is None else (sample_weight,)))
 
 
 @face
@@ -140,7 +143,7 @@ class DaskKernelBoostingClassifier(OnDask, KernelBoostingClassifier):
 
 
 def _delayed(function: Any) -> Any:
-    from dask import delayed
+    from dask.delayed import delayed
 
     return delayed(function, pure=False)
 

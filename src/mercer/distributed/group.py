@@ -79,8 +79,8 @@ class ProcessGroup(Group):
             self._leading = True
             try:
                 answer = make(), None
-            except Exception as error:
-                answer = None, error
+            except Exception as failure:
+                answer = None, failure
             finally:
                 self._leading = False
         made, error = self._broadcast(answer)
@@ -147,21 +147,21 @@ class ProcessGroup(Group):
 
 def open_store(host: str, timeout: float = 600.0) -> Any:
     """A store at a free port, where the processes of a group find each other; it lives as long as it is held."""
-    from torch.distributed import TCPStore
+    import torch.distributed as dist
 
-    return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
+    return dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
 
 
 def reach_store(host: str, port: int, timeout: float) -> Any:
     """The store that somebody else keeps."""
-    from torch.distributed import TCPStore
+    import torch.distributed as dist
 
-    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
+    return dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
 
 
 def environment_store(rank: int, size: int, timeout: float) -> Any:
     """The store whose address the environment says, as `torchrun` sets it."""
-    from torch.distributed import rendezvous
+    from torch.distributed.rendezvous import rendezvous
 
     store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout)))
     return store

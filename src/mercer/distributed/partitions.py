@@ -64,7 +64,7 @@ def spool(X: Any, y: Any, weight: Any, key: str, place: int) -> Spooled:
     for name, values in {"X": rows, "y": targets, **({} if weight is None else {"w": np.asarray(weight)})}.items():
         np.save(folder / f"{name}-{place}.npy", values, allow_pickle=False)
     columns = None if names is None else tuple(str(one) for one in names)
-    return Spooled(worker.address, str(folder), place, *rows.shape, columns)
+    return Spooled(worker.address, str(folder), place, rows.shape[0], rows.shape[1], columns)
 
 
 def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: str, timeout: float) -> Any:

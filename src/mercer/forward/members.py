@@ -130,8 +130,7 @@ def problem_of(
     some = sample.part(sample.spaced(PRECISION_ROWS))
     table = some.rows.take(np.arange(some.n_rows)), some.Y, some.weight
     n_alive, group = sample.n_alive, sample.rows.shard.group
-    left = {"free_dtype": free.dtype, "free_penalty": free.penalty}
-    dtype, lam = group.first(lambda: _precision(plan, member, *table, n_alive, **left))
+    dtype, lam = group.first(lambda: _precision(plan, member, table, n_alive, free))
     fine = replace(plan, dtype=dtype)
     if fine.dtype != plan.dtype:
         sample = sample_of(given, Y, member.inputs, fine, pairwise=pairwise)
@@ -139,8 +138,10 @@ def problem_of(
     return Problem(sample.rows, y, member.kernel, float(lam), fine, weight, loss)
 
 
-def _precision(plan: Plan, member: Member, *table: Any, **left: bool) -> tuple[torch.dtype, float]:
-    fine, lam = precise(plan, member.kernel, member.lam, *table, **left)
+def _precision(plan: Plan, member: Member, table: Any, n_rows: int, free: Free) -> tuple[torch.dtype, float]:
+    fine, lam = precise(
+        plan, member.kernel, member.lam, *table, n_rows, free_dtype=free.dtype, free_penalty=free.penalty
+    )
     return fine.dtype, float(lam)
 
 
