@@ -16,6 +16,7 @@ from mercer import (
     KernelBoostingClassifier,
     KernelBoostingRegressor,
     NRBFRegressor,
+    SparseGPRegressor,
 )
 from mercer.data import ArrayRows, Pieces
 from mercer.distributed import own_rows
@@ -35,7 +36,11 @@ MODELS = {
 #: Sums over rows are rounded otherwise where they are cut otherwise, by some 1e-14; polish and combination solve
 #: systems of condition up to 1e7 with them.
 TOLERANCE = 1e-6
-MIXTURES = {
+OTHERS = {
+    "moving inducing inputs": SparseGPRegressor(12, kernel="gaussian", max_iter=8, random_state=0, dtype="float64"),
+    "the bound": SparseGPRegressor(
+        12, approximation="variational", inducing="random", kernel=Gaussian(1.0), random_state=0, dtype="float64"
+    ),
     "mixture of experts": ENRBFRegressor(n_components=3, n_init=2, max_iter=20, random_state=0),
     "two classes by shares": ENRBFClassifier(n_components=3, max_iter=10, random_state=0),
     "three classes by densities": GaussianMixtureClassifier(n_components=2, max_iter=20, random_state=0),
@@ -62,13 +67,15 @@ def said(model):
     X = table()[0][:200]
     answer = model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
     chosen = model.basis_indices_ if hasattr(model, "basis_indices_") else model.n_components_
-    return chosen, answer, model.history_["validation"] if hasattr(model, "history_") else model.log_likelihood_path_
+    if hasattr(model, "history_"):
+        return chosen, answer, model.history_["validation"]
+    return chosen, answer, getattr(model, "log_likelihood_path_", ())
 
 
 def all_fits(group, path):
     """Every model on an array, from a file, and from rows of which every second process has none."""
     X, y, weight = table()
-    models = {**MODELS, **MIXTURES}
+    models = {**MODELS, **OTHERS}
     found = {name: said(model.fit(X, targets(name, y), weight)) for name, model in models.items()}
     plain = MODELS["watched and polished"]
     found["file"] = said(plain.fit(mercer.data.ParquetRows(path, target="y", columns=["a", "b", "c"])))

@@ -41,6 +41,11 @@ class Sample:
         return self.rows.n_rows
 
     @property
+    def n_total(self) -> int:
+        """Rows, of all processes."""
+        return int(self.rows.shard.total(self.n_rows)) if self.rows.shard.spread else self.n_rows
+
+    @property
     def n_alive(self) -> int:
         """Rows of positive weight, of all processes."""
         return self.rows.shard.count(self.weight > 0)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import time
 
+from mercer.data import Group
+from mercer.data.group import ALONE
+
 
 class Clock:
     """Counts down from its making; whoever catches an interrupt tells it, and every later stage ends at once.
@@ -14,15 +17,17 @@ class Clock:
     (False, True)
     """
 
-    def __init__(self, seconds: float | None = None, within: Clock | None = None) -> None:
+    def __init__(self, seconds: float | None = None, within: Clock | None = None, group: Group = ALONE) -> None:
         end = math.inf if seconds is None else time.perf_counter() + seconds
         self.end: float = end if within is None else min(end, within.end)
         self.within: Clock | None = within
         self.interrupted = False
+        #: Processes that end together: the first one looks at its watch for all.
+        self.group: Group = group if within is None else within.group
 
     def left(self) -> float:
         """Seconds left; infinity where nobody counts, zero once interrupted."""
-        return 0.0 if self._stopped() else max(self.end - time.perf_counter(), 0.0)
+        return self.group.first(lambda: 0.0 if self._stopped() else max(self.end - time.perf_counter(), 0.0))
 
     def over(self) -> bool:
         return self.left() <= 0

@@ -153,9 +153,9 @@ class MixtureEstimator(Face):
         """
         check(self)
         group = current_group()
+        clock = Clock(Budget(self.time_budget), group)
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
         given = gathered(read(self, X, y, sample_weight, **kinds, group=group), MERGED_ROWS)
-        clock = Clock(Budget(self.time_budget), given.shard.group)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         return self._keep(**(group.first(lambda: self._fitted(given, clock)) if alone else self._fitted(given, clock)))
 
