@@ -72,11 +72,11 @@ def said(model):
     return chosen, answer, getattr(model, "log_likelihood_path_", ())
 
 
-def all_fits(group, path):
-    """Every model on an array, from a file, and from rows of which every second process has none."""
+def all_fits(group, path, names):
+    """Models on an array, one from a file, and from rows of which every second process has none."""
     X, y, weight = table()
     models = {**MODELS, **OTHERS}
-    found = {name: said(model.fit(X, targets(name, y), weight)) for name, model in models.items()}
+    found = {name: said(models[name].fit(X, targets(name, y), weight)) for name in names}
     plain = MODELS["watched and polished"]
     found["file"] = said(plain.fit(mercer.data.ParquetRows(path, target="y", columns=["a", "b", "c"])))
     own = slice(None)
@@ -100,9 +100,11 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(path):
     with cluster.as_if_large():
-        return all_fits(None, path)
+        return all_fits(None, path, [*MODELS, *OTHERS])
 
 
+#: What every run of the tests asks of three processes; the others wait for `make test-cluster`.
+QUICK = ["watched and polished", "two classes", "the bound", "mixture of experts"]
 SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks=pytest.mark.cluster)]
 
 
@@ -110,7 +112,7 @@ SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks
 @pytest.mark.parametrize("n", SIZES)
 def test_processes_that_share_a_table_fit_the_model_of_one(n, path, alone):
     """From an array, from row groups of a file, and where some processes have no rows."""
-    for found in cluster.on_processes(n, all_fits, path):
+    for found in cluster.on_processes(n, all_fits, path, QUICK if n == 3 else [*MODELS, *OTHERS]):
         for name, (index, values, watched) in found.items():
             np.testing.assert_array_equal(index, alone[name][0], err_msg=name)
             np.testing.assert_allclose(values, alone[name][1], atol=TOLERANCE, err_msg=name)
