@@ -116,6 +116,19 @@ def test_two_fits_at_once_finish(client):
     np.testing.assert_allclose(first, second, atol=1e-6)
 
 
+def test_a_worker_that_joins_late_does_no_harm(client):
+    X, y = frame()
+    dX, dy = dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)
+    model = DaskKernelBoostingRegressor(client=client, callbacks=_slow(), **{**SETTINGS, "n_learners": 10})
+    thread = threading.Thread(target=client.cluster.scale, args=(3,))
+    thread.start()
+    model.fit(dX, dy)
+    thread.join()
+    with cluster.as_if_large():
+        plain = KernelBoostingRegressor(**{**SETTINGS, "n_learners": 10}).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), plain.predict(X), atol=1e-6)
+
+
 def test_a_worker_that_is_killed_ends_the_fit_and_a_second_one_goes_on(tmp_path):
     X, y = frame()
     settings = {**SETTINGS, "n_learners": 30, "checkpoint": str(tmp_path / "kept")}

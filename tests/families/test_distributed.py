@@ -150,6 +150,25 @@ def test_torch_distributed_is_imported_in_one_file():
     assert found == {"distributed/group.py"}
 
 
+def collectives(group):
+    """What each collective says, and that errors of the first process are everybody's."""
+    names = group.gather("abc"[group.rank])
+    asked = group.first(lambda: group.first(lambda: group.rank))
+    function = group.first(lambda: lambda: 3)  # cannot be sent
+    try:
+        group.first(lambda: 1 / 0)
+    except ZeroDivisionError as error:
+        failed = str(error)
+    total = group.sum(torch.tensor([group.rank, 1]))
+    return names, asked, function(), failed, total.tolist(), group.least(group.rank), group.largest(group.rank)
+
+
+@pytest.mark.cluster
+def test_collectives_say_the_same_to_all():
+    expected = (["a", "b", "c"], 0, 3, "division by zero", [3, 3], 0, 2)
+    assert cluster.on_processes(3, collectives) == [expected] * 3
+
+
 @pytest.mark.cluster
 def test_few_rows_are_learnt_whole_and_give_the_model_of_one_process():
     X, y, weight = table(60)

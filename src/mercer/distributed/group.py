@@ -74,19 +74,29 @@ class ProcessGroup(Group):
     def first(self, make: Callable[[], T]) -> T:
         if self.size == 1 or self._leading:  # what the first process asks while it works for all is its own affair
             return make()
-        answer: Any = None
-        if self.rank == 0:
-            self._leading = True
-            try:
-                answer = make(), None
-            except Exception as failure:
-                answer = None, failure
-            finally:
-                self._leading = False
-        made, error = self._broadcast(answer)
+        answer, body = self._answer(make) if self.rank == 0 else (None, b"")
+        body = self._broadcast(body)
+        if self.rank != 0:  # a function of the user's cannot be sent: then every process does the same work
+            answer = pickle.loads(body) if body else self._answer(make)[0]
+        made, error = answer
         if error is not None:
             raise error
         return made
+
+    def _answer(self, make: Callable[[], T]) -> tuple[Any, bytes]:
+        """What `make` gives or raises, and the same to be sent; nothing where that is impossible."""
+        answer: Any
+        self._leading = True
+        try:
+            answer = make(), None
+        except Exception as failure:
+            answer = None, failure
+        finally:
+            self._leading = False
+        try:
+            return answer, pickle.dumps(answer)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return answer, b""
 
     def same(self, value: Tensor) -> Tensor:
         import torch.distributed as dist
@@ -108,11 +118,10 @@ class ProcessGroup(Group):
         self._talk(lambda: dist.all_gather(all_of_them, padded), padded)
         return [pickle.loads(one[:n].cpu().numpy().tobytes()) for one, n in zip(all_of_them, lengths, strict=True)]
 
-    def _broadcast(self, thing: Any) -> Any:
-        sent = np.frombuffer(pickle.dumps(thing), dtype=np.uint8).copy()
-        length = int(self.same(torch.tensor([len(sent)]))[0])
-        body = torch.from_numpy(sent) if self.rank == 0 else torch.empty(length, dtype=torch.uint8)
-        return thing if (body := self.same(body)) is None or self.rank == 0 else pickle.loads(body.numpy().tobytes())
+    def _broadcast(self, body: bytes) -> bytes:
+        length = int(self.same(torch.tensor([len(body)]))[0])
+        sent = np.frombuffer(body, dtype=np.uint8).copy() if self.rank == 0 else np.empty(length, dtype=np.uint8)
+        return self.same(torch.from_numpy(sent)).cpu().numpy().tobytes() if length else b""
 
     def _talk(self, collective: Callable[[], Any], sent: Tensor) -> None:
         self.calls, self.bytes = self.calls + 1, self.bytes + sent.numel() * sent.element_size()
