@@ -74,8 +74,8 @@ class Problem:
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of numbers that each process has some of."""
-        sums = torch.stack([values.sum(dtype=torch.float64), values.new_tensor(values.numel(), dtype=torch.float64)])
-        sums = self.rows.total(sums)
+        total = values.sum(dtype=torch.float64)
+        sums = self.rows.total(torch.stack([total, torch.full_like(total, float(values.numel()))]))
         return sums[0] / sums[1]
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
