@@ -12,7 +12,12 @@ import pytest
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.distributed import LostProcessError
-from mercer.distributed.dask import DaskKernelBoostingClassifier, DaskKernelBoostingRegressor
+from mercer.distributed.dask import (
+    DaskGaussianMixtureClassifier,
+    DaskKernelBoostingClassifier,
+    DaskKernelBoostingRegressor,
+    DaskSparseGPRegressor,
+)
 from mercer.kernels import Gaussian
 
 da = pytest.importorskip("dask.array")
@@ -53,8 +58,11 @@ def _small():
         import mercer.border.read
         import mercer.engine.plan
         import mercer.forward.estimator
+        import mercer.gp.regressor
+        import mercer.mixture.estimator
 
         mercer.border.read.MERGED_ROWS = mercer.forward.estimator.MERGED_ROWS = 10
+        mercer.gp.regressor.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
         mercer.engine.plan.EXACT_ROWS = (10, 10)
 
     return lower
@@ -101,6 +109,23 @@ def test_an_array_with_classes_and_weights_gives_probabilities_of_its_kind(clien
     assert isinstance(said, da.Array)
     np.testing.assert_allclose(said.compute(), plain.predict_proba(X), atol=1e-6)
     assert (model.predict(dX).compute() == plain.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DaskSparseGPRegressor(12, kernel=Gaussian(1.0), approximation="variational", random_state=0, dtype="float64"),
+        DaskGaussianMixtureClassifier(2, max_iter=10, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_other_families_run_on_dask(client, model):
+    X, y = frame()
+    y = y if "Regressor" in type(model).__name__ else (y > 0).astype(int)
+    said = model.fit(dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)).predict(X)
+    with cluster.as_if_large():
+        plain = model.to_local().fit(X, y).predict(X)
+    np.testing.assert_allclose(said, plain, atol=1e-6)
 
 
 def test_two_fits_at_once_finish(client):

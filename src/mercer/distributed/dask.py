@@ -18,7 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.border.face import face, keep
 from mercer.distributed.launch import TIMEOUT
 from mercer.distributed.partitions import fit_parts, parts_of, spool
-from mercer.forward.boosting import Boosting, KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.gp.regressor import SparseGPRegressor
+from mercer.mixture.densities import GaussianMixtureClassifier
 from mercer.parts import require
 
 #: Seconds between two looks at the workers of a fit.
@@ -142,6 +144,32 @@ class DaskKernelBoostingClassifier(OnDask, KernelBoostingClassifier):
         return self._lazily("predict_proba", X, [str(one) for one in self.classes_])
 
 
+@face
+class DaskGaussianMixtureClassifier(OnDask, GaussianMixtureClassifier):
+    """`GaussianMixtureClassifier` on the workers of a Dask cluster."""
+
+    _: KW_ONLY
+    client: Any = None
+    timeout: float = TIMEOUT
+
+    _plain: ClassVar[type] = GaussianMixtureClassifier
+
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities, lazily; of a dataframe another one, its columns named as the classes."""
+        return self._lazily("predict_proba", X, [str(one) for one in self.classes_])
+
+
+@face
+class DaskSparseGPRegressor(OnDask, SparseGPRegressor):
+    """`SparseGPRegressor` on the workers of a Dask cluster; `to_local()` also gives deviations and draws."""
+
+    _: KW_ONLY
+    client: Any = None
+    timeout: float = TIMEOUT
+
+    _plain: ClassVar[type] = SparseGPRegressor
+
+
 def _delayed(function: Any) -> Any:
     from dask.delayed import delayed
 
@@ -184,11 +212,11 @@ def _settle(tasks: list[Any], seconds: float) -> None:
         return
 
 
-def _said(block: Any, model: Boosting, method: str) -> Any:
+def _said(block: Any, model: Any, method: str) -> Any:
     return getattr(model, method)(block)
 
 
-def _said_of_frame(frame: Any, model: Boosting, method: str, columns: Any) -> Any:
+def _said_of_frame(frame: Any, model: Any, method: str, columns: Any) -> Any:
     import pandas as pd
 
     if not len(frame):
