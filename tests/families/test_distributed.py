@@ -1,6 +1,8 @@
 """Several processes fit the model that one process fits: same basis vectors, same predictions up to rounding."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import cluster
@@ -149,6 +151,40 @@ def test_torch_distributed_is_imported_in_one_file():
         if re.search(r"^\s*(import|from) torch\.distributed", file.read_text(), re.MULTILINE)
     }
     assert found == {"distributed/group.py"}
+
+
+SCRIPT = """
+import numpy as np
+import mercer.distributed
+from mercer import KernelBoostingRegressor
+from mercer.kernels import Gaussian
+
+group = mercer.distributed.init(timeout=60)
+X = np.random.default_rng(0).normal(size=(12_000, 3))
+model = KernelBoostingRegressor(
+    2, learner_size=20, kernel=Gaussian(1.0), regularization=0.1, random_state=0, polish=False, dtype="float64"
+)
+model.fit(X, np.sin(X[:, 0]))
+np.savez(f"{group.rank}-of-{group.size}.npz", index=model.basis_indices_, values=model.predict(X[:100]))
+"""
+
+
+@pytest.mark.cluster
+def test_a_script_runs_alike_alone_and_under_torchrun(tmp_path):
+    (tmp_path / "fit.py").write_text(SCRIPT)
+    torchrun = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+    ]
+    for arguments in ([], torchrun):
+        subprocess.run([sys.executable, *arguments, "fit.py"], cwd=tmp_path, check=True, capture_output=True)
+    alone, *both = (np.load(tmp_path / name) for name in ("0-of-1.npz", "0-of-2.npz", "1-of-2.npz"))
+    for one in both:
+        np.testing.assert_array_equal(one["index"], alone["index"])
+        np.testing.assert_allclose(one["values"], alone["values"], atol=TOLERANCE)
 
 
 def collectives(group):

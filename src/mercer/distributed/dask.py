@@ -107,9 +107,14 @@ class OnDask:
         shape: dict[str, Any] = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (len(columns),))}
         return X.map_blocks(_said, local, method, dtype=kind, **shape)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *args: Any, **options: Any) -> Any:
         """Predicted targets, lazily: a Dask array of an array, a series of a dataframe, else as of `to_local()`."""
-        return self._lazily("predict", X)
+        if not (args or options):
+            return self._lazily("predict", X)
+        require(
+            not hasattr(X, "to_delayed"), "X", "no Dask collection where more than predictions is asked for", type(X)
+        )
+        return self.to_local().predict(X, *args, **options)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The plain estimator's score; Dask collections are computed."""

@@ -6,6 +6,7 @@ connection breaks, ends the fit of all others with a sentence that names it.
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 from collections.abc import Callable
@@ -46,6 +47,8 @@ class ProcessGroup(Group):
 
         self.rank, self.size, self.timeout, self.bytes, self.calls = rank, size, timeout, 0, 0
         self._leading = False
+        if backend == "nccl":  # a lost process is then an error here, and not the end of this one without a word
+            os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
         self._wire = torch.device("cuda" if backend == "nccl" else "cpu")
         self._store, limit = store, timedelta(seconds=timeout)
         store.set_timeout(limit)
@@ -74,6 +77,7 @@ class ProcessGroup(Group):
     def first(self, make: Callable[[], T]) -> T:
         if self.size == 1 or self._leading:  # what the first process asks while it works for all is its own affair
             return make()
+        answer: Any
         answer, body = self._answer(make) if self.rank == 0 else (None, b"")
         body = self._broadcast(body)
         if self.rank != 0:  # a function of the user's cannot be sent: then every process does the same work
@@ -156,16 +160,16 @@ class ProcessGroup(Group):
 
 def open_store(host: str, timeout: float = 600.0) -> Any:
     """A store at a free port, where the processes of a group find each other; it lives as long as it is held."""
-    import torch.distributed as dist
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    return dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
+    return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
 
 
 def reach_store(host: str, port: int, timeout: float) -> Any:
     """The store that somebody else keeps."""
-    import torch.distributed as dist
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    return dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
+    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
 
 
 def environment_store(rank: int, size: int, timeout: float) -> Any:

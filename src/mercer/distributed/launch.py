@@ -7,7 +7,7 @@ import os
 
 import torch
 
-from mercer.data.group import ALONE, Group, set_group
+from mercer.data.group import ALONE, Group, current_group, set_group
 from mercer.distributed.group import ProcessGroup, environment_store, reach_store
 from mercer.parts import require
 
@@ -37,6 +37,8 @@ def init(timeout: float = TIMEOUT, backend: str = "auto") -> Group:
     require(backend in ("auto", "gloo", "nccl"), "backend", "'auto', 'gloo' or 'nccl'", backend)
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return ALONE
+    if current_group() is not ALONE:
+        return current_group()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     here, beside = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     own_gpu = torch.cuda.is_available() and beside <= torch.cuda.device_count()

@@ -139,9 +139,9 @@ def problem_of(
 
 
 def _precision(plan: Plan, member: Member, table: Any, n_rows: int, free: Free) -> tuple[torch.dtype, float]:
-    fine, lam = precise(
-        plan, member.kernel, member.lam, *table, n_rows, free_dtype=free.dtype, free_penalty=free.penalty
-    )
+    X, Y, weight = table
+    left = {"free_dtype": free.dtype, "free_penalty": free.penalty}
+    fine, lam = precise(plan, member.kernel, member.lam, X, Y, weight, n_rows, **left)
     return fine.dtype, float(lam)
 
 
