@@ -32,6 +32,7 @@ MODELS = {
     "one block, few steps": KernelBoostingRegressor(
         absorption="full", criterion="max-res", combination="cg", **FIXED, **COMMON
     ),
+    "curvature from some rows": KernelBoostingRegressor(gram_rows=60, **FIXED, **COMMON),
     "two classes": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
     "three classes": KernelBoostingClassifier(validation_fraction=0.1, **FIXED, **COMMON),
 }

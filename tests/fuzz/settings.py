@@ -82,6 +82,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "step_size": ("auto", 1, 3, 50),
     "stopping": (None, "mdl", "aic", ["mdl", "aic"]),
     "subset_size": (1, 5, 50, 300),
+    "gram_rows": (None, "auto", 1, 40),
     "supervised": (True, False),
     "task": ("auto", "regression", "classification"),
     "threshold": (0.0, 0.1, 0.999),

@@ -6,6 +6,9 @@ import math
 import time
 from dataclasses import dataclass, field
 
+from mercer.data import Group
+from mercer.data.group import ALONE
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -18,10 +21,12 @@ class Budget:
 
     seconds: float | None = None
     began: float = field(default_factory=time.perf_counter)
+    #: Processes that fit together: the first one looks at its watch for all.
+    group: Group = ALONE
 
     def spent(self) -> float:
         """Seconds since the fit began."""
-        return time.perf_counter() - self.began
+        return self.group.first(lambda: time.perf_counter() - self.began)
 
     def left(self, share: float = 1.0) -> float:
         """Seconds until `share` of the budget is spent, never negative."""

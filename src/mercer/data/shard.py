@@ -29,6 +29,10 @@ class Shard:
         """Whether other processes hold other rows."""
         return False
 
+    def length(self, n_rows: int) -> int:
+        """How many rows all processes have where this one has `n_rows`."""
+        return n_rows
+
     def numbers(self, places: Any) -> Any:
         """The numbers of rows of this process."""
         return places
@@ -103,6 +107,9 @@ class Pieces(Shard):
     def spread(self) -> bool:
         return True
 
+    def length(self, n_rows: int) -> int:
+        return self.n_total
+
     def longer(self, n: int) -> Pieces:
         """The same with `n` further rows, dealt out evenly, after the last."""
         start, stop = even_run(self.group, n)
@@ -133,7 +140,7 @@ class Pieces(Shard):
         at, places = self.held(numbers)
         out = values.new_zeros(*values.shape[:-1], len(numbers))
         out[..., torch.as_tensor(at, device=out.device)] = values[..., torch.as_tensor(places, device=values.device)]
-        return self.group.sum(out)
+        return self.group.sum(out.to(torch.uint8)).bool() if out.dtype == torch.bool else self.group.sum(out)
 
     def count(self, mask: Tensor) -> int:
         return int(self.group.sum(mask.sum(dtype=torch.int64).cpu()))

@@ -20,6 +20,9 @@ from mercer.engine.loop import each_block
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, Kernel
 
+#: Passes for which fused products are made anew: writing a tile takes as long as two or three of them.
+FUSED_USES = 3
+
 
 class RowMap(Protocol):
     """A linear map applied to the rows of a tile, such as a whitening, into `rank` coordinates."""
@@ -65,7 +68,7 @@ class KernelMatrix:
         self._source, self._tiles = rows, self.columns
         #: Rows of a block whose tile is reduced at once, and of one whose tile enters an m × m product.
         self._few, self._many = plan.tile_rows(m), plan.panel_rows(m)
-        if plan.keeps_tiles(*self.shape, uses):
+        if plan.keeps_tiles(*self.shape, uses) and (fused is None or uses > FUSED_USES):
             kept = torch.empty(self.shape, device=plan.device, dtype=plan.dtype)
             self._each(self._few, lambda where, columns, X: kept.__setitem__(where, columns(X)))
             self._source, self._tiles = TensorRows(kept), KeptColumns()

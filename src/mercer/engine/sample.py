@@ -43,7 +43,7 @@ class Sample:
     @property
     def n_total(self) -> int:
         """Rows, of all processes."""
-        return int(self.rows.shard.total(self.n_rows)) if self.rows.shard.spread else self.n_rows
+        return self.rows.shard.length(self.n_rows)
 
     @property
     def n_alive(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,6 +74,18 @@ class Block:
     def open_rows(self) -> Tensor:
         """Rows of this block that may still become basis vectors, by their places on this process."""
         return self._open.nonzero()[:, 0]
+
+    def drawn(self, size: int, rng: np.random.Generator) -> Tensor:
+        """At most `size` random rows that may still become basis vectors; at least half as many where there are."""
+        rows, shard = self.problem.rows, self.problem.rows.shard
+        n = shard.length(len(self._open))
+        if n > 10 * size:  # most rows are open, and looking through all of them would take longer than the learner
+            draw = torch.from_numpy(rng.choice(n, size, replace=False, shuffle=False)).to(self._open.device)
+            draw = draw[rows.pick(self._open, draw)]
+            if 2 * len(draw) >= size:
+                return draw
+        n = self.n_open
+        return shard.nth(self._open, np.arange(n) if n <= size else rng.choice(n, size, replace=False))
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         """Extend the span and move to the best model in it.

@@ -68,6 +68,7 @@ class Checkpoint:
     grown: list[list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
     _next: float = 0.0
+    _followed: int = 0
 
     @classmethod
     def open(cls, folder: Any, group: Group, seen: dict[str, Any], rng: np.random.Generator) -> Checkpoint:
@@ -88,8 +89,9 @@ class Checkpoint:
         self.choice = choice, rng.bit_generator.state
         return choice
 
-    def follow(self, fit: Any, place: int, rng: np.random.Generator) -> Callable[[Any], None]:
-        """Let a fit begin with the learners kept for member `place`; gives what is to be called after each step."""
+    def follow(self, fit: Any) -> Callable[[Any], None]:
+        """Let the next fit begin with the learners kept for it; gives what is to be called after each step."""
+        place, rng, self._followed = self._followed, fit.rng, self._followed + 1
         if place < len(self.grown) and self.grown[place]:
             fit.learner = Resumed(fit.learner, list(self.grown[place]), self.states[place])
         elif place == len(self.grown):

@@ -7,14 +7,45 @@ length of the result does not matter: absorption finds the best one.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
+from mercer.kernels import Stationary
 from mercer.linalg import cholesky, conjugate_gradients, whitening
 from mercer.parts import Part, part
+
+#: Rows drawn that a typical basis vector must cover for them to stand for all rows.
+COVERED = 30
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Rows that stand for all rows in K_NSᵀDK_NS: their kernel matrix with the basis vectors, D, and their share."""
+
+    K: KernelMatrix
+    metric: Tensor
+    share: float
+
+    def curvature(self, problem: Problem, Q: Tensor, diagonal: Tensor) -> Tensor:
+        r"""An estimate of K_NSᵀDK_NS whose `diagonal` is that of all rows.
+
+        Where a typical basis vector covers enough of the rows drawn, these give the correlations. Where it is narrower
+        than that, the rows around it are taken to lie evenly: then
+        :math:`\sum_n k(x_n, z)k(x_n, z')` is to its diagonal as the kernel's square root :math:`k(z, z')^{1/2}` is to
+        one, exactly so for Gaussian kernels. Stationary kernels here are all infinitely divisible (their logarithms are
+        those of Gaussian, Student and stable laws), so the root is a kernel, too.
+        """
+        under = float(diagonal.median()) / float(Q.diagonal().mean()) * self.share
+        if under >= COVERED or not isinstance(problem.kernel, Stationary):
+            gram, _ = self.K.moments(self.metric[:, None][:, :0], weight=self.metric)
+        else:
+            gram = Q.clamp(min=0).sqrt()
+        scale = (diagonal / gram.diagonal()).sqrt()
+        return gram * scale[:, None] * scale
 
 
 class Combination(Part):
@@ -25,9 +56,19 @@ class Combination(Part):
 
     @abstractmethod
     def weights(
-        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+        self,
+        problem: Problem,
+        K: KernelMatrix,
+        Q: Tensor,
+        gradient: Tensor,
+        at_basis: Tensor,
+        metric: Tensor,
+        sketch: Sketch | None = None,
     ) -> Tensor:
-        """S × b weights from the slope data: `gradient` = w·r (n × p), `at_basis` = f(x̃_S) (S × p)."""
+        """S × b weights from the slope data: `gradient` = w·r (n × p), `at_basis` = f(x̃_S) (S × p).
+
+        `metric` is the diagonal of D; where there is a `sketch`, it may stand for all rows.
+        """
 
 
 @part
@@ -37,7 +78,14 @@ class Rayleigh(Combination):
     short_name = "rayleigh"
 
     def weights(
-        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+        self,
+        problem: Problem,
+        K: KernelMatrix,
+        Q: Tensor,
+        gradient: Tensor,
+        at_basis: Tensor,
+        metric: Tensor,
+        sketch: Sketch | None = None,
     ) -> Tensor:
         u = K.transposed(gradient) - problem.lam * at_basis
         return torch.cholesky_solve(u, cholesky(Q)[0])
@@ -52,14 +100,23 @@ class JointPursuit(Combination):
     the last digit. In float32 that second product is made only where the basis vectors overlap so much that the
     rounding of normal equations would cost most of the learner (the first one on KIN40K with a long Matérn kernel
     has an objective of 3460 without, 734 with it); elsewhere rounding only makes the function a little worse than
-    the best, and the learners that follow mend it.
+    the best, and the learners that follow mend it. With a `Sketch` the matrix is an estimate.
     """
 
     short_name = "mp"
 
     def weights(
-        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+        self,
+        problem: Problem,
+        K: KernelMatrix,
+        Q: Tensor,
+        gradient: Tensor,
+        at_basis: Tensor,
+        metric: Tensor,
+        sketch: Sketch | None = None,
     ) -> Tensor:
+        if sketch is not None:
+            return self._sketched(problem, K, Q, gradient, at_basis, metric, sketch)
         u = K.transposed(gradient) - problem.lam * at_basis
         dtype = problem.plan.dtype
         eps = torch.finfo(dtype).eps
@@ -73,6 +130,23 @@ class JointPursuit(Combination):
         # rounding of the tiles: below it nearly equal rows would get huge weights of opposite sign
         gram.diagonal().add_(10 * eps * gram.diagonal().mean())
         return torch.cholesky_solve(u, cholesky(gram + problem.lam * Q)[0])
+
+    def _sketched(
+        self,
+        problem: Problem,
+        K: KernelMatrix,
+        Q: Tensor,
+        gradient: Tensor,
+        at_basis: Tensor,
+        metric: Tensor,
+        sketch: Sketch,
+    ) -> Tensor:
+        """One fused pass for slopes and the diagonal of the curvature; the rest of it is an estimate."""
+        slope, diagonal = K.column_scores(gradient, metric)
+        gram = sketch.curvature(problem, Q, diagonal)
+        gram.diagonal().add_(10 * torch.finfo(problem.plan.dtype).eps * gram.diagonal().mean())
+        factor, _ = cholesky(gram + problem.lam * Q)
+        return torch.cholesky_solve(slope - problem.lam * at_basis, factor)
 
 
 def _overlap(Q: Tensor) -> bool:
@@ -91,7 +165,14 @@ class ConjugateGradients(Combination):
     tol: float = 1e-10
 
     def weights(
-        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+        self,
+        problem: Problem,
+        K: KernelMatrix,
+        Q: Tensor,
+        gradient: Tensor,
+        at_basis: Tensor,
+        metric: Tensor,
+        sketch: Sketch | None = None,
     ) -> Tensor:
         u = K.transposed(gradient) - problem.lam * at_basis
 
@@ -109,6 +190,13 @@ class Separate(Combination):
     passes = 1
 
     def weights(
-        self, problem: Problem, K: KernelMatrix, Q: Tensor, gradient: Tensor, at_basis: Tensor, metric: Tensor
+        self,
+        problem: Problem,
+        K: KernelMatrix,
+        Q: Tensor,
+        gradient: Tensor,
+        at_basis: Tensor,
+        metric: Tensor,
+        sketch: Sketch | None = None,
     ) -> Tensor:
         return torch.eye(Q.shape[0], dtype=torch.float64, device=Q.device)

@@ -18,12 +18,12 @@ from mercer.border.kernel import is_precomputed
 from mercer.border.read import MERGED_ROWS, Given, gathered, merged, read, read_held_out, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
-from mercer.data import WHOLE, Pieces, current_group
+from mercer.data import WHOLE, current_group
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.forward.expansion import Expansion, values
 from mercer.forward.loop import ForwardFit
-from mercer.forward.members import Choice, Free
+from mercer.forward.members import Choice, Free, Member
 from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
@@ -165,8 +165,8 @@ class ForwardEstimator(Face):
         learners made so far.
         """
         check(self)
-        budget = Budget(self.time_budget)
         group = current_group() if self._spreads else ALONE
+        budget = Budget(self.time_budget, group=group)
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
         given = read(self, X, y, sample_weight, **kinds, group=group)
         given, plan = self._planned(given)
@@ -186,8 +186,14 @@ class ForwardEstimator(Face):
             fits = (self._growth(task.problem(one), task.held_out, rng) for one in task.choice.members)
         else:
             warm.require_same(seen)
-            task, fits = warm.task, warm.fits
-        grown = [self._grown(task, fit, budget, place) for place, fit in enumerate(fits)]
+            task, fits, rng = warm.task, warm.fits, warm.fits[0].rng
+        members = task.choice.members
+        grown = [
+            stage
+            for place, (member, fit) in enumerate(zip(members, fits, strict=True))
+            for stage in self._grown(task, replace(member, place=place), fit, budget, (place + 1) / len(members))
+        ]
+        grown = self._again(task, grown, budget, rng)
         state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
         return {**fitted(task, grown), "_warm": state}
 
@@ -217,9 +223,7 @@ class ForwardEstimator(Face):
 
     def _planned(self, given: Given) -> tuple[Given, Plan]:
         """The table and a plan for it that all processes agree upon; few rows are not shared but known to each."""
-        if not isinstance(given.shard, Pieces):
-            return given, self._plan(given.rows.n_rows)
-        plan = self._plan(given.shard.n_total)
+        plan = self._plan(given.shard.length(given.rows.n_rows))
         plan = replace(plan, memory_limit=int(given.shard.group.least(plan.memory_limit)))
         return gathered(given, max(MERGED_ROWS, plan.exact_rows)), plan
 
@@ -238,18 +242,19 @@ class ForwardEstimator(Face):
         given, held = hold_out(given, Y, share, rng, classes=self._classes)
         return given, Y, held
 
-    def _grown(self, task: Task, fit: ForwardFit, budget: Budget, place: int) -> Grown:
-        """One member from its first step to its last, and what it says of rows it did not learn from."""
-        share = (place + 1) / len(task.choice.members)
+    def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Budget, share: float) -> list[Grown]:
+        """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.
+
+        `share` is the part of the time budget that may be spent when it ends.
+        """
         rules = self._rules(fit)
         if self.time_budget is not None:
-            left = task.given.shard.group.first(lambda: budget.left(share))
-            rules.append(TimeBudget(fit.seconds + GROWING_SHARE * left, self.time_budget))
+            rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.left(share), self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         listeners = self._listeners()
         if task.kept is not None:
-            listeners = (task.kept.follow(fit, place, fit.rng), *listeners)
+            listeners = (task.kept.follow(fit), *listeners)
         why = fit.run(rules, listeners, self.verbose)
         if task.kept is not None:
             task.kept.finish()
@@ -257,7 +262,16 @@ class ForwardEstimator(Face):
         path = fit.path()
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
         outside = outside_values(fit, final) if self._classes else None
-        return Grown(fit, path, final, n_steps, why, outside)
+        first = Grown(member, fit, path, final, n_steps, why, outside)
+        return [first, *self._further(task, first, budget, share)]
+
+    def _further(self, task: Task, first: Grown, budget: Budget, share: float) -> list[Grown]:
+        """Stages that build on the first, of families that have them."""
+        return []
+
+    def _again(self, task: Task, grown: list[Grown], budget: Budget, rng: np.random.Generator) -> list[Grown]:
+        """Further models to be averaged with what was grown, of families that have them."""
+        return grown
 
     # Predicting
 

@@ -40,15 +40,17 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Stages:
-    """An expansion whose weights after any number of steps are known."""
+    """An expansion whose weights after any of its `n_steps` steps are known; the first comes after `before` others."""
 
     expansion: Expansion
     path: ExpansionPath
     share: float
+    n_steps: int
+    before: int = 0
 
     def at(self, steps: Sequence[int]) -> Expansion:
         """The models after each of these numbers of steps, side by side."""
-        W = [self.path.weights(min(k, self.path.n_steps)) for k in steps]
+        W = [self.path.weights(min(max(k - self.before, 0), self.n_steps)) for k in steps]
         return replace(self.expansion, weights=self.share * np.concatenate(W, axis=1))
 
 

@@ -23,12 +23,18 @@ class Focus(Part):
 
     def rows(self, problem: Problem, f: Tensor) -> Tensor:
         """Indices of the rows to look at; never fewer than a few, so that a perfect fit can go on."""
-        margins = (problem.y * f).min(1).values
+        margins = problem.margins(f).min(1).values
         margins = torch.where(problem.weight > 0, margins, torch.inf)
         alive = int((problem.weight > 0).sum())
         wanted = int((margins < self.margin).sum())
         size = max(min(wanted, int(self.share * alive)), min(alive, 100))
+        if size == wanted:  # all of them: no order is needed
+            return (margins < self.margin).nonzero()[:, 0]
         return margins.topk(size, largest=False).indices
+
+    def loss(self, problem: Problem, f: Tensor, rows: Tensor) -> Tensor:
+        """What the rows that are watched have lost, one number each."""
+        return problem.loss.value(problem.y[rows], f[rows]).sum(1)
 
 
 @part
@@ -43,3 +49,6 @@ class HingeFocus(Focus):
     short_name = "hinge"
     margin: float = 1.0
     share: float = 1.0
+
+    def loss(self, problem: Problem, f: Tensor, rows: Tensor) -> Tensor:
+        return (self.margin - problem.margins(f, rows)).clamp(min=0).square().sum(1)

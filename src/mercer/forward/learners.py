@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data import TensorRows
+from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
-from mercer.forward.combine import Combination
+from mercer.forward.combine import Combination, Sketch
 from mercer.forward.criteria import Criterion
 from mercer.forward.span import Functions
 from mercer.parts import Part, part, require
@@ -72,7 +74,10 @@ class SingleVector(Learner):
 class Ensemble(Learner):
     """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
 
-    The T rows are drawn at random, or are those of largest residual (`draw="largest"`).
+    The T rows are drawn at random, or are those of largest residual (`draw="largest"`). With `gram_rows` the curvature
+    K_NSᵀDK_NS of a learner is estimated, from that many random rows and the S chosen ones or from their distances
+    (`Sketch`); slopes and values are of all rows, so the learner still descends, and absorption finds how far. Nothing
+    of the size N × S is then formed: a learner costs two fused passes.
     """
 
     criterion: Criterion
@@ -80,6 +85,7 @@ class Ensemble(Learner):
     size: Size = 50
     subset_size: int = 500
     draw: str = "random"
+    gram_rows: int | None = None
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         problem = block.problem
@@ -92,25 +98,36 @@ class Ensemble(Learner):
         same = problem.rows.shard.group.same
         index = same(subset[local])
         Z = problem.basis(index)
-        K = problem.matrix(Z, uses=1 + self.combination.passes)
+        sketch = self._sketch(block, index, Z, rng)
+        passes = self.combination.passes if sketch is None else self.combination.passes - 1
+        K = problem.matrix(Z, uses=1 + passes)
         Q = problem.gram(Z)
         at_basis = problem.pick(block.f, index).double()
-        A = same(self.combination.weights(problem, K, Q, block.gradient(), at_basis, block.metric))
+        A = same(self.combination.weights(problem, K, Q, block.gradient(), at_basis, block.metric, sketch))
         return Functions(index, A, K.product(A).T.contiguous())
 
+    def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:
+        """Some rows that stand for all of them in the curvature, where that is asked for and saves anything."""
+        problem, pick = block.problem, block.problem.rows.pick
+        n_rows = problem.rows.shard.length(problem.rows.n_rows)
+        if self.gram_rows is None or n_rows <= 2 * (self.gram_rows + len(index)):
+            return None
+        drawn = block.drawn(self.gram_rows, rng)
+        own, some = pick(block.metric, index), pick(block.metric, drawn)
+        others = (problem.rows.total(block.metric.sum()) - own.sum()) / some.sum()
+        rows = TensorRows(torch.cat([Z, problem.basis(drawn)]))
+        metric = torch.cat([own, some * others])
+        share = (self.gram_rows + len(index)) / n_rows
+        return Sketch(KernelMatrix(rows, problem.kernel, Z, problem.plan), metric, share)
+
     def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
-        shard, n_open = block.problem.rows.shard, block.n_open
+        if self.draw == "random":
+            return block.drawn(self.subset_size, rng)
+        shard, rows, n_open = block.problem.rows.shard, block.open_rows(), block.n_open
         if n_open <= self.subset_size:
             return shard.nth(block.is_open, np.arange(n_open))
-        if self.draw == "largest":
-            rows = block.open_rows()
-            size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
-            return shard.best(size, rows, self.subset_size)
-        if n_open > 10 * self.subset_size:  # duplicates are few, and a permutation of all rows is not
-            draw = np.unique(rng.integers(n_open, size=self.subset_size))
-        else:
-            draw = rng.choice(n_open, self.subset_size, replace=False)
-        return shard.nth(block.is_open, draw)
+        size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
+        return shard.best(size, rows, self.subset_size)
 
 
 def size_at(size: Size, step: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from mercer.data import TensorRows
 from mercer.forward.absorb import Block
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Learner
@@ -133,11 +131,11 @@ class ForwardFit:
 
     def _open(self) -> Block:
         problem, pool, f = self.problem, None, self.f
-        if self.focus is not None and self.blocks:
+        if self.focus is not None and (self.blocks or problem.codes is not None):
             pool = self.focus.rows(problem, self.f)
             if self.validation is not None:  # of weight zero, but what is watched must be up to date
                 pool = torch.cat([pool, self.validation])
-            problem, f = _restricted(problem, pool), self.f[pool]
+            problem, f = problem.part(pool), self.f[pool]
         b = self.problem.n_outputs
         capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
         self.current = block = self.make_block(problem, f, capacity, pool)
@@ -153,7 +151,7 @@ class ForwardFit:
             others = torch.ones(len(self.f), dtype=torch.bool, device=block.pool.device)
             others[block.pool] = False
             rest = others.nonzero()[:, 0]
-            self.f[rest] += _restricted(self.problem, rest).matrix(self.problem.basis(index)).product(W)
+            self.f[rest] += self.problem.part(rest).matrix(self.problem.basis(index)).product(W)
         self.norm2 = penalty
         block.close()
         self.blocks.append(block)
@@ -165,11 +163,18 @@ class ForwardFit:
         residual = problem.rows.total((problem.weight[:, None] * error.square()).sum(dtype=torch.float64)).sqrt()
         held_out = residual.new_zeros(())
         if self.validation is not None:
-            rows = self.validation
-            held_out = problem.mean(problem.loss.value(problem.y[rows], self.f[rows]))
+            held_out = self.held_out_loss()
         self._raw.append((problem.objective(self.f, penalty), residual, held_out, novelty))
         history.n_basis.append((history.n_basis[-1] if history.n_basis else 0) + n_new)
         history.seconds.append(problem.rows.shard.group.first(lambda: time.perf_counter() - self._began))
+
+    def held_out_loss(self) -> Tensor:
+        """The mean loss of the rows that are watched: the focus's own, where there is one."""
+        problem, rows = self.problem, self.validation
+        assert rows is not None
+        if self.focus is not None:
+            return problem.mean(self.focus.loss(problem, self.f, rows))
+        return problem.mean(problem.loss.value(problem.y[rows], self.f[rows]))
 
     def flush(self) -> None:
         """Bring the numbers recorded on the device to the host."""
@@ -184,8 +189,3 @@ class ForwardFit:
     def path(self) -> ExpansionPath:
         """The model after any number of steps."""
         return ExpansionPath([*self.blocks, *([self.current] if self.current is not None else [])])
-
-
-def _restricted(problem: Problem, pool: Tensor) -> Problem:
-    """The same problem on some of its rows."""
-    return replace(problem, rows=TensorRows(problem.rows.take(pool)), y=problem.y[pool], weight=problem.weight[pool])

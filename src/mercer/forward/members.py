@@ -41,6 +41,7 @@ class Member:
     lam: float
     share: float = 1.0
     name: str = ""
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,12 @@ class Free:
 
 @dataclass(frozen=True)
 class Choice:
-    """The members chosen, the seconds that took, and the table of all candidates."""
+    """The members chosen, the seconds that took, the table of all candidates, and members that were nearly as good."""
 
     members: list[Member]
     seconds: float = 0.0
     report: list[dict[str, Any]] = field(default_factory=list)
+    spare: list[Member] = field(default_factory=list)
 
 
 def tuned_member(
@@ -75,7 +77,8 @@ def tuned_member(
     sample = sample_of(given, Y, inputs, plan, pairwise=pairwise)
     seconds = TUNING_SHARE * settings.time_budget if hurried else None
     chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng, seconds)
-    return Choice([Member(inputs, chosen.kernel, chosen.lam)], time.perf_counter() - began)
+    taken = given.shard.group.first(lambda: time.perf_counter() - began)
+    return Choice([Member(inputs, chosen.kernel, chosen.lam)], taken)
 
 
 def raced_members(
@@ -86,33 +89,45 @@ def raced_members(
     *,
     classes: bool,
     regularization: Any = "auto",
+    large: bool = False,
     **options: Any,
 ) -> Choice:
     """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given.
 
-    `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take.
+    `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take. Of a `large` table
+    one member is kept, chosen again by more rows (`mercer.tuning.more_rows`).
     """
+    from mercer.tuning.more_rows import on_more_rows
     from mercer.tuning.race import race
 
     began = time.perf_counter()
     some = given.draw(RACE_ROWS, rng)
     X = given.rows.fetch(some).double().cpu()
-    table = X, *(torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
-    found, rng.bit_generator.state = given.shard.group.first(
-        lambda: (race(*table, classes=classes, rng=rng, device=plan.device, **options), rng.bit_generator.state)
+    y, weight = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
+
+    def found() -> tuple[Any, ...]:
+        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, **options)
+        if not large:
+            return raced.members, [], raced.report, rng.bit_generator.state
+        more = on_more_rows(X, y, weight, raced.members, device=plan.device,
+                            seed=int(rng.integers(2**31)), seconds=options.get("seconds"))  # fmt: skip
+        return [more.best], more.nearly, raced.report + more.report, rng.bit_generator.state
+
+    chosen, spare, report, rng.bit_generator.state = given.shard.group.first(found)
+    penalty = None if isinstance(regularization, str) else float(regularization)
+    return Choice(
+        [_as_member(one, penalty) for one in chosen],
+        given.shard.group.first(lambda: time.perf_counter() - began),
+        report,
+        [_as_member(one, penalty) for one in spare],
     )
-    D, lam = X.shape[1], regularization
-    members = [
-        Member(
-            InputMap(np.zeros(D), np.ones(D), one.columns, one.transform.double().cpu().numpy()),
-            one.kernel,
-            one.penalty if isinstance(lam, str) else float(lam),
-            one.share,
-            one.name,
-        )
-        for one in found.members
-    ]
-    return Choice(members, time.perf_counter() - began, found.report)
+
+
+def _as_member(one: Any, penalty: float | None) -> Member:
+    """A member of the race, with the penalty it ran with or another."""
+    D = len(one.columns.mean)
+    inputs = InputMap(np.zeros(D), np.ones(D), one.columns, one.transform.double().cpu().numpy())
+    return Member(inputs, one.kernel, one.penalty if penalty is None else penalty, one.share, one.name)
 
 
 def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pairwise: bool) -> Sample:

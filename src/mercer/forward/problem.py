@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ class Problem:
     plan: Plan
     weight: Tensor  # n
     loss: Loss = field(default_factory=Squared)
+    codes: Tensor | None = None  # the targets as they came, where `y` is what earlier stages left of them
 
     @property
     def n_outputs(self) -> int:
@@ -42,6 +44,22 @@ class Problem:
     def n_candidates(self) -> int:
         """How many rows may become basis vectors, on all processes."""
         return self.rows.shard.count(self.weight > 0)
+
+    def part(self, rows: Tensor) -> Problem:
+        """The same problem on some of its rows."""
+        codes = None if self.codes is None else self.codes[rows]
+        taken = TensorRows(self.rows.take(rows))
+        return replace(self, rows=taken, y=self.y[rows], weight=self.weight[rows], codes=codes)
+
+    def after(self, f: Tensor, kernel: Kernel) -> Problem:
+        """What a model of values `f` leaves to another kernel (squared loss)."""
+        return replace(self, y=self.y - f, kernel=kernel, codes=self.y if self.codes is None else self.codes)
+
+    def margins(self, f: Tensor, rows: Any = slice(None)) -> Tensor:
+        """Products of codes and values of some rows, n × p, those of earlier stages counted."""
+        y = self.y[rows]
+        codes = y if self.codes is None else self.codes[rows]
+        return codes * (f[rows] + (codes - y))
 
     def matrix(self, basis: Tensor, uses: int = 1) -> KernelMatrix:
         """The kernel matrix between all rows and these basis vectors."""

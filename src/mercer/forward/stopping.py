@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -43,6 +45,19 @@ class History:
     def information_criterion(self) -> list[float]:
         """AIC after each step."""
         return [information_criterion(*at, self.n_rows) for at in zip(self.residual_norm, self.n_basis, strict=True)]
+
+
+def joined(histories: Sequence[History]) -> History:
+    """The history of stages that came one after the other."""
+    first, *rest = histories
+    out = copy.deepcopy(first)
+    for one in rest:
+        vectors, seconds = out.n_basis[-1] if out.n_basis else 0, out.seconds[-1] if out.seconds else 0.0
+        out.n_basis += [vectors + m for m in one.n_basis]
+        out.seconds += [seconds + s for s in one.seconds]
+        for name in ("objective", "residual_norm", "validation", "novelty"):
+            getattr(out, name).extend(getattr(one, name))
+    return out
 
 
 def description_length(residual_norm: float, size: int, n: float) -> float:

@@ -21,11 +21,12 @@ from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
 from mercer.forward.relevance import what_matters
 from mercer.forward.stages import ExpansionPath, Final
+from mercer.forward.stopping import joined
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
 
-#: Rows held out where nothing is said: a tenth, and no more than this.
-HELD_OUT_ROWS = 2000
+#: Rows held out where nothing is said: a tenth, and no more than this, or than a fiftieth of very many.
+HELD_OUT_ROWS, HELD_OUT_SHARE, HELD_OUT_MOST = 2000, 0.02, 20_000
 
 
 @dataclass(frozen=True)
@@ -50,25 +51,29 @@ class Task:
 
 @dataclass(frozen=True)
 class Grown:
-    """A member after its last step: the fit, the weights after any step, the model kept, why it ended.
+    """A member, or a stage of one, after its last step: the fit, the weights after any step, the model kept, its end.
 
-    `outside` are rows, values and weights from which probabilities are calibrated (classifiers only).
+    `outside` are rows, values and weights from which probabilities are calibrated (classifiers only). A stage begins
+    after the `before` steps of those it builds on.
     """
 
+    member: Member
     fit: ForwardFit
     path: ExpansionPath
     final: Final
     n_steps: int
     why: str
     outside: Outside | None
+    before: int = 0
 
 
 def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     """What all forward models keep: expansions, what users look at first in the user's units, and the history."""
     given, first = task.given, grown[0]
-    members = task.choice.members
-    expansions = tuple(_expansion(member, one) for member, one in zip(members, grown, strict=True))
-    index, final, history = first.final.index.cpu().numpy(), first.final, first.fit.history
+    members = [one.member for one in grown]
+    expansions = tuple(_expansion(one) for one in grown)
+    index, final = first.final.index.cpu().numpy(), first.final
+    history = joined([one.fit.history for one in grown if one.member.place == first.member.place])
     rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.fetch(index).cpu().numpy()
     classes = first.outside is not None
     matters = what_matters(
@@ -93,30 +98,30 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "tuning_report_": task.choice.report,
         "objective_path_": np.array(history.objective),
         "history_": history.as_arrays(),
-        "n_steps_": max(one.n_steps for one in grown),
+        "n_steps_": max(one.before + one.n_steps for one in grown),
         "stop_reason_": "; ".join(dict.fromkeys(one.why for one in grown)),
-        "_stages": [_stages(member, one) for member, one in zip(members, grown, strict=True)],
+        "_stages": [_stages(one, expansion) for one, expansion in zip(grown, expansions, strict=True)],
     }
 
 
-def _expansion(member: Member, one: Grown) -> Expansion:
-    weights = member.share * one.final.weights.double().cpu().numpy()
+def _expansion(one: Grown) -> Expansion:
+    weights = one.member.share * one.final.weights.double().cpu().numpy()
     basis = one.final.basis.double().cpu().numpy()
-    return Expansion(member.inputs, one.final.kernel, basis, weights, one.fit.problem.plan.dtype)
+    return Expansion(one.member.inputs, one.final.kernel, basis, weights, one.fit.problem.plan.dtype)
 
 
-def _stages(member: Member, one: Grown) -> Stages:
-    problem = one.fit.problem
-    rows = problem.rows.fetch(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
-    return Stages(
-        Expansion(member.inputs, problem.kernel, rows, np.empty(0), problem.plan.dtype), one.path, member.share
-    )
+def _stages(one: Grown, expansion: Expansion) -> Stages:
+    problem, rows = one.fit.problem, expansion.basis
+    if one.final.moved or not np.array_equal(one.final.index.cpu().numpy(), one.path.rows):  # not those of the path
+        rows = problem.rows.fetch(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
+    at = Expansion(one.member.inputs, problem.kernel, rows, np.empty(0), problem.plan.dtype)
+    return Stages(at, one.path, one.member.share, one.n_steps, one.before)
 
 
 def calibrated(task: Task, grown: list[Grown]) -> Any:
     """From decision values to probabilities, by rows that no member learned from wherever there are such."""
     outside = [one.outside for one in grown if one.outside is not None]
-    total = sum(member.share * one.values for member, one in zip(task.choice.members, outside, strict=True))
+    total = sum(one.member.share * values.values for one, values in zip(grown, outside, strict=True))
     return fit_calibration(task.targets, total, outside[0].targets, outside[0].weight, task.loss)
 
 
@@ -151,7 +156,8 @@ def hold_out(
     alive, shard = torch.as_tensor(given.weight > 0), given.shard
     total = shard.count(alive)
     require(total >= 4, "the number of rows", "at least 4 to hold some out for validation", total)
-    wanted = min(total / 10, HELD_OUT_ROWS) if isinstance(share, str) else share * total
+    most = min(max(HELD_OUT_ROWS, HELD_OUT_SHARE * total), HELD_OUT_MOST)
+    wanted = min(total / 10, most) if isinstance(share, str) else share * total
     n = min(max(round(wanted), 1), total - 2)
     groups = _by_class(alive, Y) if classes else [alive]
     held = torch.cat(_shares(shard, groups, n, rng)) if classes else shard.draw(alive, n, rng)

@@ -1,0 +1,295 @@
+"""How boosted models grow (Boost10, Boost06): sizes, members, first stage, further stages, further models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.border.budget import Budget
+from mercer.border.read import Given
+from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.engine import Plan
+from mercer.forward.combine import Combination
+from mercer.forward.criteria import Criterion
+from mercer.forward.focus import Focus, HingeFocus
+from mercer.forward.learners import Ensemble, Size
+from mercer.forward.loop import ForwardFit
+from mercer.forward.members import Choice, only, raced_members, tuned_member
+from mercer.forward.problem import Problem
+from mercer.forward.resumable import Resumable
+from mercer.forward.scales import LITTLE, LITTLE_IN_BUDGET, finished, further_stages
+from mercer.forward.solve.exact import AllRows
+from mercer.forward.solve.polish import polish
+from mercer.forward.stages import Final
+from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
+from mercer.forward.task import Grown, Task
+from mercer.kernels import Stationary
+from mercer.losses import Loss
+from mercer.parts import require
+
+#: Share of the time budget that the race may take.
+RACING_SHARE = 0.4
+#: Operations a second that a factor is counted on to take, and the share of the time budget for one of them.
+EXACT_RATE, EXACT_SHARE = 5e9, 0.15
+#: Steps of a polish at most.
+POLISH_STEPS = 50
+#: Learners where nothing is said; from so many rows on they are larger, and their curvature is an estimate from some.
+LEARNERS, MANY_ROWS, GRAM_ROWS = 20, 100_000, 10_000
+#: Basis vectors of a learner at most, for fewer and for many rows, on a CPU and on a GPU.
+LARGEST = {"cpu": (300, 500), "cuda": (1000, 2000)}
+#: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
+POLISHED = {"cpu": 1e9, "cuda": 3e9}
+#: Share of the time budget after which nothing is added to further stages.
+STAGING_SHARE = 0.95
+#: The share of rows held out that may be wrong for further stages to look at rows of small margin alone.
+SEPARABLE = 0.1
+#: Models that are averaged at most where there is time for them.
+MODELS = 8
+
+
+@dataclass(eq=False, repr=False)
+class Boosting(Resumable):
+    """How boosted models grow; the faces below add only what their targets need.
+
+    Parameters
+    ----------
+    n_learners : int or "auto", default "auto"
+        Learners; "auto" takes 20, or one that holds every row (exact kernel ridge) where those are few enough.
+    learner_size : int, sequence, function of the step, or "auto", default "auto"
+        S, basis vectors per learner.
+    subset_size : int or "auto", default "auto"
+        T, random rows among which a learner chooses.
+    criterion : str or Criterion, default "largest-residuals"
+        How a learner chooses: "largest-residuals", "max-res", "mp", "boost", "info-gain", "random" or a part of
+        `mercer.forward.criteria`.
+    combination : str or Combination, default "mp"
+        How its basis vectors become one function: "mp", "rayleigh", "cg" or a part of `mercer.forward.combine`.
+    gram_rows : int, None or "auto", default "auto"
+        Rows from which the curvature of a learner is estimated where `combination` is "mp"; its slopes and values are
+        of all rows, so what the estimate misses the next learners mend. None takes all rows, which costs S times as
+        much as everything else; so does "auto" below 100 000 rows.
+    absorption : "full", "one", "blocks" or "auto", default "auto"
+        Which weights are fitted again when a learner arrives: all, only its own, or those of its block of
+        `block_length` learners.
+    block_length : int, default 50
+        L, learners of a block.
+    shrinkage : float, default 1.0
+        ν in (0, 1], the share of each step that is taken.
+    focus : None, "margin", "hinge" or Focus, default None
+        Each new block sees only rows of small margin (classification): the paper's, or all rows that the
+        squared hinge loss still counts.
+    polish : bool or "auto", default "auto"
+        After boosting, improve all weights together by preconditioned conjugate gradients; where rows are held out,
+        until their error stops falling. "auto" does so where there is memory for it.
+
+    kernel : "auto", a name, a Kernel or a function, default "auto"
+        With "auto", column maps, metrics, kernels and penalties race on some of the rows, and rows that were not fitted
+        decide (`mercer.tuning.race`); so they do unless `scale_inputs` is other than True. A name is that family, its
+        parameters tuned by the evidence; a kernel object is taken as it is; "precomputed" says that `X` holds kernel
+        values; a function of two arrays of rows gives the values between them.
+    metric : "auto", None, "diagonal" or "full", default "auto"
+        In what metric inputs are compared, where kernels race: by columns as they are mapped (None), each times a
+        factor found by evidence and gradients ("diagonal"), turned by the mean outer product of a model's gradients
+        ("full"), or whichever of these held-out rows like best. A metric that gains nothing on them is never taken.
+    n_kernels : int or "auto", default "auto"
+        Kernels that the model averages, at most, where they race; "auto" takes as many as rows held out ask for.
+
+    Attributes
+    ----------
+    polish_reason_ : str
+        What came of the polish, in words.
+    """
+
+    n_learners: Annotated[int | str, AUTO | whole()] = "auto"
+    _: KW_ONLY
+    learner_size: Annotated[Size | str, AUTO | whole() | several_of(whole()) | ANY_FUNCTION] = "auto"
+    subset_size: Annotated[int | str, AUTO | whole()] = "auto"
+    criterion: Annotated[Any, part_of(Criterion)] = "largest-residuals"
+    combination: Annotated[Any, part_of(Combination)] = "mp"
+    gram_rows: Annotated[int | str | None, NOTHING | AUTO | whole()] = "auto"
+    absorption: Annotated[str, literal("auto", "full", "one", "blocks")] = "auto"
+    block_length: Annotated[int, whole()] = 50
+    shrinkage: Annotated[float, number(0.0, 1.0, open_low=True)] = 1.0
+    focus: Annotated[Any, NOTHING | part_of(Focus)] = None
+    polish: Annotated[bool | str, SWITCH | AUTO] = "auto"
+    metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
+    n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
+
+    _spreads: ClassVar[bool] = True
+    _growing: ClassVar[tuple[str, ...]] = (*Resumable._growing, "n_learners", "polish")
+
+    def _races(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
+
+    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
+        if not self._races():
+            require(self.metric == "auto", "metric", "'auto' unless kernel='auto' and scale_inputs=True", self.metric)
+            return tuned_member(given, Y, plan, self, rng)
+        options: dict[str, Any] = {
+            "metric": self.metric,
+            "seconds": None if self.time_budget is None else budget.left(RACING_SHARE),
+        }
+        classes, lam = self._classes, self.regularization
+        n_rows = given.n_alive
+        exact = self._exact(n_rows, plan, Loss.resolve(self.loss, "loss"))
+        large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
+        choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, large=large, **options)
+        return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
+
+    def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
+        """Whether one learner holds all rows: sizes left open, least squares, and few enough rows."""
+        affordable = plan.exact_rows
+        if self.time_budget is not None:
+            affordable = min(affordable, int((3 * EXACT_RATE * EXACT_SHARE * self.time_budget) ** (1 / 3)))
+        return self._sizes_are_open() and loss.quadratic and n_rows <= affordable
+
+    def _sizes_are_open(self) -> bool:
+        return self.learner_size == "auto" and self.n_learners == "auto"
+
+    def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
+        return self._sizes_are_open() and not self._exact(n_rows, plan, loss)
+
+    def _sizes(self, n_rows: int, plan: Plan) -> tuple[int, Size, int]:
+        """Learners, their size and the subset each is chosen from, where the user left them open."""
+        size: Any = self.learner_size
+        many = n_rows >= MANY_ROWS
+        if isinstance(size, str):
+            size = int(min(max(n_rows / 64, 50), LARGEST[plan.device.type][many], n_rows))
+        vectors = int(size) if isinstance(size, Integral) else 50
+        subset: Any = self.subset_size
+        if isinstance(subset, str):
+            subset = max((20 if many else 10) * vectors, 500)
+        require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
+        return LEARNERS if isinstance(self.n_learners, str) else self.n_learners, size, subset
+
+    def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+        require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
+        shared = problem.rows.shard.spread
+        require(not shared or self.focus is None, "focus", "None where processes share the rows", self.focus)
+        n_rows = problem.n_candidates
+        exact = self._exact(n_rows, problem.plan, problem.loss)
+        _, size, subset = self._sizes(n_rows, problem.plan)
+        gram_rows: Any = self.gram_rows
+        if isinstance(gram_rows, str):
+            gram_rows = GRAM_ROWS if n_rows >= MANY_ROWS else None
+        lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
+        criterion = Criterion.resolve(self.criterion, "criterion")
+        combination = Combination.resolve(self.combination, "combination")
+        ensemble = Ensemble(criterion, combination, size, subset, gram_rows=gram_rows)
+        return ForwardFit(
+            problem,
+            AllRows(leaves_out=self._classes) if exact else ensemble,
+            rng,
+            block_length=lengths[self.absorption],
+            shrinkage=self.shrinkage,
+            focus=None if self.focus is None else Focus.resolve(self.focus, "focus"),
+            validation=None if held_out is None else held_out.to(problem.plan.device),
+        )
+
+    def _rules(self, fit: ForwardFit) -> list[Stopping]:
+        exact = isinstance(fit.learner, AllRows)
+        n_learners = 1 if exact else self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
+        require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
+        return [MaxSteps(n_learners)]
+
+    def _finish(self, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+        """All weights improved together, where that is asked for and there is memory and time for it."""
+        problem, m = fit.problem, len(final.index)
+        reason = self._why_not_polish(fit, m, budget)
+        if reason is not None:
+            return replace(final, kept={"polish_reason_": reason})
+        steps = int(min(POLISH_STEPS, _affordable_steps(fit, budget)))
+        done = polish(problem, final.index, final.weights, max_iter=steps, validation=fit.validation)
+        return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
+
+    def _further(self, task: Task, first: Grown, budget: Budget, share: float) -> list[Grown]:
+        """Learners of the same and of shorter length-scales on what the first stage left, as long as they gain."""
+        fit = first.fit
+        if not self._goes_on(fit):
+            return []
+        left = further_stages(*self._left(task, first), self._on(budget, share), self._little())
+        return finished(first, left, classes=self._classes)
+
+    def _goes_on(self, fit: ForwardFit) -> bool:
+        """Whether the model may grow beyond its first stage: everything was left open, and rows are watched."""
+        open_ended = self._races() and self._sizes_are_open() and not self.warm_start and not fit.interrupted
+        least_squares = fit.problem.loss.quadratic and isinstance(fit.problem.kernel, Stationary)
+        return open_ended and least_squares and fit.validation is not None and not isinstance(fit.learner, AllRows)
+
+    def _left(self, task: Task, first: Grown) -> tuple[Problem, Tensor, Callable[[Problem], ForwardFit]]:
+        """The problem, what the first stage says of it, and how a fit to the rest begins.
+
+        Where classes are told apart well already, it looks at rows of small margin alone.
+        """
+        fit, problem = first.fit, first.fit.problem
+        f = problem.matrix(first.final.basis).product(first.final.weights)
+        focus = None if self.focus is None else Focus.resolve(self.focus, "focus")
+        if self._classes:
+            problem = replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
+            wrong = float(problem.mean((problem.margins(f, fit.validation).amin(1) <= 0).double()))
+            alone = not problem.rows.shard.spread  # else rows of small margin are not looked for
+            focus = HingeFocus() if focus is None and alone and wrong < SEPARABLE else focus
+
+        def make(left: Problem) -> ForwardFit:
+            grown = self._growth(left, fit.validation, fit.rng)
+            grown.focus = focus
+            return grown
+
+        return problem, f, make
+
+    def _on(self, budget: Budget, share: float) -> Callable[[ForwardFit, int], bool]:
+        def on(fit: ForwardFit, count: int) -> bool:
+            wanted = fit.n_steps + count
+            rules: list[Stopping] = [MaxSteps(wanted)]
+            if self.time_budget is not None:
+                left = max(budget.left(share) - (1 - STAGING_SHARE) * self.time_budget, 0.0)
+                rules.append(TimeBudget(fit.seconds + left, self.time_budget))
+            fit.run(rules, self._listeners(), self.verbose)
+            return fit.n_steps == wanted and not fit.interrupted
+
+        return on
+
+    def _little(self) -> float:
+        return LITTLE if self.time_budget is None else LITTLE_IN_BUDGET
+
+    def _again(self, task: Task, grown: list[Grown], budget: Budget, rng: np.random.Generator) -> list[Grown]:
+        """Further models of other draws, averaged with the first, while there is time for one more like it."""
+        if self.time_budget is None or not self._goes_on(grown[0].fit):
+            return grown
+        models, longest = [grown], budget.spent() - task.choice.seconds
+        members = [*task.choice.members, *task.choice.spare]
+        while len(models) < MODELS and budget.left(STAGING_SHARE) > 1.5 * longest and not grown[-1].fit.interrupted:
+            before = budget.spent()
+            member = replace(members[len(models) % len(members)], place=len(models))
+            grown = self._grown(task, member, self._growth(task.problem(member), task.held_out, rng), budget, 1.0)
+            models.append(grown)
+            longest = max(longest, budget.spent() - before)
+        share = 1 / len(models)
+        return [replace(one, member=replace(one.member, share=share)) for model in models for one in model]
+
+    def _why_not_polish(self, fit: ForwardFit, m: int, budget: Budget) -> str | None:
+        if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:
+            return "not asked for"
+        if fit.interrupted:
+            return "left out: the fit was interrupted"
+        n, plan = fit.problem.rows.shard.length(len(fit.problem.y)), fit.problem.plan
+        if self.polish == "auto" and 4 * m**2 * 8 > plan.memory_limit // 4:
+            return f"left out: {m} basis vectors would take too much memory"
+        if self.polish == "auto" and self._sizes_are_open() and n * m > POLISHED[plan.device.type]:
+            return f"left out: {m} basis vectors at {n} rows would take too long"
+        if _affordable_steps(fit, budget) < 1:
+            return "left out: the time budget is spent"
+        return None
+
+
+def _affordable_steps(fit: ForwardFit, budget: Budget) -> float:
+    """Steps for which time is left: each takes about as long as growing did, and so does what comes before them."""
+    left = budget.left()
+    return left if math.isinf(left) else int(left / max(fit.seconds, 1e-6)) - 1

@@ -1,0 +1,127 @@
+"""What few rows chose, looked at again on more: for tables so large that the race saw next to nothing of them.
+
+Error against rows is a power law, and what is best on a thousand rows need not be on a hundred thousand. Length-scales
+that matter only then are found by the evidence of some thousand rows; members of the race and kernels of these
+length-scales are fitted to as many rows as an exact solution allows, and rows that were not fitted decide.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.data.column_maps import KINDS, ColumnMap, fit_column_map
+from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
+from mercer.linalg import cholesky
+from mercer.tuning.race import Member
+from mercer.tuning.tune import tune_kernel
+
+#: Rows of the evidence, and rows that candidates are fitted to, on a CPU and on a GPU; rows that judge.
+EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (1500, 6000), (3000, 10_000), 3000
+#: Seconds within which that is done; with more or fewer, the evidence has as many rows as their cubes allow.
+SECONDS, MOST = (60.0, 10.0), 5.0
+#: Steps of the evidence's climb, and the longest length-scale in standard deviations: longer ones say the same.
+CLIMB, LONGEST = 60, 50.0
+#: Factors on length-scales and on penalties that are tried for every candidate.
+FACTORS, PENALTY_FACTORS = (1.0, 0.5), (0.1, 1.0, 10.0)
+
+#: How much more a candidate may lose to count as nearly as good.
+NEARLY = 0.1
+
+
+@dataclass(frozen=True)
+class Again:
+    """The member that more rows like best, those nearly as good, and every candidate with rows, loss and seconds."""
+
+    best: Member
+    nearly: list[Member]
+    report: list[dict[str, Any]]
+
+
+def on_more_rows(
+    X: Tensor, Y: Tensor, weight: Tensor, members: Sequence[Member], *, device: Any, seed: int, seconds: float | None
+) -> Again:
+    """The best of `members` and of kernels with the evidence's length-scales, for raw columns `X` and targets `Y`."""
+    on_gpu = torch.device(device).type == "cuda"
+    n_fit, n_judge = min(FITTED_ROWS[on_gpu], len(X) // 2), min(JUDGING_ROWS, len(X) // 4)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(X)))
+    learned, judge = order[:-n_judge], order[-n_judge:]
+    fit = learned[:n_fit]
+    began = time.perf_counter()
+    late: Callable[[float], bool] = lambda share: seconds is not None and time.perf_counter() - began > share * seconds  # noqa: E731
+    candidates = [*members, *_by_evidence(X[learned], Y[learned], weight[learned], on_gpu, seed, seconds)]
+    report: list[dict[str, Any]] = []
+    found: list[Member] = []
+    for one in candidates:
+        if found and late(1.0):
+            break
+        started = time.perf_counter()
+        table = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
+        best = min(_tried(one, [part.to(device) for part in table]), key=lambda tried: tried.loss)
+        name = f"{one.name}, on more rows"
+        report.append({"candidate": name, "rows": n_fit, "loss": best.loss, "seconds": time.perf_counter() - started})
+        found.append(best)
+    best, *others = sorted((replace(one, share=1.0) for one in found), key=lambda one: one.loss)
+    return Again(best, [one for one in others if one.loss <= (1 + NEARLY) * best.loss], report)
+
+
+def _by_evidence(X: Tensor, Y: Tensor, weight: Tensor, on_gpu: bool, seed: int, seconds: float | None) -> list[Member]:
+    """Kernels on standardised columns, each divided by the length-scale that the evidence gives it."""
+    columns: ColumnMap = fit_column_map(KINDS[0], X, weight, None)
+    Z = columns(X)
+    if not bool((Y.std(0) > 0).all()):
+        return []
+    share = 1.0 if seconds is None else min(seconds / SECONDS[on_gpu], MOST)
+    tuned = tune_kernel(
+        Z, Y, "matern32", sample_weight=weight, n_rows=max(int(EVIDENCE_ROWS[on_gpu] * share ** (1 / 3)), 100),
+        ard=True, max_iter=CLIMB, tol=1e-6, device="cuda" if on_gpu else "cpu", random_state=seed,
+    )  # fmt: skip
+    lengths = tuned.length_scale
+    if lengths is None:
+        return []
+    transform = torch.as_tensor(1 / np.minimum(np.broadcast_to(lengths, Z.shape[1]), LONGEST).copy())
+    kernels: list[Kernel] = [Gaussian(1.0), Matern32(1.0)]
+    return [
+        Member(columns, transform, kernel, 0.03, 1.0, np.inf, f"standard, evidence, {type(kernel).__name__.lower()}")
+        for kernel in kernels
+    ]
+
+
+def _tried(member: Member, table: list[Tensor]) -> list[Member]:
+    """The member at some length-scales and penalties, with its loss on rows that were not fitted."""
+    X, Y, w, X_judge, Y_judge, w_judge = (part.double() for part in table)
+    Z, Z_judge = (_seen(member, rows) for rows in (X, X_judge))
+    out = []
+    for factor in FACTORS if isinstance(member.kernel, Stationary) else (1.0,):
+        kernel = scaled(member.kernel, factor)
+        K, K_judge = kernel(Z, Z), kernel(Z_judge, Z)
+        for times in PENALTY_FACTORS:
+            noisy = K.clone()
+            noisy.diagonal().add_(times * member.penalty / w)
+            f = K_judge @ torch.cholesky_solve(Y, cholesky(noisy)[0])
+            error = (w_judge[:, None] * (Y_judge - f).square()).sum() / w_judge.sum()
+            out.append(replace(member, kernel=kernel, penalty=times * member.penalty, loss=float(error)))
+    return out
+
+
+def _seen(member: Member, X: Tensor) -> Tensor:
+    Z, turn = member.columns(X), member.transform.to(X)
+    return Z * turn if turn.ndim == 1 else Z @ turn.T
+
+
+def scaled(kernel: Any, factor: float) -> Any:
+    """The kernel with its length-scales times `factor`; others as they are.
+
+    >>> from mercer.kernels import Gaussian
+    >>> scaled(Gaussian([1.0, 2.0]), 0.5)
+    Gaussian(length_scale=[0.5, 1.0])
+    """
+    if not isinstance(kernel, Stationary) or factor == 1.0:
+        return kernel
+    return replace(kernel, length_scale=(factor * np.asarray(kernel.length_scale)).tolist())

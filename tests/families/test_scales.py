@@ -1,0 +1,225 @@
+"""Learners that estimate their curvature, stages of shorter length-scales, and what more rows choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.data import TensorRows
+from mercer.engine import KernelMatrix, make_plan
+from mercer.engine import plan as plans
+from mercer.forward import boosting_base, scales
+from mercer.forward.combine import JointPursuit, Sketch
+from mercer.forward.criteria import LargestResiduals
+from mercer.forward.focus import HingeFocus
+from mercer.forward.learners import Ensemble
+from mercer.forward.loop import ForwardFit
+from mercer.forward.problem import Problem
+from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
+from mercer.losses import Squared
+from mercer.tuning import more_rows
+from mercer.tuning.more_rows import on_more_rows, scaled
+from mercer.tuning.race import race
+
+
+def problem_of(X, y, kernel, lam=1e-2):
+    plan = make_plan(len(X), device="cpu", dtype="float64")
+    rows = torch.as_tensor(X, dtype=torch.float64)
+    targets = torch.as_tensor(y, dtype=torch.float64).reshape(len(X), -1)
+    return Problem(TensorRows(rows), targets, kernel, lam, plan, torch.ones(len(X), dtype=torch.float64), Squared())
+
+
+def wiggly(n, seed=0):
+    """A slow wave and a quick one of a tenth of its length."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, (n, 2))
+    return X, np.sin(4 * X[:, 0]) + 0.3 * np.sin(40 * X[:, 1]) + 0.05 * rng.normal(size=n)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [Gaussian(), Matern12(), Matern32(), Matern52(), RationalQuadratic(), Laplacian(), Separable(p=1.5, q=0.8)],
+    ids=lambda kernel: type(kernel).__name__,
+)
+@pytest.mark.parametrize("n_inputs", [1, 3, 10])
+def test_the_square_root_of_a_stationary_kernel_is_a_kernel(kernel, n_inputs):
+    """All of them are infinitely divisible; rounding of the root's entries moves eigenvalues by n eps at most."""
+    X = torch.randn(150, n_inputs, dtype=torch.float64, generator=torch.Generator().manual_seed(n_inputs))
+    root = kernel(X, X).clamp(min=0).sqrt()
+    assert torch.linalg.eigvalsh(root)[0] > -150 * 1e-12
+
+
+def test_where_rows_lie_evenly_the_estimated_curvature_of_a_gaussian_is_the_curvature():
+    """On a grid much finer than the length-scale and far from its edge the sum is an integral to all digits."""
+    side = torch.linspace(-3, 3, 121, dtype=torch.float64)
+    X = torch.cartesian_prod(side, side)
+    inside = ((X.abs() < 1.2).all(1)).nonzero()[::97, 0]
+    problem = problem_of(X, X[:, 0], Gaussian(0.3))
+    Z, ones = X[inside], torch.ones(len(X), dtype=torch.float64)
+    K = problem.kernel(X, Z)
+    exact, Q = K.T @ K, problem.gram(Z)
+    sketch = Sketch(KernelMatrix(TensorRows(Z), problem.kernel, Z, problem.plan), ones[: len(Z)], share=1e-9)
+    estimate = sketch.curvature(problem, Q, exact.diagonal())
+    assert float((estimate - exact).abs().max()) < 1e-6 * float(exact.max())
+
+
+def test_where_rows_drawn_cover_a_vector_they_give_the_curvature():
+    """Twice as many rows at half the weight are the same sum, so a sketch of every second row errs by its sampling."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 2))
+    problem = problem_of(X, X[:, 0], Gaussian(2.0))
+    rows = problem.rows.take(np.arange(4000))
+    Z, K = rows[:40], problem.kernel(rows, rows[:40])
+    exact = K.T @ K
+    half = KernelMatrix(TensorRows(rows[::2]), problem.kernel, Z, problem.plan)
+    estimate = Sketch(half, torch.full((2000,), 2.0, dtype=torch.float64), 0.5).curvature(
+        problem, problem.gram(Z), exact.diagonal()
+    )
+    assert torch.allclose(estimate.diagonal(), exact.diagonal())
+    assert float((estimate - exact).abs().max()) < 5 / 2000**0.5 * float(exact.max())
+
+
+@pytest.mark.parametrize("gram_rows", [1, 200])
+@pytest.mark.parametrize("length", [0.02, 0.3])
+def test_a_learner_with_estimated_curvature_still_lowers_the_objective(gram_rows, length):
+    """Its slope is exact and the estimate is positive definite, so it descends; absorption finds how far."""
+    X, y = wiggly(3000)
+    problem = problem_of(X, y, Gaussian(length))
+    learner = Ensemble(LargestResiduals(), JointPursuit(), 50, 500, gram_rows=gram_rows)
+    fit = ForwardFit(problem, learner, np.random.default_rng(0), block_length=1)
+    for _ in range(10):
+        fit.step()
+    fit.flush()
+    path = np.array([float(problem.objective(torch.zeros_like(problem.y), 0.0)), *fit.history.objective])
+    assert (np.diff(path) < 0).all()
+
+
+def test_few_rows_are_never_estimated():
+    X, y = wiggly(300)
+    fits = []
+    for gram_rows in (None, 200):
+        learner = Ensemble(LargestResiduals(), JointPursuit(), 20, 100, gram_rows=gram_rows)
+        fit = ForwardFit(problem_of(X, y, Gaussian(0.2)), learner, np.random.default_rng(0), block_length=1)
+        fit.step()
+        fits.append(fit.f)
+    assert torch.equal(*fits)
+
+
+def test_rows_are_drawn_among_those_that_may_still_enter():
+    X, y = wiggly(1000)
+    fit = ForwardFit(problem_of(X, y, Gaussian(0.2)), Ensemble(LargestResiduals(), JointPursuit(), 50, 100),
+                     np.random.default_rng(0))  # fmt: skip
+    fit.step()
+    block, taken = fit.current, set(fit.current.members.tolist())
+    for size in (20, 400, 990):
+        drawn = block.drawn(size, np.random.default_rng(1)).tolist()
+        assert len(set(drawn)) == len(drawn) <= size
+        assert taken.isdisjoint(drawn)
+        assert len(drawn) >= min(size, 950) / 2
+
+
+def test_what_a_model_leaves_keeps_margins_and_residuals():
+    X, y = wiggly(200)
+    codes = torch.as_tensor(np.where(y > 0, 1.0, -1.0))[:, None]
+    problem = problem_of(X, codes, Gaussian())
+    f, more = torch.randn(2, 200, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rest = problem.after(f, Gaussian(0.5))
+    assert torch.allclose(rest.margins(more), codes * (f + more))
+    assert torch.allclose(rest.y - more, codes - (f + more))
+    twice = rest.after(more, Gaussian(0.2))
+    assert torch.allclose(twice.margins(f), codes * (2 * f + more))
+    rows = torch.tensor([3, 5, 190])
+    assert torch.allclose(twice.part(rows).margins(f[rows]), twice.margins(f, rows))
+    hinge = HingeFocus().loss(rest, more, rows)
+    assert torch.allclose(hinge, (1 - (codes * (f + more))[rows, 0]).clamp(min=0).square())
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """A thousand rows count as many, and none are few enough for an exact solution."""
+    monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
+    monkeypatch.setattr(boosting_base, "MANY_ROWS", 1000)
+    monkeypatch.setattr(boosting_base, "LARGEST", {"cpu": (50, 50), "cuda": (50, 50)})
+    few_more(monkeypatch)
+
+
+def few_more(monkeypatch):
+    for name, value in (("EVIDENCE_ROWS", 150), ("FITTED_ROWS", 400)):
+        monkeypatch.setattr(more_rows, name, (value, value))
+
+
+def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypatch):
+    X, y = wiggly(2000)
+    X_test, y_test = wiggly(1000, seed=1)
+    model = KernelBoostingRegressor(random_state=0, polish=False).fit(X, y)
+    steps = list(model.staged_predict(X_test))
+    assert np.allclose(steps[-1], model.predict(X_test), atol=1e-6)
+    assert len(steps) == model.n_steps_ == sum(one.n_steps for one in model._stages)
+    assert np.diff(model.history_["n_basis"]).min() > 0
+    assert np.diff(model.history_["seconds"]).min() >= 0
+    lengths = [float(np.mean(one.kernel.length_scale)) for one in model.expansions_]
+    assert lengths == sorted(lengths, reverse=True)
+    monkeypatch.setattr(boosting_base, "further_stages", lambda *_: [])
+    first = KernelBoostingRegressor(random_state=0, polish=False).fit(X, y)
+    assert np.mean((model.predict(X_test) - y_test) ** 2) <= 1.02 * np.mean((first.predict(X_test) - y_test) ** 2)
+
+
+def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margins(large, monkeypatch):
+    X, y = wiggly(2000)
+    labels = np.array(["sea", "land"])[(y > 0.7).astype(int)]
+    monkeypatch.setattr(boosting_base, "LITTLE", 0.01)
+    model = KernelBoostingClassifier(random_state=0, metric=None).fit(X[:1500], labels[:1500])
+    assert model.score(X[1500:], labels[1500:]) > 0.5 + 0.5 * np.mean(labels == "sea")  # half of what a guess misses
+    probabilities = model.predict_proba(X[1500:])
+    assert np.allclose(probabilities.sum(1), 1)
+    assert np.isfinite(probabilities).all()
+
+
+def test_with_time_to_spare_further_models_are_averaged(large, monkeypatch):
+    monkeypatch.setattr(boosting_base, "MODELS", 2)
+    monkeypatch.setattr(boosting_base, "LITTLE_IN_BUDGET", 0.02)
+    X, y = wiggly(1200)
+    model = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
+    alone = KernelBoostingRegressor(random_state=0, metric=None).fit(X, y)
+    assert len(model.expansions_) > len(alone.expansions_)
+    assert model.score(X, y) > 0.9
+
+
+def test_a_stage_that_gains_nothing_is_not_begun():
+    """Where nothing is left but noise no learner helps rows held out."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(2000, 2)), rng.normal(size=2000)
+    problem = problem_of(X, y, Gaussian(0.05))
+    weight = problem.weight.clone()
+    held = torch.arange(1000)
+    weight[held] = 0
+    problem = Problem(problem.rows, problem.y, problem.kernel, 1e-2, problem.plan, weight)
+
+    def make(left):
+        learner = Ensemble(LargestResiduals(), JointPursuit(), 50, 500)
+        return ForwardFit(left, learner, np.random.default_rng(1), block_length=1, validation=held)
+
+    assert scales.further_stages(problem, torch.zeros_like(problem.y), make, lambda fit, n: True) == []
+
+
+def test_more_rows_find_length_scales_that_few_rows_miss(monkeypatch):
+    """Of five inputs one matters, quickly: the member kept loses no more than any of the race does."""
+    few_more(monkeypatch)
+    rng = np.random.default_rng(0)
+    X = torch.as_tensor(rng.normal(size=(2000, 5)))
+    Y = torch.sin(3 * X[:, :1])
+    Y = Y - Y.mean()
+    weight = torch.ones(len(X), dtype=torch.float64)
+    members = race(X[:150], Y[:150], weight[:150], classes=False, rng=np.random.default_rng(0)).members
+    found = on_more_rows(X, Y, weight, members, device="cpu", seed=0, seconds=5.0)
+    assert found.best.loss <= min(row["loss"] for row in found.report) + 1e-12
+    assert found.best.loss < 0.2 * float(Y.square().mean())
+    assert all(one.loss <= 1.1 * found.best.loss for one in found.nearly)
+
+
+def test_scaling_leaves_other_kernels_alone():
+    assert scaled(Gaussian(2.0), 0.5).length_scale == 1.0
+    kernel = Gaussian() + Gaussian(3.0)
+    assert scaled(kernel, 0.5) is kernel
