@@ -44,6 +44,8 @@ POLISH_STEPS = 50
 LEARNERS, MANY_ROWS, GRAM_ROWS = 20, 100_000, 10_000
 #: Basis vectors of a learner at most, for fewer and for many rows, on a CPU and on a GPU.
 LARGEST = {"cpu": (300, 500), "cuda": (1000, 2000)}
+#: Rows that a learner is chosen from, in units of its size, for many rows.
+DRAWN = {"cpu": 5, "cuda": 20}
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED = {"cpu": 1e9, "cuda": 3e9}
 #: Share of the time budget after which nothing is added to further stages.
@@ -165,7 +167,8 @@ class Boosting(Resumable):
         vectors = int(size) if isinstance(size, Integral) else 50
         subset: Any = self.subset_size
         if isinstance(subset, str):
-            subset = max((20 if many else 10) * vectors, 500)
+            times = DRAWN[plan.device.type] if many else 10
+            subset = max(times * vectors, 500)
         require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
         return LEARNERS if isinstance(self.n_learners, str) else self.n_learners, size, subset
 

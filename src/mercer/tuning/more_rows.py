@@ -23,7 +23,7 @@ from mercer.tuning.race import Member
 from mercer.tuning.tune import tune_kernel
 
 #: Rows of the evidence, and rows that candidates are fitted to, on a CPU and on a GPU; rows that judge.
-EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (1500, 6000), (3000, 10_000), 3000
+EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (2000, 6000), (3000, 10_000), 3000
 #: Seconds within which that is done; with more or fewer, the evidence has as many rows as their cubes allow.
 SECONDS, MOST = (60.0, 10.0), 5.0
 #: Steps of the evidence's climb, and the longest length-scale in standard deviations: longer ones say the same.

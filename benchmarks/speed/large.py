@@ -1,0 +1,102 @@
+"""Large tables through public estimators: land or sea (`global-land-mask`), a robot arm, boosting's own speed.
+
+    python benchmarks/speed/large.py --land 1e7 [--speed] [--budget 60]
+    python benchmarks/speed/large.py --robot 1e7
+    python benchmarks/speed/large.py --growth 1e5 1e6 1e7
+
+`--speed` grows 100 learners of 1000 vectors of a given kernel, with the curvature of each estimated and from all rows.
+`--growth` fits the robot arm by default on more and more rows and prints the power with which time grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.datasets import make_smooth_regression
+from mercer.kernels import Gaussian
+
+
+def land_or_sea(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors of random cells of the globe, and whether they are land; made in pieces."""
+    from pathlib import Path
+
+    import global_land_mask
+
+    found = np.load(Path(global_land_mask.__file__).parent / "globe_combined_mask_compressed.npz")
+    sea, lat, lon = found["mask"], np.radians(found["lat"]), np.radians(found["lon"])
+    unit = np.stack([np.cos(lon), np.sin(lon), np.ones_like(lon)], 1).astype(np.float32)
+    height = np.stack([np.cos(lat), np.cos(lat), np.sin(lat)], 1).astype(np.float32)
+    X, y = np.empty((n, 3), np.float32), np.empty(n, np.int8)
+    rng = np.random.default_rng(seed)
+    for begin in range(0, n, 1 << 22):
+        some = slice(begin, min(begin + (1 << 22), n))
+        i, j = rng.integers(len(lat), size=some.stop - begin), rng.integers(len(lon), size=some.stop - begin)
+        X[some], y[some] = height[i] * unit[j], ~sea[i, j]
+    return X, y
+
+
+def fitted(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, name: str) -> float:
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    model.fit(X, y)
+    seconds = time.perf_counter() - began
+    f = model.predict(X_test)
+    classes = isinstance(model, KernelBoostingClassifier)
+    error = np.mean(f != y_test) if classes else np.mean((f - y_test) ** 2) / np.var(y_test)
+    vectors = sum(len(one.basis) for one in model.expansions_)
+    peak = f", peak {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB" if on_gpu else ""
+    grown = model.history_["seconds"][-1]
+    print(
+        f"{name}: {len(X)} rows, {100 * error:.3f} % {'error' if classes else 'NMSE'}, {seconds:.1f} s (tuning "
+        f"{model.tuning_seconds_:.1f}, growing {grown:.2f}), {model.n_steps_} learners, {vectors} vectors{peak}",
+        flush=True,
+    )
+    return seconds
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--land", type=float, default=None)
+    options.add_argument("--robot", type=float, default=None)
+    options.add_argument("--growth", type=float, nargs="*", default=[])
+    options.add_argument("--speed", action="store_true")
+    options.add_argument("--budget", type=float, default=None)
+    given = options.parse_args()
+    if given.land:
+        X, y = land_or_sea(int(given.land), 0)
+        test = land_or_sea(1_000_000, 1)
+        if given.speed:
+            fixed: dict[str, Any] = {
+                "kernel": Gaussian(0.02), "scale_inputs": False, "regularization": 0.01, "n_learners": 100,
+                "learner_size": 1000, "subset_size": 20_000, "polish": False, "random_state": 0,
+            }  # fmt: skip
+            for name, options_ in (
+                ("warming up", {"n_learners": 5}),
+                ("estimated", {}),
+                ("all rows", {"gram_rows": None}),
+            ):
+                fitted(KernelBoostingClassifier(**(fixed | options_)), X, y, *test, f"100 learners of 1000, {name}")
+        else:
+            fitted(KernelBoostingClassifier(random_state=0, time_budget=given.budget), X, y, *test, "land or sea")
+    for n in [int(given.robot)] if given.robot else []:
+        X, y = make_smooth_regression(n + 20_000, random_state=0)
+        model = KernelBoostingRegressor(random_state=0, time_budget=given.budget)
+        fitted(model, X[:n], y[:n], X[n:], y[n:], "robot arm")
+    sizes, times = [int(n) for n in given.growth], []
+    for n in sizes:
+        X, y = make_smooth_regression(n + 20_000, random_state=0)
+        times.append(fitted(KernelBoostingRegressor(random_state=0), X[:n], y[:n], X[n:], y[n:], "robot arm"))
+    if len(sizes) > 1:
+        print(f"time grows with rows to the power {np.polyfit(np.log(sizes), np.log(times), 1)[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
