@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DOCS_READY := .venv/.docs
 CASES ?= 10000
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SEED ?= 0
@@ -15,7 +16,7 @@ FEW_NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py t
 CORE := $(if $(filter aarch64 arm64,$(shell uname -m)),ARMV8,Nehalem)
 PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
 
-.PHONY: demo test test-cluster test-rounding test-rounding-quick fuzz check bench clean
+.PHONY: demo docs browser test test-cluster test-rounding test-rounding-quick fuzz check bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -42,6 +43,18 @@ test-rounding-quick: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --jobs $(JOBS) --seed $(SEED)
 
+# The site, in build/site: nothing is fetched, and a warning is an error. What the gallery made stays for the next time.
+docs: $(DOCS_READY)
+	mkdir -p build/source
+	cp -r docs/. CONTRIBUTING.md CHANGELOG.md build/source/
+	$(BIN)/python docs/api_pages.py build/source/api.rst
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees build/source build/site
+	@echo "The site: build/site/index.html"
+
+# Report pages, and the site where it was built, in headless Chromium; pictures in build/screens.
+browser: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.browser
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,6 +69,10 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
 	touch $@
 
 clean:

@@ -13,6 +13,7 @@ from mercer.gp.regressor import SparseGPRegressor
 from mercer.mixture.classifiers import ENRBFClassifier, NRBFClassifier
 from mercer.mixture.densities import CommonBasisMixtureClassifier, GaussianMixtureClassifier
 from mercer.mixture.regressors import ENRBFRegressor, NRBFRegressor
+from mercer.report import report
 from mercer.tuning import one_standard_error, tune_kernel
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ __all__ = [
     "NRBFClassifier",
     "NRBFRegressor",
     "one_standard_error",
+    "report",
     "select_basis",
     "tune_kernel",
 ]

@@ -171,9 +171,9 @@ def test_the_file_that_was_fitted_can_be_predicted_for(tmp_path):
 
 
 VALIDATION = [
-    ({"X_val": pd.DataFrame(X[:9, ::-1], columns=["b", "a"]), "y_val": Y[:9]}, "columns of X_val"),
+    ({"X_val": pd.DataFrame(X[:9, ::-1], columns=["b", "c"]), "y_val": Y[:9]}, "feature names should match"),
     ({"X_val": X[:9], "y_val": np.full(9, np.nan)}, "NaN"),
-    ({"X_val": X[:9] * np.nan, "y_val": Y[:9]}, "NaN"),
+    ({"X_val": np.full((9, 2), np.inf), "y_val": Y[:9]}, "infinity"),
     ({"X_val": X[:9], "y_val": Y[:8]}, "y_val"),
     ({"X_val": X[:9], "y_val": np.c_[Y, Y][:9]}, "y"),
     ({"X_val": X[:0], "y_val": Y[:0]}, "minimum of 1 is required"),

@@ -33,7 +33,8 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.replay import ReplayedPursuit
-from mercer.forward.solve.exact import kernel_ridge
+from mercer.forward.solve import exact
+from mercer.forward.solve.exact import exact_ridge, kernel_ridge
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.span import Functions
@@ -274,6 +275,32 @@ def test_where_memory_is_short_kernel_ridge_is_the_same_by_panels(p, lam, monkey
     residual = K @ (by_panels := kernel_ridge(tight, torch.arange(N)).numpy()) + lam / w[:, None] * by_panels - Y
     assert np.abs(residual).max() <= 1e-9 * np.abs(Y).max()
     np.testing.assert_allclose(K @ by_panels, K @ whole.numpy(), atol=1e-8)
+
+
+@over_outputs
+def test_a_factor_of_single_precision_leads_to_the_same_kernel_ridge(p, monkeypatch):
+    problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=0.1)
+    whole, others = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    monkeypatch.setattr(exact, "SINGLE_ROWS", 2)
+    guided, nearly = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    torch.testing.assert_close(guided, whole, rtol=0, atol=1e-9 * float(whole.abs().max()))
+    # the diagonal of the inverse has the digits of single precision, less the condition number's three
+    torch.testing.assert_close(nearly, others, rtol=0, atol=1e-3)
+
+
+@over_outputs
+def test_rows_left_out_are_what_the_others_predict_wherever_they_stand(p, monkeypatch):
+    monkeypatch.setattr(exact, "LEFT_OUT_ROWS", 7)
+    problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=0.1)
+    K, Y, w = dense(problem)
+    a, others = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    np.testing.assert_allclose(K @ a.numpy() + 0.1 / w[:, None] * a.numpy(), Y, atol=1e-9)
+    seen = np.flatnonzero(torch.isfinite(others).all(1).numpy())
+    assert len(seen) == 7
+    for i in seen:
+        rest = np.arange(N) != i
+        weights = np.linalg.solve(K[rest][:, rest] + np.diag(0.1 / w[rest]), Y[rest])
+        np.testing.assert_allclose(others[i].numpy(), K[i, rest] @ weights, atol=1e-9)
 
 
 @over_losses

@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from mercer.border.calibration import fit_calibration
+from mercer.border.targets import code_targets
 from mercer.data.column_maps import KINDS, fit_column_map
-from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled
+from mercer.evidence.exact import log_evidence
+from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
+from mercer.losses import Loss
 from mercer.tuning import constants
+from mercer.tuning.ard import Process, relevances
 from mercer.tuning.average import greedy_average
 from mercer.tuning.closed_form import Judge, penalty_path
 from mercer.tuning.link import Link, codes_of, fitted_link
@@ -83,6 +88,59 @@ def test_an_average_is_no_worse_than_its_best_and_one_is_kept_when_one_is_enough
     assert loss < float(judge((y + noise[0])[None]))
     assert sum(shares) == pytest.approx(1)
     assert greedy_average([y + noise[0], y + 3 * noise[0]], judge)[0] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_the_probabilities_of_a_model_are_those_of_the_link(n_classes):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, n_classes, 400)
+    targets = code_targets(y, np.ones(400), classes=True, centred=True)
+    Y = targets.encode(y)
+    values = Y + rng.standard_normal(Y.shape)
+    fitted = fit_calibration(targets, values, Y, np.ones(400), Loss.resolve("squared", "loss"))
+    link = fitted_link(codes_of(torch.from_numpy(Y)), *(torch.from_numpy(a) for a in (values, Y, np.ones(400))))
+    slow = link.probabilities(torch.from_numpy(values)).numpy()
+    np.testing.assert_allclose(fitted.probabilities(targets.decisions(values)), slow, rtol=1e-6)
+
+
+def test_rows_without_a_mistake_do_not_say_that_there_are_none():
+    Y = torch.tensor([[0.5], [-0.5]], dtype=torch.float64).repeat(50, 1)
+    link = fitted_link(codes_of(Y), 0.9 * Y, Y, torch.ones(100))
+    mistaken = link.probabilities(0.9 * Y[:1])[0, 0]
+    assert 1e-4 < mistaken < 0.05  # of the order of one in a hundred, that many rows having been seen
+
+
+# The evidence
+
+
+def test_the_gradient_of_the_evidence_is_that_of_differences():
+    weight = torch.from_numpy(np.random.default_rng(2).uniform(0.5, 2, 30))
+    process = Process(rows(30, 4), rows(30, 2, seed=1), weight, torch.tensor([0, 1, 1, 2]))
+    theta, h = np.array([0.1, 0.5, -0.3, 0.2, -2.0, -1.0]), 1e-5
+    slow = [(process.evidence(theta + e)[0] - process.evidence(theta - e)[0]) / (2 * h) for e in h * np.eye(6)]
+    np.testing.assert_allclose(process.evidence(theta)[1], slow, rtol=1e-6, atol=1e-6)  # h² and rounding over h
+
+
+def test_the_evidence_is_that_of_the_package():
+    X, Y, one = rows(30, 3), rows(30, 1, seed=1), torch.ones(30, dtype=torch.float64)
+    mine = Process(X, Y, one, torch.arange(3))
+    theta = np.array([0.1, 0.5, -0.3, 0.2, -2.0, -1.0])
+    for other in (theta, theta + 0.3):
+        length, (v, b, noise) = np.exp(other[:3]), np.exp(other[3:])
+        kernel = Sum(Scaled(Matern32(length_scale=length.tolist()), float(v)), Bias(float(b)))
+        slow = -log_evidence(kernel, float(noise), X, Y, one)[0] - 15 * np.log(2 * np.pi)
+        assert mine.evidence(other)[0] == pytest.approx(slow, rel=1e-9)
+
+
+def test_inputs_that_matter_are_relevant_and_those_of_a_group_alike():
+    X = rows(300, 5)
+    y = torch.sin(2 * X[:, :1]) + X[:, 1:2] + 0.1 * rows(300, 1, seed=1)
+    one = torch.ones(300, dtype=torch.float64)
+    found, _ = relevances(X, y, one)
+    assert found[:2].min() > 5 * found[2:].max()
+    assert float(found.square().mean()) == pytest.approx(1)
+    together, _ = relevances(X, y, one, torch.tensor([0, 1, 2, 2, 2]))
+    assert together[2] == together[3] == together[4]
 
 
 # The metric
@@ -201,6 +259,22 @@ def test_the_same_seed_is_the_same_race(small):
     for one, other in zip(first.members, second.members, strict=True):
         assert one.penalty == other.penalty
         assert torch.equal(one.transform, other.transform)
+
+
+def test_side_by_side_is_one_after_the_other(small):
+    X = rows(600, 3)
+    y = torch.sin(X[:, 0]) + 0.1 * rows(600, 1, seed=1)[:, 0]
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(run(X, y))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    first, second = ([(line["candidate"], line["rows"]) for line in one.report] for one in found)
+    assert first == second
+    assert found[0].loss == pytest.approx(found[1].loss, rel=1e-3)  # products of more threads add in another order
 
 
 def test_scale_and_shift_of_columns_change_nothing(small):

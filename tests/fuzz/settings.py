@@ -28,6 +28,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "approximation": ("full", "sd", "sr", "pp", "spgp", "variational"),
     "ard": (True, False, "auto"),
     "block_length": (1, 3, 50),
+    "categorical_features": ("from_dtype", "from_dtype", None, [0], [True]),
     "c": (1.0, 1e-6, 1e6, [0.1, 1.0]),
     "combination": ("mp", "rayleigh", "cg"),
     "coupling": (1.0, 0.5, 1e6, [0.1, 1.0]),

@@ -85,4 +85,4 @@ def fit_calibration(targets: ClassTargets, values: Any, Y: np.ndarray, weight: n
         return Temperature(fit_temperature(decisions, codes, weight))
     ends = torch.full((Y.shape[1],), -1.0, dtype=torch.float64), torch.full((Y.shape[1],), 2.0, dtype=torch.float64)
     link = fitted_link(Codes(*ends), *(torch.as_tensor(a) for a in (decisions, codes, weight)))
-    return FloorAndPower(link.floor, link.exponent)
+    return FloorAndPower(link.floor / max(Y.shape[1], 2), link.exponent)  # a link's floor is in shares of 1/classes

@@ -6,15 +6,20 @@ algorithm and keeps what that returns, in this order; until it keeps, the estima
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, dataclass_transform
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from mercer.border.columns import column_table
 from mercer.border.explained import explained
-from mercer.border.rules import CALLBACKS, SECONDS, SWITCH, literal
+from mercer.border.rules import CALLBACKS, CATEGORIES, SECONDS, SWITCH, literal
+
+#: The variable that holds the address of the documentation: that of a server, or file:///… of a site built here.
+DOCUMENTATION = "MERCER_DOCS"
 
 
 @dataclass_transform(kw_only_default=False)
@@ -34,6 +39,9 @@ class Face(BaseEstimator):
     scale_inputs : bool or "standard", default True
         True standardises all columns and, where the kernel is tuned and held-out rows speak for it, bends those with
         heavy tails before; "standard" only standardises; False leaves the columns alone.
+    categorical_features : "from_dtype", names, numbers or a mask of columns, or None, default "from_dtype"
+        Which columns hold categories: those whose type says so (text, pandas' and polars' categories, Arrow's
+        dictionaries), these beside them, or none. `columns_` tells what was done with each column.
     time_budget : float or None, default None
         Seconds that `fit` may take, everything counted. The model is then the best that fits into them.
     device : "auto", "cpu", "cuda" or a torch device, default "auto"
@@ -57,9 +65,17 @@ class Face(BaseEstimator):
         Columns of `X` in `fit`.
     feature_names_in_ : ndarray of shape (D,)
         Their names, where they had any.
+    columns_ : list of dict
+        What was done with each column of `X`: name, kind, levels, share of missing values, map, length-scale (in units
+        of the mapped column, by the first kernel) and relevance.
+    table_ : TableMap
+        How columns became numbers, where some were not (categories, dates, missing values).
+    fill_ : ndarray of shape (D,)
+        What stands for a number that is missing in `predict` alone: the median of some rows.
     """
 
     scale_inputs: Annotated[bool | str, SWITCH | literal("standard")] = True
+    categorical_features: Annotated[Any, CATEGORIES] = "from_dtype"
     time_budget: Annotated[float | None, SECONDS] = None
     device: Any = "auto"
     dtype: Any = "auto"
@@ -68,10 +84,30 @@ class Face(BaseEstimator):
     verbose: bool = False
     callbacks: Annotated[Any, CALLBACKS] = None
 
+    #: scikit-learn's page of an estimator links to its documentation, where `MERCER_DOCS` names a site that was built.
+    _doc_link_module: ClassVar[str] = "mercer"
+
+    @property
+    def _doc_link_template(self) -> str:
+        site = os.environ.get(DOCUMENTATION, "").rstrip("/")
+        return f"{site}/api/mercer.{{estimator_name}}.html" if site else ""
+
     @property
     def _pairwise(self) -> bool:
         """Whether the columns are kernel values, which must not be scaled."""
         return False
+
+    @property
+    def columns_(self) -> list[dict[str, Any]]:
+        """What was done with each column."""
+        if not hasattr(self, "n_features_in_"):
+            raise AttributeError("columns_ is known once the estimator is fitted")
+        return column_table(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = not self._pairwise
+        return tags
 
     def _listeners(self) -> tuple[Any, ...]:
         """The callbacks, one or several, as a tuple."""

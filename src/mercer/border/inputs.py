@@ -102,7 +102,8 @@ class EncodedRows(RowSource):
 def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap:
     """Weighted mean and standard deviation of each (bent) column, in one pass around the first row.
 
-    Columns are divided by a power of two near their size first, so that no square leaves the range of float64.
+    Columns that keep their unit, such as those of levels, are only centred. All are divided by a power of two near
+    their size first, so that no square leaves the range of float64.
     """
     straight = (lambda block: block.double().cpu()) if bend is None else (lambda block: bend(block.double().cpu()))
     some = straight(given.rows.fetch(given.spaced(SAMPLE_ROWS)))
@@ -117,7 +118,8 @@ def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap
     sums = reduce_rows(given.rows, plan, statistic).cpu() / given.rows.total(w.sum())
     mean, variance = origin + sums[0], sums[1] - sums[0].square()
     constant = variance <= (1e-12 * mean.abs()).square()  # it has only rounding
-    scale = torch.where(constant, 1.0, variance.clamp(min=0).sqrt() * unit)
+    kept = torch.zeros_like(constant) if given.layout is None else torch.as_tensor(given.layout.kept)
+    scale = torch.where(constant | kept, 1.0, variance.clamp(min=0).sqrt() * unit)
     return InputMap((mean * unit).numpy(), scale.numpy(), bend)
 
 
@@ -134,7 +136,7 @@ def _bend(given: Given, Y: np.ndarray, plan: Plan) -> Bend | None:
     y, w = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
 
     def found() -> Bend | None:
-        bend = find_bend(X, w)
+        bend = find_bend(X, w, None if given.layout is None else torch.as_tensor(given.layout.kept))
         return bend if bend is not None and bending_pays(X, y, w, bend, plan.device) else None
 
     return given.shard.group.first(found)

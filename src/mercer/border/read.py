@@ -6,22 +6,31 @@ Nothing here touches the estimator: what a fit keeps about names and columns it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names, check_array, validate_data
+from sklearn.base import clone
+from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names
 from torch import Tensor
+from tqdm.auto import tqdm
 
-from mercer.data import WHOLE, ArrayRows, Group, Pieces, RowSource, Shard, as_source
+from mercer.border.columns import Layout, TableMap
+from mercer.border.columns_fit import code_table
+from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
+from mercer.border.columns_targets import CrossFit, averaged_targets
+from mercer.border.finite_rows import FiniteRows
+from mercer.data import ArrayRows, Group, Pieces, RowSource, Shard, as_source
+from mercer.data.frames import column_names
 from mercer.data.group import ALONE
 from mercer.data.shard import even_run
 from mercer.parts import require
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
 MERGED_ROWS = 10_000
+#: Rows whose medians stand for numbers that are missing in `predict` alone.
+MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class Given:
     names: np.ndarray | None = None
     target: str | None = None  # the column of the file that held the targets
     original: np.ndarray | None = None  # of each row among those given, where some were merged
+    table: TableMap | None = None  # how columns became numbers, where they were not all numbers
+    means: CrossFit | None = None  # how targets were averaged over levels
 
     @property
     def alive(self) -> np.ndarray:
@@ -69,7 +80,42 @@ class Given:
 
     def columns(self) -> dict[str, Any]:
         """What scikit-learn wants an estimator to remember about the columns."""
-        return {"n_features_in_": self.rows.n_columns, "feature_names_in_": self.names, "target_column_": self.target}
+        return {
+            "n_features_in_": self.n_columns,
+            "feature_names_in_": self.names,
+            "target_column_": self.target,
+            "table_": self.table,
+            "fill_": self._medians(),
+        }
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the table that was given; `rows` may have more, or fewer."""
+        return self.rows.n_columns if self.table is None else self.table.n_columns
+
+    @property
+    def layout(self) -> Layout | None:
+        """Which of the numbers in `rows` belong to one column, where that is not one each."""
+        return None if self.table is None else self.table.layout
+
+    def per_column(self, values: np.ndarray) -> np.ndarray:
+        """Non-negative numbers for each column of `rows`, summed over each column of the table that was given."""
+        return values if self.table is None else self.table.layout.per_column(values)
+
+    def weighed(self, weight: np.ndarray) -> Given:
+        """The same rows with other weights; those of weight zero have no say in the means of targets any more."""
+        if self.means is None or self.table is None:
+            return replace(self, weight=weight)
+        assert isinstance(self.rows, ArrayRows)
+        units = weight / weight[weight > 0].mean()
+        table = self.means.fitted(self.table, units)
+        return replace(self, weight=weight, table=table, rows=ArrayRows(self.means.patched(table, self.rows.X, units)))
+
+    def _medians(self) -> np.ndarray | None:
+        """What stands for a number that is missing in `predict` though none was missing in `fit`."""
+        if self.table is not None or not isinstance(self.rows, ArrayRows):
+            return None
+        return np.median(self.rows.fetch(self.spaced(MEDIAN_ROWS)).numpy(), axis=0)
 
 
 def read(
@@ -81,37 +127,57 @@ def read(
     numeric: bool = False,
     multi_output: bool = False,
     group: Group = ALONE,
+    supervised: bool = True,
 ) -> Given:
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
     `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
-    A `group` of processes that all name the same table shares it: each gets some of its rows.
+    Where the rows are not `supervised`, the targets say nothing and levels are not averaged over. A `group` of
+    processes that all name the same table shares it: each gets some of its rows.
     """
-    target, shared, stored = None, group is not ALONE, y is None
+    target = table = means = None
+    stored, spread, dealt = y is None, False, False
     if isinstance(X, RowSource | str | os.PathLike):
         source: RowSource = as_source(X)
-        shared = shared and not source.shard.spread  # else rows, targets and weights are those of this process alone
-        source = source.dealt(group) if shared else source
+        dealt = group is not ALONE and not (source.shard.spread or source.mixed)  # else of this process alone, or whole
+        source = source.dealt(group) if dealt else source
+        spread = source.shard.spread
         if stored:
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
-        rows: RowSource = FiniteRows(source)
+        found = numbers_or_columns(source.columns(), estimator) if source.mixed else None
+        rows: RowSource = source if source.mixed else FiniteRows(source)
+        n_rows = source.shard.length(source.n_rows) if dealt else source.n_rows
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
     else:
         require(y is not None, "y", "given: requires y to be passed, but the target y is None", None)
-        names = _get_feature_names(X)
-        table = _checked_table(host(X), estimator)
-        start, stop = even_run(group, len(table))
-        rows = ArrayRows(table[start:stop], Pieces(group, [start], [stop - start]) if shared else WHOLE)
-    if not (rows.shard.spread and rows.n_rows == 0 and (stored or not shared)):
+        names = _names(X)
+        found = numbers_or_columns(host(X), estimator)
+        n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
+    if not (spread and rows.n_rows == 0 and (stored or not dealt)):
         y = checked_targets(host(y), numeric, multi_output, estimator)
-    n_rows = rows.shard.n_total if shared and isinstance(rows.shard, Pieces) else rows.n_rows
-    weight = checked_weights(sample_weight, n_rows, alone=not rows.shard.spread) if n_rows else np.ones(0)
-    own = rows.shard.numbers(np.arange(rows.n_rows)) if shared else slice(None)
-    y, weight = np.asarray(y) if stored else _of_length(y, n_rows)[own], weight[own]
-    given = Given(rows, _of_length(y, rows.n_rows), weight, names, target)
+    weight = checked_weights(sample_weight, n_rows, alone=not spread) if n_rows else np.ones(0)
+    if isinstance(found, list):
+        coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight)
+        rows, table, means = ArrayRows(coded.X), coded.table, coded.means
+        if getattr(estimator, "verbose", False):
+            _tell(table)
+    elif found is not None:
+        rows = ArrayRows(found)
+    own = rows.shard.numbers(np.arange(rows.n_rows)) if dealt else slice(None)
+    y, weight = np.asarray(y) if stored and dealt else _of_length(y, n_rows)[own], weight[own]
+    given = Given(rows, _of_length(y, rows.n_rows), weight, names, target, table=table, means=means)
+    given = given if spread or group is ALONE else _shared(given, group)
     require(given.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
     return given
+
+
+def _shared(given: Given, group: Group) -> Given:
+    """The run of rows of a table that falls to this process; what targets mean over levels stays that of all rows."""
+    assert isinstance(given.rows, ArrayRows)
+    start, stop = even_run(group, given.rows.n_rows)
+    rows = ArrayRows(given.rows.X[start:stop], Pieces(group, [start], [stop - start]))
+    return replace(given, rows=rows, y=given.y[start:stop], weight=given.weight[start:stop], means=None)
 
 
 def _of_length(y: Any, n_rows: int) -> np.ndarray:
@@ -120,39 +186,28 @@ def _of_length(y: Any, n_rows: int) -> np.ndarray:
     return np.asarray(y)
 
 
-def gathered(given: Given, n_rows: int) -> Given:
-    """A table of at most `n_rows` rows that several processes share, as one that each of them has to itself.
-
-    So few rows are learnt sooner than sums can travel, and then every process does the same.
-    """
-    shard = given.shard
-    if not isinstance(shard, Pieces) or shard.n_total > n_rows:
-        return given
-    own = np.arange(given.rows.n_rows)
-    parts = shard.group.gather((shard.numbers(own), given.rows.take(own).cpu().numpy(), given.y, given.weight))
-    full = [part for part in parts if len(part[0])]  # a process without rows does not know the type of targets
-    numbers, X, y, weight = (np.concatenate([part[k] for part in full]) for k in range(4))
-    order = np.argsort(numbers)
-    return replace(given, rows=ArrayRows(X[order]), y=y[order], weight=weight[order])
-
-
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
     """A table without targets, for transformers."""
-    source = isinstance(X, RowSource | str | os.PathLike)
-    n_rows = as_source(X).n_rows if source else len(_checked_table(host(X), estimator))
-    return read(estimator, X, np.zeros(n_rows), sample_weight, numeric=True)
+    if isinstance(X, RowSource | str | os.PathLike):
+        n_rows = as_source(X).n_rows
+    else:
+        found = numbers_or_columns(host(X), estimator)
+        n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
+    return read(estimator, X, np.zeros(n_rows), sample_weight, numeric=True, supervised=False)
 
 
 def read_new(estimator: Any, X: Any) -> RowSource:
     """Rows to predict for, their columns checked against those of `fit`: the file that `fit` read will do as well."""
     if not isinstance(X, RowSource | str | os.PathLike):
-        _require_no_categories(X)
-        return ArrayRows(validate_data(estimator, host(X), dtype=[np.float64, np.float32], reset=False))
+        found = new_numbers_or_columns(host(X), estimator)
+        return ArrayRows(found if isinstance(found, np.ndarray) else estimator.table_.encode(found))
     known, wanted = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     names = None if known is None else list(known)
     source = as_source(X, names=names, target=getattr(estimator, "target_column_", None))
     seen = source.n_columns
     require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
+    if hasattr(estimator, "table_") or source.mixed:
+        return read_new(estimator, source.columns() if source.mixed else source.take(np.arange(source.n_rows)))
     return FiniteRows(source)
 
 
@@ -162,16 +217,24 @@ def read_held_out(
     """Rows to watch, and their targets, checked as those of `fit` were and against them."""
     require(isinstance(given.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
-    names = _get_feature_names(X_val)
-    same = names is None or given.names is None or list(names) == list(given.names)
-    require(same, "the columns of X_val", f"those of X in their order, {given.names}", names)
-    X_val = _checked_table(host(X_val), estimator)
+    X_val = _like_those_given(estimator, given, host(X_val))
     y_val = checked_targets(host(y_val), numeric, given.y.ndim == 2, estimator)
-    columns = given.rows.n_columns
-    require(X_val.shape[1] == columns, "X_val", f"of {columns} columns", X_val.shape)
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
     require(y_val.shape[1:] == given.y.shape[1:], "y_val", f"of the shape of y, {given.y.shape}", y_val.shape)
     return X_val, y_val
+
+
+def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
+    """Rows to watch as numbers, by the columns of the rows given."""
+    shape: tuple[int, ...] = tuple(getattr(X_val, "shape", ()))
+    require(len(shape) != 2 or shape[1] == given.n_columns, "X_val", f"of {given.n_columns} columns", shape)
+    fitted = clone(estimator)
+    vars(fitted).update({name: value for name, value in given.columns().items() if value is not None})
+    found = new_numbers_or_columns(X_val, fitted)
+    if isinstance(found, np.ndarray):
+        return found
+    assert given.table is not None
+    return given.table.encode(found)
 
 
 def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
@@ -183,38 +246,11 @@ def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
     index = alive[first]
     weight = np.bincount(group.reshape(-1), weights=given.weight[alive])
-    return replace(given, rows=ArrayRows(given.rows.X[index]), y=given.y[index], weight=weight, original=index), Y[
-        index
-    ]
-
-
-class FiniteRows(RowSource):
-    """Rows of a source that is refused, with row and column, at the first number that is none."""
-
-    def __init__(self, rows: RowSource) -> None:
-        self.rows = rows
-        self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
-        require(self.n_rows > 0 or self.shard.spread, "the number of rows", "at least 1", self.n_rows)
-        require(self.n_columns > 0, "the number of columns", "at least 1", self.n_columns)
-
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in self.rows.blocks(size):
-            yield start, self._finite(block, lambda i, start=start: start + i)
-
-    def take(self, index: Any) -> Tensor:
-        return self._finite(self.rows.take(index), lambda i: int(np.asarray(torch.as_tensor(index).cpu())[i]))
-
-    def names(self) -> Sequence[str] | None:
-        return self.rows.names()
-
-    def _finite(self, block: Tensor, row_of: Any) -> Tensor:
-        if not bool(block.isfinite().all()):
-            row, column = (~block.isfinite()).nonzero()[0].tolist()
-            names = self.names()
-            number = int(self.shard.numbers(np.array([row_of(row)]))[0])
-            where = f"row {number}, column {names[column] if names is not None else column}"
-            raise ValueError(f"X must hold finite numbers, got {float(block[row, column])} in {where}: NaN or infinity")
-        return block
+    means = None if given.means is None else given.means.take(index)
+    kept = replace(
+        given, rows=ArrayRows(given.rows.X[index]), y=given.y[index], weight=weight, original=index, means=means
+    )
+    return kept, Y[index]
 
 
 def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -> np.ndarray:
@@ -247,14 +283,15 @@ def host(X: Any) -> Any:
     return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
 
 
-def _checked_table(X: Any, estimator: Any) -> np.ndarray:
-    _require_no_categories(X)
-    return check_array(X, dtype=[np.float64, np.float32], estimator=estimator, input_name="X")
+def _tell(table: TableMap) -> None:
+    """What became of each column, above the progress bar."""
+    for one in table.described:
+        gaps = f", {100 * one.missing:.3g} % missing" if one.missing else ""
+        tqdm.write(f"column {one.name!r} ({one.kind}{gaps}): {one.map}")
 
 
-def _require_no_categories(X: Any) -> None:
-    """Refuse a frame with a column of categories, by its name."""
-    if hasattr(X, "dtypes") and hasattr(X, "columns"):
-        for name, kind in zip(X.columns, X.dtypes, strict=True):
-            if str(kind).lower().startswith(("categor", "enum")):
-                raise ValueError(f"column {name!r} of X must hold numbers, got {kind}: encode categories before")
+def _names(X: Any) -> np.ndarray | None:
+    """Names of the columns, all of them text, or none."""
+    names = _get_feature_names(X)  # refuses names of several types
+    own = column_names(X)
+    return np.asarray(own, dtype=object) if names is None and own is not None else names

@@ -138,4 +138,16 @@ CALLBACKS = NOTHING | Rule(
     lambda value: callable(value) or (isinstance(value, Iterable) and all(callable(one) for one in value)),
 )
 FOLDER = Rule("the path of a folder", lambda value: isinstance(value, str | PathLike) and bool(str(value)))
+CATEGORIES = (
+    NOTHING
+    | literal("from_dtype")
+    | Rule(
+        "several names or numbers of columns, or a mask",
+        lambda value: (
+            isinstance(value, list | tuple | np.ndarray)
+            and np.ndim(value) <= 1
+            and all(isinstance(one, str | Integral | np.bool_) for one in value)
+        ),
+    )
+)
 SECONDS = NOTHING | number(0.0, open_low=True, wanted="a positive number of seconds")

@@ -11,7 +11,8 @@ from typing import Self
 import numpy as np
 
 from mercer.data.columns import Column, FilePath, choose_columns
-from mercer.data.text import Line, TextRows, is_number
+from mercer.data.raw import RawColumn, text_column
+from mercer.data.text import MARK_EVERY, Line, TextRows, is_number
 from mercer.parts import require
 
 TARGET_BLOCK = 65_536  # lines held at once while targets are read
@@ -20,7 +21,9 @@ TARGET_BLOCK = 65_536  # lines held at once while targets are read
 class CsvRows(TextRows):
     """Rows of a CSV file; its first line is a header if none of its fields is a number.
 
-    A row is a line: quoted fields may hold the delimiter but no line break. Rows are float64.
+    A row is a line: quoted fields may hold the delimiter but no line break. Rows are float64. A file among whose
+    first rows some input is no number is `mixed`: estimators then read its columns whole (`columns`), as numbers,
+    dates (2020-01-31, perhaps with a time) or levels.
 
     Parameters
     ----------
@@ -62,6 +65,17 @@ class CsvRows(TextRows):
             self._require_rows()
         self._n_stored = len(fields)
         self._choose(target, columns)
+
+    @property
+    def mixed(self) -> bool:
+        first = list(islice(self._lines(), MARK_EVERY))
+        return not all(is_number(field) for fields in self._texts(first, self._kept) for field in fields)
+
+    def columns(self) -> list[RawColumn]:
+        """The inputs of all rows, in memory."""
+        table = self._texts(list(self._lines()), self._kept)
+        names = self.names() or [f"x{j}" for j in range(self.n_columns)]
+        return [text_column(name, fields) for name, fields in zip(names, table.T, strict=True)]
 
     def targets(self) -> np.ndarray | None:
         if self._target is None:

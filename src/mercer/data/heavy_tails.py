@@ -40,8 +40,8 @@ class Bend:
         return X.index_copy(1, where, torch.sinh(X[:, where]) * width.to(X) + centre.to(X))
 
 
-def find_bend(X: Tensor, weight: Tensor) -> Bend | None:
-    """The bend for rows like `X` with these weights; None where no column has heavy tails.
+def find_bend(X: Tensor, weight: Tensor, kept: Tensor | None = None) -> Bend | None:
+    """The bend for rows like `X` with these weights; None where no column has heavy tails but those that are `kept`.
 
     The centre of a column is its median, the width the median distance from it of the values that differ from it
     (many columns are mostly zeros). A column of two values comes out of any bend as it went in, up to scale.
@@ -54,6 +54,7 @@ def find_bend(X: Tensor, weight: Tensor) -> Bend | None:
     spread = (w * centred.square()).sum(0).sqrt()
     unit = centred / spread.where(spread > 0, 1.0)
     heavy = ((w * unit**3).sum(0).abs() > SKEWNESS) | ((w * unit**4).sum(0) > KURTOSIS)
+    heavy = heavy if kept is None else heavy & ~kept
     columns = (heavy & (spread > 0) & X.isfinite().all(0)).nonzero()[:, 0]
     if not len(columns):
         return None

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data.arrow import arrow_column
 from mercer.data.columns import Column, FilePath, choose_columns, row_numbers
 from mercer.data.group import Group
+from mercer.data.raw import RawColumn
 from mercer.data.shard import Pieces
 from mercer.data.source import RowSource
 from mercer.parts import require
@@ -24,7 +26,8 @@ class ParquetRows(RowSource):
     """Rows of a Parquet file, or of a folder of them in the order of their names.
 
     Blocks are decoded as they are asked for. `take` decodes the row groups in which a wanted row
-    lies and no others, one at a time. Missing values are read as NaN.
+    lies and no others, one at a time. Missing values are read as NaN. A file whose inputs are not all numbers, or
+    are missing in places, is `mixed`: estimators then read its columns whole (`columns`).
 
     Parameters
     ----------
@@ -63,6 +66,25 @@ class ParquetRows(RowSource):
         self.n_rows = sum(lengths)
         if not self.n_rows:
             raise ValueError(f"{path} has no rows")
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some input is text, a category or a date, or is missing in some row (as the files' metadata say)."""
+        return bool(self._odd) or any(self._gaps(file) for file in self._files)
+
+    def columns(self) -> list[RawColumn]:
+        """The inputs of all files, in memory."""
+        import pyarrow
+
+        tables = []
+        for file in self._files:
+            with _open(file) as opened:
+                tables.append(opened.read(columns=self._names))
+        try:
+            whole = pyarrow.concat_tables(tables, promote_options="permissive")
+        except pyarrow.ArrowException as error:  # numbers in one file, text in another
+            raise ValueError(f"{self.path} must hold files whose columns have the same types: {error}") from error
+        return [arrow_column(name, whole.column(name)) for name in self._names]
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         return _regroup(self._batches(max(size, 1024)), size)  # small batches cost more than they save
@@ -105,6 +127,7 @@ class ParquetRows(RowSource):
         kept, at = choose_columns(self.path, self._stored, len(self._stored), target, columns)
         self._names = [self._stored[column] for column in kept]
         self._target = None if at is None else self._stored[at]
+        self._odd = ""  # the first input that holds no numbers, in words
         self._dtype = np.result_type(*(self._precision(file) for file in self._files))
         self.n_columns = len(kept)
 
@@ -125,6 +148,14 @@ class ParquetRows(RowSource):
         for file, groups in groupby(self._groups, lambda one: one[0]):
             yield file, [group for _, group in groups]
 
+    def _gaps(self, file: Path) -> bool:
+        with _open(file) as opened:
+            stored = opened.metadata
+            groups = [stored.row_group(g) for g in range(stored.num_row_groups)]
+            places = [k for k in range(stored.num_columns) if stored.schema.column(k).name in self._names]
+            found = [group.column(k).statistics for group in groups for k in places]
+        return any(one is not None and one.has_null_count and one.null_count > 0 for one in found)
+
     def _batches(self, size: int) -> Iterator[np.ndarray]:
         for file, groups in self._by_file():
             with _open(file) as opened:
@@ -132,6 +163,8 @@ class ParquetRows(RowSource):
                     yield self._inputs(batch)
 
     def _inputs(self, table: Any) -> np.ndarray:
+        if self._odd:  # by blocks, numbers alone are read
+            raise ValueError(self._odd)
         X = np.empty((table.num_rows, self.n_columns), self._dtype)
         for j, name in enumerate(self._names):
             column = table.column(name).cast("float64", safe=False)  # integers above 2**53 are rounded
@@ -150,7 +183,9 @@ class ParquetRows(RowSource):
         kinds = [schema.field(name).type for name in self._names]
         for name, kind in zip(self._names, kinds, strict=True):
             if not _holds_numbers(kind):
-                raise ValueError(f"{file}: column {name!r} must hold numbers, got {kind}")
+                readable = _holds_text(kind) or types.is_temporal(kind)
+                require(readable, f"{file}: column {name!r}", "numbers, text, categories or dates", str(kind))
+                self._odd = self._odd or f"{file}: column {name!r} must hold numbers, got {kind}"
         if self._target is not None:
             kind = schema.field(self._target).type
             good = _holds_numbers(kind) or _holds_text(kind)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.group import Group
+from mercer.data.raw import RawColumn
 from mercer.data.shard import WHOLE, Pieces, Shard, even_run
 
 
@@ -66,6 +67,15 @@ class RowSource(ABC):
         column `target` where there is one of that name.
         """
         raise ValueError(f"X must be a source whose columns have names, got a {type(self).__name__}")
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some columns are no plain numbers, so that blocks do not say all that `columns` does."""
+        return False
+
+    def columns(self) -> list[RawColumn]:
+        """The whole table with its columns as they came, where it is `mixed`."""
+        raise ValueError(f"a {type(self).__name__} holds nothing but numbers")
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
         """Entries of a per-row tensor (rows along its last axis) at rows of these numbers, wherever they live."""

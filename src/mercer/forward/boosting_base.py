@@ -15,6 +15,7 @@ from torch import Tensor
 from mercer.border.budget import Budget
 from mercer.border.read import Given
 from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.data import TensorRows
 from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
@@ -237,8 +238,9 @@ class Boosting(Resumable):
         if self._classes:
             problem = replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
             wrong = float(problem.mean((problem.margins(f, fit.validation).amin(1) <= 0).double()))
-            alone = not problem.rows.shard.spread  # else rows of small margin are not looked for
-            focus = HingeFocus() if focus is None and alone and wrong < SEPARABLE else focus
+            # of a file some rows cost as much as all, and processes look for none together
+            at_hand = isinstance(problem.rows, TensorRows) and not problem.rows.shard.spread
+            focus = HingeFocus() if focus is None and wrong < SEPARABLE and at_hand else focus
 
         def make(left: Problem) -> ForwardFit:
             grown = self._growth(left, fit.validation, fit.rng)

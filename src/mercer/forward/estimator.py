@@ -14,8 +14,9 @@ from torch import Tensor
 
 from mercer.border.budget import Budget
 from mercer.border.face import Face
+from mercer.border.gathered import gathered
 from mercer.border.kernel import is_precomputed
-from mercer.border.read import MERGED_ROWS, Given, gathered, merged, read, read_held_out, read_new
+from mercer.border.read import MERGED_ROWS, Given, merged, read, read_held_out, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
 from mercer.data import WHOLE, current_group
@@ -170,9 +171,8 @@ class ForwardEstimator(Face):
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
         given = read(self, X, y, sample_weight, **kinds, group=group)
         given, plan = self._planned(given)
-        if given.shard is WHOLE:  # so few rows that the first process learns from all of them
-            return self._keep(**group.first(lambda: self._fitted(given, plan, X_val, y_val, budget)))
-        return self._keep(**self._fitted(given, plan, X_val, y_val, budget))
+        made = partial(self._fitted, given, plan, X_val, y_val, budget)
+        return self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
 
     def _fitted(self, given: Given, plan: Plan, X_val: Any, y_val: Any, budget: Budget) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""

@@ -111,7 +111,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
             **given.columns(),
             inputs_=best.inputs,
             metric_=M,
-            relevance_=relevance([M], [spread(best.inputs, given)], [1.0]),
+            relevance_=given.per_column(relevance([M], [spread(best.inputs, given)], [1.0])),
             kernel_=best.kernel,
             tuning_report_=choice.report,
             tuning_seconds_=choice.seconds,

@@ -104,13 +104,16 @@ def raced_members(
     some = given.draw(RACE_ROWS, rng)
     X = given.rows.fetch(some).double().cpu()
     y, weight = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
+    coded: dict[str, Any] = {}
+    if (layout := given.layout) is not None:
+        coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
 
     def found() -> tuple[Any, ...]:
-        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, **options)
+        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, **coded, **options)
         if not large:
             return raced.members, [], raced.report, rng.bit_generator.state
-        more = on_more_rows(X, y, weight, raced.members, device=plan.device,
-                            seed=int(rng.integers(2**31)), seconds=options.get("seconds"))  # fmt: skip
+        more = on_more_rows(X, y, weight, raced.members, device=plan.device, seed=int(rng.integers(2**31)),
+                            seconds=options.get("seconds"), **coded)  # fmt: skip
         return [more.best], more.nearly, raced.report + more.report, rng.bit_generator.state
 
     chosen, spare, report, rng.bit_generator.state = given.shard.group.first(found)

@@ -99,4 +99,5 @@ def what_matters(
     metrics = [metric(one.transform, each) for one, each in zip(inputs, falls, strict=True) if each is not None]
     if len(metrics) < len(falls):
         return {"metric_": None, "relevance_": None}
-    return {"metric_": metrics[0], "relevance_": relevance(metrics, [spread(one, given) for one in inputs], shares)}
+    shown = relevance(metrics, [spread(one, given) for one in inputs], shares)
+    return {"metric_": metrics[0], "relevance_": given.per_column(shown)}

@@ -164,7 +164,7 @@ def hold_out(
     places = np.sort(np.asarray(shard.held(held)[1]))
     weight = given.weight.copy()
     weight[places] = 0.0
-    return replace(given, weight=weight), torch.as_tensor(places)
+    return given.weighed(weight), torch.as_tensor(places)
 
 
 def _by_class(alive: Tensor, Y: np.ndarray) -> list[Tensor]:

@@ -106,19 +106,20 @@ class ARDSelector(SelectorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the models to rows `X` (array, frame, tensor, file or row source) and count their votes."""
         check(self)
         given = read(self, X, y, sample_weight)
-        columns, wanted = given.rows.n_columns, self.n_features_to_select
+        columns, wanted = given.n_columns, self.n_features_to_select
         if wanted is not None:
             require(wanted <= columns, "n_features_to_select", f"at most the number of inputs, {columns}", wanted)
         voters, votes = self._voters(given.y), self.min_votes
         if votes is not None:
             require(votes <= len(voters), "min_votes", f"at most the number of models, {len(voters)}", votes)
-        table = given.rows.X if isinstance(given.rows, ArrayRows) else X
+        table = given.rows.X if isinstance(given.rows, ArrayRows) and given.table is None else X
         weights = () if sample_weight is None else (given.weight,)
         for voter in voters:
             voter.fit(table, given.y, *weights)

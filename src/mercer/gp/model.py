@@ -11,6 +11,7 @@ from mercer.border.inputs import InputMap
 from mercer.border.read import Given
 from mercer.engine import Plan
 from mercer.evidence.posterior import Posterior
+from mercer.forward.relevance import spread
 from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
 
@@ -46,7 +47,7 @@ def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) ->
             "basis_indices_": given.places(model.index),
             "dual_coef_": model.posterior.weights.numpy(),
             "kernel_": model.kernel,
-            "relevance_": relevance_of(model.kernel, given.rows.n_columns),
+            "relevance_": _by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs),
         }
         for model in models
     ]
@@ -65,3 +66,11 @@ def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) ->
         "stop_reason_": "; ".join(dict.fromkeys(model.why for model in models)),
         "_models": models,
     }
+
+
+def _by_column(relevance: np.ndarray, given: Given, inputs: InputMap) -> np.ndarray:
+    """One number for each column of the user's table; of several coordinates the root of their sum of squares, each
+    in units of its standard deviation."""
+    if given.table is None:
+        return relevance
+    return np.sqrt(given.per_column((relevance * spread(inputs, given)) ** 2))

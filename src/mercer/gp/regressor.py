@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.face import face
-from mercer.border.read import MERGED_ROWS, Given, gathered, merged, read, read_new
+from mercer.border.gathered import gathered
+from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
 from mercer.border.rules import AUTO, check, number
 from mercer.border.targets import RealTargets
 from mercer.data import WHOLE, TensorRows, current_group

@@ -15,8 +15,9 @@ from torch import Tensor
 from mercer.border.budget import Budget
 from mercer.border.clock import Clock
 from mercer.border.face import Face
+from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, standardised
-from mercer.border.read import MERGED_ROWS, Given, checked_targets, gathered, host, merged, read, read_new
+from mercer.border.read import MERGED_ROWS, Given, checked_targets, host, merged, read, read_new
 from mercer.border.rules import AUTO, check, literal, number, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights

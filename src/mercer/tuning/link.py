@@ -1,7 +1,8 @@
 """From values of least squares on codes to probabilities of classes: p ∝ max(p̂, ε)^t.
 
 Least squares on codes estimates the probabilities themselves, so p̂ is the value on the codes' own scale. Floor ε and
-exponent t are fitted on values at rows that were not fitted; for a given floor the log loss is convex in t.
+exponent t are fitted on values at rows that were not fitted; for a given floor the log loss is convex in t. Beside
+these rows stands one of which nobody knows the class: n rows without a mistake do not say that there are none.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mercer.tuning import constants as c
+
 #: Floors that are tried, and the one by which candidates are compared, in shares of 1/classes; the exponent's bounds.
-FLOORS, FLOOR, EXPONENTS = (0.006, 0.02, 0.06, 0.2), 0.04, (0.1, 10.0)
+FLOORS, FLOOR, EXPONENTS = (0.006, 0.02, 0.06, 0.2, 0.5), 0.04, (0.1, 10.0)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ def log_losses(codes: Codes, F: Tensor, true: Tensor, weight: Tensor, floor: flo
     p = codes.shares(F)
     G = p.clamp(min=floor / p.shape[-1]).log()
     own = G.gather(-1, true[:, None].expand(*G.shape[:-1], 1))[..., 0]
+    own = own + (G.mean(-1) - own) * (c.DOUBT / (c.DOUBT + len(true)))
     t = torch.full(G.shape[:-2], 1.3, dtype=F.dtype, device=F.device)
     for _ in range(4):  # Newton's steps, none over a factor of three
         p = (t[..., None, None] * G).softmax(-1)

@@ -16,6 +16,8 @@ from mercer.kernels import Kernel, Radial
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9
+#: Rows whose distances from each other say what is typical.
+TYPICAL = 300
 
 
 def moved(X: Tensor, transform: Tensor) -> Tensor:
@@ -102,6 +104,20 @@ def outer(gradient: Tensor, weight: Tensor, transform: Tensor) -> Tensor:
     return M * (D / M.trace().clamp(min=1e-300))
 
 
+def shared(M: Tensor, groups: Tensor | None) -> Tensor:
+    """The diagonal of M, averaged over the columns of each group, as a matrix.
+
+    >>> import torch
+    >>> from mercer.tuning.metric import shared
+    >>> shared(torch.tensor([[1.0, 0.5], [0.5, 3.0]]), torch.tensor([0, 0])).diagonal().tolist()
+    [2.0, 2.0]
+    """
+    if groups is None:
+        return M
+    total = M.new_zeros(int(groups.max()) + 1).index_add_(0, groups, M.diagonal())
+    return torch.diag((total / torch.bincount(groups).clamp(min=1))[groups])
+
+
 def power_of(M: Tensor, power: float, full: bool) -> Tensor:
     """The transform M^(power/2), of M or of its diagonal, scaled to squares of sum D."""
     if not full:
@@ -115,6 +131,6 @@ def power_of(M: Tensor, power: float, full: bool) -> Tensor:
 
 def typical(distance: Tensor) -> Any:
     """The median distance between different rows, by which length-scales are measured."""
-    some = distance[:300, :300]
+    some = distance[:TYPICAL, :TYPICAL]
     positive = some[some > 0]
     return float(positive.median()) if len(positive) else 1.0

@@ -19,6 +19,7 @@ from torch import Tensor
 from mercer.data.column_maps import KINDS, ColumnMap, fit_column_map
 from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
 from mercer.linalg import cholesky
+from mercer.tuning.metric import group_means
 from mercer.tuning.race import Member
 from mercer.tuning.tune import tune_kernel
 
@@ -45,9 +46,13 @@ class Again:
 
 
 def on_more_rows(
-    X: Tensor, Y: Tensor, weight: Tensor, members: Sequence[Member], *, device: Any, seed: int, seconds: float | None
-) -> Again:
-    """The best of `members` and of kernels with the evidence's length-scales, for raw columns `X` and targets `Y`."""
+    X: Tensor, Y: Tensor, weight: Tensor, members: Sequence[Member], *, device: Any, seed: int, seconds: float | None,
+    kept: Tensor | None = None, groups: Tensor | None = None,
+) -> Again:  # fmt: skip
+    """The best of `members` and of kernels with the evidence's length-scales, for raw columns `X` and targets `Y`.
+
+    Columns that are `kept` are not scaled, those of one of the `groups` share a length-scale, as in the race.
+    """
     on_gpu = torch.device(device).type == "cuda"
     n_fit, n_judge = min(FITTED_ROWS[on_gpu], len(X) // 2), min(JUDGING_ROWS, len(X) // 4)
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(X)))
@@ -55,15 +60,16 @@ def on_more_rows(
     fit = learned[:n_fit]
     began = time.perf_counter()
     late: Callable[[float], bool] = lambda share: seconds is not None and time.perf_counter() - began > share * seconds  # noqa: E731
-    candidates = [*members, *_by_evidence(X[learned], Y[learned], weight[learned], on_gpu, seed, seconds)]
+    table = X[learned], Y[learned], weight[learned], kept, groups
+    candidates = [*members, *_by_evidence(*table, on_gpu, seed, seconds)]
     report: list[dict[str, Any]] = []
     found: list[Member] = []
     for one in candidates:
         if found and late(1.0):
             break
         started = time.perf_counter()
-        table = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
-        best = min(_tried(one, [part.to(device) for part in table]), key=lambda tried: tried.loss)
+        parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
+        best = min(_tried(one, [part.to(device) for part in parts]), key=lambda tried: tried.loss)
         name = f"{one.name}, on more rows"
         report.append({"candidate": name, "rows": n_fit, "loss": best.loss, "seconds": time.perf_counter() - started})
         found.append(best)
@@ -71,9 +77,12 @@ def on_more_rows(
     return Again(best, [one for one in others if one.loss <= (1 + NEARLY) * best.loss], report)
 
 
-def _by_evidence(X: Tensor, Y: Tensor, weight: Tensor, on_gpu: bool, seed: int, seconds: float | None) -> list[Member]:
+def _by_evidence(
+    X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, groups: Tensor | None, on_gpu: bool, seed: int,
+    seconds: float | None,
+) -> list[Member]:  # fmt: skip
     """Kernels on standardised columns, each divided by the length-scale that the evidence gives it."""
-    columns: ColumnMap = fit_column_map(KINDS[0], X, weight, None)
+    columns: ColumnMap = fit_column_map(KINDS[0], X, weight, kept)
     Z = columns(X)
     if not bool((Y.std(0) > 0).all()):
         return []
@@ -86,6 +95,8 @@ def _by_evidence(X: Tensor, Y: Tensor, weight: Tensor, on_gpu: bool, seed: int, 
     if lengths is None:
         return []
     transform = torch.as_tensor(1 / np.minimum(np.broadcast_to(lengths, Z.shape[1]), LONGEST).copy())
+    if groups is not None:
+        transform = group_means(transform.square(), groups).sqrt()
     kernels: list[Kernel] = [Gaussian(1.0), Matern32(1.0)]
     return [
         Member(columns, transform, kernel, 0.03, 1.0, np.inf, f"standard, evidence, {type(kernel).__name__.lower()}")

@@ -10,32 +10,33 @@ from torch import Tensor
 
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.tuning import constants as c
+from mercer.tuning.ard import relevances
 from mercer.tuning.closed_form import Judge
 from mercer.tuning.link import codes_of
-from mercer.tuning.track import Fold, Step, Track, relevances
+from mercer.tuning.track import Fold, Step, Track
 
 
 class Rows:
-    """The rows of a race in random order, on its device, with column maps and folds made once."""
+    """The rows of a race in random order, on its device, with column maps and folds made once.
+
+    Columns of one of the `groups` (an index for each column), such as the levels of a category, share a length-scale.
+    """
 
     def __init__(self, X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, rng: np.random.Generator,
-                 device: Any, classes: bool) -> None:  # fmt: skip
+                 device: Any, classes: bool, groups: Tensor | None = None) -> None:  # fmt: skip
         used = (weight > 0).nonzero()[:, 0]
         order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
         self.maps = {kind: fit_column_map(kind, X, weight, kept) for kind in KINDS}
         self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
         self.w = weight[order].double().to(device)
         self.w = self.w / self.w.mean()
-        self.n = len(order)
+        self.n, self.device = len(order), device
+        self.groups = None if groups is None else groups.to(device)
         self.codes = codes_of(self.Y) if classes else None
-        self._mapped: dict[str, Tensor] = {}
-        self._evidence: dict[str, Step] = {}
-
-    def mapped(self, kind: str) -> Tensor:
-        if kind not in self._mapped:
-            most = max(max(c.LAST_ROWS, self.evident) + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)
-            self._mapped[kind] = self.maps[kind](self.X[:most])
-        return self._mapped[kind]
+        most = max(max(c.LAST_ROWS, self.evident) + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)
+        self.mapped = {kind: self.maps[kind](self.X[:most]) for kind in KINDS}
+        self._evidence: dict[tuple[str, bool], Step] = {}
+        self._climbs: dict[tuple[bool, int], np.ndarray] = {}
 
     @property
     def evident(self) -> int:
@@ -43,33 +44,55 @@ class Rows:
         wanted = min(max(c.ARD_ROWS, c.ARD_ROWS_PER_INPUT * self.X.shape[1]), c.ARD_MOST_ROWS)
         return min(wanted, self.n // 2)
 
-    def evidence(self, kind: str) -> Step:
-        """The step to length-scales by evidence, for each column map; of many inputs, which cost more, for all maps."""
-        key = kind if self.X.shape[1] <= c.ARD_BY_MAP else ""
+    def evidence(self, kind: str, last: bool = False) -> Step:
+        """The step to length-scales by evidence, for each column map; of many inputs, which cost more, for all maps.
+
+        A climb starts where the first one on the same rows ended: of one table, maps differ little.
+        """
+        again = last and self.folded
+        key = kind if self.X.shape[1] <= c.ARD_BY_MAP else "", again
         if key not in self._evidence:
-            Z, fits = self.mapped(kind), [a[: self.evident] for a, _ in self.parts(last=True)]
-            folds = [Fold(Z[a], self.Y[a], self.w[a], Z[:0]) for a in fits]
-            self._evidence[key] = Step(None, relevances=tuple(relevances(fold) for fold in folds))
+            Z, found = self.mapped[kind], []
+            for k, (fit, _) in enumerate(self.parts(last or not self.folded)):
+                a, start = fit[: self.evident], self._climbs.get((again, k))
+                rounds = c.ARD_ROUNDS if start is None else c.ARD_ROUNDS_ON
+                scale, theta = relevances(Z[a], self.Y[a], self.w[a], self.groups, start, rounds)
+                self._climbs.setdefault((again, k), theta)
+                found.append(scale)
+            self._evidence[key] = Step(None, relevances=tuple(found))
         return self._evidence[key]
 
     @property
+    def small(self) -> bool:
+        """So few rows that all of them judge from the beginning, in folds: there is one round."""
+        return self.n < min(c.SMALL, c.FOLDED)
+
+    @property
     def folded(self) -> bool:
+        """Few enough rows that all of them judge in the last round, in folds."""
         return self.n < c.FOLDED
 
     def parts(self, last: bool) -> list[tuple[Tensor, Tensor]]:
         """Indices of rows to fit by and to judge by."""
         index = torch.arange(self.n, device=self.X.device)
-        if self.folded:
+        if self.small or (self.folded and last):
             pieces = index.tensor_split(c.FOLDS)
-            return [(torch.cat([q for q in pieces if q is not p])[: c.ROWS], p) for p in pieces]
+            return [(torch.cat([q for q in pieces if q is not p])[: c.LAST_ROWS], p) for p in pieces]
         fit, judge = (c.LAST_ROWS, c.LAST_JUDGING_ROWS) if last else (c.ROWS, c.JUDGING_ROWS)
         fit = min(fit, self.n // 2)
         seen = max(fit, self.evident)  # no row judges a transform that it has had a say in
         return [(index[:fit], index[seen : seen + judge])]
 
     def track(self, kind: str, last: bool = False) -> Track:
-        Z, parts = self.mapped(kind), self.parts(last)
+        Z, parts = self.mapped[kind], self.parts(last)
         judged = torch.cat([b for _, b in parts])
         folds = [Fold(Z[a], self.Y[a], self.w[a], Z[b]) for a, b in parts]
         judge = Judge(self.Y[judged], self.w[judged], self.codes)
-        return Track(folds, judge, [torch.ones_like(folds[0].X[0]) for _ in parts])
+        return Track(folds, judge, [torch.ones_like(folds[0].X[0]) for _ in parts], groups=self.groups)
+
+    def walked(self, kind: str, steps: tuple[Step, ...]) -> Track:
+        """The track of these steps on the rows of the last round."""
+        track = self.track(kind, last=True)
+        for step in steps:
+            track = track.stepped(self.evidence(kind, last=True) if step.base is None else step)
+        return track

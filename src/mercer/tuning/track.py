@@ -14,11 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
+from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32
 from mercer.tuning.closed_form import Judge
-from mercer.tuning.constants import ARD_ROUNDS, ARD_START, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS
-from mercer.tuning.families import LENGTH, Search
-from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile, typical
+from mercer.tuning.constants import LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS, SLOPE_SIZE
+from mercer.tuning.metric import TYPICAL, distances, moved, outer, power_of, shared, slopes, tile, typical
 
 FAMILIES: dict[str, Kernel] = {
     "gaussian": Gaussian(), "matern32": Matern32(), "matern12": Matern12(), "cityblock": Laplacian(),
@@ -87,26 +86,36 @@ class Trial:
 
 @dataclass
 class Track:
-    """A column map's inputs under a transform (one for each fold), and what has been tried on them."""
+    """A column map's inputs under a transform (one for each fold), and what has been tried on them.
+
+    Columns of one of the `groups` (an index for each column) share a factor of every diagonal transform.
+    """
 
     folds: Sequence[Fold]
     judge: Judge
     transforms: Sequence[Tensor]
     steps: tuple[Step, ...] = ()
     before: Sequence[Tensor] = ()
+    groups: Tensor | None = None
     tried: dict[Point, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._units: dict[bool, float] = {}
         self._seen: dict[bool, list[tuple[Tensor, Tensor]]] = {}
         self._tiles: tuple[tuple[str, int, bool], list[tuple[Tensor, Tensor]]] | None = None
 
     @property
-    def full(self) -> bool:
-        return self.transforms[0].ndim == 2
+    def path(self) -> str:
+        """The steps in words."""
+        return " + ".join(map(str, self.steps)) or "none"
 
     def unit(self, family: str) -> float:
         """The typical distance by which this family's length-scales are measured."""
-        return typical(self._distances(family)[0][0])
+        key = family == "cityblock"
+        if key not in self._units:
+            A = moved(self.folds[0].X[:TYPICAL], self.transforms[0])
+            self._units[key] = typical(distances(FAMILIES[family], A, A))
+        return self._units[key]
 
     def trial(self, point: Point) -> Trial:
         """Fit at this point on every fold and judge it."""
@@ -156,7 +165,7 @@ class Track:
             new = list(found) if len(found) == len(self.folds) else [mean for _ in self.folds]
         else:
             new = [self._gradient(k, step) for k in range(len(self.folds))]
-        return Track(self.folds, self.judge, new, (*self.steps, step), self.transforms)
+        return Track(self.folds, self.judge, new, (*self.steps, step), self.transforms, self.groups)
 
     def _gradient(self, k: int, step: Step) -> Tensor:
         assert step.base is not None
@@ -170,10 +179,10 @@ class Track:
         alpha = solved(tile(kernel, distance, length), fold, lam)
         if alpha is None:  # rounding: the model says nothing new
             return T
-        some = slice(0, SLOPE_ROWS)
+        some = slice(0, min(SLOPE_ROWS, max(SLOPE_SIZE // A.shape[1], 1)))
         gradient = slopes(kernel, distance[some], length, A[some], A, leading(alpha))
         M = outer(gradient.double(), fold.weight[some], T)
-        return power_of(M, step.power, step.full)
+        return power_of(M if step.full else shared(M, self.groups), step.power, step.full)
 
     def _distances(self, family: str) -> list[tuple[Tensor, Tensor]]:
         kernel = FAMILIES[family]
@@ -220,17 +229,3 @@ def leading(alpha: Tensor) -> Tensor:
         return alpha
     _, vectors = torch.linalg.eigh((alpha.T @ alpha).double())
     return alpha @ vectors[:, -OUTPUTS:].to(alpha)
-
-
-def relevances(fold: Fold) -> Tensor:
-    """One number per input, 1/ℓ of the length-scales of most evidence, of mean square one."""
-    X, Y, w = (part.cpu() for part in (fold.X, fold.Y, fold.weight))  # too few rows for a GPU to be faster
-    Y = Y - Y.mean(0)
-    Y = Y / Y.square().mean().sqrt().clamp(min=1e-12)
-    search = Search(X, Y, w, ard=True, max_iter=ARD_ROUNDS)
-    # short length-scales first: from long ones the climb settles on some of the inputs that matter
-    start = ARD_START * max(float(X.square().sum(1).mean().sqrt()), 1e-6)
-    kernel = Sum(Scaled(Matern32(length_scale=[start] * X.shape[1])), Bias(0.01))
-    found = search.climb(kernel, 0.1, ftol=1e-4)
-    scale = 1 / torch.as_tensor(found.kernel.tunable()[LENGTH], dtype=X.dtype, device=X.device).reshape(-1)
-    return (scale * (len(scale) / scale.square().sum()).sqrt()).to(fold.X.device)

@@ -20,18 +20,22 @@ from mercer.forward.problem import Problem
 from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.span import Functions
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal
+from mercer.linalg.cholesky import solve_lower
 from mercer.parts import part
 
-#: Rows left out, one at a time, where not even one n × n array of float64 fits.
-LEFT_OUT_ROWS = 500
+#: Rows left out, one at a time, at most; and where not even one n × n array of float64 fits.
+LEFT_OUT_ROWS, FEW_LEFT_OUT_ROWS = 2000, 500
+#: From so many rows on a CPU a factor of single precision guides conjugate gradients of double, in half the time of a
+#: factor of double; where rounding, n times the resolution of single precision, is less than this share of the penalty.
+SINGLE_ROWS, SINGLE_SHARE = 2500, 0.3
 
 
 @part
 class AllRows(Learner):
     """One learner that holds all rows of positive weight; it has nothing more to propose after that.
 
-    With `leaves_out` it also finds what the other rows predict at each row (`left_out`, n × p, NaN at rows of weight
-    zero): the solution nearly meets its own targets, so nothing can be calibrated on the values it has there.
+    With `leaves_out` it also finds what the other rows predict at each of some rows (`left_out`, n × p, NaN elsewhere):
+    the solution nearly meets its own targets, so nothing can be calibrated on the values it has there.
     """
 
     leaves_out: bool = False
@@ -70,22 +74,34 @@ def kernel_ridge(problem: Problem, index: Tensor) -> Tensor:
 
 
 def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tuple[Tensor, Tensor | None]:
-    r"""`kernel_ridge`, and on demand what the others predict at each row, both from one factor of G = K + λD⁻¹.
+    r"""`kernel_ridge`, and on demand what the others predict at some rows, both from one factor of G = K + λD⁻¹.
 
-    Kernel ridge without row i has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. K is formed in float64: it is
-    as ill-conditioned as kernel matrices come, and λ may be small. Where that takes too much memory, a float32 factor
-    made by panels guides conjugate gradients whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is
-    solved for at `LEFT_OUT_ROWS` rows, evenly spaced, and the others are NaN.
+    Kernel ridge without row i has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found for at most
+    `LEFT_OUT_ROWS` rows, evenly spaced, and is NaN elsewhere: these rows come last, where :math:`[G^{-1}]_{ii}` asks
+    for the last corner of the factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come,
+    and λ may be small. Where that takes too much memory, a float32 factor made by panels guides conjugate gradients
+    whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is solved for, at `FEW_LEFT_OUT_ROWS` rows.
     """
     n, plan = len(index), replace(problem.plan, dtype=torch.float64)
-    X, y = problem.rows.take(index).to(plan.device, torch.float64), problem.y[index].double()
     ridge = problem.lam / problem.weight[index].double()
+    some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
     if problem.plan.holds_square(n):
-        K = problem.kernel(X, X)
-        K.diagonal().add_(ridge)
-        L = cholesky(K)[0]
-        a = torch.cholesky_solve(y, L)
-        return a, y - a / inverse_diagonal(L)[:, None] if leaves_out else None
+        first = torch.ones(n, dtype=torch.bool, device=index.device)
+        first[some] = False
+        order = torch.cat([first.nonzero()[:, 0], some])
+        X, y = problem.rows.take(index[order]).to(plan.device, torch.float64), problem.y[index[order]].double()
+        G = problem.kernel(X, X)
+        G.diagonal().add_(ridge[order])
+        solution, L = _solved(G, y, float(ridge.min()))
+        a = torch.empty_like(y)
+        a[order] = solution
+        if not leaves_out:
+            return a, None
+        m, others = len(some), torch.full_like(y, torch.nan)
+        corner = inverse_diagonal(L[n - m :, n - m :]).double()[:, None]
+        others[some] = y[n - m :] - solution[n - m :] / corner
+        return a, others
+    X, y = problem.rows.take(index).to(plan.device, torch.float64), problem.y[index].double()
 
     def panel(start: int, stop: int) -> Tensor:
         made = problem.kernel(X[start:], X[start:stop])
@@ -101,9 +117,24 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     a = solve(y, 1e-12)
     if not leaves_out:
         return a, None
-    some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS), device=a.device)
+    some = torch.as_tensor(spread_rows(ridge, FEW_LEFT_OUT_ROWS), device=a.device)
     units = torch.zeros(n, len(some), dtype=torch.float64, device=a.device)
     units[some, torch.arange(len(some), device=a.device)] = 1.0
     others = torch.full_like(y, torch.nan)
     others[some] = y[some] - a[some] / solve(units, 1e-6)[some].diagonal()[:, None]
     return a, others
+
+
+def _solved(G: Tensor, y: Tensor, least: float) -> tuple[Tensor, Tensor]:
+    """G⁻¹y in float64, and a factor of G: of single precision where that is enough to guide to the solution."""
+    n, eps = len(G), torch.finfo(torch.float32).eps
+    if G.device.type == "cpu" and n >= SINGLE_ROWS and n * eps < SINGLE_SHARE * least:
+        L, info = torch.linalg.cholesky_ex(G.float())
+        if not int(info):
+            found = conjugate_gradients(
+                lambda v: G @ v, y, precondition=lambda r: solve_lower(L, r), tol=1e-11, max_iter=30
+            )
+            if found.n_iter < 30:
+                return found.x, L
+    L = cholesky(G)[0]
+    return torch.cholesky_solve(y, L), L

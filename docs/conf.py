@@ -1,0 +1,74 @@
+"""How the site is built by `make docs`: Sphinx, its theme, the gallery; nothing is fetched in building or reading."""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import mercer
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # for mathml
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*")
+
+project = "mercer"
+author = "The mercer developers"
+copyright = "The mercer developers, BSD licence"  # the name that Sphinx asks for
+version = release = mercer.__version__
+
+extensions = [
+    "mathml",
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+root_doc = "index"
+exclude_patterns = ["gallery/GALLERY_HEADER.rst"]
+templates_path = ["_templates"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+suppress_warnings = ["config.cache", "toc.empty_glob"]
+
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_class_signature = "mixed"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+html_math_renderer = "mathml"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": [str(HERE.parent / "examples" / "gallery")],
+    "gallery_dirs": ["gallery"],
+    "filename_pattern": r"plot_",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "write_computation_times": False,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "matplotlib_animations": False,
+    "abort_on_example_error": True,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "mercer"
+html_static_path = ["_static"]
+html_css_files = ["mercer.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "navbar_end": ["theme-switcher"],
+    "navbar_align": "left",
+    "show_toc_level": 2,
+    "show_nav_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}
+html_sidebars = {"index": [], "changes": [], "contributing": []}

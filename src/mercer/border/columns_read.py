@@ -1,0 +1,178 @@
+"""Which way a table goes: numbers alone pass as they are, anything else goes column by column.
+
+Numbers without gaps, in an array, tensor or frame, are checked as scikit-learn checks them, and nothing else happens
+to them. Text, categories, dates, gaps and columns named in `categorical_features` make a list of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array, validate_data
+
+from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
+from mercer.data.raw import LEVELLED, RawColumn, as_levels, as_numbers
+from mercer.parts import require
+
+Table = np.ndarray | list[RawColumn]
+
+
+def numbers_or_columns(X: Any, estimator: Any) -> Table:
+    """The table of `fit`, as an array of finite numbers where it is one, else column by column."""
+    if getattr(estimator, "_pairwise", False):
+        return check_array(X, dtype=[np.float64, np.float32], estimator=estimator, input_name="X")
+    choice = getattr(estimator, "categorical_features", "from_dtype")
+    return _simplest(_read(X, estimator, choice), choice)
+
+
+def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
+    """The table of `predict`, its columns in the order of `fit` wherever they have names."""
+    if getattr(estimator, "_pairwise", False):
+        return validate_data(estimator, X, dtype=[np.float64, np.float32], reset=False)
+    X = _in_order(X, getattr(estimator, "feature_names_in_", None))
+    table = getattr(estimator, "table_", None)
+    if table is None:
+        return _filled(X, estimator)
+    choice = estimator.categorical_features
+    found = _read(X, estimator, choice)
+    columns = raw_columns(found) if isinstance(found, np.ndarray) else found
+    _require_as_many(columns, estimator)
+    return _declared(columns, choice)
+
+
+def _read(X: Any, estimator: Any, choice: Any) -> Table:
+    options: dict[str, Any] = {"estimator": estimator, "input_name": "X"}
+    columns = _whole_columns(X)
+    if columns is not None:
+        shape = (len(columns[0].values), len(columns)) if columns else (0, 0)
+        if 0 in shape:
+            kind = "feature(s)" if shape[0] else "sample(s)"
+            raise ValueError(f"Found array with 0 {kind} (shape={shape}) while a minimum of 1 is required.")
+        return columns
+    try:
+        array = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options)
+    except (ValueError, TypeError):
+        whole = _objects(X)
+        if whole is None:
+            raise
+        return raw_columns(check_array(whole, dtype=None, ensure_all_finite=False, **options))
+    if not _names_some(choice) and not _has_gaps(array):
+        return array
+    names = column_names(X) or [f"x{j}" for j in range(array.shape[1])]
+    return [RawColumn(name, "number", array[:, j]) for j, name in enumerate(names)]
+
+
+def _simplest(table: Table, choice: Any) -> Table:
+    """An array again where nothing but complete numbers was found."""
+    if isinstance(table, np.ndarray):
+        return table
+    columns = _declared(table, choice)
+    plain = all(one.kind in ("number", "bool") and bool(np.isfinite(one.values).all()) for one in columns)
+    return np.column_stack([one.values for one in columns]) if plain else columns
+
+
+def _declared(columns: Sequence[RawColumn], choice: Any) -> list[RawColumn]:
+    """Columns as `categorical_features` wants them: levels where it names them, numbers where nothing is one."""
+    if choice is None:
+        return [as_numbers(column) for column in columns]
+    named = _places(choice, [column.name for column in columns])
+    return [as_levels(column) if place in named else column for place, column in enumerate(columns)]
+
+
+def _names_some(choice: Any) -> bool:
+    """Whether `categorical_features` names any column."""
+    if choice is None or (isinstance(choice, str) and choice == "from_dtype"):
+        return False
+    return len(choice) > 0 and (np.asarray(choice).dtype != bool or bool(np.any(choice)))
+
+
+def _places(choice: Any, names: Sequence[str]) -> set[int]:
+    """The places of the columns that `categorical_features` names, by name, number or mask."""
+    if isinstance(choice, str):
+        return set()
+    n, given = len(names), np.asarray(choice).tolist()
+    if given and all(isinstance(one, bool) for one in given):
+        require(len(given) == n, "categorical_features", f"a mask of {n} columns", f"one of {len(given)}")
+        return {place for place, chosen in enumerate(given) if chosen}
+    found = set()
+    for one in given:
+        if isinstance(one, str):
+            require(one in names, "categorical_features", f"of the columns {list(names)[:20]}", one)
+            found.add(list(names).index(one))
+        else:
+            inside = isinstance(one, Integral) and -n <= int(one) < n
+            require(inside, "categorical_features", f"names or numbers of {n} columns", one)
+            found.add(int(one) % n)
+    return found
+
+
+def _in_order(X: Any, names: Any) -> Any:
+    """A frame with its columns as in `fit`, where it has the same ones in another order."""
+    have = column_names(X)
+    if names is None or have is None or have == list(names) or sorted(have) != sorted(names):
+        missing = [] if names is None or have is None else sorted(set(names) - set(have))
+        if missing and have is not None:
+            odd = sorted(set(have) - set(names))
+            words = "The feature names should match those that were passed during fit."
+            more = f"\nFeature names unseen at fit time: {odd}" if odd else ""
+            raise ValueError(f"{words}{more}\nFeature names seen at fit time, yet now missing: {missing}")
+        return X
+    return X.select(list(names)) if is_arrow(X) else X[list(names)]
+
+
+def _filled(X: Any, estimator: Any) -> np.ndarray:
+    """Numbers for a model of complete numbers: where one is missing now, the median of its column stands."""
+    fill = getattr(estimator, "fill_", None)
+    options: dict[str, Any] = {"dtype": [np.float64, np.float32]}
+    options["ensure_all_finite"] = True if fill is None else "allow-nan"
+    columns = _whole_columns(X)
+    if columns is not None:
+        _numbers_only(columns)
+    if columns is None or is_frame(X):
+        array = validate_data(estimator, X, reset=False, **options)
+    else:
+        _require_as_many(columns, estimator)
+        array = check_array(np.column_stack([one.values for one in columns]), input_name="X", **options)
+    if fill is None or not _has_gaps(array):
+        return array
+    return np.where(np.isnan(array), fill.astype(array.dtype), array)
+
+
+def _whole_columns(X: Any) -> list[RawColumn] | None:
+    """The columns of what is read column by column by its type: files, Arrow, frames that hold not only numbers."""
+    if isinstance(X, list) and X and all(isinstance(one, RawColumn) for one in X):
+        return X
+    return raw_columns(X) if is_arrow(X) or (is_frame(X) and not only_numbers(X)) else None
+
+
+def _require_as_many(columns: Sequence[RawColumn], estimator: Any) -> None:
+    seen, wanted, name = len(columns), estimator.n_features_in_, type(estimator).__name__
+    if seen != wanted:
+        raise ValueError(f"X has {seen} features, but {name} is expecting {wanted} features as input")
+
+
+def _numbers_only(columns: list[RawColumn]) -> list[RawColumn]:
+    for column in columns:
+        levelled = column.kind in (*LEVELLED, "date") and not column.missing.all()
+        require(not levelled, f"column {column.name!r} of X", "numbers as in fit", f"a column of kind {column.kind!r}")
+    return columns
+
+
+def _has_gaps(X: np.ndarray) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isnan(X.sum())) and bool(np.isnan(X).any())
+
+
+def _objects(X: Any) -> np.ndarray | None:
+    """Text, dates or objects in an array of two dimensions; None where that is not what `X` is."""
+    if is_frame(X) or hasattr(X, "tocsr"):
+        return None
+    try:
+        array = np.asarray(X)
+        array = np.array(X, dtype=object) if isinstance(X, list | tuple) and array.dtype.kind in "US" else array
+    except (ValueError, TypeError):
+        return None
+    return array if array.ndim == 2 and array.dtype.kind in "OUSM" and array.size else None

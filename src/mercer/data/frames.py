@@ -1,0 +1,112 @@
+"""Columns of a user's table as they came, whatever library holds it: numbers, dates, or codes of named levels.
+
+pandas, polars and Arrow are asked by their methods, none of them is imported here. What a kernel sees of a column is
+not decided here (`mercer.border.columns`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mercer.data.arrow import arrow_column
+from mercer.data.raw import DAY, RawColumn, days, factored, is_missing, level_names, objects
+from mercer.parts import require
+
+
+def is_frame(X: Any) -> bool:
+    """Whether `X` is a pandas or polars frame, or something like one."""
+    return all(hasattr(X, name) for name in ("columns", "dtypes", "to_numpy"))
+
+
+def is_arrow(X: Any) -> bool:
+    """Whether `X` is an Arrow table or record batch."""
+    return all(hasattr(X, name) for name in ("schema", "column_names", "num_rows")) and not is_frame(X)
+
+
+def column_names(X: Any) -> list[str] | None:
+    """The names of the columns, where all of them are text."""
+    names = list(X.columns) if is_frame(X) else list(X.column_names) if is_arrow(X) else None
+    return names if names is not None and all(isinstance(name, str) for name in names) else None
+
+
+def only_numbers(frame: Any) -> bool:
+    """Whether every column of a pandas or polars frame is declared to hold numbers or truth values."""
+    return all(map(_holds_numbers, frame.dtypes))
+
+
+def raw_columns(X: Any) -> list[RawColumn]:
+    """The columns of a frame, an Arrow table, or an array of any type; those of an array have numbers for names."""
+    if is_arrow(X):
+        return [arrow_column(str(name), X.column(j)) for j, name in enumerate(X.column_names)]
+    if is_frame(X):
+        polars = hasattr(X, "get_columns")
+        series = X.get_columns() if polars else [X.iloc[:, j] for j in range(X.shape[1])]
+        read = _polars if polars else _pandas
+        return [read(str(name), one) for name, one in zip(X.columns, series, strict=True)]
+    return [_array(f"x{j}", X[:, j]) for j in range(X.shape[1])]
+
+
+def _holds_numbers(dtype: Any) -> bool:
+    """Whether a column of this pandas (they have a `kind`) or polars type holds numbers or booleans."""
+    if hasattr(dtype, "kind"):
+        return dtype.kind in "biuf" and not hasattr(dtype, "categories")
+    return dtype.is_numeric() or str(dtype) == "Boolean"
+
+
+def _pandas(name: str, series: Any) -> RawColumn:
+    dtype = series.dtype
+    kind = getattr(dtype, "kind", "O")
+    require(kind != "c", f"column {name!r} of X", "real numbers: complex data not supported", dtype)
+    if hasattr(dtype, "categories"):
+        levels = level_names(dtype.categories)
+        return RawColumn(name, "ordered" if dtype.ordered else "category", series.cat.codes.to_numpy(np.int64), levels)
+    if kind in "biuf":
+        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        return RawColumn(name, "bool" if kind == "b" else "number", values)
+    if kind == "m":
+        return RawColumn(name, "number", days(series.to_numpy("timedelta64[us]")))
+    if kind == "M":
+        zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
+        local = series if zone is None else series.dt.tz_localize(None)
+        return RawColumn(name, "date", days(local.to_numpy("datetime64[us]")), zone="" if zone is None else str(zone))
+    values = series.to_numpy(dtype=object)
+    return objects(name, values, series.isna().to_numpy(dtype=bool))
+
+
+def _polars(name: str, series: Any) -> RawColumn:
+    dtype = series.dtype
+    text = str(dtype)
+    if dtype.is_numeric():
+        return RawColumn(name, "number", series.cast(float).to_numpy())
+    if text == "Boolean":
+        return RawColumn(name, "bool", series.cast(float).to_numpy())
+    if text.startswith(("Date", "Datetime")):
+        zone = getattr(dtype, "time_zone", None)
+        local = series if zone is None else series.dt.replace_time_zone(None)
+        stamps = local.dt.epoch("us").cast(float).to_numpy() / (1e6 * DAY)
+        return RawColumn(name, "date", stamps, zone=zone or "")
+    if text.startswith("Duration"):
+        return RawColumn(name, "number", series.dt.total_microseconds().cast(float).to_numpy() / (1e6 * DAY))
+    if text == "Null":
+        return RawColumn(name, "number", np.full(len(series), np.nan))
+    if text.startswith(("List", "Struct", "Array")):
+        require(False, f"column {name!r} of X", "of single values", text)
+    if text.startswith(("String", "Utf8", "Categorical", "Enum")):
+        codes, levels = factored(series.cast(str).to_list())
+        return RawColumn(name, "category", codes, levels)
+    return objects(name, np.array([*series.to_list(), None], dtype=object)[:-1], series.is_null().to_numpy())
+
+
+def _array(name: str, values: np.ndarray) -> RawColumn:
+    kind = values.dtype.kind
+    if kind in "biuf":
+        return RawColumn(name, "bool" if kind == "b" else "number", values.astype(np.float64))
+    if kind in "US":
+        codes, levels = factored(values.tolist())
+        return RawColumn(name, "category", codes, levels)
+    if kind == "M":
+        return RawColumn(name, "date", days(values.astype("datetime64[us]")))
+    require(kind == "O", f"column {name!r} of X", "numbers, dates, truth values or text", values.dtype)
+    return objects(name, values, np.array([is_missing(value) for value in values], dtype=bool))

@@ -1,0 +1,148 @@
+"""A column of a user's table as it came: numbers, dates, or codes of named levels, whatever library held it."""
+
+from __future__ import annotations
+
+import datetime
+import numbers
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mercer.parts import require
+
+DAY = 86_400.0
+#: Fields of text files that say that there is no value.
+NOTHING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+#: Kinds of columns whose values are codes of levels.
+LEVELLED = ("category", "ordered")
+
+
+@dataclass(frozen=True)
+class RawColumn:
+    """A column as it came.
+
+    `values` are float64 with NaN where one is missing (numbers; truth values as 0 and 1; dates in days since 1970, by
+    the clock of their time zone), or whole numbers that name one of the `levels`, −1 where one is missing.
+    """
+
+    name: str
+    kind: str  # "number", "bool", "date", "category" or "ordered"
+    values: np.ndarray
+    levels: tuple[str, ...] = ()
+    zone: str = ""
+
+    @property
+    def missing(self) -> np.ndarray:
+        return self.values < 0 if self.kind in LEVELLED else np.isnan(self.values)
+
+
+def as_levels(column: RawColumn) -> RawColumn:
+    """A column whose values, be they numbers, are names of levels."""
+    if column.kind in LEVELLED:
+        return column
+    seen, codes = np.unique(column.values[~column.missing], return_inverse=True)
+    values = np.full(len(column.values), -1)
+    values[~column.missing] = codes
+    return RawColumn(column.name, "category", values, tuple(_number_name(value) for value in seen))
+
+
+def as_numbers(column: RawColumn) -> RawColumn:
+    """A column of levels as numbers, where the name of every level is one."""
+    if column.kind not in LEVELLED:
+        return column
+    try:
+        known = np.array([float(level) for level in column.levels] + [np.nan])
+    except ValueError:
+        wanted = "numbers, dates or truth values where categorical_features=None"
+        require(False, f"column {column.name!r} of X", wanted, f"levels such as {column.levels[0]!r}")
+    return RawColumn(column.name, "number", known[column.values])
+
+
+def objects(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
+    """A column of Python's objects: what all of them are, or else levels named by their text."""
+    there = values[~missing]
+    kinds = {type(value) for value in there}
+    if kinds and all(issubclass(kind, datetime.date) for kind in kinds):
+        return _python_dates(name, values, missing)
+    real = bool(kinds) and all(issubclass(kind, numbers.Real) or kind.__name__ == "Decimal" for kind in kinds)
+    if real or not kinds:
+        full = np.full(len(values), np.nan)
+        full[~missing] = there.astype(np.float64)
+        only_truth = bool(kinds) and all(issubclass(kind, bool | np.bool_) for kind in kinds)
+        return RawColumn(name, "bool" if only_truth else "number", full)
+    codes, levels = factored([None if gone else value for value, gone in zip(values, missing, strict=True)])
+    return RawColumn(name, "category", codes, levels)
+
+
+def _python_dates(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
+    """Dates and times of Python, by the clock of the zone that the first of them has."""
+    zones = {str(one) for value in values[~missing] if (one := getattr(value, "tzinfo", None)) is not None}
+    require(len(zones) <= 1, f"column {name!r} of X", "dates of one time zone", sorted(zones))
+    plain = [
+        None if gone else value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else value
+        for value, gone in zip(values, missing, strict=True)
+    ]
+    return RawColumn(name, "date", days(np.array(plain, dtype="datetime64[us]")), zone="".join(zones))
+
+
+def text_column(name: str, fields: np.ndarray) -> RawColumn:
+    """A column of a text file: numbers or dates where every field is one, or nothing; else levels.
+
+    >>> import numpy as np
+    >>> text_column("at", np.array(["2020-01-01", "", "2020-01-03"])).values.tolist()
+    [18262.0, nan, 18264.0]
+    """
+    words, place = np.unique(fields, return_inverse=True)
+    gone = np.isin(words, NOTHING)
+    for kind, cast in (("number", float), ("date", np.datetime64)):
+        try:
+            known = np.array([None if g else cast(word) for word, g in zip(words, gone, strict=True)])
+        except ValueError:
+            continue
+        if kind == "number":
+            return RawColumn(name, kind, known.astype(np.float64)[place])
+        return RawColumn(name, kind, days(known.astype("datetime64[us]"))[place])
+    codes, levels = factored([None if gone[k] else words[k] for k in place.reshape(-1)])
+    return RawColumn(name, "category", codes, levels)
+
+
+def factored(values: Iterable[Any]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Codes of the values by their text, and the names of the levels in order; None is missing."""
+    place: dict[str, int] = {}
+    codes = [-1 if value is None else place.setdefault(_name(value), len(place)) for value in values]
+    names = sorted(place)
+    rank = np.empty(len(names) + 1, dtype=np.int64)
+    rank[[place[name] for name in names]] = np.arange(len(names))
+    rank[-1] = -1
+    return rank[np.array(codes, dtype=np.int64)], tuple(names)
+
+
+def level_names(levels: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(map(_name, levels))
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return _number_name(float(value)) if isinstance(value, numbers.Real) else str(value)
+
+
+def _number_name(value: float) -> str:
+    """The name of a level that is a number: 3 and 3.0 are one level."""
+    return str(int(value)) if np.isfinite(value) and value == int(value) else repr(float(value))
+
+
+def days(values: np.ndarray) -> np.ndarray:
+    """Times in microseconds as days, NaN where there is none."""
+    whole = values.astype(np.int64).astype(np.float64) / (1e6 * DAY)
+    return np.where(np.isnat(values), np.nan, whole)
+
+
+def is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))

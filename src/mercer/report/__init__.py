@@ -1,0 +1,5 @@
+"""A fitted model on one page: `report` gathers sections, `Report` holds them, `page` writes them down."""
+
+from mercer.report.report import Report, report
+
+__all__ = ["Report", "report"]

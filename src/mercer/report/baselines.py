@@ -1,0 +1,134 @@
+"""Three models everybody knows, as a measure: the mean, a linear model, and gradient-boosted trees.
+
+They learn from the training rows where those were given. Otherwise each fifth of the test rows is predicted from the
+other four, which is a fair picture of the problem but gives them fewer rows than the model had; the report says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import log_loss
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from mercer.report.subject import Subject
+from mercer.report.table import Table
+
+#: Training rows that the baselines take at most, and levels of a category that they tell apart.
+MOST_ROWS, MOST_LEVELS = 100_000, 200
+
+
+def error_of(subject: Subject, predicted: np.ndarray, shares: np.ndarray | None) -> dict[str, float]:
+    """Errors of some predictions of the test rows: of numbers RMSE and the share of variance not explained (over the
+    outputs: the mean), of classes the share of wrong ones and, where there are probabilities, the log loss."""
+    if subject.classes is not None:
+        found = {"error": float(np.mean(predicted != subject.y))}
+        if shares is not None:
+            found["log_loss"] = float(log_loss(subject.y, shares, labels=subject.classes))
+        return found
+    squares = (subject.observed - predicted.reshape(subject.observed.shape)) ** 2
+    spread = subject.observed.var(0)
+    unexplained = squares.mean(0) / np.where(spread > 0, spread, 1.0)
+    return {"error": float(np.sqrt(squares.mean())), "unexplained": float(unexplained.mean())}
+
+
+def baselines(subject: Subject) -> dict[str, dict[str, float]]:
+    """Errors of the three on the test rows, by name."""
+    levels = _levels(subject)
+    X = _coded(subject.table, levels)
+    found = {}
+    for name, make in _makers(subject, levels).items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a linear model that has not quite converged: it is a measure only
+                predicted, shares = _predictions(subject, make, X, levels)
+        except ValueError:  # such as one class in a fold: there is nothing to compare with then
+            continue
+        found[name] = error_of(subject, predicted, shares)
+    return found
+
+
+def _predictions(subject: Subject, make: Any, X: np.ndarray, levels: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    classes = subject.classes
+    if subject.train is not None:
+        table, y = subject.train
+        some = np.arange(len(y)) if len(y) <= MOST_ROWS else np.linspace(0, len(y) - 1, MOST_ROWS).astype(int)
+        fitted = make().fit(_coded(table.part(some), levels), y[some])
+        return fitted.predict(X), _shares(fitted, X, classes)
+    folds = KFold(5, shuffle=True, random_state=0)
+    if classes is not None and np.unique(subject.y, return_counts=True)[1].min() >= 5:
+        folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    predicted = np.empty_like(subject.y)
+    shares = None if classes is None else np.zeros((len(X), len(classes)))
+    for learn, judge in folds.split(X, subject.y if classes is not None else None):
+        fitted = make().fit(X[learn], subject.y[learn])
+        predicted[judge] = fitted.predict(X[judge])
+        if shares is not None:
+            shares[judge] = _shares(fitted, X[judge], classes)
+    return predicted, shares
+
+
+def _shares(fitted: Any, X: np.ndarray, classes: np.ndarray | None) -> np.ndarray | None:
+    """Probabilities in the order of all classes; those never seen in learning have none."""
+    if classes is None:
+        return None
+    out = np.zeros((len(X), len(classes)))
+    out[:, np.searchsorted(classes, fitted.classes_)] = fitted.predict_proba(X)
+    return out
+
+
+def _makers(subject: Subject, levels: list[np.ndarray | None]) -> dict[str, Any]:
+    text = np.asarray([one is not None for one in levels])
+    numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
+    codes = OneHotEncoder(handle_unknown="ignore", max_categories=30)
+    coded = ColumnTransformer([("numbers", numbers, ~text), ("codes", codes, text)])
+    options = {"categorical_features": text, "random_state": 0, "early_stopping": False}
+    if subject.classes is not None:
+        return {
+            "most frequent class": lambda: DummyClassifier(strategy="prior"),
+            "linear model": lambda: make_pipeline(coded, LogisticRegression(max_iter=1000)),
+            "gradient-boosted trees": lambda: HistGradientBoostingClassifier(**options),
+        }
+    trees: Any = partial(HistGradientBoostingRegressor, **options)
+    several = subject.observed.shape[1] > 1
+    return {
+        "mean": lambda: DummyRegressor(),
+        "linear model": lambda: make_pipeline(coded, RidgeCV(np.logspace(-3, 3, 7))),
+        "gradient-boosted trees": (lambda: MultiOutputRegressor(trees())) if several else trees,
+    }
+
+
+def _levels(subject: Subject) -> list[np.ndarray | None]:
+    """The most frequent levels of each column of text; None for numbers."""
+    table = subject.table if subject.train is None else subject.train[0]
+    found: list[np.ndarray | None] = []
+    for j in range(len(table.names)):
+        if table.is_numeric(j) and subject.table.is_numeric(j):
+            found.append(None)
+            continue
+        values, counts = np.unique(table.columns[j].astype(str), return_counts=True)
+        found.append(np.sort(values[np.argsort(-counts, kind="stable")[:MOST_LEVELS]]))
+    return found
+
+
+def _coded(table: Table, levels: list[np.ndarray | None]) -> np.ndarray:
+    """Numbers as they are, levels as their places; levels not known are missing."""
+    out = np.empty((table.n_rows, len(levels)))
+    for j, (column, known) in enumerate(zip(table.columns, levels, strict=True)):
+        if known is None:
+            out[:, j] = np.where(np.isfinite(column), column, np.nan)
+            continue
+        place = np.searchsorted(known, column.astype(str)).clip(max=len(known) - 1)
+        out[:, j] = np.where(known[place] == column.astype(str), place, np.nan)
+    return out

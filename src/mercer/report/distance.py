@@ -1,0 +1,107 @@
+"""How far rows lie from what the model has learned from: the nearest basis vector, or the nearest local model.
+
+Distances are those that the kernel sees. A row is *outside* if it lies farther from every basis vector than 99 in 100
+basis vectors lie from their nearest other; of mixtures, if every component has it beyond its 99 % ellipsoid. What a
+kernel model says there is a guess, and the rows are worth a look.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.spatial import cKDTree
+from scipy.stats import chi2
+
+from mercer.border.inputs import InputMap
+from mercer.border.read import read_new
+from mercer.forward.relevance import sensitivity
+from mercer.kernels import Kernel
+from mercer.report.section import Figure, Section
+from mercer.report.subject import Subject
+from mercer.report.svg import Line, chart, short
+
+#: The share of a model's own vectors (or of a component's rows) within the reach.
+WITHIN = 0.99
+#: Basis vectors that are compared with at most: nearest neighbours in many dimensions cost their number.
+MOST_BASIS = 20_000
+
+
+def distances(subject: Subject) -> tuple[np.ndarray, float, str] | None:
+    """Each test row's distance from the nearest vector or component, the reach, and what was measured from."""
+    model = subject.final
+    if hasattr(model, "means_") and hasattr(model, "covariances_"):
+        return _from_components(subject)
+    kernel, inputs, basis = _coordinates(model)
+    if basis is None or len(basis) < 10:
+        return None
+    falls = sensitivity(kernel, basis.shape[1])
+    if falls is None or not falls.any():
+        return None
+    source = read_new(model, subject.seen.X)
+    rows = inputs.encode(source.take(np.arange(source.n_rows)).cpu()).numpy() * np.sqrt(falls)
+    vectors = np.unique(basis[:MOST_BASIS] * np.sqrt(falls), axis=0)
+    if len(vectors) < 10:
+        return None
+    tree = cKDTree(vectors)
+    own = tree.query(vectors, k=2)[0][:, 1]
+    return tree.query(rows)[0], float(np.quantile(own, WITHIN)), "basis vector"
+
+
+def _coordinates(model: Any) -> tuple[Any, Any, np.ndarray | None]:
+    """Kernel, inputs and basis vectors as the kernel sees them, of the first member where there are several."""
+    if getattr(model, "expansions_", ()):
+        first = model.expansions_[0]
+        return first.kernel, first.inputs, np.asarray(first.basis, dtype=np.float64)
+    kernel, inputs, basis = (getattr(model, name, None) for name in ("kernel_", "inputs_", "basis_"))
+    if not isinstance(kernel, Kernel) or not isinstance(inputs, InputMap) or basis is None:
+        return None, None, None
+    return kernel, inputs, inputs.encode(torch.as_tensor(np.asarray(basis, dtype=np.float64))).numpy()
+
+
+def _from_components(subject: Subject) -> tuple[np.ndarray, float, str]:
+    model = subject.final
+    source = read_new(model, subject.seen.X)
+    X = source.take(np.arange(source.n_rows)).double().cpu().numpy()
+    nearest = np.full(len(X), np.inf)
+    for mean, covariance in zip(np.atleast_2d(model.means_), np.asarray(model.covariances_), strict=True):
+        full = np.diag(covariance) if covariance.ndim == 1 else covariance
+        z = np.linalg.solve(np.linalg.cholesky(full), (X - mean).T)
+        nearest = np.minimum(nearest, np.sqrt((z**2).sum(0)))
+    return nearest, float(np.sqrt(chi2.ppf(WITHIN, X.shape[1]))), "local model"
+
+
+def distance_section(subject: Subject) -> Section | None:
+    found = distances(subject)
+    if found is None:
+        return None
+    far, reach, what = found
+    outside = far > reach
+    share = float(outside.mean())
+    size = np.abs(subject.residuals).mean(1)
+    words = [
+        f"{share:.1%} of the test rows lie outside of what the model has learned from: farther from every {what} than "
+        + ("99 in 100 of these are from each other." if what == "basis vector" else "99 in 100 of its rows.")
+    ]
+    numbers: dict[str, Any] = {"extrapolation_share": share, "reach": reach, "median_distance": float(np.median(far))}
+    if 0 < share < 1:
+        inside_error, outside_error = float(size[~outside].mean()), float(size[outside].mean())
+        numbers |= {"error_inside": inside_error, "error_outside": outside_error}
+        kind = "Wrong classes" if subject.classes is not None else "Mean absolute error"
+        words.append(f"{kind}: {short(inside_error)} inside, {short(outside_error)} outside.")
+        rows = np.argsort(-far)[:5]
+        words.append("The farthest test rows: " + ", ".join(str(int(i)) for i in rows) + ".")
+        numbers["farthest_rows"] = rows
+    order = np.sort(far)
+    portion = (np.arange(len(order)) + 0.5) / len(order)
+    keep = np.unique(np.linspace(0, len(order) - 1, 200).astype(int))
+    says = (
+        f"Share of test rows nearer than each distance to a {what}; {share:.1%} lie beyond the reach of {short(reach)}."
+    )
+    marks = [
+        Line(order[keep], portion[keep], "test rows", 0),
+        Line(np.array([reach, reach]), np.array([0.0, 1.0]), "reach", 1, dashed=True),
+    ]
+    drawn = chart(marks, f"distance to the nearest {what}", "share of test rows", says)
+    return Section("distance", "Far from what was learned", words, numbers, figures=[Figure(drawn, says)])

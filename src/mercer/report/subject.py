@@ -1,0 +1,149 @@
+"""What the report is about: a fitted model, test rows, and what it answers to them, asked once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from mercer.border.read import host
+from mercer.data import spread_rows
+from mercer.parts import require
+from mercer.report.table import Table
+
+#: Test rows that are looked at; of more, as many are taken at even distances.
+MOST_ROWS = 20_000
+#: Rows for answers that take many predictions each.
+FEW_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model with its test rows, their targets and, where they were given, the training rows."""
+
+    model: Any
+    table: Table
+    y: np.ndarray  # n, or n × p
+    outputs: tuple[str, ...]
+    given_rows: int
+    train: tuple[Table, np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None) -> Subject:
+        check_is_fitted(model)
+        require(hasattr(model, "predict"), "model", "an estimator that predicts", model)
+        names = getattr(model, "feature_names_in_", None)
+        table, targets = Table.of(X, names), host(y)
+        outputs = _output_names(targets)
+        targets = _targets(targets)
+        require(len(targets) == table.n_rows, "y_test", f"as long as X_test ({table.n_rows} rows)", len(targets))
+        require(table.n_rows >= 2, "the number of test rows", "at least 2", table.n_rows)
+        given = table.n_rows
+        if given > MOST_ROWS:
+            index = spread_rows(np.ones(given), MOST_ROWS)
+            table, targets = table.part(index), targets[index]
+        learned = None if train is None else (Table.of(train[0], names), _targets(host(train[1])))
+        return cls(model, table, targets, outputs, given, learned)
+
+    @cached_property
+    def final(self) -> Any:
+        """The estimator itself, behind searches and pipelines."""
+        inner = getattr(self.model, "best_estimator_", self.model)
+        return inner[-1] if isinstance(inner, Pipeline) else inner
+
+    @cached_property
+    def seen(self) -> Table:
+        """The rows as that estimator sees them, after the steps of a pipeline before it."""
+        inner = getattr(self.model, "best_estimator_", self.model)
+        if not isinstance(inner, Pipeline) or len(inner) == 1:
+            return self.table
+        return Table.of(inner[:-1].transform(self.table.X), getattr(self.final, "feature_names_in_", None))
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """The classes, where the model tells them apart."""
+        return np.asarray(self.model.classes_) if is_classifier(self.model) else None
+
+    @cached_property
+    def timed(self) -> tuple[np.ndarray, float]:
+        """Predictions of all test rows, and the seconds they took."""
+        began = time.perf_counter()
+        answers = np.asarray(host(self.model.predict(self.table.X)))
+        return answers, time.perf_counter() - began
+
+    @property
+    def predicted(self) -> np.ndarray:
+        return self.timed[0]
+
+    @cached_property
+    def shares(self) -> np.ndarray | None:
+        """Probabilities of the classes (n × C), where the model has them."""
+        if self.classes is None or not hasattr(self.model, "predict_proba"):
+            return None
+        return np.asarray(host(self.model.predict_proba(self.table.X)))
+
+    @cached_property
+    def residuals(self) -> np.ndarray:
+        """Observed less predicted (n × p); for classes 1 where the model is wrong, else 0."""
+        if self.classes is not None:
+            return (self.predicted != self.y).astype(float)[:, None]
+        return (self.y - self.predicted).reshape(len(self.y), -1)
+
+    @property
+    def observed(self) -> np.ndarray:
+        """Numeric targets, n × p."""
+        return self.y.reshape(len(self.y), -1)
+
+    @cached_property
+    def relevance(self) -> np.ndarray:
+        """One number for each column of the table, of sum 1: the model's own, else shares of correlation."""
+        own = getattr(self.final, "relevance_", None)
+        if own is not None and self.seen is self.table:
+            own = np.atleast_2d(np.asarray(own, dtype=float)).max(0)
+            if len(own) == len(self.table.names) and own.sum() > 0:
+                return own / own.sum()
+        signal = np.unique(self.y, return_inverse=True)[1] if self.classes is not None else self.observed[:, 0]
+        ranks = np.argsort(np.argsort(signal)).astype(float)
+        strength = np.asarray([_association(column, ranks) for column in self.table.columns]) + 1e-12
+        return strength / strength.sum()
+
+    def most_relevant(self, most: int) -> list[int]:
+        return [int(j) for j in np.argsort(-self.relevance, kind="stable")[:most]]
+
+    def few(self, most: int = FEW_ROWS) -> Subject:
+        """The same with at most so many rows."""
+        index = spread_rows(np.ones(self.table.n_rows), most)
+        return replace(self, table=self.table.part(index), y=self.y[index])
+
+
+def _association(column: np.ndarray, ranks: np.ndarray) -> float:
+    """How far a column orders the targets: the absolute rank correlation; of text, that of its levels' mean ranks."""
+    if column.dtype.kind != "f":
+        place = np.unique(column, return_inverse=True)[1]
+        column = (np.bincount(place, weights=ranks) / np.bincount(place))[place]
+    known = np.isfinite(column)
+    if known.sum() < 3 or np.ptp(column[known]) == 0 or np.ptp(ranks[known]) == 0:
+        return 0.0
+    return abs(float(np.corrcoef(np.argsort(np.argsort(column[known])), ranks[known])[0, 1]))
+
+
+def _targets(y: Any) -> np.ndarray:
+    y = np.asarray(y)
+    require(y.ndim in (1, 2), "y_test", "of one or two dimensions", y.shape)
+    return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _output_names(y: Any) -> tuple[str, ...]:
+    if hasattr(y, "columns"):
+        return tuple(str(name) for name in y.columns)
+    name = getattr(y, "name", None)
+    width = np.asarray(y).shape[1] if np.asarray(y).ndim == 2 else 1
+    return (
+        (str(name),) if width == 1 and name else ("target",) if width == 1 else tuple(f"y{j + 1}" for j in range(width))
+    )

@@ -1,0 +1,223 @@
+"""Charts as inline SVG, written by hand: no drawing library, colours from the page's style, a text for those who hear.
+
+A chart is a few marks on a pair of axes. Numbers are rounded to a tenth of a pixel, and a cloud of points is one path:
+a page of twenty charts stays small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+#: Size of a chart in the units of its own coordinates, and what its labels take of it.
+WIDTH, HEIGHT = 400.0, 270.0
+LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 14.0, 48.0
+#: Height of one horizontal bar, and what its name takes.
+BAR, NAME = 22.0, 158.0
+
+
+@dataclass(frozen=True)
+class Points:
+    """A cloud of points."""
+
+    x: np.ndarray
+    y: np.ndarray
+    label: str = ""
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points, dashed where it is a reference."""
+
+    x: np.ndarray
+    y: np.ndarray
+    label: str = ""
+    colour: int = 1
+    dashed: bool = False
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """What lies between two curves."""
+
+    x: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    label: str = ""
+    colour: int = 1
+
+
+Mark = Points | Line | Band
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: its label, its range of values and of coordinates."""
+
+    label: str
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Coordinates of some values; what lies outside of the range is drawn at its edge."""
+        values = np.clip(np.asarray(values, dtype=float), self.low, self.high)
+        low, high = self.low, self.high
+        if self.log:
+            values, low, high = np.log10(values), math.log10(low), math.log10(high)
+        return self.start + (values - low) / (high - low) * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """A handful of round values."""
+        if self.log:
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            if last - first >= 1:
+                return [10.0**k for k in range(first, last + 1, max(1, (last - first) // 4))]
+        return round_values(self.low, self.high)
+
+
+def round_values(low: float, high: float, most: int = 6) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten between two numbers.
+
+    >>> round_values(0.0, 1.0)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    span = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(span))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= span * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
+
+
+def spanned(values: Sequence[np.ndarray], log: bool) -> tuple[float, float]:
+    """The range of all finite values with a small margin; never empty."""
+    every = np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values])
+    every = every[np.isfinite(every) & ((every > 0) if log else True)]
+    if not len(every):
+        return (1.0, 10.0) if log else (0.0, 1.0)
+    low, high = float(every.min()), float(every.max())
+    if log:
+        return low / 1.15, high * 1.15
+    margin = 0.04 * (high - low) or 0.5 * abs(high) or 0.5
+    return low - margin, high + margin
+
+
+def chart(marks: Sequence[Mark], x: str, y: str, says: str, *, log: str = "") -> str:
+    """Marks on a pair of axes named `x` and `y`; `log` may name the axes that are logarithmic, `says` what is seen."""
+    horizontal = Axis(x, *spanned([one.x for one in marks], "x" in log), LEFT, WIDTH - RIGHT, "x" in log)
+    values = [v for one in marks for v in ((one.low, one.high) if isinstance(one, Band) else (one.y,))]
+    vertical = Axis(y, *spanned(values, "y" in log), HEIGHT - BOTTOM, TOP, "y" in log)
+    order = sorted(marks, key=lambda one: (Band, Points, Line).index(type(one)))
+    body = [*_frame(horizontal, vertical), *(_drawn(one, horizontal, vertical) for one in order), *_legend(marks)]
+    return picture("".join(body), says, WIDTH, HEIGHT)
+
+
+def bars(names: Sequence[str], values: Sequence[float], x: str, says: str, *, signed: bool = False) -> str:
+    """Horizontal bars, one for each name, with their numbers; signed ones grow from a line in the middle."""
+    numbers = np.asarray(values, dtype=float)
+    most = float(np.abs(numbers).max()) or 1.0
+    room = WIDTH - NAME - 66.0
+    zero, unit = (NAME + room / 2, room / 2 / most) if signed else (NAME, room / most)
+    body = []
+    for k, (name, value) in enumerate(zip(names, numbers, strict=True)):
+        top, length = k * BAR + 4, abs(value) * unit
+        left = zero - length if value < 0 else zero
+        body.append(
+            f'<text x="{NAME - 8:.0f}" y="{top + 13:.0f}" class="end">{escape(shortened(str(name), 22))}</text>'
+            f'<rect x="{left:.1f}" y="{top:.0f}" width="{max(length, 0.5):.1f}" height="{BAR - 7:.0f}" '
+            f'class="f{1 if value < 0 else 0}"/>'
+            f'<text x="{WIDTH - 60:.0f}" y="{top + 13:.0f}">{short(value)}</text>'
+        )
+    height = len(numbers) * BAR + 26
+    if signed:
+        body.append(f'<path d="M{zero:.1f} 0V{height - 24:.0f}" class="axis"/>')
+    body.append(f'<text x="{NAME + room / 2:.0f}" y="{height - 6:.0f}" class="mid label">{escape(x)}</text>')
+    return picture("".join(body), says, WIDTH, height)
+
+
+def picture(body: str, says: str, width: float, height: float) -> str:
+    """An SVG element that is read out as one picture."""
+    return (
+        f'<svg role="img" aria-label="{escape(says, quote=True)}" viewBox="0 0 {width:g} {height:g}">'
+        f"<title>{escape(says)}</title>{body}</svg>"
+    )
+
+
+def short(value: float) -> str:
+    """A number in four figures or fewer.
+
+    >>> [short(v) for v in (0.0, 1234567.0, 0.000012345, 3.14159, 20.0)]
+    ['0', '1.23e6', '1.23e-5', '3.14', '20']
+    """
+    value = float(value)
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    text = f"{value:.3g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.2e}"
+    if 1e3 <= abs(value) < 1e4:
+        text = f"{value:.0f}"
+    if "e" in text:
+        digits, power = text.split("e")
+        digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+        text = f"{digits}e{int(power)}"
+    return text.replace("-", "−") if text.startswith("-") else text
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many letters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _frame(x: Axis, y: Axis) -> list[str]:
+    """Grid, numbers and names of both axes."""
+    out = []
+    for value, at in zip(x.ticks(), x(np.asarray(x.ticks())), strict=True):
+        out.append(f'<path d="M{at:.1f} {TOP:.0f}V{HEIGHT - BOTTOM:.0f}" class="grid"/>')
+        out.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16:.0f}" class="mid">{short(value)}</text>')
+    for value, at in zip(y.ticks(), y(np.asarray(y.ticks())), strict=True):
+        out.append(f'<path d="M{LEFT:.0f} {at:.1f}H{WIDTH - RIGHT:.0f}" class="grid"/>')
+        out.append(f'<text x="{LEFT - 6:.0f}" y="{at + 4:.1f}" class="end">{short(value)}</text>')
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    x_label, y_label = escape(shortened(x.label, 48)), escape(shortened(y.label, 38))
+    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 10:.0f}" class="mid label">{x_label}</text>')
+    out.append(f'<text transform="translate(13 {middle:.0f}) rotate(-90)" class="mid label">{y_label}</text>')
+    return out
+
+
+def _drawn(mark: Mark, x: Axis, y: Axis) -> str:
+    across = x(mark.x)
+    if isinstance(mark, Band):
+        low, high = y(mark.low), y(mark.high)
+        known = np.isfinite(across + low + high)
+        path = _path(np.r_[across[known], across[known][::-1]], np.r_[high[known], low[known][::-1]])
+        return f'<path d="{path}Z" class="band f{mark.colour}"/>'
+    up = y(mark.y)
+    known = np.isfinite(across + up)
+    if isinstance(mark, Points):
+        dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(across[known], up[known], strict=True))
+        return f'<path d="{dots}" class="dots s{mark.colour}"/>'
+    path = _path(across[known], up[known])
+    line = f'<path d="{path}" class="line s{mark.colour}{" dashed" if mark.dashed else ""}"/>'
+    dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(across[known], up[known], strict=True)) if mark.dots else ""
+    return line + (f'<path d="{dots}" class="knots s{mark.colour}"/>' if dots else "")
+
+
+def _path(x: np.ndarray, y: np.ndarray) -> str:
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
+
+
+def _legend(marks: Sequence[Mark]) -> list[str]:
+    """Names of the marks that have one, at the upper edge."""
+    out, left = [], LEFT + 8
+    for mark in (one for one in marks if one.label):
+        out.append(f'<rect x="{left:.0f}" y="{TOP + 4:.0f}" width="10" height="10" class="f{mark.colour}"/>')
+        out.append(f'<text x="{left + 14:.0f}" y="{TOP + 13:.0f}" class="halo">{escape(mark.label)}</text>')
+        left += 26 + 6.4 * len(mark.label)
+    return out

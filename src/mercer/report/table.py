@@ -1,0 +1,104 @@
+"""A table as the report looks at it: named columns, each of numbers or of text, and the rows as the model takes them.
+
+The model is always asked with rows of the kind it was given; columns are only read for pictures, tables and baselines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from mercer.border.read import host
+from mercer.data import RowSource, as_source
+
+#: What stands for a level that is missing.
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows as they came (array or pandas frame), and their columns by name."""
+
+    X: Any
+    names: tuple[str, ...]
+    columns: tuple[np.ndarray, ...]  # float64, or text
+
+    @classmethod
+    def of(cls, X: Any, names: Any = None) -> Table:
+        """A table from an array, tensor, frame, file or source of rows; `names` where it has none of its own."""
+        if isinstance(X, str | Path | RowSource):
+            X, names = _from_source(as_source(X), names)
+        X = X.to_pandas() if hasattr(X, "to_pandas") else host(X)
+        if hasattr(X, "iloc") and hasattr(X, "columns"):
+            return cls(X, tuple(str(name) for name in X.columns), tuple(numbers_or_text(X[name]) for name in X.columns))
+        X = np.asarray(X)
+        X = X[:, None] if X.ndim == 1 else X
+        labels = tuple(str(name) for name in names) if names is not None else ()
+        if len(labels) != X.shape[1]:
+            labels = tuple(f"x{j + 1}" for j in range(X.shape[1]))
+        return cls(X, labels, tuple(numbers_or_text(X[:, j]) for j in range(X.shape[1])))
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.X)
+
+    def is_numeric(self, j: int) -> bool:
+        return self.columns[j].dtype.kind == "f"
+
+    def part(self, index: np.ndarray) -> Table:
+        """Some of the rows."""
+        X = self.X.iloc[index] if hasattr(self.X, "iloc") else self.X[index]
+        return Table(X, self.names, tuple(column[index] for column in self.columns))
+
+    def with_value(self, j: int, value: Any) -> Any:
+        """The rows with one value everywhere in column j, for the model."""
+        X = self.X.copy()
+        if not hasattr(X, "iloc"):
+            X = X.astype(np.float64) if X.dtype.kind in "iub" else X  # a grid lies between whole numbers
+            X[:, j] = value
+            return X
+        name = X.columns[j]
+        X[name] = value if self.is_numeric(j) else X[name].mask(np.ones(len(X), dtype=bool), value)
+        return X
+
+    def cell(self, i: int, j: int) -> Any:
+        """One value, as it came."""
+        return self.X.iloc[i, j] if hasattr(self.X, "iloc") else self.X[i, j]
+
+    def digest(self) -> str:
+        """The first letters of a hash of all columns: the same rows have the same one."""
+        total = hashlib.sha256()
+        for column in self.columns:
+            total.update(column.tobytes() if column.dtype.kind == "f" else "\0".join(column.tolist()).encode())
+        return total.hexdigest()[:16]
+
+
+def numbers_or_text(column: Any) -> np.ndarray:
+    """A column as float64 where it holds numbers, truth values or dates (in days); as text elsewhere.
+
+    >>> numbers_or_text([1, None]), numbers_or_text(["a", None])
+    (array([ 1., nan]), array(['a', 'missing'], dtype=object))
+    """
+    values = np.asarray(column)
+    if values.dtype.kind == "M":
+        days = values.astype("datetime64[s]").astype(np.float64) / 86400
+        return np.where(np.isnat(values), np.nan, days)
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    absent = np.asarray([value is None or value != value or str(value) in ("<NA>", "NaT") for value in values.tolist()])
+    known = [value for value, gone in zip(values.tolist(), absent, strict=True) if not gone]
+    if known and all(isinstance(value, int | float) for value in known):
+        out = np.full(len(values), np.nan)
+        out[~absent] = np.asarray(known, dtype=np.float64)
+        return out
+    return np.asarray([MISSING if gone else str(v) for v, gone in zip(values.tolist(), absent, strict=True)], object)
+
+
+def _from_source(source: RowSource, names: Any) -> tuple[Any, Any]:
+    rows: Tensor = source.take(np.arange(source.n_rows))
+    return rows.cpu().numpy(), names if source.names() is None else source.names()

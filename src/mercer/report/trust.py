@@ -1,0 +1,101 @@
+"""Whether the model knows how sure it is: coverage of its intervals, or its probabilities beside what came true."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from mercer.report.section import Figure, Grid, Section
+from mercer.report.subject import Subject
+from mercer.report.svg import Line, chart
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+#: Parts of the probabilities that are compared with what came true.
+BINS = 10
+
+
+def trust_section(subject: Subject) -> Section | None:
+    return _coverage(subject) if subject.classes is None else _calibration(subject)
+
+
+def intervals(subject: Subject, coverage: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Ends of the intervals of some coverage (n × p each): the model's own, else from its standard deviations."""
+    model, X = subject.model, subject.table.X
+    shape = subject.observed.shape
+    if hasattr(model, "predict_interval"):
+        answer: Any = model.predict_interval(X, coverage=coverage)
+        if isinstance(answer, tuple):
+            low, high = answer[-2:]
+        else:
+            low, high = np.take(answer, 0, axis=-1), np.take(answer, -1, axis=-1)
+        return np.asarray(low).reshape(shape), np.asarray(high).reshape(shape)
+    if "return_std" not in inspect.signature(model.predict).parameters:
+        return None
+    mean, std = model.predict(X, return_std=True)
+    mean, std = np.asarray(mean).reshape(shape), np.asarray(std)
+    half = norm.ppf(0.5 + coverage / 2) * (std.reshape(shape) if std.size == mean.size else std.reshape(-1, 1))
+    return mean - half, mean + half
+
+
+def _coverage(subject: Subject) -> Section | None:
+    reached, widths = [], []
+    for level in LEVELS:
+        ends = intervals(subject, level)
+        if ends is None:
+            return None
+        low, high = ends
+        reached.append(float(np.mean((subject.observed >= low) & (subject.observed <= high))))
+        widths.append(float(np.mean(high - low)))
+    worst = int(np.argmax(np.abs(np.subtract(reached, LEVELS))))
+    off = reached[worst] - LEVELS[worst]
+    noise = 2 * np.sqrt(LEVELS[worst] * (1 - LEVELS[worst]) / len(subject.y))
+    words = [
+        f"Intervals of {LEVELS[worst]:.0%} hold {reached[worst]:.1%} of the test rows, the farthest of all from "
+        f"its promise; chance alone makes ±{noise:.1%}. "
+        + (
+            "They can be trusted."
+            if abs(off) < max(noise, 0.02)
+            else f"They are too {'wide' if off > 0 else 'narrow'}."
+        )
+    ]
+    table = Grid("Coverage", ["promised", "held", "mean width"], [
+        [f"{a:.0%}", f"{b:.1%}", c] for a, b, c in zip(LEVELS, reached, widths, strict=True)
+    ])  # fmt: skip
+    says = "Share of test rows inside intervals of each promised coverage; on the dashed line the promise is kept."
+    one = np.array([LEVELS[0], LEVELS[-1]])
+    marks = [
+        Line(np.array(LEVELS), np.array(reached), "intervals", 0, dots=True),
+        Line(one, one, "promise", dashed=True),
+    ]
+    drawn = chart(marks, "promised coverage", "share of test rows inside", says)
+    numbers = {"promised": LEVELS, "held": reached, "mean_width": widths}
+    return Section("trust", "Can its intervals be trusted?", words, numbers, [table], [Figure(drawn, says)])
+
+
+def _calibration(subject: Subject) -> Section | None:
+    p = subject.shares
+    if p is None or subject.classes is None:
+        return None
+    sure = p.max(1)
+    right = (subject.classes[p.argmax(1)] == subject.y).astype(float)
+    order = np.argsort(sure, kind="stable")
+    parts = [one for one in np.array_split(order, min(BINS, max(1, len(order) // 10))) if len(one)]
+    said_ = np.array([sure[one].mean() for one in parts])
+    came = np.array([right[one].mean() for one in parts])
+    share = np.array([len(one) for one in parts]) / len(order)
+    gap = float(share @ np.abs(said_ - came))
+    lean = float(sure.mean() - right.mean())
+    words = [
+        f"The model is {sure.mean():.1%} sure of the class it names, and right in {right.mean():.1%} of the test rows: "
+        + ("as sure as it should be." if abs(lean) < 0.02 else f"{'too sure' if lean > 0 else 'too cautious'}."),
+        f"Calibration error (ECE, {len(parts)} parts of equally many rows): {gap:.1%}.",
+    ]
+    says = f"How often the model is right against how sure it is, in {len(parts)} parts; on the dashed line both agree."
+    one = np.array([min(said_.min(), came.min()), 1.0])
+    marks = [Line(said_, came, "model", 0, dots=True), Line(one, one, "agreement", dashed=True)]
+    drawn = chart(marks, "probability of the class named", "share of right answers", says)
+    numbers = {"calibration_error": gap, "mean_confidence": float(sure.mean()), "said": said_, "came_true": came}
+    return Section("trust", "Can its probabilities be trusted?", words, numbers, figures=[Figure(drawn, says)])

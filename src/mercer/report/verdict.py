@@ -1,0 +1,103 @@
+"""The verdict in words: how good the model is beside models everybody knows, why its fit stopped, what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mercer.report.baselines import baselines, error_of
+from mercer.report.section import Figure, Grid, Section
+from mercer.report.subject import Subject
+from mercer.report.svg import bars, short
+
+#: Models whose errors differ by less than this share are called alike.
+ALIKE = 0.03
+
+
+def verdict_section(subject: Subject) -> Section:
+    ours = error_of(subject, subject.predicted, subject.shares)
+    others = baselines(subject)
+    unit = "wrong classes" if subject.classes is not None else "RMSE"
+    words = [_first(subject, ours), *(_beside(name, ours, one) for name, one in others.items())]
+    words.append(_footing(subject))
+    why = getattr(subject.final, "stop_reason_", None)
+    if why:
+        words.append(f"The fit ended: {why}.")
+    every = {type(subject.final).__name__: ours, **others}
+    keys = list(ours)
+    names = {"error": unit, "unexplained": "variance not explained", "log_loss": "log loss"}
+    rows = [[name, *(one.get(key) for key in keys)] for name, one in every.items()]
+    table = Grid("Errors on the test rows, the smaller the better", ["model", *(names[key] for key in keys)], rows)
+    says = f"{unit[0].upper()}{unit[1:]} of this model and of three others: " + ", ".join(
+        f"{name} {short(one['error'])}" for name, one in every.items()
+    )
+    drawn = bars(["this model", *others], [one["error"] for one in every.values()], unit, says)
+    numbers = {"errors": every, "stop_reason": why}
+    return Section("verdict", "Verdict", words, numbers, [table], [Figure(drawn, f"{says}.")])
+
+
+def _first(subject: Subject, ours: Mapping[str, float]) -> str:
+    rows = f"On {subject.table.n_rows} test rows"
+    if subject.classes is not None:
+        return f"{rows} of {len(subject.classes)} classes {ours['error']:.1%} are given a wrong class."
+    several = f" over {len(subject.outputs)} outputs" if len(subject.outputs) > 1 else ""
+    return (
+        f"{rows} the typical error (RMSE{several}) is {short(ours['error'])}; "
+        f"{1 - ours['unexplained']:.1%} of the variance is explained."
+    )
+
+
+def _beside(name: str, ours: Mapping[str, float], other: Mapping[str, float]) -> str:
+    mine, its = ours["error"], other["error"]
+    called = f"the {name}" if name in ("mean", "most frequent class") else name if name.endswith("s") else f"a {name}"
+    verb = "have" if name.endswith("trees") else "has"
+    if abs(mine - its) <= ALIKE * max(mine, its):
+        return f"{called[0].upper()}{called[1:]} {verb} about the same error ({short(its)})."
+    if mine == 0:
+        return f"{called[0].upper()}{called[1:]} {verb} {short(its)}; this model has none."
+    if mine < its:
+        ratio = its / mine
+        times = f"{ratio:.1f} times the error" if ratio >= 1.5 else f"{ratio - 1:.0%} more error"
+        return f"{called[0].upper()}{called[1:]} {verb} {times} ({short(its)})."
+    return f"{called[0].upper()}{called[1:]} {verb} a smaller error: {short(its)}, {1 - its / mine:.0%} less."
+
+
+def _footing(subject: Subject) -> str:
+    if subject.train is not None:
+        return f"All learned from the same {subject.train[0].n_rows} rows."
+    return (
+        "The others learned from four fifths of the test rows, five times over, since no training rows were given: "
+        "with X_train and y_train the comparison is on equal footing."
+    )
+
+
+def advice(subject: Subject, found: Mapping[str, Section]) -> list[str]:
+    """What to try, from all that was found."""
+    errors: Any = found["verdict"].numbers["errors"]
+    ours = errors[type(subject.final).__name__]["error"]
+    said = []
+    linear, trees = (errors.get(name, {}).get("error") for name in ("linear model", "gradient-boosted trees"))
+    if linear is not None and linear < ours * (1 - ALIKE):
+        said.append("A linear model is better here: take it, or give the model more rows.")
+    elif linear is not None and linear < ours * (1 + ALIKE):
+        said.append("A linear model is as good: it is the simpler choice.")
+    if trees is not None and trees < ours * (1 - ALIKE):
+        said.append("Trees are better here, as they are on jumps and on many noisy columns: try them, or average both.")
+    why = str(getattr(subject.final, "stop_reason_", ""))
+    if "time" in why and "budget" in why:
+        said.append("The time budget ended the fit: more seconds are worth a try.")
+    if "steps allowed" in why or "allowed" in why:
+        said.append("The search ended before it came to rest: raise max_iter.")
+    growth = found.get("growth")
+    curve = growth.numbers.get("test_error") if growth is not None else None
+    if curve and len(curve) >= 4 and curve[-1] < 0.97 * curve[-2 if len(curve) < 10 else -len(curve) // 5]:
+        said.append("The error was still falling at the last step: allow more basis vectors or learners.")
+    distance = found.get("distance")
+    if distance is not None and distance.numbers["extrapolation_share"] > 0.05:
+        said.append("Many test rows lie far from what was learned: collect rows there, or do not trust those answers.")
+    trust = found.get("trust")
+    if trust is not None and "held" in trust.numbers:
+        off = max(abs(a - b) for a, b in zip(trust.numbers["held"], trust.numbers["promised"], strict=True))
+        if off > 0.06:
+            said.append("Intervals do not hold what they promise on these rows: are they like the training rows?")
+    return said or ["Nothing stands out: more rows, or columns that say something new, are what is left to try."]

@@ -1,0 +1,99 @@
+"""What the candidates of a race share: a clock and a report, side by side where there are cores, and where to start."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from mercer.tuning import constants as c
+from mercer.tuning.race_rows import Rows
+from mercer.tuning.side_by_side import side_by_side
+from mercer.tuning.track import Point, Track, Trial
+
+T = TypeVar("T")
+
+
+@dataclass
+class Candidate:
+    """A track of one column map and the best trial of one family on it."""
+
+    kind: str
+    track: Track
+    best: Trial
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}, {self.track.path}, {self.best.point.family}"
+
+
+def loss_of(one: Candidate) -> float:
+    return one.best.loss
+
+
+def best_of(found: dict[str, Candidate]) -> float:
+    """The least loss of several families."""
+    return min(map(loss_of, found.values()))
+
+
+class Clock:
+    """The time a race may take, and its report; a branch keeps lines of its own."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.began = self.last = time.perf_counter()
+        self.seconds = math.inf if seconds is None else seconds
+        self.report: list[dict[str, Any]] = []
+
+    def branch(self) -> Clock:
+        new = Clock(None)
+        new.began, new.seconds = self.began, self.seconds
+        return new
+
+    def over(self, share: float = 1.0) -> bool:
+        return time.perf_counter() - self.began > share * self.seconds
+
+    def note(self, name: str, rows: int, loss: float) -> None:
+        now = time.perf_counter()
+        self.report.append({"candidate": name, "rows": rows, "loss": loss, "seconds": now - self.last})
+        self.last = now
+
+
+@dataclass
+class Heat:
+    """What candidates are tried with: the rows, the clock, the metrics asked for, and where families have ended."""
+
+    rows: Rows
+    clock: Clock
+    metric: str | None
+    ends: dict[tuple[str, str], Point]
+
+    def side_by_side(self, tasks: Sequence[Callable[[Heat], T]]) -> list[T]:
+        """Tasks with a clock and ends of their own, put together in the order given."""
+        heats = [replace(self, clock=self.clock.branch(), ends=dict(self.ends)) for _ in tasks]
+
+        def started(task: Callable[[Heat], T], heat: Heat) -> T:
+            heat.clock.last = time.perf_counter()
+            return task(heat)
+
+        found = side_by_side([partial(started, *pair) for pair in zip(tasks, heats, strict=True)], self.rows.device)
+        for heat in heats:
+            self.clock.report += heat.clock.report
+            self.ends = heat.ends | self.ends
+        self.clock.last = time.perf_counter()
+        return found
+
+    def tried(
+        self, track: Track, kind: str, starts: dict[str, Point], families: Sequence[str], most: int, wide: bool = False
+    ) -> dict[str, Candidate]:
+        """The best of each family near where it starts, or where it ended after the same steps of another map."""
+        out, steps = {}, track.path
+        for family in families:
+            known = self.ends.get((steps, family))
+            trial = track.tuned(starts[family], most, wide) if known is None else track.tuned(known, c.TRIALS_AGAIN)
+            self.ends.setdefault((steps, family), trial.point)
+            out[family] = Candidate(kind, track, trial)
+            self.clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
+        return out

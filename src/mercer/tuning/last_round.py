@@ -1,0 +1,156 @@
+"""The end of a race: the best few run once more on more rows, and become the members of an average."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer.data.column_maps import KINDS, ColumnMap
+from mercer.kernels import Bias, Kernel, Linear, Scaled
+from mercer.tuning import constants as c
+from mercer.tuning.average import greedy_average
+from mercer.tuning.heat import Candidate, Clock, Heat, loss_of
+from mercer.tuning.link import FLOORS, Link, fitted_link
+from mercer.tuning.race_rows import Rows
+from mercer.tuning.side_by_side import side_by_side
+from mercer.tuning.track import FAMILIES, Fold, Step, Track
+
+
+@dataclass(frozen=True)
+class Member:
+    """A kernel on mapped and transformed inputs, with its penalty and its share of the average."""
+
+    columns: ColumnMap
+    transform: Tensor
+    kernel: Kernel
+    penalty: float
+    share: float
+    loss: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Race:
+    """What the race found: members, best first, and every candidate with its rows, loss and seconds."""
+
+    members: list[Member]
+    report: list[dict[str, Any]]
+    loss: float
+    constant: float
+    link: Link | None
+
+
+def distinct(found: list[Candidate]) -> list[Candidate]:
+    """Candidates in the order given, without those far behind the first and those that say what one before them says.
+
+    With errors of mean square e and differences of mean square d, an average of two has an error of e − d/4.
+    """
+    out: list[Candidate] = []
+    for one in found:
+        F, Y = one.best.values, one.track.judge.Y
+        least = c.NEAR * float((F - Y).square().mean())
+        if loss_of(one) <= c.FAR * loss_of(found[0]) and all(
+            float((F - other.best.values).square().mean()) > least for other in out[: c.FINALISTS]
+        ):
+            out.append(one)
+    return out
+
+
+def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
+    """The same candidates with transform and fit learned from more rows, those of one track together."""
+    tracks: dict[tuple[str, tuple[Step, ...]], list[Candidate]] = {}
+    for one in finalists:
+        tracks.setdefault((one.kind, one.track.steps), []).append(one)
+
+    def again(heat: Heat, kind: str, steps: tuple[Step, ...], members: list[Candidate]) -> list[Candidate]:
+        if heat.clock.over():
+            return []
+        track, out = heat.rows.walked(kind, steps), []
+        for one in members:
+            out.append(Candidate(kind, track, track.trial(one.best.point)))
+            heat.clock.note(out[-1].name, sum(len(f.X) for f in track.folds), out[-1].best.loss)
+        return out
+
+    def settled(heat: Heat, one: Candidate, place: int) -> list[Candidate]:
+        if not heat.clock.over():
+            one.best = one.track.tuned(one.best.point, c.LAST_TRIALS)
+            heat.clock.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
+        return [one, *(_onward(heat, one) if place < c.ONWARD and heat.metric is not None else ())]
+
+    if evident := [kind for kind, steps in tracks if any(step.base is None for step in steps)]:
+        heat.rows.evidence(evident[0], last=True)  # where other maps start: made before they run side by side
+    tasks = [partial(again, kind=kind, steps=steps, members=some) for (kind, steps), some in tracks.items()]
+    found = sorted((one for some in heat.side_by_side(tasks) for one in some), key=loss_of)
+    best = heat.side_by_side([partial(settled, one=one, place=k) for k, one in enumerate(found[: c.SETTLED])])
+    found = [one for some in best for one in some] + found[c.SETTLED :]
+    for one in found:
+        one.track.forget()
+    return found
+
+
+def _onward(heat: Heat, one: Candidate) -> Iterator[Candidate]:
+    """Further steps by the gradients of a candidate's own model, as long as they gain; more rows carry more steps."""
+    family = one.best.point.family
+    full = family != "cityblock"
+    if family == "linear" or heat.metric not in ("auto", "full" if full else "diagonal"):
+        return
+    for _ in range(c.STEPS_ON):
+        if heat.clock.over():
+            return
+        track = one.track.stepped(Step(one.best.point, full, 0.5 if full else 1.0))
+        new = Candidate(one.kind, track, track.tuned(one.best.point, c.LAST_TRIALS))
+        heat.clock.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
+        if loss_of(new) > loss_of(one) * (1 - c.GAIN):
+            return
+        yield new
+        one = new
+
+
+def averaged(rows: Rows, finalists: list[Candidate], clock: Clock) -> Race:
+    """The race's end: an average of finalists, or the constant where none of them is better."""
+    finalists = sorted(finalists, key=loss_of)
+    judge = finalists[0].track.judge
+    constant = judge.constant
+    if finalists[0].best.loss >= constant:
+        prior = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
+        return Race([nothing(rows, constant)], clock.report, constant, constant, prior)
+    values = [one.best.values for one in finalists]
+    zero = [] if rows.codes is not None else [torch.zeros_like(judge.Y)]  # a link shrinks by itself
+    shares, loss = greedy_average(values + zero, judge)
+    chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
+    average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(judge.Y))
+    link = None if rows.codes is None else fitted_link(rows.codes, average, judge.Y, judge.weight)
+    members = side_by_side([partial(_member, rows, finalists[k], shares[k]) for k in chosen], rows.device)
+    return Race(members, clock.report, loss, constant, link)
+
+
+def nothing(rows: Rows, loss: float) -> Member:
+    """The constant: a bias under a penalty that lets it learn nothing."""
+    columns = rows.maps[KINDS[0]]
+    return Member(columns, torch.ones_like(columns.mean), Bias(1.0), 1e12, 1.0, loss, "constant")
+
+
+def _member(rows: Rows, one: Candidate, share: float) -> Member:
+    """A member, the last step to its transform taken once more with all rows that the race may fit by."""
+    track, point = one.track, one.best.point
+    if track.steps or rows.folded:
+        Z = rows.mapped[one.kind][: c.METRIC_ROWS]
+        fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
+        if rows.folded:
+            again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])], groups=rows.groups), track.steps
+        else:
+            again, steps = Track([fold], track.judge, track.before, groups=rows.groups), track.steps[-1:]
+        for step in steps:
+            again = again.stepped(step)
+        track = again
+    kernel: Kernel
+    if point.family == "linear":
+        kernel = Scaled(Linear(), 1 / rows.X.shape[1])
+    else:
+        kernel = replace(FAMILIES[point.family], length_scale=point.factor * track.unit(point.family))
+    return Member(rows.maps[one.kind], track.transforms[0].cpu(), kernel, point.lam, share, one.best.loss, one.name)

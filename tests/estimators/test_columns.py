@@ -1,0 +1,357 @@
+"""Tables as people have them: what each kind of column means, for every estimator that takes a table."""
+
+import datetime
+import io
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.inspection import permutation_importance
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import mercer
+from mercer.data import CsvRows, ParquetRows
+from mercer.kernels import Gaussian
+
+N = 120
+
+
+def mixed_frame(n: int = N, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    """Numbers, truth values, text, categories, dates, gaps; the target depends on size, wood, grade and day of week."""
+    rng = np.random.default_rng(seed)
+    size, wood = rng.normal(size=n), rng.choice(["ash", "fir", "oak"], n)
+    grade = rng.choice(["low", "mid", "high"], n)
+    day = rng.integers(0, 400, n)
+    effect = pd.Series(wood).map({"ash": 0.0, "fir": 1.0, "oak": -1.0}).to_numpy()
+    y = (
+        np.sin(size)
+        + effect * (1 + 0.3 * size)
+        + 0.5 * pd.Series(grade).map({"low": 0, "mid": 1, "high": 2}).to_numpy()
+    )
+    y = y + 0.4 * np.sin(2 * np.pi * day / 7)
+    frame = pd.DataFrame(
+        {
+            "size": np.where(rng.random(n) < 0.1, np.nan, size),
+            "wood": wood,
+            "grade": pd.Categorical(grade, ["low", "mid", "high"], ordered=True),
+            "whole": pd.array(np.where(rng.random(n) < 0.1, None, rng.integers(0, 5, n)), dtype="Int64"),
+            "sound": rng.random(n) < 0.5,
+            "cut": pd.Timestamp("2020-01-01") + pd.to_timedelta(day, unit="D"),
+            "maybe": np.where(rng.random(n) < 0.2, None, rng.choice(["yes", "no"], n)),
+        }
+    )
+    return frame, y + 0.05 * rng.normal(size=n)
+
+
+FRAME, Y = mixed_frame()
+LABELS = np.where(np.median(Y) < Y, "dear", "cheap")
+#: Every public estimator that takes a table, with searches cut short.
+QUICK = {
+    "n_learners": 2,
+    "n_basis": 20,
+    "n_inducing": 10,
+    "max_iter": 3,
+    "tuning_rows": 60,
+    "n_components": 2,
+    "n_init": 1,
+}
+QUICK |= {"n_members": 1, "kernel": Gaussian(2.0), "random_state": 0, "subset_size": 50}
+
+
+def quick(name: str) -> object:
+    kind = getattr(mercer, name)
+    known = kind().get_params()
+    return kind(**{key: value for key, value in QUICK.items() if key in known and key != "kernels"})
+
+
+FACES = [name for name in mercer.__all__ if hasattr(getattr(mercer, name), "fit")]
+
+
+def boosted(**options: object) -> mercer.KernelBoostingRegressor:
+    return mercer.KernelBoostingRegressor(kernel=Gaussian(2.0), regularization=1e-2, random_state=0, **options)
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_mixed_frame_goes_into_every_estimator(name):
+    model = quick(name)
+    model.fit(FRAME, LABELS if is_classifier(model) else Y)
+    assert model.n_features_in_ == FRAME.shape[1]
+    assert list(model.feature_names_in_) == list(FRAME.columns)
+    turned = FRAME[FRAME.columns[::-1]]
+    for method in ("predict", "transform", "predict_proba"):
+        if hasattr(model, method) and name != "ARDSelector":  # what it gives back are the columns themselves
+            answers = getattr(model, method)
+            np.testing.assert_array_equal(answers(FRAME[:20]), answers(turned[:20]))
+    if hasattr(model, "columns_"):
+        assert [one["name"] for one in model.columns_] == list(FRAME.columns)
+    if hasattr(model, "relevance_"):
+        assert np.shape(model.relevance_)[-1] == FRAME.shape[1]
+
+
+def test_pandas_polars_and_arrow_hold_the_same_table():
+    frame = FRAME.astype({"grade": str})  # polars knows no order of categories
+    expected = boosted().fit(frame, Y).predict(frame)
+    for other in (pl.from_pandas(frame), pa.Table.from_pandas(frame, preserve_index=False)):
+        np.testing.assert_array_equal(boosted().fit(other, Y).predict(other), expected)
+        np.testing.assert_array_equal(boosted().fit(frame, Y).predict(other), expected)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_file_holds_the_same_table(kind, tmp_path):
+    frame = FRAME.astype({"grade": str, "sound": float})  # text files know neither order nor truth
+    path = tmp_path / f"table.{kind}"
+    write = frame.assign(y=Y)
+    write.to_parquet(path, row_group_size=50) if kind == "parquet" else write.to_csv(path, index=False)
+    expected = boosted().fit(frame, Y)
+    rows = ParquetRows(path, target="y") if kind == "parquet" else CsvRows(path, target="y")
+    fitted = boosted().fit(rows)
+    assert [one["kind"] for one in fitted.columns_] == [one["kind"] for one in expected.columns_]
+    np.testing.assert_allclose(fitted.predict(path), expected.predict(frame), rtol=1e-9)
+
+
+def test_complete_numbers_pass_as_they_are():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    plain = boosted().fit(X, X[:, 0])
+    assert not hasattr(plain, "table_")
+    for table in (pd.DataFrame(X, columns=list("abc")), pa.table(dict(zip("abc", X.T, strict=True)))):
+        model = boosted().fit(table, X[:, 0])
+        assert not hasattr(model, "table_")
+        np.testing.assert_array_equal(model.predict(table), plain.predict(X))
+
+
+def test_two_different_levels_are_at_distance_one_and_share_a_length_scale():
+    table = boosted().fit(FRAME, Y).table_
+    columns = [code.column for code in table.codes]
+    wood = table.codes[columns.index(1)].encode(_column("wood", ["ash", "oak", "elm"]))
+    assert np.linalg.norm(wood[0] - wood[1]) == pytest.approx(1.0)
+    assert not wood[2].any()  # never seen
+    groups = table.layout.group[table.layout.column == 1]
+    assert len(groups) == 3
+    assert len(set(groups)) == 1
+
+
+def _column(name, values):
+    from mercer.data.frames import raw_columns
+
+    return raw_columns(pd.DataFrame({name: values}))[0]
+
+
+def test_a_gap_is_the_median_and_an_indicator():
+    X = pd.DataFrame({"a": [1.0, 2.0, np.nan, 9.0, 2.5], "b": [0.0, 1.0, 2.0, 3.0, 4.0]})
+    table = boosted().fit(X, np.arange(5.0)).table_
+    coded = table.encode([_column("a", [np.nan, 3.0]), _column("b", [np.nan, 1.0])])
+    np.testing.assert_array_equal(coded, [[2.0, 1.0, 2.0], [3.0, 0.0, 1.0]])  # of even numbers, the lower middle one
+
+
+def test_a_gap_that_only_predict_has_is_the_median():
+    X = np.random.default_rng(0).normal(size=(101, 2))
+    model = boosted().fit(X, X[:, 0] ** 2)
+    gaps, filled = X[:3].copy(), X[:3].copy()
+    gaps[:, 0], filled[:, 0] = np.nan, np.median(X[:, 0])
+    np.testing.assert_allclose(model.predict(gaps), model.predict(filled), rtol=1e-12)
+
+
+def test_categorical_features_by_name_number_or_mask_are_the_same():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"zone": rng.integers(0, 4, 80), "x": rng.normal(size=80)})
+    y = np.array([3.0, -1.0, 2.0, 0.0])[X["zone"]] + X["x"]
+    answers = [boosted(categorical_features=c).fit(X, y).predict(X) for c in (["zone"], [0], [True, False], [-2])]
+    for other in answers[1:]:
+        np.testing.assert_array_equal(answers[0], other)
+    as_type = boosted().fit(X.astype({"zone": "category"}), y)
+    np.testing.assert_array_equal(as_type.predict(X.astype({"zone": "category"})), answers[0])
+    with pytest.raises(ValueError, match="categorical_features"):
+        boosted(categorical_features=["street"]).fit(X, y)
+    with pytest.raises(ValueError, match="categorical_features=None"):
+        boosted(categorical_features=None).fit(FRAME, Y)
+
+
+def test_a_date_is_a_trend_and_the_cycles_it_covers():
+    at = pd.date_range("2020-01-01", periods=60, freq="7h")
+    table = boosted().fit(pd.DataFrame({"at": at}), np.arange(60.0)).table_
+    assert [code.words for code in table.codes] == ["days", "cycle of 1 days", "cycle of 7 days"]
+    coded = table.encode([_column("at", pd.to_datetime(["2021-05-03 06:00", "2021-05-04 06:00"]))])
+    np.testing.assert_allclose(coded[0, 1:3], coded[1, 1:3], atol=1e-9)
+    assert coded[1, 0] - coded[0, 0] == 1.0
+
+
+def test_a_sentinel_is_a_gap_where_rows_gain_by_it():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 300)
+    gone = rng.random(300) < 0.2
+    frame = pd.DataFrame({"x": np.where(gone, -9999.0, x), "c": rng.choice(["a", "b"], 300)})
+    informed, noise = (boosted().fit(frame, y) for y in (np.where(gone, 3.0, np.sin(x)), rng.normal(size=300)))
+    assert informed.columns_[0]["map"].endswith("where missing or -9999 + missing or not")
+    assert "9999" not in noise.columns_[0]["map"].split("where missing")[1]
+    assert informed.score(frame, np.where(gone, 3.0, np.sin(x))) > 0.95
+
+
+def test_the_clock_of_a_time_zone_counts():
+    at = pd.date_range("2020-06-01", periods=60, freq="7h", tz="Asia/Tokyo")
+    with_zone, local = pd.DataFrame({"at": at}), pd.DataFrame({"at": at.tz_localize(None)})
+    np.testing.assert_array_equal(
+        boosted().fit(with_zone, np.arange(60.0)).predict(with_zone),
+        boosted().fit(local, np.arange(60.0)).predict(local),
+    )
+
+
+def test_what_says_nothing_is_left_out_by_name():
+    frame = FRAME.assign(
+        void=np.nan, one="x", again=FRAME["wood"].str.upper(), row=[f"id{i}" for i in range(N)], count=np.arange(N)
+    )
+    told = {one["name"]: one["map"] for one in boosted().fit(frame, Y).columns_}
+    assert told["void"] == "left out: all values are missing"
+    assert told["one"] == "left out: constant"
+    assert told["again"] == "left out: the same as 'wood'"
+    assert told["row"] == "left out: a name of each row"
+    assert told["count"] == "left out: a name of each row"
+    ordered = frame.assign(count=np.argsort(np.argsort(Y)))  # a count that says something stays
+    assert "left out" not in boosted().fit(ordered, Y).columns_[-1]["map"]
+
+
+BAD = {
+    "infinite": ({"x": [1.0, np.inf, None], "c": ["a", "b", "a"]}, "infinity"),
+    "nothing but gaps": ({"x": [None, None, None]}, "at least one column that tells rows apart"),
+    "one level": ({"x": ["a", "a", "a"]}, "at least one column that tells rows apart"),
+    "complex": ({"x": [1j, 2j, 3j]}, "real numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_column_gets_a_sentence(case):
+    table, words = BAD[case]
+    with pytest.raises(ValueError, match=words):
+        boosted().fit(pd.DataFrame(table), [1.0, 2.0, 3.0])
+
+
+def test_text_in_a_column_of_numbers_gets_a_sentence_in_predict():
+    model = boosted().fit(FRAME, Y)
+    with pytest.raises(ValueError, match=r"column 'size' of X must be numbers as in fit"):
+        model.predict(FRAME[:2].assign(size=["big", "small"]))
+    with pytest.raises(ValueError, match="yet now missing"):
+        model.predict(FRAME[:2].drop(columns="wood"))
+
+
+def test_mixed_types_are_levels_by_their_text():
+    frame = pd.DataFrame({"x": np.array([1, "1", 2.5, None, datetime.date(2020, 1, 1)] * 8, dtype=object)})
+    assert boosted().fit(frame, np.arange(40.0)).columns_[0]["levels"] == 3
+
+
+def test_fifty_thousand_levels_are_means_of_targets():
+    rng = np.random.default_rng(0)
+    n = 120_000
+    level = rng.integers(0, 50_000, n)
+    effect = rng.normal(size=50_000)
+    from mercer.border.columns_fit import code_table
+    from mercer.data.raw import RawColumn
+
+    column = RawColumn("who", "category", level, tuple(f"p{k:05d}" for k in range(50_000)))
+    y = effect[level] + 0.1 * rng.normal(size=n)
+    coded = code_table([column], y[:, None], np.ones(n))
+    assert coded.X.shape == (n, 2)
+    # about 1.4 other rows of the same level in other folds, where there is any: means are good but not perfect
+    assert 0.6 < np.corrcoef(coded.X[:, 0], y)[0, 1] < 0.95
+
+
+def test_means_of_targets_know_nothing_of_a_rows_own_target():
+    """Of pure noise with a few rows a level, the coordinate of a row is not correlated with its own target; the mean
+    over all rows of the level, the row among them, would be (about 0.5 for four rows)."""
+    from mercer.border.columns_fit import code_table
+    from mercer.data.raw import RawColumn
+
+    rng = np.random.default_rng(1)
+    n, k = 8000, 2000
+    who = RawColumn("who", "category", rng.integers(0, k, n), tuple(f"p{j:04d}" for j in range(k)))
+    other = RawColumn("x", "number", rng.normal(size=n))
+    y = rng.normal(size=(n, 1))
+    coded = code_table([who, other], y, np.ones(n))
+    assert abs(np.corrcoef(coded.X[:, 0], y[:, 0])[0, 1]) < 4 / np.sqrt(n)
+    strong = rng.normal(size=k)[who.values][:, None] + 0.3 * y
+    moved = np.where(np.arange(n)[:, None] == 5, strong + 1, strong)
+    coded, again = (code_table([who, other], t, np.ones(n)).X[:, 0] for t in (strong, moved))
+    assert abs(again[5] - coded[5]) < 0.005  # only by how far means are drawn; its share of a mean would be a fifth
+
+
+def test_held_out_rows_have_no_say_in_means_of_targets():
+    from mercer.border.read import read
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"who": rng.integers(0, 50, 300).astype(str), "x": rng.normal(size=300)})
+    y = rng.normal(size=300)
+    weight = np.ones(300)
+    weight[:100] = 0
+    model = boosted()
+    held = read(model, frame, y, numeric=True).weighed(weight)
+    other = read(model, frame, np.where(weight == 0, 1e3, y), numeric=True).weighed(weight)
+    np.testing.assert_allclose(held.rows.X[:, 0] * np.abs(y).max(), other.rows.X[:, 0] * 1e3, rtol=1e-9)
+
+
+def test_neither_order_nor_names_of_rows_matter():
+    order = np.random.default_rng(3).permutation(N)
+    frame = FRAME.assign(who=(np.arange(N) // 3).astype(str))
+    a = boosted().fit(frame, Y).predict(frame)
+    b = boosted().fit(frame.iloc[order], Y[order]).predict(frame)
+    np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_categories_are_worth_more_than_their_absence():
+    frame, y = mixed_frame(400, 1)
+    model = mercer.KernelBoostingRegressor(random_state=0).fit(frame[:300], y[:300])
+    assert model.score(frame[300:], y[300:]) > 0.9
+    relevance = dict(zip(frame.columns, model.relevance_, strict=True))
+    assert relevance["wood"] > 5 * relevance["maybe"]
+    assert model.relevance_.sum() == pytest.approx(1.0)
+
+
+def test_levels_of_one_column_share_the_factor_of_a_diagonal_metric():
+    frame, y = mixed_frame(300, 2)
+    model = mercer.KernelBoostingRegressor(metric="diagonal", random_state=0).fit(frame, y)
+    groups = model.table_.layout.group
+    factors = [one.inputs.transform for one in model.expansions_]
+    assert any(len(np.unique(factor)) > 1 for factor in factors)
+    for factor in factors:
+        for group in np.unique(groups):
+            np.testing.assert_allclose(factor[groups == group], factor[groups == group][0], rtol=1e-12)
+
+
+def test_scikit_learns_tools_take_mixed_frames():
+    model = make_pipeline(FunctionTransformer(), boosted())
+    assert cross_val_predict(model, FRAME, Y, cv=3).shape == (N,)
+    grid = GridSearchCV(boosted(), {"regularization": [1e-2, 1.0]}, cv=2).fit(FRAME, Y)
+    assert grid.predict(FRAME[:3]).shape == (3,)
+    fitted = clone(boosted()).fit(FRAME, Y)
+    importance = permutation_importance(fitted, FRAME, Y, n_repeats=2, random_state=0).importances_mean
+    assert importance.shape == (FRAME.shape[1],)
+    assert importance[1] > importance[6]
+    stored = io.BytesIO()
+    joblib.dump(fitted, stored)
+    stored.seek(0)
+    np.testing.assert_array_equal(joblib.load(stored).predict(FRAME), fitted.predict(FRAME))
+    mapped = (
+        mercer.EmpiricalKernelMap(subset_size=20, random_state=0).set_output(transform="pandas").fit_transform(FRAME)
+    )
+    assert isinstance(mapped, pd.DataFrame)
+    assert mapped.index.equals(FRAME.index)
+
+
+def test_a_selector_gives_back_columns_as_they_came():
+    selector = mercer.ARDSelector(quick("SparseGPRegressor").set_params(ard=True), n_features_to_select=2)
+    kept = selector.set_output(transform="pandas").fit(FRAME, Y).transform(FRAME[:4])
+    assert kept.shape == (4, 2)
+    assert set(kept.columns) <= set(FRAME.columns)
+
+
+def test_tags_say_what_tables_may_hold():
+    from sklearn.utils import get_tags
+
+    tags = get_tags(boosted()).input_tags
+    assert tags.allow_nan
+    assert tags.string
+    assert tags.categorical
+    assert not get_tags(mercer.KernelBoostingRegressor(kernel="precomputed")).input_tags.allow_nan

@@ -1,0 +1,219 @@
+"""The report page: complete in itself, true to the model, and there for every family."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_iris, make_friedman1
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import root_mean_squared_error
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import mercer
+from mercer.kernels import Gaussian
+from mercer.report import svg
+from mercer.report.distance import distances
+from mercer.report.subject import Subject
+from mercer.report.svg import Line, Points, chart, round_values, short
+from mercer.report.table import Table
+
+X, Y = make_friedman1(260, 5, noise=0.3, random_state=0)
+CLASSES = np.digitize(Y, [12.0, 16.0])
+LEARN, JUDGE = slice(0, 180), slice(180, None)
+
+MODELS = [
+    mercer.KernelBoostingRegressor(kernel=Gaussian(2.0), n_learners=3, learner_size=20, random_state=0),
+    mercer.GreedyKernelRegressor(20, kernel=Gaussian(2.0), random_state=0),
+    mercer.SparseGPRegressor(15, kernel="gaussian", max_iter=5, random_state=0),
+    mercer.ENRBFRegressor(3, random_state=0),
+    mercer.RPEMEKLRegressor(random_state=0),
+    mercer.KernelBoostingClassifier(kernel=Gaussian(2.0), random_state=0),
+    mercer.SparseGPClassifier(15, kernel="gaussian", max_iter=3, random_state=0),
+    mercer.ENRBFClassifier(3, random_state=0),
+    mercer.MHKSClassifier(random_state=0),
+]
+over_models = pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+
+
+def targets(model):
+    return CLASSES if "Classifier" in type(model).__name__ else Y
+
+
+def made(model, **how):
+    y = targets(model)
+    return mercer.report(model.fit(X[LEARN], y[LEARN]), X[JUDGE], y[JUDGE], None, **how)
+
+
+class Page(HTMLParser):
+    """What a browser would ask a network for, anchors, and pictures without a text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.asked, self.ids, self.links, self.pictures, self.open = [], set(), [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.asked += [given[key] for key in ("src", "srcset", "data") if key in given]
+        if tag == "link":
+            self.asked += [given["href"]] if not given["href"].startswith("data:") else []
+        self.ids |= {given["id"]} if "id" in given else set()
+        self.links += [given["href"]] if tag == "a" else []
+        self.pictures += [given.get("aria-label", "")] if tag == "svg" else []
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"<{tag}> is closed out of order"
+
+
+@over_models
+def test_a_page_is_one_small_file_that_asks_nothing_of_a_network(model):
+    text = made(model).to_html()
+    page = Page(text)
+    assert len(text.encode()) < 2_000_000
+    assert page.asked == []
+    assert "http" not in re.sub(r"http://www.w3.org/\S+", "", text)
+    assert "@import" not in text
+    assert "url(" not in text
+    assert page.open == []
+
+
+@over_models
+def test_every_picture_has_a_text_and_every_link_leads_somewhere(model):
+    page = Page(made(model).to_html())
+    assert page.pictures
+    assert all(len(says) > 20 for says in page.pictures)
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+
+
+@over_models
+def test_numbers_behind_the_page_are_json(model):
+    found = made(model).to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert {"verdict", "fit", "columns", "cost", "repeat"} <= set(found)
+
+
+def test_errors_are_those_of_scikit_learn():
+    """RMSE of our model, and of the linear model on standardised columns with next to no penalty."""
+    model = MODELS[1]
+    found = made(model, X_train=X[LEARN], y_train=Y[LEARN]).to_dict()["verdict"]["errors"]
+    assert found["GreedyKernelRegressor"]["error"] == pytest.approx(
+        root_mean_squared_error(Y[JUDGE], model.predict(X[JUDGE])), rel=1e-12
+    )
+    plain = LinearRegression().fit(X[LEARN], Y[LEARN])
+    expected = root_mean_squared_error(Y[JUDGE], plain.predict(X[JUDGE]))
+    assert found["linear model"]["error"] == pytest.approx(expected, rel=0.02)  # RidgeCV's least penalty is 1e-3 of 180
+    assert found["mean"]["error"] == pytest.approx(
+        root_mean_squared_error(Y[JUDGE], np.full(80, Y[LEARN].mean())), rel=1e-12
+    )
+
+
+def test_rows_far_away_are_called_outside_and_basis_vectors_are_not():
+    model = MODELS[1].fit(X[LEARN], Y[LEARN])
+    near, reach, _ = distances(Subject.of(model, model.basis_, np.zeros(len(model.basis_)), None))
+    assert near.max() < 1e-6 * reach
+    far, reach, _ = distances(Subject.of(model, X[JUDGE] + 10.0, Y[JUDGE], None))
+    assert (far > reach).all()
+
+
+def test_a_mixture_shows_its_local_models():
+    found = made(MODELS[3]).to_dict()["local"]
+    np.testing.assert_allclose(found["slopes"], MODELS[3].coef_)
+    assert sum(found["shares"]) == pytest.approx(1.0)
+
+
+def test_intervals_of_a_gaussian_process_are_those_of_the_normal_distribution():
+    held = made(MODELS[2]).to_dict()["trust"]
+    if hasattr(MODELS[2], "predict_interval"):
+        low, high = np.moveaxis(np.asarray(MODELS[2].predict_interval(X[JUDGE], coverage=0.95)), -1, 0)[[0, -1]]
+    else:
+        mean, std = MODELS[2].predict(X[JUDGE], return_std=True)
+        low, high = mean - 1.959964 * std, mean + 1.959964 * std
+    inside = np.mean((Y[JUDGE] >= low) & (Y[JUDGE] <= high))
+    assert held["held"][held["promised"].index(0.95)] == pytest.approx(inside, abs=1.5 / 80)  # one row at the edge
+
+
+def test_frames_pipelines_several_outputs_and_models_of_others_have_a_page(tmp_path):
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    both = pd.DataFrame({"first": Y, "second": X[:, 0]})
+    model = mercer.GreedyKernelRegressor(15, kernel=Gaussian(2.0)).fit(frame[:180], both[:180])
+    found = mercer.report(model, frame[180:], both[180:], tmp_path / "page.html")
+    assert found.path is not None
+    assert found.path.read_text(encoding="utf-8") == found.to_html()
+    assert str(found.path) in found._repr_html_()
+    assert list(found.to_dict()["fit"]["outputs"]) == ["first", "second"]
+    assert found.to_dict()["columns"]["columns"][0]["name"] == "a"
+    chain = make_pipeline(StandardScaler(), mercer.GreedyKernelRegressor(15, kernel=Gaussian(2.0)))
+    assert mercer.report(chain.fit(X[LEARN], Y[LEARN]), X[JUDGE], Y[JUDGE], None).to_dict()["distance"]
+    other = LinearRegression().fit(frame[:180], Y[:180])
+    assert mercer.report(other, frame[180:], Y[180:], None).to_dict()["verdict"]
+
+
+def test_columns_of_text_missing_numbers_and_dates_are_read():
+    frame = pd.DataFrame(
+        {
+            "n": [1.0, np.nan, 3.0],
+            "c": pd.Categorical(["u", None, "v"]),
+            "d": pd.to_datetime(["2020-01-01", "2020-01-02", None]),
+        }
+    )
+    table = Table.of(frame)
+    assert [table.is_numeric(j) for j in range(3)] == [True, False, True]
+    assert table.columns[1].tolist() == ["u", "missing", "v"]
+    assert table.columns[2][1] - table.columns[2][0] == 1.0
+    assert table.with_value(1, "u")["c"].tolist() == ["u", "u", "u"]
+    assert table.with_value(1, "u")["c"].dtype == frame["c"].dtype
+
+
+def test_many_rows_are_thinned_and_the_page_says_so():
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(size=(25_000, 2))
+    model = mercer.GreedyKernelRegressor(5, kernel=Gaussian(1.0)).fit(rows[:200], rows[:200, 0])
+    subject = Subject.of(model, rows, rows[:, 0], None)
+    assert subject.table.n_rows == 20_000
+    assert subject.given_rows == 25_000
+
+
+def test_what_does_not_fit_together_gets_a_sentence():
+    model = MODELS[1].fit(X[LEARN], Y[LEARN])
+    with pytest.raises(ValueError, match="y_test must be as long as X_test"):
+        mercer.report(model, X[JUDGE], Y[:3], None)
+    with pytest.raises(ValueError, match="given together"):
+        mercer.report(model, X[JUDGE], Y[JUDGE], None, X_train=X)
+
+
+def test_classes_of_any_kind_are_named():
+    rows, kind = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versi<color>", "virginica"])[kind]
+    model = mercer.KernelBoostingClassifier(kernel=Gaussian(2.0), random_state=0).fit(rows[::2], names[::2])
+    page = mercer.report(model, rows[1::2], names[1::2], None)
+    assert "versi&lt;color&gt;" in page.to_html()
+    assert "versi<color>" not in page.to_html()
+
+
+def test_a_chart_keeps_every_point_inside_its_frame_and_ticks_are_round():
+    drawn = chart(
+        [Points(np.array([0.0, np.nan, 1e6]), np.array([1.0, 2.0, -5.0])), Line([1, 2], [3, 4])], "x", "y", "s"
+    )
+    dots = re.search(r'd="((?:M[\d.]+ [\d.]+h0)+)"', drawn).group(1)
+    assert len(re.findall("h0", dots)) == 2
+    for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", dots):
+        assert svg.LEFT <= float(x) <= svg.WIDTH - svg.RIGHT
+        assert svg.TOP <= float(y) <= svg.HEIGHT - svg.BOTTOM
+    assert round_values(-0.3, 0.9) == [-0.2, 0.0, 0.2, 0.4, 0.6, 0.8]
+    assert short(-1234.4) == "−1234"
+
+
+def test_scikit_learns_page_of_an_estimator_links_to_a_site_that_is_named(monkeypatch):
+    model = mercer.KernelBoostingRegressor()
+    monkeypatch.delenv("MERCER_DOCS", raising=False)
+    assert model._get_doc_link() == ""
+    monkeypatch.setenv("MERCER_DOCS", "https://docs.example/mercer/")
+    assert model._get_doc_link() == "https://docs.example/mercer/api/mercer.KernelBoostingRegressor.html"
