@@ -323,6 +323,8 @@ def best_weights(K: np.ndarray, I: Any, Y: np.ndarray, w: np.ndarray, lam: float
         while value(a + length * step) > value(a) and length > 1e-8:
             length /= 2
         a = a + length * step
+        if -float(slope @ step) <= 1e-20 * abs(float(value(a))):  # what the step promised
+            break
     return a.reshape(shape).numpy()
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from mercer import GreedyKernelRegressor, SparseGPRegressor
 from mercer.datasets import load, split
 from mercer.evidence.coordinates import Point
+from mercer.progress import Event
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 from rivals.gpytorch import sgpr
@@ -41,8 +42,9 @@ def ours(X, y, X_test, y_test, approximation: str, device: str, m: int, max_iter
     points: list[tuple[float, Point]] = []
     began = time.perf_counter()
 
-    def seen(point: Point) -> None:
-        points.append((time.perf_counter() - began, point))
+    def seen(event: Event) -> None:
+        if event.phase == "evidence":
+            points.append((time.perf_counter() - began, event.state))
 
     options = {"approximation": approximation, "kernel": "gaussian", "ard": True, "device": device, "random_state": 0}
     options["scale_inputs"] = "standard"  # the inputs that the rival sees

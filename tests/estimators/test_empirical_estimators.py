@@ -62,8 +62,8 @@ def test_all_rows_and_one_member_are_multik_mhks(three_classes, multiclass):
 
 def test_one_kernel_is_mhks_whatever_the_coupling(two_classes):
     X, y = two_classes
-    one = MHKSClassifier(Gaussian(0.7), c=0.5).fit(X, y)
-    other = MultiKernelMHKSClassifier([Gaussian(0.7)], c=0.5, coupling=7.0).fit(X, y)
+    one = MHKSClassifier(Gaussian(0.7), regularization=0.5).fit(X, y)
+    other = MultiKernelMHKSClassifier([Gaussian(0.7)], regularization=0.5, coupling=7.0).fit(X, y)
     np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-9)
 
 
@@ -87,7 +87,7 @@ def test_a_pair_of_classes_is_trained_on_its_own_rows(three_classes):
 def test_the_regressor_at_coupling_minus_one_is_kernel_ridge():
     X, y = make_sinc(60, random_state=0)
     kernels = [Gaussian(1.0), Gaussian(0.2)]
-    model = RPEMEKLRegressor(kernels, c=0.2, n_members=1, subset_size=None, scale_inputs=False).fit(X, y)
+    model = RPEMEKLRegressor(kernels, regularization=0.2, n_members=1, subset_size=None, scale_inputs=False).fit(X, y)
     Z = torch.as_tensor(X)
     K = KernelCenterer().fit_transform(sum(kernel(Z, Z) for kernel in kernels).numpy())
     ridge = KernelRidge(alpha=0.4, kernel="precomputed").fit(K, y - y.mean())
@@ -192,24 +192,26 @@ def test_blobs_apart_are_told_apart(model):
 def test_cross_validation_finds_the_penalty_that_generalises(two_classes):
     X, y = two_classes
     keep = (y == y[0]) | (np.arange(len(y)) % 3 > 0)  # uneven classes: a huge penalty leaves the bias alone
-    model = MHKSClassifier(Gaussian(0.5), c=(1e7, 0.1), n_folds=4, random_state=0).fit(X[keep], y[keep])
-    assert model.c_ == 0.1
+    model = MHKSClassifier(Gaussian(0.5), regularization=(1e7, 0.1), n_folds=4, random_state=0).fit(X[keep], y[keep])
+    assert model.regularization_ == 0.1
     assert model.cv_scores_.shape == (1, 2)
     assert model.cv_scores_[0, 1] > model.cv_scores_[0, 0] + 5
 
 
 def test_the_papers_grid_has_81_points_and_sizes_may_be_chosen_too(two_classes):
     X, y = two_classes
-    model = RPEMEKLClassifier(c="paper", coupling="paper", subset_size=(0.05, 0.5), n_folds=3, random_state=0).fit(X, y)
+    model = RPEMEKLClassifier(
+        regularization="paper", coupling="paper", subset_size=(0.05, 0.5), n_folds=3, random_state=0
+    ).fit(X, y)
     assert model.cv_scores_.shape == (2, 81)
     assert model.subset_size_ in (0.05, 0.5)
-    assert 2**-4 <= model.c_ <= 2**4
+    assert 2**-4 <= model.regularization_ <= 2**4
 
 
 def test_a_regressor_chooses_by_squared_error():
     X, y = make_sinc(150, random_state=0)
-    model = RPEMEKLRegressor(c=(1e-2, 1e4), coupling=(-1.0, 1.0), random_state=0).fit(X, y)
-    assert model.c_ == 1e-2
+    model = RPEMEKLRegressor(regularization=(1e-2, 1e4), coupling=(-1.0, 1.0), random_state=0).fit(X, y)
+    assert model.regularization_ == 1e-2
     assert model.coupling_ == -1.0
     assert model.score(X, y) > 0.8
 
@@ -240,7 +242,12 @@ def test_a_linear_model_may_follow_a_map_of_rows_chosen_for_the_targets():
 def test_a_callback_sees_the_objective_and_may_stop(two_classes):
     X, y = two_classes
     sweeps: list = []
-    model = MHKSClassifier(Linear(), callbacks=[lambda s: sweeps.append(s) or s.iteration == 2], tol=0.0).fit(X, y)
+
+    def second(event) -> bool:
+        sweeps.extend([event.state] if event.phase == "passes" else [])
+        return event.phase == "passes" and event.step == 2
+
+    model = MHKSClassifier(Linear(), callbacks=[second], tol=0.0).fit(X, y)
     assert model.stop_reason_ == "a callback asked to stop"
     assert [s.iteration for s in sweeps] == [1, 2]
     assert model.objective_path_[-1] == sweeps[-1].objective
@@ -249,7 +256,7 @@ def test_a_callback_sees_the_objective_and_may_stop(two_classes):
 def test_a_bar_shows_members_and_the_reason_to_stop_is_a_sentence(two_classes, capsys):
     X, y = two_classes
     model = RPEMEKLClassifier(verbose=True, max_iter=1, tol=0.0, random_state=0).fit(X, y)
-    assert "members: 100%" in capsys.readouterr().err
+    assert "members: 3/3" in capsys.readouterr().err
     assert model.stop_reason_ == "max_iter=1 steps were made"
 
 
@@ -259,8 +266,12 @@ def test_a_bar_shows_members_and_the_reason_to_stop_is_a_sentence(two_classes, c
 @pytest.mark.parametrize(
     ("parameter", "value", "sentence"),
     [
-        ("c", -1.0, "c must be 'paper' or a number of at least 0 or several, each a number of at least 0, got -1.0"),
-        ("c", "best", "c must be 'paper'"),
+        (
+            "regularization",
+            -1.0,
+            "regularization must be 'paper' or a number of at least 0 or several, each a number",
+        ),
+        ("regularization", "best", "regularization must be 'paper'"),
         (
             "coupling",
             -0.5,
@@ -309,32 +320,32 @@ def test_a_class_all_of_whose_rows_weigh_nothing_is_none(model, three_classes):
 def test_the_unit_of_weights_means_nothing_to_a_penalty_chosen_from_the_papers(two_classes, unit):
     X, y = two_classes
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
-    model = RPEMEKLClassifier(c="paper", subset_size=30, random_state=0)
+    model = RPEMEKLClassifier(regularization="paper", subset_size=30, random_state=0)
     one, other = clone(model).fit(X, y, weight), clone(model).fit(X, y, unit * weight)
     np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))  # powers of two round nothing
-    assert other.c_ == unit * one.c_
+    assert other.regularization_ == unit * one.regularization_
 
 
 def test_a_penalty_given_counts_against_weights_as_in_ridge_regression():
     X, y = make_sinc(80, random_state=0)
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
-    model = RPEMEKLRegressor([Gaussian(1.0)], c=0.3, subset_size=None, n_members=1)
+    model = RPEMEKLRegressor([Gaussian(1.0)], regularization=0.3, subset_size=None, n_members=1)
     one = clone(model).fit(X, y, weight)
-    other = clone(model).set_params(c=3.0).fit(X, y, 10 * weight)
+    other = clone(model).set_params(regularization=3.0).fit(X, y, 10 * weight)
     np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-9)
     scaled = one.inputs_.encode(X).numpy()
     phi = EmpiricalKernelMap(Gaussian(1.0), None, scale_inputs=False).fit_transform(scaled)
     ridge = Ridge(0.3).fit(phi, y, sample_weight=weight)  # its targets are not scaled, and a quadratic does not mind
     np.testing.assert_allclose(one.predict(X), ridge.predict(phi), atol=1e-6)
-    with pytest.warns(UserWarning, match="sample_weight sums to .* no more than the penalty c=0.3"):
+    with pytest.warns(UserWarning, match="sample_weight sums to .* no more than the penalty regularization=0.3"):
         clone(model).fit(X, y, 1e-6 * weight)
 
 
 HARD = {
     "tiny and huge length-scales": {"kernels": [Gaussian(1e-6), Gaussian(1e6)], "coupling": 0.0},
-    "no penalty to speak of": {"c": 1e-300},
-    "no penalty": {"c": 0.0},
-    "a penalty beyond all rows": {"c": 1e300},
+    "no penalty to speak of": {"regularization": 1e-300},
+    "no penalty": {"regularization": 0.0},
+    "a penalty beyond all rows": {"regularization": 1e300},
     "a coupling beyond all rows": {"coupling": 1e300},
 }
 
@@ -435,7 +446,7 @@ def test_a_class_of_one_row_and_constant_columns_do_no_harm():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=30), np.ones(30), 1e6 * rng.normal(size=30)])
     y = np.array(["a"] * 15 + ["b"] * 14 + ["c"])
-    model = RPEMEKLClassifier(c=(0.1, 1.0), subset_size=0.1, n_folds=5, random_state=0).fit(X, y)
+    model = RPEMEKLClassifier(regularization=(0.1, 1.0), subset_size=0.1, n_folds=5, random_state=0).fit(X, y)
     assert np.isfinite(model.predict_proba(X)).all()
 
 
@@ -445,3 +456,10 @@ def test_five_iterations_are_usually_enough(two_classes, three_classes):
         for member in (member for members in model.members_ for member in members):
             path = member.objective_path[:, 0]
             assert path[4] <= path[-1] + 0.01 * path[0]
+
+
+def test_c_is_an_older_name_of_the_penalty(two_classes):
+    X, y = two_classes
+    old, new = (MHKSClassifier(**{name: 0.25}, random_state=0).fit(X, y) for name in ("c", "regularization"))
+    assert old.c_ == old.regularization_ == new.regularization_ == 0.25
+    np.testing.assert_array_equal(old.decision_function(X), new.decision_function(X))

@@ -121,8 +121,10 @@ def test_one_function_is_enough_for_a_callback(model):
 
 
 def test_a_regressor_tells_its_objective_once_for_every_member():
-    sweeps: list[Any] = []
-    model = fresh(MODELS[3], callbacks=sweeps.append).fit(X, Y)
+    events: list[Any] = []
+    model = fresh(MODELS[3], callbacks=events.append).fit(X, Y)
+    sweeps = [event.state for event in events if event.phase == "passes"]
+    assert [event.step for event in events if event.phase == "members"] == [1, 2]
     assert [sweep.iteration for sweep in sweeps] == [1, 1]
     for sweep, member in zip(sweeps, model.members_[0], strict=True):
         assert (sweep.objective.numpy() == member.objective_path[0]).all()
@@ -143,7 +145,9 @@ def test_kernel_values_computed_before_are_refused(model):
 def test_only_ratios_of_weights_matter_where_the_penalty_is_the_papers(model, scale):
     """Weights of mean one are the same numbers again up to rounding, and the model follows them continuously."""
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    one, other = (answers(fresh(model, c="paper").fit(X, targets(model), weight * s), X) for s in (1.0, scale))
+    one, other = (
+        answers(fresh(model, regularization="paper").fit(X, targets(model), weight * s), X) for s in (1.0, scale)
+    )
     assert np.abs(one - other).max() <= 1e-6 * np.abs(one).max()
 
 

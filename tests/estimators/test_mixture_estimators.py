@@ -143,9 +143,8 @@ def test_local_constants_with_diagonal_covariances_are_scikit_learns_diagonal_mi
 
 @pytest.mark.parametrize("kind", ["diagonal", "full", "tied"])
 def test_a_mixture_per_class_is_scikit_learns_and_bayes_rule(kind):
-    model = GaussianMixtureClassifier(
-        2, covariance_type=kind, covariance_floor=1e-9, tol=1e-12, max_iter=3000, random_state=0
-    ).fit(X, LABELS)
+    how = {"covariance_type": kind, "covariance_floor": 1e-9, "tol": 1e-12, "max_iter": 3000, "random_state": 0}
+    model = GaussianMixtureClassifier(2, n_init=1, **how).fit(X, LABELS)  # the best of several may be a collapsed one
     logs = []
     for c in model.classes_:
         own = model.component_classes_ == c
@@ -328,7 +327,7 @@ DEGENERATE = {
 def test_degenerate_data_gives_a_sound_fit(face, case, kind):
     rows, y, labels = DEGENERATE[case]
     y = y if face in REGRESSORS else np.where(np.arange(len(labels)) == 0, "other", labels.astype(str))
-    model = face(6, covariance_type=kind, random_state=0, max_iter=40).fit(rows, y)
+    model = face(6, covariance_type=kind, random_state=0, max_iter=15).fit(rows, y)
     assert np.isfinite(model.predict_proba(rows) if face in CLASSIFIERS else model.predict(rows)).all()
     if face in REGRESSORS:
         assert np.isfinite(model.predict(rows, return_std=True)[1]).all()
@@ -484,8 +483,8 @@ def test_rows_held_in_float32_give_nearly_the_same_model():
 def test_a_callback_sees_every_iteration_and_may_stop_it_and_verbose_shows_a_bar():
     seen: list[float] = []
 
-    def watch(run: Any) -> bool:
-        seen.append(run.objective)
+    def watch(event: Any) -> bool:
+        seen.append(event.state.objective)
         return len(seen) == 4
 
     text = io.StringIO()
@@ -494,13 +493,13 @@ def test_a_callback_sees_every_iteration_and_may_stop_it_and_verbose_shows_a_bar
     assert model.stop_reason_ == "a callback asked to stop"
     assert len(seen) == 4
     assert never_falls(seen)
-    assert "EM iterations" in text.getvalue()
+    assert "EM: 4/" in text.getvalue()
 
 
 @over_faces
 def test_an_interrupt_keeps_the_mixture_so_far(face):
-    def press(run: Any) -> None:
-        if len(run.path) > 3:
+    def press(event: Any) -> None:
+        if event.phase == "EM" and len(event.state.path) > 3:
             raise KeyboardInterrupt
 
     model = face(3, n_init=1, tol=0.0, callbacks=[press], random_state=0).fit(X, y_for(face))

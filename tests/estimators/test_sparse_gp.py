@@ -176,6 +176,7 @@ def test_of_several_starts_the_one_with_most_evidence_is_kept():
     once = SparseGPClassifier(3, **options).fit(X, y)
     several = SparseGPClassifier(3, n_restarts=4, callbacks=[points.append], **options).fit(X, y)
     assert several.log_marginal_likelihood_ > once.log_marginal_likelihood_
+    assert [event.phase for event in points] == ["evidence"] * len(points)
     assert len(points) >= 5 * 6
     np.testing.assert_allclose(once.basis_indices_, SparseGPClassifier(3, **options).fit(X, y).basis_indices_)
     for model in (several, quick(n_restarts=2, optimize_inducing=False, max_iter=3).fit(*wave())):
@@ -210,6 +211,7 @@ def test_many_inducing_inputs_start_from_few():
     X, y = wave(600)
     points = []
     model = quick(n_inducing=250, kernel="gaussian", callbacks=[points.append]).fit(X, y)
+    points = [event.state for event in points if event.phase == "evidence"]
     sizes = [len(point.basis) for point in points]
     assert sizes == sorted(sizes)
     assert set(sizes) == {100, 250}
@@ -284,8 +286,8 @@ def test_an_interrupted_search_keeps_its_best_point(approximation):
     X, y = wave()
     seen = []
 
-    def interrupt(point):
-        seen.append(point)
+    def interrupt(event):
+        seen.extend([event] if event.phase == "evidence" else [])
         if len(seen) == 3:
             raise KeyboardInterrupt
 

@@ -31,8 +31,8 @@ def table(n=500):
 def after(n_steps):
     """A callback that ends the process's work, as a crash would."""
 
-    def callback(fit):
-        if fit.n_steps == n_steps:
+    def callback(event):
+        if event.phase == "learners" and event.step == n_steps:
             raise CutOff
 
     return callback
@@ -139,7 +139,7 @@ def test_checkpoints_hold_numbers_and_names_only(kept):
 
 def fit_slowly(group, folder, slow):
     X, y = table()
-    pause = (lambda fit: time.sleep(0.2) if slow and fit.n_steps >= 2 else None,)
+    pause = (lambda event: time.sleep(0.2) if slow and event.step >= 2 else None,)
     model = KernelBoostingRegressor(**FIXED, **SIZES, random_state=0, checkpoint=folder, callbacks=pause)
     return model.fit(X, y).predict(X)
 

@@ -27,7 +27,7 @@ from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
-from mercer.forward.focus import Focus
+from mercer.forward.focus import MarginFocus
 from mercer.forward.learners import Ensemble, Learner, SingleVector, size_at
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
@@ -821,20 +821,20 @@ def test_focus_takes_the_rows_of_small_margin():
     problem = make_problem("squared-hinge", n=400)
     f = torch.from_numpy(np.random.default_rng(2).normal(0.6, 1.0, (400, 1))) * problem.y
     margins = (problem.y * f)[:, 0]
-    rows = Focus(margin=0.5, share=0.9).rows(problem, f)
+    rows = MarginFocus(margin=0.5, share=0.9).rows(problem, f)
     assert set(rows.tolist()) == set((margins < 0.5).nonzero()[:, 0].tolist())
 
 
 def test_focus_takes_the_smallest_margins_where_too_many_are_small():
     problem = make_problem("squared-hinge", n=400)
     f = torch.from_numpy(np.random.default_rng(2).normal(-0.6, 1.0, (400, 1))) * problem.y
-    rows = Focus(margin=0.5, share=0.5).rows(problem, f)
+    rows = MarginFocus(margin=0.5, share=0.5).rows(problem, f)
     assert rows.tolist() == (problem.y * f)[:, 0].argsort()[:200].tolist()
 
 
 def test_focus_leaves_out_rows_without_weight_and_never_all():
     problem = make_problem("squared-hinge", n=400, weight=np.r_[np.ones(300), np.zeros(100)])
-    rows = Focus().rows(problem, 10 * problem.y)  # every margin is large
+    rows = MarginFocus().rows(problem, 10 * problem.y)  # every margin is large
     assert len(rows) == 100
     assert int(rows.max()) < 300
 
@@ -850,7 +850,7 @@ def test_focused_blocks_leave_the_values_of_their_weights(loss):
         pools.append(pool)
         return Block(problem, f, capacity, pool)
 
-    fit = grown(problem, ensemble(), 6, block_length=2, focus=Focus(share=0.4), make_block=make_block)
+    fit = grown(problem, ensemble(), 6, block_length=2, focus=MarginFocus(share=0.4), make_block=make_block)
     assert [pool is None for pool in pools] == [True, False, False]
     rows, a = expansion(fit)
     X = problem.rows.take(np.arange(400))
@@ -864,7 +864,7 @@ def test_watched_rows_follow_within_a_focused_block():
     """Else the validation error would stand still until the block ends and patience would run out."""
     problem = make_problem("squared-hinge", n=400, weight=np.r_[np.ones(300), np.zeros(100)])
     watched = torch.arange(300, 400)
-    fit = grown(problem, ensemble(), 9, block_length=4, focus=Focus(share=0.4), validation=watched)
+    fit = grown(problem, ensemble(), 9, block_length=4, focus=MarginFocus(share=0.4), validation=watched)
     rows, a = expansion(fit)
     X = problem.rows.take(np.arange(400))
     f = torch.from_numpy(KERNEL(X, X[rows]).numpy() @ a)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
@@ -26,7 +25,6 @@ from mercer.evidence.approximations import (
     SubsetOfRegressors,
     Variational,
 )
-from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Coordinates, Gradient, Point
 from mercer.evidence.inducing import JITTER
 from mercer.evidence.laplace import LaplaceEvidence, hessian_slope
@@ -36,7 +34,6 @@ from mercer.evidence.posterior import draw
 from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.predictive_noise import predictive_noise
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
-from mercer.linalg.kmeans import spread_out
 from mercer.losses import Logistic, Softmax
 
 SPARSE = [SubsetOfRegressors(), ProjectedProcess(), PseudoInputs(), Variational()]
@@ -380,28 +377,6 @@ def test_a_climb_survives_points_at_which_the_evidence_fails():
 
     found = climb(evidence, Point(Gaussian(), 1.0, torch.ones(1, 1)), free={"noise"})
     assert 0.3 <= found.noise <= 1.0
-
-
-def test_kmeans_starts_are_distinct_rows_even_where_rows_repeat():
-    X = torch.zeros(10, 2, dtype=torch.float64)
-    X[:3, 0] = torch.arange(3.0)
-    chosen = spread_out(X, 6, np.random.RandomState(0))
-    assert len(set(chosen.tolist())) == 6
-    assert {0.0, 1.0, 2.0} <= set(X[chosen, 0].tolist())
-
-
-def test_kmeans_starts_have_the_chances_of_draws_one_by_one():
-    x = [0.0, 0.5, 2.0, 2.2, 7.0]
-    chances = {}
-    for first, second, third in itertools.permutations(range(5), 3):
-        once = [(z - x[first]) ** 2 for z in x]
-        twice = [min(d, (z - x[second]) ** 2) for d, z in zip(once, x, strict=True)]
-        chances[first, second, third] = once[second] / sum(once) * twice[third] / sum(twice) / 5
-    rng, n = np.random.RandomState(0), 4000
-    X = torch.tensor(x, dtype=torch.float64)[:, None]
-    seen = Counter(tuple(spread_out(X, 3, rng).tolist()) for _ in range(n))
-    for order, chance in chances.items():
-        assert abs(seen[order] / n - chance) < 4 * (chance * (1 - chance) / n) ** 0.5 + 1e-3
 
 
 # --- classes --------------------------------------------------------------------------------------------

@@ -379,7 +379,8 @@ def test_two_step_class_weights_are_scikit_learns_on_the_activations(n_classes):
     A, w, y = _activations(sample, mixture), sample.weight.numpy(), sample.y[0].numpy()
     theirs = LogisticRegression(C=2.0, fit_intercept=False, tol=1e-10, max_iter=2000).fit(A, y, w)
     W, why = logistic_weights(sample, mixture, n_classes, 0.5)
-    np.testing.assert_allclose(W.T, theirs.coef_, atol=1e-5)
+    # Newton ends where at most 1e-10 of a loss of some 100 is left: under λ = 0.5 weights are off by √(2·1e-8/0.5).
+    np.testing.assert_allclose(W.T, theirs.coef_, atol=2e-4)
     assert "decrease" in why or "step" in why
 
 

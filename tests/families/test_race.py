@@ -178,10 +178,12 @@ def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
     assert float(power_of(M, 0.5, full=True).square().sum()) == pytest.approx(5)
 
 
-def test_the_race_finds_the_three_projections_of_a_sine():
-    X = rows(2000, 8)
+def test_the_race_finds_the_three_projections_of_a_sine(monkeypatch):
+    for name, value in {"ROWS": 400, "LAST_ROWS": 500, "LAST_JUDGING_ROWS": 400, "FOLDED": 600}.items():
+        monkeypatch.setattr(constants, name, value)
+    X = rows(1000, 8)
     directions = torch.linalg.qr(rows(8, 3, seed=1))[0]
-    found = run(X, torch.sin(2 * X @ directions).sum(1) + 0.1 * rows(2000, 1, seed=2)[:, 0])
+    found = run(X, torch.sin(2 * X @ directions).sum(1) + 0.1 * rows(1000, 1, seed=2)[:, 0], metric="full")
     A = found.members[0].transform
     assert A.ndim == 2
     M = A.T @ A
@@ -228,7 +230,7 @@ def test_kept_columns_keep_their_unit():
 # The race
 
 
-def test_a_jump_along_one_input_makes_the_city_block_kernel_win():
+def test_a_jump_along_one_input_makes_the_city_block_kernel_win(small):
     X = rows(800, 6)
     y = (X[:, 0] > 0.3).double() + (X[:, 1] > -0.2).double() + 0.5 * (X[:, 2] > 0).double()
     assert isinstance(run(X, y).members[0].kernel, Laplacian)

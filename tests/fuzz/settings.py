@@ -105,7 +105,7 @@ LEFT_ALONE = {"X", "y", "options", "device", "verbose", "random_state", "callbac
 #: What may change without a plain fit becoming another model in more than rounding.
 HARMLESS = ("dtype", "memory_limit")
 #: Shorter searches than the defaults, so that thousands of cases stay affordable.
-QUICK = {"max_iter": 10, "tuning_rows": 100, "n_init": 1, "n_inducing": 30, "max_components": 4, "n_folds": 3}
+QUICK = {"max_iter": 10, "tuning_rows": 50, "n_init": 1, "n_inducing": 15, "max_components": 4, "n_folds": 3}
 
 
 def parameters(name: str) -> list[str]:

@@ -55,9 +55,11 @@ class Face(BaseEstimator):
     random_state : int, RandomState or None, default None
         Seed of everything random; an int repeats the fit.
     verbose : bool, default False
-        Show a progress bar.
+        Show one progress bar over all phases of the fit; the logger "mercer" hears of the same events.
     callbacks : function, several or None, default None
-        Called after each step with the state of the fit; one that returns true ends the fit where that is possible.
+        Called with an `Event` after each step of every phase: tuning, race, learners, polish, … (`phase`, `step`,
+        `total`, `seconds`, `left`, and the `state` of the fit). One that returns true ends the fit in phases that can
+        end early with a model.
 
     Attributes
     ----------
@@ -108,12 +110,6 @@ class Face(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = not self._pairwise
         return tags
-
-    def _listeners(self) -> tuple[Any, ...]:
-        """The callbacks, one or several, as a tuple."""
-        if self.callbacks is None:
-            return ()
-        return (self.callbacks,) if callable(self.callbacks) else tuple(self.callbacks)
 
     def _generator(self) -> np.random.Generator:
         """The one stream of random numbers of a fit; a `RandomState` that was passed in moves on."""

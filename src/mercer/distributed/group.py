@@ -68,6 +68,8 @@ class ProcessGroup(Group):
         self.close()
 
     def sum(self, value: Tensor) -> Tensor:
+        if self._leading:
+            return value
         import torch.distributed as dist
 
         sent = value.detach().to(self._wire, copy=True).contiguous()
@@ -103,6 +105,8 @@ class ProcessGroup(Group):
             return answer, b""
 
     def same(self, value: Tensor) -> Tensor:
+        if self._leading:
+            return value
         import torch.distributed as dist
 
         sent = value.detach().to(self._wire, copy=True).contiguous()
@@ -110,6 +114,8 @@ class ProcessGroup(Group):
         return sent.to(value.device)
 
     def gather(self, thing: T) -> list[T]:
+        if self._leading:
+            return [thing]
         import torch.distributed as dist
 
         mine = np.frombuffer(pickle.dumps(thing), dtype=np.uint8).copy()

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.clock import Clock
 from mercer.border.folds import stratified_folds
 from mercer.border.weights import penalty_in_units, warn_of_small_weights
+from mercer.clock import Clock
 from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.coupled import LARGEST_COUPLING
 from mercer.empirical.learners import Grid, Learner
@@ -39,7 +39,7 @@ class Candidates:
         if isinstance(self.c, str):  # the paper's, whatever unit weights are written in
             return {c: c * unit for c in PAPER_GRID}
         penalties = {penalty_in_units(float(c), unit): float(c) for c in several(self.c)}
-        warn_of_small_weights(min(penalties.values()), unit, total, "c")
+        warn_of_small_weights(min(penalties.values()), unit, total, "regularization")
         return penalties
 
     def couplings(self, n_kernels: int) -> list[float]:
@@ -93,8 +93,8 @@ def choose(
     for at, problem in enumerate(problems):
         if at and clock.over(share=0.5):
             break
-        if clock.budget.seconds is not None:
-            few = max(int(ROWS_A_SECOND * clock.budget.seconds), LEAST_ROWS)
+        if clock.seconds is not None:
+            few = max(int(ROWS_A_SECOND * clock.seconds), LEAST_ROWS)
             problem = problem.part(few, np.random.default_rng([seed, at, 0, 0]))
         fold = folds(problem, n_folds, np.random.default_rng([seed, at]))
         for i, size in enumerate(sizes):

@@ -9,8 +9,8 @@ import numpy as np
 
 from mercer.border.calibration import Temperature, fit_temperature
 from mercer.border.classes import DecisionClassifier
-from mercer.border.clock import Clock
 from mercer.border.rules import literal, number, whole
+from mercer.clock import Clock
 from mercer.data import spread_rows
 from mercer.empirical.ensemble import Ensemble, agreement
 from mercer.empirical.estimator import EnsembleEstimator
@@ -19,6 +19,7 @@ from mercer.empirical.learners import ClassLearner, Learner
 from mercer.empirical.pairs import MULTICLASS, class_pairs
 from mercer.empirical.problem import Table
 from mercer.empirical.training import Trained
+from mercer.progress import listeners
 
 #: Rows from which the temperature of probabilities is taken: enough for two digits.
 SAMPLE_ROWS = 5000
@@ -43,9 +44,6 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
         Steps end where the objective falls by less than this share.
     max_iter : int, default 100
         Steps at most.
-    callbacks : function, several or None, default None
-        Called with a `Sweep` (its iteration and objective) after each pass over the rows; a true answer ends that
-        member's steps. Members are then trained one by one.
 
     Attributes
     ----------
@@ -65,7 +63,8 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
 
     def _learner(self, clock: Clock) -> Learner:
         margins = Margins(self.initial_margin, self.learning_rate, self.tol, self.max_iter)
-        return ClassLearner(margins, self._listeners(), clock)
+        heard = listeners("passes", step=lambda sweep: sweep.iteration) if self.callbacks else ()
+        return ClassLearner(margins, heard, clock)
 
     def _pairs(self, n_classes: int) -> list[tuple[int, int]]:
         return class_pairs(n_classes, self.multiclass)

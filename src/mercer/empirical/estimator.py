@@ -10,23 +10,23 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.budget import Budget
-from mercer.border.clock import Clock
 from mercer.border.face import Face
 from mercer.border.inputs import find_inputs
 from mercer.border.read import merged, read, read_new
-from mercer.border.rules import check, whole
+from mercer.border.rules import NOTHING, check, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import unit_weights
+from mercer.clock import Clock
 from mercer.data import RowSource
 from mercer.empirical.choice import Candidates, choose
 from mercer.empirical.ensemble import Ensemble
 from mercer.empirical.learners import Learner
 from mercer.empirical.pairs import pair_problems
-from mercer.empirical.parameters import JOBS
+from mercer.empirical.parameters import JOBS, one_or_several
 from mercer.empirical.problem import Table
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
+from mercer.progress import watched
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -35,6 +35,8 @@ class EnsembleEstimator(Face):
 
     Parameters
     ----------
+    c : None, float, "paper" or several floats, default None
+        An older name of `regularization`; None leaves it to that one.
     n_folds : int, default 5
         Folds of the cross-validation that chooses between several candidates.
     n_jobs : int or None, default None
@@ -52,8 +54,8 @@ class EnsembleEstimator(Face):
     members_ : list of lists of Member
         The members of each machine: a machine per pair of classes, or one. Each has `kernels`, `basis`,
         `basis_indices`, `dual_coef`, `bias`, `kernel_norms`, `agreement`, `objective_path` (for weights of mean one).
-    c_ : float
-        The penalty used.
+    regularization_ : float
+        The penalty used; `c_` is the same number.
     coupling_ : float
         The coupling used; 0 for one kernel.
     subset_size_ : int or float
@@ -72,6 +74,7 @@ class EnsembleEstimator(Face):
         How inputs are coded.
     """
 
+    c: Annotated[Any, NOTHING | one_or_several(0.0)] = None
     n_folds: Annotated[int, whole(2)] = 5
     n_jobs: Annotated[int | None, JOBS] = None
 
@@ -93,6 +96,17 @@ class EnsembleEstimator(Face):
     def _learner(self, clock: Clock) -> Learner:
         """What is learnt in the coordinates of a map."""
 
+    def _penalty(self) -> Any:
+        """What is said of the penalty, under either name."""
+        penalty: Any = self.regularization if self.c is None else self.c
+        return penalty
+
+    @property
+    def c_(self) -> float:
+        """The penalty used."""
+        check_is_fitted(self)
+        return float(self.regularization_)
+
     def _pairs(self, n_classes: int) -> list[tuple[int, int]]:
         """The pairs of classes that have machines of their own, if any."""
         return []
@@ -103,10 +117,11 @@ class EnsembleEstimator(Face):
 
     # Fitting
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
-        clock, wanted = Clock(Budget(self.time_budget)), self._candidates()
+        clock, wanted = Clock(self.time_budget), self._candidates()
         given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)
@@ -123,7 +138,7 @@ class EnsembleEstimator(Face):
         grid = list(product(penalties, wanted.couplings(len(problems[0].kernels))))
         chosen = choose(problems, learner, wanted.sizes(), grid, self.n_folds, int(rng.integers(2**31)), clock)
         seeds = rng.integers(2**31, size=(len(problems), wanted.n_members))
-        training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, bool(self.verbose), clock)
+        training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock)
         trained, unfinished = training.run(problems)
         ensemble = Ensemble([one.members for one in trained], pairs, n_classes)
         first = ensemble.machines[0][0]
@@ -136,7 +151,7 @@ class EnsembleEstimator(Face):
             classes_=targets.classes if self._classes else None,
             ensemble_=ensemble,
             members_=ensemble.machines,
-            c_=penalties[chosen.c],
+            regularization_=penalties[chosen.c],
             coupling_=chosen.lam,
             subset_size_=1.0 if chosen.size is None else chosen.size,
             cv_scores_=chosen.scores,

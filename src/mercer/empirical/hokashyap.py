@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.empirical.coordinates import Coordinates, Factor
 
 

@@ -10,12 +10,12 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.budget import Budget
 from mercer.border.face import Face, face
 from mercer.border.inputs import find_inputs
 from mercer.border.read import host, merged, read_new, read_rows
 from mercer.border.rules import NOTHING, check, number, part_of, whole
 from mercer.border.weights import unit_weights
+from mercer.clock import Clock
 from mercer.data import RowSource
 from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
@@ -26,6 +26,7 @@ from mercer.forward.criteria import Criterion
 from mercer.forward.nystroem import select_basis
 from mercer.kernels import Kernel
 from mercer.parts import require
+from mercer.progress import watched
 
 #: Rows of the first map within a time budget.
 FIRST_ROWS = 300
@@ -64,7 +65,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
     verbose : bool, default False
         Show a progress bar where rows are chosen by a criterion.
     callbacks : function, several or None, default None
-        Called after each row that a criterion chooses; one that returns true ends the choice.
+        Called with an `Event` after each row that a criterion chooses; one that returns true ends the choice.
 
     Attributes
     ----------
@@ -101,10 +102,11 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
     rank: Annotated[int | None, NOTHING | whole()] = None
     tol: Annotated[float | None, NOTHING | number(0.0, 1.0, open_high=True)] = None
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the rows and factor their kernel matrix."""
         check(self)
-        budget = Budget(self.time_budget)
+        budget = Clock(self.time_budget)
         random = isinstance(self.criterion, str) and self.criterion == "random"
         require(random or y is not None, "criterion", "'random' where there are no targets", self.criterion)
         given = read_rows(self, X, sample_weight)
@@ -144,7 +146,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
         return kernels[0]
 
     def _chosen(
-        self, X: np.ndarray, y: np.ndarray, kernel: Kernel, p: int, rng: np.random.Generator, budget: Budget
+        self, X: np.ndarray, y: np.ndarray, kernel: Kernel, p: int, rng: np.random.Generator, budget: Clock
     ) -> np.ndarray:
         """Rows by a criterion of the package, on inputs scaled as ours are; one at least, be the kernel zero there."""
         shared = ("device", "dtype", "memory_limit", "verbose", "callbacks")
@@ -175,7 +177,7 @@ def largest_map(
     rows: RowSource,
     index: np.ndarray,
     plan: Plan,
-    budget: Budget,
+    budget: Clock,
     rank: int | None = None,
     tol: float | None = None,
 ) -> tuple[np.ndarray, EmpiricalMap]:

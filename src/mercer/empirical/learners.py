@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.empirical.coordinates import Coordinates, MappedRows
 from mercer.empirical.coupled import coupled_ridge, joint_moments
 from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap

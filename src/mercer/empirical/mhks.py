@@ -27,8 +27,8 @@ class MHKSClassifier(EnsembleClassifier):
     ----------
     kernel : a kernel, a name or a function, default "gaussian"
         A radial kernel by name has the mean distance between rows as length-scale.
-    c : float, "paper" or several floats, default 1.0
-        The penalty; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
+    regularization : float, "paper" or several floats, default 1.0
+        The penalty c; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
         Against a number, weights count as in scikit-learn's `Ridge`.
     subset_size : None, int, float or several, default None
         Rows that make the map: all for None, a share for a float; the best of several by cross-validation.
@@ -48,12 +48,12 @@ class MHKSClassifier(EnsembleClassifier):
     """
 
     kernel: Any = "gaussian"
-    c: Annotated[Any, one_or_several(0.0)] = 1.0
+    regularization: Annotated[Any, one_or_several(0.0)] = 1.0
     _: KW_ONLY
     subset_size: Annotated[Any, ROWS | several_of(ROWS)] = None
 
     def _candidates(self) -> Candidates:
-        return Candidates([self.kernel], self.c, subset_size=self.subset_size)
+        return Candidates([self.kernel], self._penalty(), subset_size=self.subset_size)
 
 
 @face
@@ -84,4 +84,4 @@ class MultiKernelMHKSClassifier(SeveralKernels, EnsembleClassifier):
     """
 
     def _candidates(self) -> Candidates:
-        return Candidates(self.kernels, self.c, self.coupling)
+        return Candidates(self.kernels, self._penalty(), self.coupling)

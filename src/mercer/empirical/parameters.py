@@ -32,8 +32,8 @@ class SeveralKernels:
     kernels : "paper", a kernel, name or function, or several, default "paper"
         "paper": the normalised linear kernel and Gaussians at the mean distance between rows and at a tenth of it.
         For a penalty c_l of its own scale a kernel: c/c_l times k_l.
-    c : float, "paper" or several floats, default 1.0
-        The penalty; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
+    regularization : float, "paper" or several floats, default 1.0
+        The penalty c; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
         Against a number, weights count as in scikit-learn's `Ridge`.
     coupling : float, "paper" or several floats, default 1.0
         λ ≥ 0, what draws the kernels' functions towards their mean; the best by cross-validation of several, together
@@ -41,7 +41,7 @@ class SeveralKernels:
     """
 
     kernels: Any = "paper"
-    c: Annotated[Any, one_or_several(0.0)] = 1.0
+    regularization: Annotated[Any, one_or_several(0.0)] = 1.0
     coupling: Annotated[Any, one_or_several(0.0)] = 1.0
 
 

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 from sklearn.base import RegressorMixin
 
-from mercer.border.clock import Clock
 from mercer.border.face import face
+from mercer.clock import Clock
 from mercer.empirical.choice import Candidates
 from mercer.empirical.classifier import EnsembleClassifier
 from mercer.empirical.estimator import EnsembleEstimator
 from mercer.empirical.learners import Learner, NumberLearner
 from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
+from mercer.progress import listeners
 
 
 @face
@@ -32,13 +33,13 @@ class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
     >>> from mercer import RPEMEKLClassifier
     >>> from mercer.datasets import make_ripley
     >>> X, y = make_ripley(250, random_state=0)
-    >>> model = RPEMEKLClassifier(c="paper", coupling="paper", subset_size=50, random_state=0).fit(X, y)
+    >>> model = RPEMEKLClassifier(regularization="paper", coupling="paper", subset_size=50, random_state=0).fit(X, y)
     >>> bool(model.score(*make_ripley(1000, random_state=1)) > 0.88), len(model.members_[0])
     (True, 3)
     """
 
     def _candidates(self) -> Candidates:
-        return Candidates(self.kernels, self.c, self.coupling, self.subset_size, self.n_members)
+        return Candidates(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
 
 
 @face
@@ -56,14 +57,12 @@ class RPEMEKLRegressor(RegressorMixin, RandomMembers, SeveralKernels, EnsembleEs
 
     Parameters
     ----------
-    c : float, "paper" or several floats, default 0.1
-        The penalty; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
+    regularization : float, "paper" or several floats, default 0.1
+        The penalty c; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
         Against a number, weights count as in scikit-learn's `Ridge`.
     coupling : float, "paper" or several floats, default -1.0
         λ ≥ −1; the default is most accurate where kernels differ in worth. The best by cross-validation of several,
         together with c.
-    callbacks : function, several or None, default None
-        Called with a `Sweep` (its iteration and objective) once for each member, whose fit takes one step.
 
     References
     ----------
@@ -75,16 +74,16 @@ class RPEMEKLRegressor(RegressorMixin, RandomMembers, SeveralKernels, EnsembleEs
     >>> from mercer import RPEMEKLRegressor
     >>> from mercer.datasets import make_sinc
     >>> X, y = make_sinc(random_state=0)
-    >>> model = RPEMEKLRegressor(c=(0.01, 0.1, 1.0), random_state=0).fit(X, y)
-    >>> bool(model.score(X, y) > 0.8), model.c_ in (0.01, 0.1, 1.0)
+    >>> model = RPEMEKLRegressor(regularization=(0.01, 0.1, 1.0), random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.8), model.regularization_ in (0.01, 0.1, 1.0)
     (True, True)
     """
 
-    c: Annotated[Any, one_or_several(0.0)] = 0.1
+    regularization: Annotated[Any, one_or_several(0.0)] = 0.1
     coupling: Annotated[Any, one_or_several(-1.0)] = -1.0
 
     def _candidates(self) -> Candidates:
-        return Candidates(self.kernels, self.c, self.coupling, self.subset_size, self.n_members)
+        return Candidates(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
 
     def _learner(self, clock: Clock) -> Learner:
-        return NumberLearner(self._listeners())
+        return NumberLearner(listeners("passes") if self.callbacks else ())

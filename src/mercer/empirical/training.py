@@ -16,9 +16,8 @@ import torch
 from joblib import effective_n_jobs  # type: ignore[import-untyped]
 from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.empirical.batch import Stack, groups
 from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.ensemble import Member
@@ -26,6 +25,7 @@ from mercer.empirical.hokashyap import Solution
 from mercer.empirical.learners import Learner
 from mercer.empirical.mapping import EmpiricalMap
 from mercer.empirical.problem import MemberProblem
+from mercer.progress import current
 
 #: Rows and basis vectors of a problem in the first round of a fit with a time budget.
 FIRST_ROWS, FIRST_BASIS = 1000, 50
@@ -52,12 +52,11 @@ class Training:
     lam: float
     seeds: np.ndarray
     n_jobs: int | None = None
-    verbose: bool = False
     clock: Clock = field(default_factory=Clock)
 
     def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], str]:
         """All members of all problems, and what the time budget left undone, in words ("" for nothing)."""
-        if self.clock.budget.seconds is None:
+        if self.clock.seconds is None:
             return self._round(problems), ""
         sizes = [problem.size(self.size) for problem in problems]
         most = max(problem.n_alive for problem in problems), max(sizes)
@@ -66,14 +65,14 @@ class Training:
         grown, whole = 1.0, False
         while not whole and (not any(one.members for one in made) or not self.clock.over()):
             rows, basis, whole = int(FIRST_ROWS * grown), int(FIRST_BASIS * grown), grown >= reach
-            began = self.clock.budget.spent()
+            began = self.clock.spent()
             parts = problems if whole else [self._part(*one, rows) for one in zip(problems, self.seeds, strict=True)]
             first = not any(one.members for one in made)
             for at, new in enumerate(self._round(parts, None if whole else basis, first)):
                 made[at] = new if new.members else made[at]
-            last = max(self.clock.budget.spent() - began, 1e-6)
+            last = max(self.clock.spent() - began, 1e-6)
             # work grows as the cube of rows and basis vectors together
-            further = (PRUDENCE * self.clock.budget.left() / last) ** (1 / 3) if self.clock.budget.left() > 0 else 0.0
+            further = (PRUDENCE * self.clock.left() / last) ** (1 / 3) if self.clock.left() > 0 else 0.0
             if not whole and further < WORTH:
                 break
             grown *= further
@@ -82,7 +81,7 @@ class Training:
             _leave_constant(one)
         undone = [] if whole else [f"allowed at most {rows} rows and {basis} basis vectors for each machine"]
         undone += [f"left {len(idle)} of {len(made)} machines untrained"] if idle else []
-        return made, f"the time budget of {self.clock.budget.seconds:g} s {' and '.join(undone)}" if undone else ""
+        return made, f"the time budget of {self.clock.seconds:g} s {' and '.join(undone)}" if undone else ""
 
     def _part(self, problem: MemberProblem, seeds: np.ndarray, rows: int) -> MemberProblem:
         return problem.part(rows, np.random.default_rng([*seeds.tolist(), 1]))
@@ -100,17 +99,20 @@ class Training:
         sizes = [problem.size(self.size) for problem in problems]
         sizes = sizes if basis is None else [min(size, basis) for size in sizes]
         jobs = make_jobs(problems, self.learner, sizes, self.seeds)
-        with tqdm(total=len(problems) * H, disable=not self.verbose, desc="members", unit="") as bar:
+        heard = current()
+        before = 0 if heard is None else heard.steps["members"]
 
-            def train(job: Job, must: bool) -> list[tuple[Member, np.ndarray]]:
-                trained = [] if self.clock.over() and not must else fit_job(job, self.learner, self.c, self.lam)
-                bar.update(len(job.places))
-                return trained
+        def train(job: Job, must: bool) -> list[tuple[Member, np.ndarray]]:
+            trained = [] if self.clock.over() and not must else fit_job(job, self.learner, self.c, self.lam)
+            if heard is not None:
+                done = heard.steps["members"] + len(job.places)
+                heard.tell("members", before + len(problems) * H, step=done)
+            return trained
 
-            # threads: torch works outside Python's lock, and rows and factors need no copies
-            made = Parallel(self.n_jobs, prefer="threads")(
-                delayed(train)(job, first and at == 0) for at, job in enumerate(jobs)
-            )
+        # threads: torch works outside Python's lock, and rows and factors need no copies
+        made = Parallel(self.n_jobs, prefer="threads")(
+            delayed(train)(job, first and at == 0) for at, job in enumerate(jobs)
+        )
         found = [Trained(problem) for problem in problems]
         placed = (zip(job.places, trained, strict=False) for job, trained in zip(jobs, made, strict=True))
         for place, (member, f) in sorted((one for several in placed for one in several), key=lambda one: one[0]):

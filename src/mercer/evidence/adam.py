@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.evidence.clock import Clock
+from mercer.clock import Clock
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Point
 
 #: Length of a step along a logarithm, and along an inducing input in units of the inputs' spread.

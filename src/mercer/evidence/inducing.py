@@ -22,6 +22,9 @@ from mercer.linalg import inverse_factor, lifted
 #: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.
 JITTER = {torch.float32: 1e-6, torch.float64: 1e-10}
 
+#: Kept rows that are handed over as they are: so few never run out of memory, and the loop costs more than the work.
+ONE_BLOCK = 2048
+
 
 def unexplained(diagonal: Tensor, A: Tensor) -> Tensor:
     """k − q of rows with this k(x, x), in the precision of `diagonal`."""
@@ -60,7 +63,9 @@ class Inducing:
     def each(self, visit: Callable[[slice, Tensor], object]) -> None:
         """Call ``visit(where, A)`` on blocks of whitened rows."""
         size = self.plan.panel_rows(self.m)
-        if self._kept is not None:
+        if self._kept is not None and self.n <= min(size, ONE_BLOCK):
+            visit(slice(0, self.n), self._kept)
+        elif self._kept is not None:
             each_block(TensorRows(self._kept), self.plan, size, visit)
         else:
             each_block(self.rows, self.plan, size, lambda where, X: visit(where, self._columns(X) @ self.tile_map))

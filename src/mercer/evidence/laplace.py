@@ -91,7 +91,7 @@ class Laplace:
         W, slope = self.loss.hessian(self.y, s.f), self.loss.residual(self.y, s.f)
         shrink = self._shrink(W)
         pull = _times(shrink, _times(W, s.f) + slope)  # D z with z = f + W⁻¹ slope
-        L_B = self.factor(s.f)
+        L_B = self._factor(W, shrink)
         rhs = self._down(pull).T.reshape(-1, 1)
         u = torch.cholesky_solve(rhs, L_B).reshape(self.p, -1).T
         g = self._up(u)
@@ -110,9 +110,12 @@ class Laplace:
     def factor(self, f: Tensor) -> Tensor:
         """Lower factor of B = I + S, S = Σ D ⊗ A Aᵀ (pm × pm), with D = w W (I + ΔW)⁻¹ at latent values `f`."""
         W = self.loss.hessian(self.y, f)
-        D = self.weight[:, None, None] * (W @ self._shrink(W))
+        return self._factor(W, self._shrink(W))
+
+    def _factor(self, W: Tensor, shrink: Tensor) -> Tensor:
+        D = self.weight[:, None, None] * _product(W, shrink)
         m, p = self.system.m, self.p
-        S = torch.zeros(p, p, m, m, dtype=torch.float64, device=f.device)
+        S = torch.zeros(p, p, m, m, dtype=torch.float64, device=W.device)
 
         def gather(where: slice, A: Tensor) -> None:
             d = D[where].to(A.dtype)
@@ -125,7 +128,8 @@ class Laplace:
             for e in range(c):
                 S[e, c] = S[c, e].T
         S = self.system.rows.total(S).permute(0, 2, 1, 3).reshape(p * m, p * m)
-        return cholesky(S + torch.eye(p * m, dtype=torch.float64, device=f.device))[0]
+        S.diagonal().add_(1)
+        return cholesky(S)[0]
 
     def _down(self, values: Tensor) -> Tensor:
         """Aᵀ w · values, m × p."""
@@ -145,9 +149,11 @@ class Laplace:
 
     def evidence(self, at: State, L_B: Tensor) -> float:
         """log q(y) of eq. 4.21: Ψ(f̂) − ½ log|I + ΔW| − ½ log|B|."""
-        inner = torch.eye(self.p, dtype=torch.float64, device=at.f.device)
-        inner = inner + self.delta[:, None, None] * self.loss.hessian(self.y, at.f)
-        own = (self.weight * torch.linalg.slogdet(inner)[1]).sum() if bool((self.delta > 0).any()) else 0.0
+        own = 0.0
+        if bool((self.delta > 0).any()):
+            inner = torch.eye(self.p, dtype=torch.float64, device=at.f.device)
+            inner = inner + self.delta[:, None, None] * self.loss.hessian(self.y, at.f)
+            own = (self.weight * torch.linalg.slogdet(inner)[1]).sum()
         return at.value - 0.5 * float(own) - float(L_B.diagonal().log().sum())
 
     def gradient(self, at: State, L_B: Tensor, alpha: float, inputs: bool = True) -> tuple[dict[str, Tensor], Tensor]:
@@ -159,7 +165,7 @@ class Laplace:
         p, m, dtype = self.p, self.system.m, self.system.plan.dtype
         W = self.loss.hessian(self.y, at.f)
         E = self._shrink(W)
-        D = W @ E  # of one copy
+        D = _product(W, E)  # of one copy
         eye = torch.eye(p * m, dtype=torch.float64, device=at.f.device)
         root = torch.linalg.solve_triangular(L_B, eye, upper=False)
         inverse = (root.T @ root).reshape(p, m, p, m)  # B⁻¹ by class
@@ -215,7 +221,12 @@ def hessian_slope(loss: Loss, y: Tensor, f: Tensor, spread: Tensor) -> Tensor:
 
 def _times(blocks: Tensor, values: Tensor) -> Tensor:
     """One small matrix times one small vector, a row."""
-    return (blocks @ values[:, :, None])[:, :, 0]
+    return blocks[:, 0] * values if values.shape[1] == 1 else (blocks @ values[:, :, None])[:, :, 0]
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """One small matrix times another, a row; a product of numbers where there is one output."""
+    return left * right if left.shape[1] == 1 else left @ right
 
 
 @dataclass

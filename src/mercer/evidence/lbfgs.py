@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.evidence.clock import Clock
+from mercer.clock import Clock
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Point
 from mercer.linalg import minimize_lbfgs
 

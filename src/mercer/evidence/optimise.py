@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.adam import ascend
 from mercer.evidence.approximations import Variational
-from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Evidence, Gradient, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb

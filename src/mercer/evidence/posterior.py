@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource
-from mercer.engine import Plan, each_block
+from mercer.engine import KernelMatrix, Plan, each_block
 from mercer.engine.sample import Sample
 from mercer.kernels import Kernel
 
@@ -32,9 +32,12 @@ class Posterior:
     def moments(self, kernel: Kernel, rows: RowSource, plan: Plan, spread: bool = True) -> tuple[Tensor, Tensor]:
         """Means (n × p) and covariances between the outputs of a row (n × c × c), in float64, by blocks."""
         dtype, device = plan.dtype, plan.device
+        if not spread:  # one product, fused where kernel and device have such a program
+            mean = KernelMatrix(rows, kernel, self.basis.to(device, dtype), plan).product(self.weights).double()
+            return mean, mean.new_empty(0)
         n, q = rows.n_rows, 1 if self.scatter is None else self.scatter.shape[0]
         mean = torch.empty(n, self.weights.shape[1], dtype=torch.float64, device=device)
-        cov = torch.zeros(n, q, q, dtype=torch.float64, device=device) if spread else mean.new_empty(0)
+        cov = torch.zeros(n, q, q, dtype=torch.float64, device=device)
         columns = kernel.columns(self.basis.to(device, dtype))
         w = self.weights.to(device, dtype)
         E = None if self.explained is None else self.explained.to(device, dtype)
@@ -43,8 +46,7 @@ class Posterior:
         def visit(where: slice, block: Tensor) -> None:
             K = columns(block)
             here = K @ w
-            if spread:
-                cov[where] = self._spread(kernel, block, K, E, H, q)
+            cov[where] = self._spread(kernel, block, K, E, H, q)
             mean[where] = here.double()
 
         each_block(rows, plan, plan.panel_rows(len(self.basis)), visit)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.budget import Budget
 from mercer.border.read import Given
 from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import Plan
 from mercer.forward.combine import Combination
@@ -34,6 +34,7 @@ from mercer.forward.task import Grown, Task
 from mercer.kernels import Stationary
 from mercer.losses import Loss
 from mercer.parts import require
+from mercer.progress import listeners
 
 #: Share of the time budget that the race may take.
 RACING_SHARE = 0.4
@@ -131,7 +132,7 @@ class Boosting(Resumable):
     def _races(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
 
-    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
+    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
         if not self._races():
             require(self.metric == "auto", "metric", "'auto' unless kernel='auto' and scale_inputs=True", self.metric)
             return tuned_member(given, Y, plan, self, rng)
@@ -203,7 +204,7 @@ class Boosting(Resumable):
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]
 
-    def _finish(self, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+    def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
         """All weights improved together, where that is asked for and there is memory and time for it."""
         problem, m = fit.problem, len(final.index)
         reason = self._why_not_polish(fit, m, budget)
@@ -213,7 +214,7 @@ class Boosting(Resumable):
         done = polish(problem, final.index, final.weights, max_iter=steps, validation=fit.validation)
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
-    def _further(self, task: Task, first: Grown, budget: Budget, share: float) -> list[Grown]:
+    def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
         """Learners of the same and of shorter length-scales on what the first stage left, as long as they gain."""
         fit = first.fit
         if not self._goes_on(fit):
@@ -238,8 +239,7 @@ class Boosting(Resumable):
         if self._classes:
             problem = replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
             wrong = float(problem.mean((problem.margins(f, fit.validation).amin(1) <= 0).double()))
-            # of a file some rows cost as much as all, and processes look for none together
-            at_hand = isinstance(problem.rows, TensorRows) and not problem.rows.shard.spread
+            at_hand = isinstance(problem.rows, TensorRows) and not problem.rows.shard.spread  # else none are cheap
             focus = HingeFocus() if focus is None and wrong < SEPARABLE and at_hand else focus
 
         def make(left: Problem) -> ForwardFit:
@@ -249,14 +249,14 @@ class Boosting(Resumable):
 
         return problem, f, make
 
-    def _on(self, budget: Budget, share: float) -> Callable[[ForwardFit, int], bool]:
+    def _on(self, budget: Clock, share: float) -> Callable[[ForwardFit, int], bool]:
         def on(fit: ForwardFit, count: int) -> bool:
             wanted = fit.n_steps + count
             rules: list[Stopping] = [MaxSteps(wanted)]
             if self.time_budget is not None:
                 left = max(budget.left(share) - (1 - STAGING_SHARE) * self.time_budget, 0.0)
                 rules.append(TimeBudget(fit.seconds + left, self.time_budget))
-            fit.run(rules, self._listeners(), self.verbose)
+            fit.run(rules, listeners("learners", wanted, lambda fit: fit.n_steps))
             return fit.n_steps == wanted and not fit.interrupted
 
         return on
@@ -264,7 +264,7 @@ class Boosting(Resumable):
     def _little(self) -> float:
         return LITTLE if self.time_budget is None else LITTLE_IN_BUDGET
 
-    def _again(self, task: Task, grown: list[Grown], budget: Budget, rng: np.random.Generator) -> list[Grown]:
+    def _again(self, task: Task, grown: list[Grown], budget: Clock, rng: np.random.Generator) -> list[Grown]:
         """Further models of other draws, averaged with the first, while there is time for one more like it."""
         if self.time_budget is None or not self._goes_on(grown[0].fit):
             return grown
@@ -279,7 +279,7 @@ class Boosting(Resumable):
         share = 1 / len(models)
         return [replace(one, member=replace(one.member, share=share)) for model in models for one in model]
 
-    def _why_not_polish(self, fit: ForwardFit, m: int, budget: Budget) -> str | None:
+    def _why_not_polish(self, fit: ForwardFit, m: int, budget: Clock) -> str | None:
         if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:
             return "not asked for"
         if fit.interrupted:
@@ -294,7 +294,7 @@ class Boosting(Resumable):
         return None
 
 
-def _affordable_steps(fit: ForwardFit, budget: Budget) -> float:
+def _affordable_steps(fit: ForwardFit, budget: Clock) -> float:
     """Steps for which time is left: each takes about as long as growing did, and so does what comes before them."""
     left = budget.left()
     return left if math.isinf(left) else int(left / max(fit.seconds, 1e-6)) - 1

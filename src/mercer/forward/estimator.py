@@ -12,13 +12,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.budget import Budget
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
 from mercer.border.kernel import is_precomputed
 from mercer.border.read import MERGED_ROWS, Given, merged, read, read_held_out, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
+from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
@@ -28,10 +28,11 @@ from mercer.forward.members import Choice, Free, Member
 from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
-from mercer.forward.stopping import Stopping, TimeBudget, Validation
+from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
 from mercer.forward.task import Grown, Task, fitted, hold_out, resolved_loss, watch_given
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
+from mercer.progress import listeners, watched
 
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
 GROWING_SHARE = 0.7
@@ -137,7 +138,7 @@ class ForwardEstimator(Face):
         """When a fit ends."""
 
     @abstractmethod
-    def _finish(self, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+    def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
         """The model of the last step kept, improved where that was asked for."""
 
     @abstractmethod
@@ -145,7 +146,7 @@ class ForwardEstimator(Face):
         """Whether rows are held out although nobody asked for it."""
 
     @abstractmethod
-    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
+    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
         """Inputs, kernel and penalty of every member."""
 
     def _checkpoint(self, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Any:
@@ -158,6 +159,7 @@ class ForwardEstimator(Face):
 
     # Fitting
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
@@ -167,14 +169,13 @@ class ForwardEstimator(Face):
         """
         check(self)
         group = current_group() if self._spreads else ALONE
-        budget = Budget(self.time_budget, group=group)
+        budget = Clock(self.time_budget, group=group)
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
-        given = read(self, X, y, sample_weight, **kinds, group=group)
-        given, plan = self._planned(given)
+        given, plan = self._planned(read(self, X, y, sample_weight, **kinds, group=group))
         made = partial(self._fitted, given, plan, X_val, y_val, budget)
         return self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
 
-    def _fitted(self, given: Given, plan: Plan, X_val: Any, y_val: Any, budget: Budget) -> dict[str, Any]:
+    def _fitted(self, given: Given, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
         seen = Fingerprint.of(self, given, X_val, self._growing) if self.warm_start else None
         warm = getattr(self, "_warm", None) if seen is not None else None
@@ -197,7 +198,7 @@ class ForwardEstimator(Face):
         state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
         return {**fitted(task, grown), "_warm": state}
 
-    def _task(self, given: Given, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Budget) -> Task:
+    def _task(self, given: Given, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock) -> Task:
         """Code the targets, hold rows out, choose the members."""
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         centred = self._races() and quadratic
@@ -242,7 +243,7 @@ class ForwardEstimator(Face):
         given, held = hold_out(given, Y, share, rng, classes=self._classes)
         return given, Y, held
 
-    def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Budget, share: float) -> list[Grown]:
+    def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.
 
         `share` is the part of the time budget that may be spent when it ends.
@@ -252,10 +253,9 @@ class ForwardEstimator(Face):
             rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.left(share), self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
-        listeners = self._listeners()
-        if task.kept is not None:
-            listeners = (task.kept.follow(fit), *listeners)
-        why = fit.run(rules, listeners, self.verbose)
+        total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
+        first = () if task.kept is None else (task.kept.follow(fit),)
+        why = fit.run(rules, (*first, *listeners("learners", total, lambda fit: fit.n_steps)))
         if task.kept is not None:
             task.kept.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
@@ -265,11 +265,11 @@ class ForwardEstimator(Face):
         first = Grown(member, fit, path, final, n_steps, why, outside)
         return [first, *self._further(task, first, budget, share)]
 
-    def _further(self, task: Task, first: Grown, budget: Budget, share: float) -> list[Grown]:
+    def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
         """Stages that build on the first, of families that have them."""
         return []
 
-    def _again(self, task: Task, grown: list[Grown], budget: Budget, rng: np.random.Generator) -> list[Grown]:
+    def _again(self, task: Task, grown: list[Grown], budget: Clock, rng: np.random.Generator) -> list[Grown]:
         """Further models to be averaged with what was grown, of families that have them."""
         return grown
 

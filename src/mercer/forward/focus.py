@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import final
+
 import torch
 from torch import Tensor
 
@@ -9,17 +11,14 @@ from mercer.forward.problem import Problem
 from mercer.parts import Part, part
 
 
-@part
 class Focus(Part):
-    """Rows with margin y·f below `margin`, smallest first, at most `share` of all rows (Boost10 section IV-B).
+    """Rows with margin y·f below `margin`, smallest first, at most `share` of all rows.
 
-    The paper's text says 25 000 rows, "around half of the entire training set" of 522 910: a digit was
-    lost in print, so the share is what counts here. With several classes a row's margin is its smallest.
+    With several classes a row's margin is its smallest.
     """
 
-    short_name = "margin"
-    margin: float = 0.5
-    share: float = 0.5
+    margin: float
+    share: float
 
     def rows(self, problem: Problem, f: Tensor) -> Tensor:
         """Indices of the rows to look at; never fewer than a few, so that a perfect fit can go on."""
@@ -37,6 +36,21 @@ class Focus(Part):
         return problem.loss.value(problem.y[rows], f[rows]).sum(1)
 
 
+@final
+@part
+class MarginFocus(Focus):
+    """Rows that are wrong or barely right (Boost10 section IV-B).
+
+    The paper's text says 25 000 rows, "around half of the entire training set" of 522 910: a digit was
+    lost in print, so the share is what counts here.
+    """
+
+    short_name = "margin"
+    margin: float = 0.5
+    share: float = 0.5
+
+
+@final
 @part
 class HingeFocus(Focus):
     """All rows of margin below one: those the squared hinge loss still counts.

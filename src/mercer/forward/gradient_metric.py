@@ -17,6 +17,7 @@ from mercer.data.column_maps import KINDS
 from mercer.engine import make_plan
 from mercer.forward.members import only, raced_members
 from mercer.forward.relevance import metric, relevance, spread
+from mercer.progress import watched
 
 
 @face
@@ -94,6 +95,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         tags.target_tags.required = True
         return tags
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find the mapping from rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)

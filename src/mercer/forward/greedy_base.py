@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.budget import Budget
 from mercer.border.kernel import Chosen, choose_kernel
 from mercer.border.read import Given
 from mercer.border.rules import AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
@@ -180,11 +180,11 @@ class Greedy(ForwardEstimator):
         several = choice if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
         return [Stopping.resolve(rule, "stopping") for rule in several if rule is not None]
 
-    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Budget) -> Choice:
+    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
         """One kernel by its evidence; where `refine` will move it anyway, tuning is asked at most for its family."""
         return tuned_member(given, Y, plan, self, rng, _plainly if self.refine else choose_kernel)
 
-    def _finish(self, fit: ForwardFit, final: Final, budget: Budget) -> Final:
+    def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
         """Vectors that do not pay dropped, or all of them moved, where that is asked for."""
         m, block = len(final.index), fit.current
         if self.prune and block is not None and m:

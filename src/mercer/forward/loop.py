@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from mercer.forward.absorb import Block
 from mercer.forward.focus import Focus
@@ -73,32 +72,27 @@ class ForwardFit:
         self,
         stopping: Sequence[Stopping],
         callbacks: Sequence[Callback] = (),
-        verbose: bool = False,
-        total: int | None = None,
     ) -> str:
         """Add learners until a rule says why to stop; returns that sentence."""
-        watching = any(rule.watches for rule in stopping) or bool(callbacks) or verbose
+        watching = any(rule.watches for rule in stopping) or bool(callbacks)
         self._began = time.perf_counter() - self.seconds
-        with tqdm(total=total, initial=self.n_steps, disable=not verbose, desc="learners", unit="") as bar:
-            while (why := next(filter(None, (rule.reason(self.history) for rule in stopping)), None)) is None:
-                try:
-                    added = self.step()
-                except KeyboardInterrupt:
-                    if not self.n_steps:
-                        raise
-                    self.interrupted, why = True, f"interrupted after {self.n_steps} steps, which are kept"
-                    break
-                if not added:
-                    why = "no further row is worth adding as a basis vector"
-                    break
-                if watching:
-                    self.flush()
-                    bar.update()
-                    bar.set_postfix(objective=f"{self.history.objective[-1]:.4g}", refresh=False)
-                asked = [bool(callback(self)) for callback in callbacks]
-                if callbacks and any(self.problem.rows.shard.group.gather(any(asked))):
-                    why = "a callback asked to stop"
-                    break
+        while (why := next(filter(None, (rule.reason(self.history) for rule in stopping)), None)) is None:
+            try:
+                added = self.step()
+            except KeyboardInterrupt:
+                if not self.n_steps:
+                    raise
+                self.interrupted, why = True, f"interrupted after {self.n_steps} steps, which are kept"
+                break
+            if not added:
+                why = "no further row is worth adding as a basis vector"
+                break
+            if watching:
+                self.flush()
+            asked = [bool(callback(self)) for callback in callbacks]
+            if any(self.problem.rows.shard.group.gather(any(asked))):
+                why = "a callback asked to stop"
+                break
         self.flush()
         return why
 

@@ -21,6 +21,7 @@ from mercer.forward.expansion import values
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
 from mercer.kernels import Stationary
 from mercer.linalg import whitening
+from mercer.progress import watched
 
 #: Parameters that the greedy model behind the features takes over.
 SHARED = frozenset(field.name for field in fields(Face)) | {"regularization", "tuning_rows"}
@@ -116,6 +117,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     def _pairwise(self) -> bool:
         return is_precomputed(self.kernel)
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the basis vectors."""
         check(self)

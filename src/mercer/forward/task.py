@@ -24,6 +24,7 @@ from mercer.forward.stages import ExpansionPath, Final
 from mercer.forward.stopping import joined
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
+from mercer.progress import tell
 
 #: Rows held out where nothing is said: a tenth, and no more than this, or than a fiftieth of very many.
 HELD_OUT_ROWS, HELD_OUT_SHARE, HELD_OUT_MOST = 2000, 0.02, 20_000
@@ -122,6 +123,7 @@ def calibrated(task: Task, grown: list[Grown]) -> Any:
     """From decision values to probabilities, by rows that no member learned from wherever there are such."""
     outside = [one.outside for one in grown if one.outside is not None]
     total = sum(one.member.share * values.values for one, values in zip(grown, outside, strict=True))
+    tell("calibration")
     return fit_calibration(task.targets, total, outside[0].targets, outside[0].weight, task.loss)
 
 

@@ -16,9 +16,9 @@ from mercer.border.face import face
 from mercer.border.read import merged, read
 from mercer.border.rules import check, literal, whole
 from mercer.border.targets import ClassTargets
+from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
-from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import Point
 from mercer.evidence.laplace import LaplaceEvidence
 from mercer.evidence.starts import plain_kernel
@@ -30,6 +30,7 @@ from mercer.gp.task import Task
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
 from mercer.parts import require
+from mercer.progress import watched
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0
@@ -85,6 +86,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
     multi_class: Annotated[str, literal("one_vs_rest", "softmax")] = "one_vs_rest"
     max_iter: Annotated[int, whole(0)] = 50
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and classes `y`."""
         check(self)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
 from mercer.border.face import Face
 from mercer.border.inputs import InputMap, find_inputs
 from mercer.border.read import Given, host, read_new
 from mercer.border.rules import NOTHING, Rule, literal, number, part_of, whole
 from mercer.border.weights import unit_weights
+from mercer.clock import Clock
 from mercer.data import Pieces
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
@@ -28,6 +26,7 @@ from mercer.gp.search import Search
 from mercer.gp.task import Task
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
+from mercer.progress import listeners
 
 
 def _says_where(value: Any) -> bool:
@@ -87,9 +86,6 @@ class SparseGP(Face):
     time_budget : float or None, default None
         Seconds for the whole of `fit`, tuning included; where they are few, fewer rows are tuned on, the search ends
         early, and the last pass sees as many rows as it can. `stop_reason_` says so.
-    callbacks : function, several or None, default None
-        Called after each step of a search with a point (kernel, noise, basis); one that returns true ends the search
-        there.
 
     Attributes
     ----------
@@ -200,26 +196,22 @@ class SparseGP(Face):
         free: set[str],
         clock: Clock,
     ) -> tuple[np.ndarray, Point]:
-        """`Search.run` with a bar and the user's callbacks."""
-        with self._watched(clock) as seen:
-            return Search(
-                evidence, task.start, task.data, free, task.n_inducing, self.max_iter, self.tol,
-                self.length_scale_prior, task.rng, clock, task.draws, task.n_restarts, seen,
-            ).run(start)  # fmt: skip
+        """`Search.run`, heard by whoever listens."""
+        return Search(
+            evidence, task.start, task.data, free, task.n_inducing, self.max_iter, self.tol,
+            self.length_scale_prior, task.rng, clock, task.draws, task.n_restarts, self._seen(clock),
+        ).run(start)  # fmt: skip
 
-    @contextmanager
-    def _watched(self, clock: Clock) -> Iterator[Callable[[Point], None]]:
-        """What is called after each step of a search: the bar, and the user's callbacks, any of which may end it."""
-        listeners = self._listeners()
-        with tqdm(disable=not self.verbose, desc="evidence", unit=" steps") as bar:
+    def _seen(self, clock: Clock) -> Callable[[Point], None]:
+        """What is called after each step of a search: whoever listens, any of whom may end it."""
+        heard = listeners("evidence")
 
-            def seen(point: Point) -> None:
-                bar.update()
-                asked = [bool(listener(point)) for listener in listeners]
-                if listeners and any(clock.group.gather(any(asked))):
-                    clock.interrupt()
+        def seen(point: Point) -> None:
+            asked = [bool(listener(point)) for listener in heard]  # all of them hear it
+            if any(asked) if clock.group is None else any(clock.group.gather(any(asked))):
+                clock.interrupt()
 
-            yield seen
+        return seen
 
     # New rows
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from mercer.clock import Clock
 from mercer.engine.sample import Sample
-from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.optimise import explore
 from mercer.evidence.starts import SPREAD_ROWS, plain_start

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.engine.sample import Sample
-from mercer.evidence.clock import Clock
 
 #: Rows on which a pass is timed, and the share of the time left that is kept back for the last one at most.
 TIMED_ROWS, KEPT_BACK = 2000, 0.4
@@ -26,7 +26,7 @@ class FinalPass:
     @classmethod
     def timed(cls, fit: Callable[[Sample, Tensor], Any], m: int, data: Sample, clock: Clock) -> FinalPass:
         """Time ``fit(rows, inducing inputs)`` on a few of the rows, with as many inducing inputs as there will be."""
-        if np.isinf(clock.end) or data.n_total <= 2 * TIMED_ROWS:
+        if clock.endless or data.n_total <= 2 * TIMED_ROWS:
             return cls()
         some = data.part(data.spaced(TIMED_ROWS))
         Z = some.rows.take(np.arange(min(m, some.rows.n_rows))).to(data.plan.device, data.plan.dtype)
@@ -36,7 +36,7 @@ class FinalPass:
 
     def before(self, clock: Clock, n_rows: int) -> Clock:
         """The clock of what comes before the last pass."""
-        if np.isinf(clock.end):
+        if clock.endless:
             return clock
         left = clock.left()
         return Clock(left - min(self.of_a_row * n_rows, KEPT_BACK * left), within=clock)

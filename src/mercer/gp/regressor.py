@@ -18,12 +18,12 @@ from mercer.border.gathered import gathered
 from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
 from mercer.border.rules import AUTO, check, number
 from mercer.border.targets import RealTargets
+from mercer.clock import Clock
 from mercer.data import WHOLE, TensorRows, current_group
 from mercer.data.group import ALONE
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, SubsetOfData
-from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import LEAST_NOISE, Point
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence
@@ -39,6 +39,7 @@ from mercer.gp.task import Task
 from mercer.gp.tuning_rows import rows_for_tuning
 from mercer.kernels import Kernel
 from mercer.parts import require, require_whole
+from mercer.progress import watched
 from mercer.tuning import tune_kernel, tune_noise
 
 #: Rows that tell the family of a kernel: its parameters are looked for afterwards, on all rows.
@@ -97,6 +98,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         tags.target_tags.multi_output = True
         return tags
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y` of one column or several."""
         check(self)
@@ -199,10 +201,9 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         first = self._tuned(task, some, self.tuning_rows)
         further = (n_starts - 1) if free else 0
         starts = [first, *((elsewhere(first[0], task.rng), first[1]) for _ in range(further))]
-        with self._watched(task.clock) as seen:
-            options: dict[str, Any] = {"free": free, "max_iter": self.max_iter, "tol": self.tol, "clock": task.clock}
-            options |= {"length_scale_prior": self.length_scale_prior, "callback": seen}
-            at = max((climb(evidence, Point(*start), **options) for start in starts), key=lambda point: point.value)
+        options: dict[str, Any] = {"free": free, "max_iter": self.max_iter, "tol": self.tol, "clock": task.clock}
+        options |= {"length_scale_prior": self.length_scale_prior, "callback": self._seen(task.clock)}
+        at = max((climb(evidence, Point(*start), **options) for start in starts), key=lambda point: point.value)
         posterior = exact_posterior(at.kernel, at.noise, X, some.Y, some.weight)
         return FittedGP(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter, at.noise)
 

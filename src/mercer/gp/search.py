@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.engine.sample import Sample
-from mercer.evidence.clock import Clock
 from mercer.evidence.coordinates import EVERYTHING, Evidence, Point
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import WORTHWHILE, explore, optimise

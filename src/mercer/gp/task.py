@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.evidence.clock import Clock
 from mercer.gp.inducing_rows import choose_rows, find_rows
 from mercer.gp.model import FittedGP
 from mercer.kernels import Kernel

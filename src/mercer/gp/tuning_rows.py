@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from mercer.clock import Clock
 from mercer.engine.sample import Sample
-from mercer.evidence.clock import Clock
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import as_kernel
 
@@ -19,7 +19,7 @@ TIMED_ROWS = 200
 
 def rows_for_tuning(data: Sample, most: int, clock: Clock, rng: np.random.Generator) -> np.ndarray:
     """At most `most` random rows of positive weight; fewer where their tuning would take too much of the time."""
-    if np.isfinite(clock.end) and data.n_alive > TIMED_ROWS:
+    if not clock.endless and data.n_alive > TIMED_ROWS:
         some = data.part(data.spaced(TIMED_ROWS))
         X, Y, kernel = some.rows.take(np.arange(TIMED_ROWS)).double(), some.Y, as_kernel("gaussian")
         log_evidence(kernel, 0.1, X, Y)  # libraries load on first use

@@ -7,6 +7,7 @@ with: on two cores an evidence evaluation took four times as long inside a searc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,13 @@ def minimize_lbfgs(
     >>> bool(np.allclose(found.x, [0.5, 0.0]))
     True
     """
-    with ThreadpoolController().limit(limits=1, user_api="blas"):
+    with _libraries().limit(limits=1, user_api="blas"):
         return minimize(
             objective, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback, options=options
         )
+
+
+@cache
+def _libraries() -> Any:
+    """The libraries with threads of their own: looked for once, since that reads the map of the whole process."""
+    return ThreadpoolController()

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Self, final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from mercer.losses import Logistic as LogisticLoss
+from mercer.losses import Softmax
 from mercer.mixture.experts import Experts, Sums
 from mercer.mixture.features import Features
 
@@ -108,10 +109,9 @@ class Logistic(Experts):
 
     def log_density(self, x: Tensor, y: Tensor) -> Tensor:
         logits = self._logits(x)
-        if logits.shape[1] == 1:
-            return F.logsigmoid(logits[:, 0] * (2 * y - 1))
-        index = y.long().expand(len(logits), 1, -1)
-        return logits.gather(1, index)[:, 0] - logits.logsumexp(1)
+        c = logits.shape[1]
+        loss, t = (LogisticLoss(), y) if c == 1 else (Softmax(), indicators(y, c))
+        return -loss.value((2 * t - 1)[None], logits)[:, 0]
 
     def mean(self, x: Tensor) -> Tensor:
         logits = self._logits(x)

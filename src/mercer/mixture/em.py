@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block
 from mercer.mixture.experts import Experts
@@ -185,7 +184,6 @@ def fit_em(
     max_iter: int = 200,
     tol: float = 1e-5,
     callbacks: Sequence[Callable[[EMResult], Any]] = (),
-    verbose: bool = False,
     done: int = 0,
     clock: Clock | None = None,
     share: float = 1.0,
@@ -197,37 +195,34 @@ def fit_em(
     interrupts, the mixture of the last iteration is kept.
     """
     clock = clock or Clock()
-    began = clock.budget.spent()
+    began = clock.spent()
     state = expectation(sample, mixture)
     result = EMResult(mixture, [state.objective / sample.total], "", state.worst)
-    pace, moves = clock.budget.spent() - began, 2 * mixture.n_components
+    pace, moves = clock.spent() - began, 2 * mixture.n_components
     try:
-        with tqdm(total=max_iter, initial=done, disable=not verbose, desc="EM iterations", unit="") as bar:
-            for _ in range(done, max_iter):
-                if (why := clock.over(pace, share)) is not None:
-                    return replace(result, stop_reason=why)
-                began = clock.budget.spent()
-                slack = ROUNDING * (abs(state.objective) + sample.total)
-                for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
-                    moves -= moved
-                    trial = expectation(sample, proposal)
-                    if trial.objective >= state.objective - slack:
-                        break
-                else:
-                    return replace(result, stop_reason="no step raises the likelihood any more")
-                gain = (trial.objective - state.objective) / sample.total
-                state = trial
-                result = EMResult(proposal, [*result.path, state.objective / sample.total], "", state.worst)
-                pace = clock.budget.spent() - began
-                bar.update()
-                bar.set_postfix(log_likelihood=f"{result.objective:.5g}", refresh=False)
-                asked = [bool(callback(result)) for callback in callbacks]
-                if callbacks and any(sample.rows.shard.group.gather(any(asked))):
-                    return replace(result, stop_reason="a callback asked to stop")
-                if gain < tol and not moved:
-                    return replace(result, stop_reason=f"the log-likelihood rose by less than tol={tol:g} per row")
+        for _ in range(done, max_iter):
+            if (why := clock.over(pace, share)) is not None:
+                return replace(result, stop_reason=why)
+            began = clock.spent()
+            slack = ROUNDING * (abs(state.objective) + sample.total)
+            for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
+                moves -= moved
+                trial = expectation(sample, proposal)
+                if trial.objective >= state.objective - slack:
+                    break
+            else:
+                return replace(result, stop_reason="no step raises the likelihood any more")
+            gain = (trial.objective - state.objective) / sample.total
+            state = trial
+            result = EMResult(proposal, [*result.path, state.objective / sample.total], "", state.worst)
+            pace = clock.spent() - began
+            asked = [bool(callback(result)) for callback in callbacks]
+            if any(sample.rows.shard.group.gather(any(asked))):
+                return replace(result, stop_reason="a callback asked to stop")
+            if gain < tol and not moved:
+                return replace(result, stop_reason=f"the log-likelihood rose by less than tol={tol:g} per row")
     except KeyboardInterrupt:
-        clock.interrupted = True
+        clock.interrupt()
         return replace(result, stop_reason=clock.over() or "")
     return replace(result, stop_reason=f"max_iter={max_iter} iterations were done")
 

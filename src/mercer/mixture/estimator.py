@@ -12,8 +12,6 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.budget import Budget
-from mercer.border.clock import Clock
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, standardised
@@ -21,6 +19,7 @@ from mercer.border.read import MERGED_ROWS, Given, checked_targets, host, merged
 from mercer.border.rules import AUTO, check, literal, number, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
+from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
 from mercer.engine import Plan, each_block, make_plan
 from mercer.mixture.em import Mixture, Sample, columns
@@ -30,6 +29,7 @@ from mercer.mixture.gates import COVARIANCES
 from mercer.mixture.inside import described_gates, gate_probabilities, gated, log_densities, responsibilities
 from mercer.mixture.size import Trials, chosen_size
 from mercer.parts import require
+from mercer.progress import listeners, watched
 
 #: What scikit-learn calls them.
 ALIASES = {"diag": "diagonal", "kmeans": "k-means++", "random_from_data": "random"}
@@ -147,6 +147,7 @@ class MixtureEstimator(Face):
 
     # Fitting
 
+    @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
@@ -154,7 +155,7 @@ class MixtureEstimator(Face):
         """
         check(self)
         group = current_group()
-        clock = Clock(Budget(self.time_budget), group)
+        clock = Clock(self.time_budget, group=group)
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
         given = gathered(read(self, X, y, sample_weight, **kinds, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
@@ -207,8 +208,7 @@ class MixtureEstimator(Face):
             max_iter=self.max_iter,
             tol=self.tol,
             init=_meant(self.init),
-            callbacks=self._listeners(),
-            verbose=self.verbose,
+            callbacks=listeners("EM", self.max_iter, lambda result: len(result.path) - 1),
             variance=variance,
             ridge=ridge,
             clock=clock,

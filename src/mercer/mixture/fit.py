@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.data import TensorRows
+from mercer.linalg import spread_out
 from mercer.mixture.class_experts import Owned
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, fit_em
 from mercer.mixture.experts import Experts
@@ -40,7 +41,6 @@ class Setting:
     tol: float = 1e-5
     init: str = "k-means++"
     callbacks: Sequence[Callable[[EMResult], Any]] = ()
-    verbose: bool = False
     #: Variances of the inputs, in the units of the rows.
     variance: Tensor = field(default_factory=lambda: torch.ones(0))
     #: λ, for weights as they are in the sample.
@@ -112,7 +112,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
     """
     clock = setting.clock
     run = partial(fit_em, tol=setting.tol, clock=clock, share=setting.share)
-    watched = partial(run, sample, max_iter=setting.max_iter, callbacks=setting.callbacks, verbose=setting.verbose)
+    watched = partial(run, sample, max_iter=setting.max_iter, callbacks=setting.callbacks)
     shard = sample.rows.shard
     everything = few is sample or (shard.spread and few.rows.n_rows == shard.count(sample.weight > 0))
     if len(starts) == 1 and everything:
@@ -125,7 +125,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
             one = run(few, start, max_iter=trial)
             ended = clock.over(share=setting.share) is not None  # which says nothing about where it would have got
             best = one if best is None or (one.objective > best.objective and not ended) else best
-            if clock.over(clock.budget.spent() / 4, setting.share):  # all rows want theirs
+            if clock.over(clock.spent() / 4, setting.share):  # all rows want theirs
                 break
         assert best is not None
         return best
@@ -188,20 +188,11 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
 
 def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, spread: bool = True) -> Tensor:
     """Rows to start from (at most k, all different): k-means++, or random ones where they need not spread out."""
-    chosen = [X[_draw(w, rng)]]
-    nearest = torch.full_like(w, torch.inf)
-    while len(chosen) < k:
-        nearest = torch.minimum(nearest, (X - chosen[-1]).square().sum(1))
-        far = w * (nearest if spread else nearest > 0)
-        if not bool((far > 0).any()):
-            break
-        chosen.append(X[_draw(far, rng)])
-    return torch.stack(chosen)
-
-
-def _draw(p: Tensor, rng: np.random.Generator) -> int:
-    total = p.cumsum(0)
-    return int(torch.searchsorted(total, float(rng.uniform()) * float(total[-1]), right=True).clamp(max=len(p) - 1))
+    if spread:
+        return X[spread_out(X, k, rng, w, distinct=True)]
+    rows, which = X[w > 0].unique(dim=0, return_inverse=True)
+    chance = torch.zeros(len(rows), dtype=w.dtype, device=w.device).index_add_(0, which, w[w > 0]).cpu().numpy()
+    return rows[rng.choice(len(rows), min(k, len(rows)), replace=False, p=chance / chance.sum())]
 
 
 def _nearest(X: Tensor, centres: Tensor) -> Tensor:

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.engine import each_block
 from mercer.linalg import minimize_lbfgs
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, posterior
 from mercer.mixture.gates import Floor, Gates
 from mercer.mixture.readout import least_squares, local_inputs
+from mercer.progress import tell
 
 #: L-BFGS restarts its curvature every so many iterations: output weights are then solved for afresh.
 ROUND = 100
@@ -91,7 +92,7 @@ class _Last:
 
 def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock: Clock) -> _Last:
     """L-BFGS from x0; the last step is known from outside, for the case that something ends it in between."""
-    last, tried, before = _Last(x0, value), {}, clock.budget.spent()
+    last, tried, before = _Last(x0, value), {}, clock.spent()
 
     def watched(x: np.ndarray) -> tuple[float, np.ndarray]:
         found = objective(x)
@@ -100,16 +101,17 @@ def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock
 
     def stepped(x: np.ndarray) -> None:
         nonlocal last, before
-        pace, before = clock.budget.spent() - before, clock.budget.spent()
+        pace, before = clock.spent() - before, clock.spent()
         last = _Last(x.copy(), tried.get(x.tobytes(), np.inf), last.steps + 1)
         tried.clear()
+        tell("gradient", steps, step=last.steps)
         if clock.over(ahead=2 * pace):  # the output weights are solved for once more
             raise StopIteration
 
     try:
         found = minimize_lbfgs(watched, x0, callback=stepped, maxiter=steps, ftol=1e-12, gtol=1e-9, maxcor=20)
     except KeyboardInterrupt:
-        clock.interrupted = True
+        clock.interrupt()
         return last
     return _Last(found.x, float(found.fun), int(found.nit))
 

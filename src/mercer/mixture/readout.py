@@ -1,19 +1,22 @@
 """What is fitted on top of fixed gates: output weights of two-step NRBF models, and shares of classes.
 
-The activations of a row are p(j | x), the normalised basis functions of eq. 2.4.
+The activations of a row are p(j | x) of eq. 2.6 and 2.7: normalised basis functions with the gates' priors and
+determinants, which eq. 2.4 as printed leaves out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.clock import Clock
+from mercer.clock import Clock
 from mercer.engine import each_block
 from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
+from mercer.losses import Logistic, Softmax
 from mercer.mixture.class_experts import indicators
 from mercer.mixture.em import Mixture, Sample, columns, posterior
 from mercer.mixture.gates import EPS
@@ -69,6 +72,23 @@ def least_squares(sample: Sample, mixture: Mixture, ridge: float, linear: bool =
     G, b = reduce_activations(sample, mixture, statistic)
     G.diagonal().add_(ridge)
     return _solved(G, b).reshape(mixture.n_components, -1, b.shape[1])
+
+
+def misleading(sample: Sample, mixture: Mixture) -> bool:
+    """Whether the experts' means, blended by the gates, are further from the targets than their mean is.
+
+    The likelihood may like a narrow gate around one outlier; other rows in that place are then told the outlier.
+    """
+    experts: Any = mixture.experts
+    slopes = [experts.coef.mT] if hasattr(experts, "coef") else []
+    weights = torch.cat([experts.intercept[:, None], *slopes], 1)
+
+    def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return (w * (y - blended(A, x, weights)).square()).sum(1), (w * y).sum(1), (w * y.square()).sum(1)
+
+    error, first, second = reduce_activations(sample, mixture, statistic)
+    constant = second - first.square() / sample.total
+    return float(error.sum()) > (1 + 1e-6) * float(constant.sum())  # more than rounding
 
 
 def _solved(G: Tensor, b: Tensor) -> Tensor:
@@ -154,16 +174,15 @@ def _penalised_loss(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The log loss under output weights W (c × k) with its penalty: value, slope (ck) and Hessian (ck × ck)."""
     c = len(W)
+    loss = Logistic() if c == 1 else Softmax()
 
     def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        f = W @ A
-        if c == 1:
-            loss, t, p = torch.nn.functional.softplus(-(2 * y - 1) * f), y, torch.sigmoid(f)
-        else:
-            loss, t, p = f.logsumexp(0, keepdim=True) - f.gather(0, y.long()), indicators(y, c), torch.softmax(f, 0)
-        sums = (w * loss).sum(), ((p - t) * w) @ A.T
+        f, t = (W @ A)[None], (y if c == 1 else indicators(y, c))[None]
+        residual = loss.residual(2 * t - 1, f)[0]
+        sums = (w * loss.value(2 * t - 1, f)).sum(), -(residual * w) @ A.T
         if not curved:
             return sums
+        p = t[0] - residual
         own = torch.einsum("cn,in,jn->cij", w * p, A, A)
         both = (p[:, None] * A).flatten(0, 1)
         return *sums, own, (both * w) @ both.T

@@ -22,7 +22,7 @@ from mercer.mixture.experts import Constant, Experts, Linear, NoExperts, NoisyEx
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
 from mercer.mixture.inside import gated, mean_and_variance
-from mercer.mixture.readout import least_squares, local_noise
+from mercer.mixture.readout import least_squares, local_noise, misleading
 from mercer.parts import require
 
 #: How models are trained, and how much of the time is EM's then.
@@ -97,7 +97,7 @@ class MixtureRegressor(RegressorMixin, MixtureEstimator):
         if self.training == "two-step" and start is not None:
             start = replace(start, experts=NoExperts())
         fitted = super()._train(sample, k, setting, rng, start)
-        if self.training == "em":
+        if self.training == "em" and not misleading(sample, fitted.mixture):
             return fitted
         result, ridge = fitted.result, setting.ridge
         if self.training == "gradient":
@@ -105,6 +105,11 @@ class MixtureRegressor(RegressorMixin, MixtureEstimator):
             result, weights = fit_gradient(sample, result.mixture, ridge, self._linear, *limits)
         else:
             weights = least_squares(sample, result.mixture, ridge, self._linear)
+        if self.training == "em":
+            why = (
+                "; output weights are least squares, since local means predicted these rows worse than one number does"
+            )
+            result = replace(result, stop_reason=result.stop_reason + why)
         experts = self._start(result.mixture.n_components, sample, ridge)
         noise = torch.maximum(local_noise(sample, result.mixture, weights), experts.floor)
         slopes = {"coef": weights[:, 1:].mT.contiguous()} if self._linear else {}

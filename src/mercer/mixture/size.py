@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.border.clock import Clock
 from mercer.border.folds import stratified_folds
+from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.mixture.em import Mixture, Sample
 from mercer.mixture.fit import Fitted
 from mercer.mixture.growth import grown, sizes_up_to
 from mercer.parts import require
+from mercer.progress import tell
 from mercer.tuning.selection import one_standard_error
 
 #: Rows at most on which the number of components is cross-validated; and those for each second of a time budget.
@@ -77,7 +78,7 @@ def _judged(
 def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sample:
     """The rows on which sizes are tried: those that count, or a random part of them where they are many."""
     shard, alive = sample.rows.shard, sample.weight > 0
-    budget = clock.budget.seconds
+    budget = clock.seconds
     most = CHOICE_ROWS if budget is None else int(np.clip(ROWS_A_SECOND * budget, 200, CHOICE_ROWS))
     numbers = shard.draw(alive, most, rng)
     return sample if len(numbers) == sample.rows.n_rows and not shard.spread else sample.part(numbers)
@@ -106,6 +107,7 @@ def judged_sizes(
         if trials.clock.interrupted:  # nothing was fitted to all rows yet
             raise KeyboardInterrupt
         rows.append(row)
+        tell("size", len(sizes))
         if trials.clock.over(share=(n_folds - 1) / (n_folds + 1)):
             break
     table, sizes = np.array(rows).T, sizes[: len(rows)]

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.evidence.coordinates import Point
 from mercer.evidence.exact import left_out, log_evidence
 from mercer.kernels import Kernel
-from mercer.tuning.families import LENGTH, NOISE_BOUNDS, Point, Search
+from mercer.tuning.families import LENGTH, NOISE_BOUNDS, Search
 
 #: Least noise variance, of unit variance of the codes, that is considered.
 LEAST_NOISE = 1e-2
@@ -40,7 +41,7 @@ def judged(search: Search, points: Iterable[Point]) -> Point:
             kernel, noise, lowest = *trial, loss
             moves = [move for move in moves if move != (1 / longer, 1 / noisier)]
             moves.insert(0, (longer, noisier))
-    return Point(kernel, noise, log_evidence(kernel, noise, search.X, search.Y, search.weight)[0])
+    return Point(kernel, noise, value=log_evidence(kernel, noise, search.X, search.Y, search.weight)[0])
 
 
 def _longer(kernel: Kernel, factor: float) -> Kernel:

@@ -1,25 +1,24 @@
-"""Climbing the evidence: L-BFGS over the logarithms of kernel parameters and noise, from good starts."""
+"""Which starts and families the exact evidence is climbed from, and what a climb must not end in."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from mercer.clock import Clock
+from mercer.evidence.coordinates import Gradient, Point
 from mercer.evidence.exact import left_out, log_evidence
+from mercer.evidence.lbfgs import climb
 from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
-from mercer.linalg import minimize_lbfgs
+from mercer.progress import tell
 
 #: Noise variance as a share of the targets' variance: never below what float64 can factor.
 NOISE_BOUNDS = (1e-8, 10.0)
-#: Any other positive parameter stays within this factor of the value it starts from.
-PARAMETER_RANGE = 1e3
 #: The largest variance of the kernel, of unit variance of the targets. Length-scales of a hundred spreads and a
 #: variance of a million are a polynomial by another name; a thousand is as good (one part in a thousand of the
 #: evidence on friedman1, no digit of R²) and leaves three digits more to tiles.
@@ -37,15 +36,6 @@ OUTER = ("variance", "left__variance", "right__variance")
 LENGTH = "left__kernel__length_scale"
 
 
-@dataclass(frozen=True)
-class Point:
-    """A kernel with plain parameters, a noise level and their log evidence."""
-
-    kernel: Kernel
-    noise: float
-    value: float
-
-
 class Search:
     """Maximise the evidence of centred targets `Y` of unit variance on rows `X`."""
 
@@ -58,9 +48,9 @@ class Search:
         max_iter: int,
         tol: float = 1e-10,
         least_noise: float = NOISE_BOUNDS[0],
-        seconds: float = math.inf,
+        clock: Clock | None = None,
     ) -> None:
-        self._end = time.perf_counter() + seconds
+        self.clock = Clock() if clock is None else clock
         self.noise_bounds = least_noise, NOISE_BOUNDS[1]
         self.X, self.Y, self.weight, self.ard, self.max_iter, self.tol = X, Y, weight, ard, max_iter, tol
         self.n_evaluations = 0
@@ -83,7 +73,7 @@ class Search:
             return again
         small = {name: 1e-3 for name in kernel.tunable() if name in ("variance", "left__variance")}
         constant = kernel.replaced(longer | small)
-        return Point(constant, 1.0, log_evidence(constant, 1.0, self.X, self.Y, self.weight)[0])
+        return Point(constant, 1.0, value=self._value(constant, 1.0))
 
     def _long(self, lengths: Any) -> Any:
         """Ten times these length-scales, and at least the distances between rows."""
@@ -99,38 +89,24 @@ class Search:
         return mine < 0.999 * constant or constant == 0
 
     def _ascend(self, kernel: Kernel, noise: float, ftol: float) -> Point:
-        shapes = {name: np.shape(value) for name, value in kernel.tunable().items()}
-        values = [np.atleast_1d(value) for value in kernel.tunable().values()]
-        theta = np.log(np.concatenate([*values, [noise]]).astype(float).clip(1e-12))
-        reach = math.log(PARAMETER_RANGE)
-        bounds = [(t - reach, t + reach) for t in theta[:-1]] + [tuple(np.log(self.noise_bounds))]
-        for j in np.flatnonzero(np.repeat([name in OUTER for name in shapes], [v.size for v in values])):
-            bounds[j] = bounds[j][0], max(min(bounds[j][1], math.log(LARGEST_VARIANCE)), bounds[j][0])
-        theta = theta.clip(*np.transpose(bounds))
-        edges = np.cumsum([v.size for v in values])[:-1]
+        """A local maximum of the evidence."""
+        found = climb(
+            self._evidence, Point(kernel, noise), noise_bounds=self.noise_bounds, length_scale_prior=None,
+            largest=dict.fromkeys(OUTER, LARGEST_VARIANCE), max_iter=self.max_iter, tol=ftol, clock=self.clock,
+            callback=lambda point: tell("tuning", state=point),
+        )  # fmt: skip
+        if self.clock.interrupted:  # there is no model yet that could be kept
+            raise KeyboardInterrupt
+        if not math.isfinite(found.value):
+            raise ValueError(f"the evidence of {kernel} must be a finite number somewhere near it")
+        return found
 
-        def at(theta: np.ndarray) -> tuple[Kernel, float]:
-            pieces = np.split(np.exp(theta[:-1]), edges) if values else []
-            new = {name: p.reshape(shape) for (name, shape), p in zip(shapes.items(), pieces, strict=True)}
-            return kernel.replaced({k: v.item() if v.ndim == 0 else v for k, v in new.items()}), math.exp(theta[-1])
+    def _evidence(self, kernel: Kernel, noise: float, basis: None) -> Gradient:
+        self.n_evaluations += 1
+        return Gradient(*log_evidence(kernel, noise, self.X, self.Y, self.weight))
 
-        def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            here, sigma2 = at(theta)
-            self.n_evaluations += 1
-            value, by_parameter, by_noise = log_evidence(here, sigma2, self.X, self.Y, self.weight)
-            gradient = [by_parameter[name].reshape(-1).cpu().numpy() for name in shapes]
-            return -value, -np.concatenate([*gradient, [by_noise]]) * np.exp(theta)  # d/dlogθ = θ d/dθ
-
-        found = minimize_lbfgs(negative, theta, bounds, self._watch, maxiter=self.max_iter, ftol=ftol)
-        return Point(*at(found.x), value=-float(found.fun))
-
-    def over(self) -> bool:
-        """Whether the seconds are spent: what was found by then has to do."""
-        return time.perf_counter() > self._end
-
-    def _watch(self, _: np.ndarray) -> None:
-        if self.over():
-            raise StopIteration
+    def _value(self, kernel: Kernel, noise: float) -> float:
+        return self._evidence(kernel, noise, None).value
 
     def radial(self, families: Sequence[type[Stationary]]) -> dict[str, Point]:
         """The best point of each family, smoothest first; each family starts where the best before it ended.
@@ -139,7 +115,7 @@ class Search:
         ones are not tried.
         """
         at = self.isotropic(families[0])
-        if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.over():
+        if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.over():
             finer = self.onward(self.per_input(at), at, same=True)
             (n, D), outputs = self.X.shape, self.Y.shape[1]
             # every output adds its evidence, so every one pays for the length-scales
@@ -150,10 +126,10 @@ class Search:
             moved = at.kernel.replaced({"left__kernel": family(length_scale=at.kernel.tunable()[LENGTH])})
             found[family.__name__] = here = self.onward(moved, at)
             at, worse = (here, 0) if here.value > at.value else (at, worse + 1)
-            if worse == 2 or here.value < at.value - CLEARLY or self.over():
+            if worse == 2 or here.value < at.value - CLEARLY or self.clock.over():
                 break
         best_name = max(found, key=lambda name: found[name].value)
-        if self.tol < ROUGH and not self.over():
+        if self.tol < ROUGH and not self.clock.over():
             found[best_name] = self.climb(found[best_name].kernel, found[best_name].noise, ftol=self.tol)
         return found
 
@@ -161,8 +137,7 @@ class Search:
         """One length-scale for all inputs, from the best of a few starting values."""
         typical = float(np.sqrt(np.mean(self.spread**2))) * family.typical_length(self.X.shape[1])
         starts = [(Sum(Scaled(family(length_scale=typical * f)), Bias(0.01)), noise) for f, noise in STARTS]
-        values = [log_evidence(*start, self.X, self.Y, self.weight)[0] for start in starts]
-        self.n_evaluations += len(starts)
+        values = [self._value(*start) for start in starts]
         rough = self.ard is not False  # what follows refines it
         return self.climb(*starts[int(np.argmax(values))], ftol=1e-4 if rough else 1e-8)
 

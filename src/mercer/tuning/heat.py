@@ -1,14 +1,14 @@
-"""What the candidates of a race share: a clock and a report, side by side where there are cores, and where to start."""
+"""What the candidates of a race share: a book of what ran, side by side where there are cores, and where to start."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from mercer.clock import Clock
+from mercer.progress import tell
 from mercer.tuning import constants as c
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.side_by_side import side_by_side
@@ -39,50 +39,48 @@ def best_of(found: dict[str, Candidate]) -> float:
     return min(map(loss_of, found.values()))
 
 
-class Clock:
+class Book:
     """The time a race may take, and its report; a branch keeps lines of its own."""
 
-    def __init__(self, seconds: float | None) -> None:
-        self.began = self.last = time.perf_counter()
-        self.seconds = math.inf if seconds is None else seconds
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.last = clock, clock.spent()
         self.report: list[dict[str, Any]] = []
 
-    def branch(self) -> Clock:
-        new = Clock(None)
-        new.began, new.seconds = self.began, self.seconds
-        return new
+    def branch(self) -> Book:
+        return Book(self.clock)
 
     def over(self, share: float = 1.0) -> bool:
-        return time.perf_counter() - self.began > share * self.seconds
+        return self.clock.over(share=share) is not None
 
     def note(self, name: str, rows: int, loss: float) -> None:
-        now = time.perf_counter()
+        now = self.clock.spent()
         self.report.append({"candidate": name, "rows": rows, "loss": loss, "seconds": now - self.last})
         self.last = now
+        tell("race", state=self.report[-1])
 
 
 @dataclass
 class Heat:
-    """What candidates are tried with: the rows, the clock, the metrics asked for, and where families have ended."""
+    """What candidates are tried with: the rows, the book, the metrics asked for, and where families have ended."""
 
     rows: Rows
-    clock: Clock
+    book: Book
     metric: str | None
     ends: dict[tuple[str, str], Point]
 
     def side_by_side(self, tasks: Sequence[Callable[[Heat], T]]) -> list[T]:
-        """Tasks with a clock and ends of their own, put together in the order given."""
-        heats = [replace(self, clock=self.clock.branch(), ends=dict(self.ends)) for _ in tasks]
+        """Tasks with a book and ends of their own, put together in the order given."""
+        heats = [replace(self, book=self.book.branch(), ends=dict(self.ends)) for _ in tasks]
 
         def started(task: Callable[[Heat], T], heat: Heat) -> T:
-            heat.clock.last = time.perf_counter()
+            heat.book.last = heat.book.clock.spent()
             return task(heat)
 
         found = side_by_side([partial(started, *pair) for pair in zip(tasks, heats, strict=True)], self.rows.device)
         for heat in heats:
-            self.clock.report += heat.clock.report
+            self.book.report += heat.book.report
             self.ends = heat.ends | self.ends
-        self.clock.last = time.perf_counter()
+        self.book.last = self.book.clock.spent()
         return found
 
     def tried(
@@ -95,5 +93,5 @@ class Heat:
             trial = track.tuned(starts[family], most, wide) if known is None else track.tuned(known, c.TRIALS_AGAIN)
             self.ends.setdefault((steps, family), trial.point)
             out[family] = Candidate(kind, track, trial)
-            self.clock.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
+            self.book.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
         return out

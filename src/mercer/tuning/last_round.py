@@ -14,7 +14,7 @@ from mercer.data.column_maps import KINDS, ColumnMap
 from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
 from mercer.tuning.average import greedy_average
-from mercer.tuning.heat import Candidate, Clock, Heat, loss_of
+from mercer.tuning.heat import Book, Candidate, Heat, loss_of
 from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.side_by_side import side_by_side
@@ -68,18 +68,18 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
         tracks.setdefault((one.kind, one.track.steps), []).append(one)
 
     def again(heat: Heat, kind: str, steps: tuple[Step, ...], members: list[Candidate]) -> list[Candidate]:
-        if heat.clock.over():
+        if heat.book.over():
             return []
         track, out = heat.rows.walked(kind, steps), []
         for one in members:
             out.append(Candidate(kind, track, track.trial(one.best.point)))
-            heat.clock.note(out[-1].name, sum(len(f.X) for f in track.folds), out[-1].best.loss)
+            heat.book.note(out[-1].name, sum(len(f.X) for f in track.folds), out[-1].best.loss)
         return out
 
     def settled(heat: Heat, one: Candidate, place: int) -> list[Candidate]:
-        if not heat.clock.over():
+        if not heat.book.over():
             one.best = one.track.tuned(one.best.point, c.LAST_TRIALS)
-            heat.clock.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
+            heat.book.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
         return [one, *(_onward(heat, one) if place < c.ONWARD and heat.metric is not None else ())]
 
     if evident := [kind for kind, steps in tracks if any(step.base is None for step in steps)]:
@@ -100,25 +100,25 @@ def _onward(heat: Heat, one: Candidate) -> Iterator[Candidate]:
     if family == "linear" or heat.metric not in ("auto", "full" if full else "diagonal"):
         return
     for _ in range(c.STEPS_ON):
-        if heat.clock.over():
+        if heat.book.over():
             return
         track = one.track.stepped(Step(one.best.point, full, 0.5 if full else 1.0))
         new = Candidate(one.kind, track, track.tuned(one.best.point, c.LAST_TRIALS))
-        heat.clock.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
+        heat.book.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
         if loss_of(new) > loss_of(one) * (1 - c.GAIN):
             return
         yield new
         one = new
 
 
-def averaged(rows: Rows, finalists: list[Candidate], clock: Clock) -> Race:
+def averaged(rows: Rows, finalists: list[Candidate], book: Book) -> Race:
     """The race's end: an average of finalists, or the constant where none of them is better."""
     finalists = sorted(finalists, key=loss_of)
     judge = finalists[0].track.judge
     constant = judge.constant
     if finalists[0].best.loss >= constant:
         prior = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
-        return Race([nothing(rows, constant)], clock.report, constant, constant, prior)
+        return Race([nothing(rows, constant)], book.report, constant, constant, prior)
     values = [one.best.values for one in finalists]
     zero = [] if rows.codes is not None else [torch.zeros_like(judge.Y)]  # a link shrinks by itself
     shares, loss = greedy_average(values + zero, judge)
@@ -126,7 +126,7 @@ def averaged(rows: Rows, finalists: list[Candidate], clock: Clock) -> Race:
     average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(judge.Y))
     link = None if rows.codes is None else fitted_link(rows.codes, average, judge.Y, judge.weight)
     members = side_by_side([partial(_member, rows, finalists[k], shares[k]) for k in chosen], rows.device)
-    return Race(members, clock.report, loss, constant, link)
+    return Race(members, book.report, loss, constant, link)
 
 
 def nothing(rows: Rows, loss: float) -> Member:

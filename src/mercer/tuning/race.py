@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.data.column_maps import KINDS
 from mercer.tuning import constants as c
 from mercer.tuning.closed_form import Judge, penalty_path
-from mercer.tuning.heat import Candidate, Clock, Heat, best_of, loss_of
+from mercer.tuning.heat import Book, Candidate, Heat, best_of, loss_of
 from mercer.tuning.last_round import Member, Race, averaged, distinct, last_round, nothing
 from mercer.tuning.metric import distances, tile, typical
 from mercer.tuning.race_rows import Rows
@@ -48,13 +49,16 @@ def race(
     (an index for each column) share a length-scale. `metric` says what runs beside the columns as they are: "diagonal"
     transforms, "full" ones, both ("auto") or nothing (None). `kinds` are the column maps that run.
     """
-    rows, clock = Rows(X, Y, weight, kept, rng, device, classes, groups), Clock(seconds)
+    rows, book = Rows(X, Y, weight, kept, rng, device, classes, groups), Book(Clock(seconds))
     if rows.n < 2:  # none would be left to judge by
-        return Race([nothing(rows, 1.0)], clock.report, 1.0, 1.0, None)
-    heat = Heat(rows, clock, metric, {})
-    starts = _first_look(rows, clock)
+        return Race([nothing(rows, 1.0)], book.report, 1.0, 1.0, None)
+    heat = Heat(rows, book, metric, {})
+    starts = _first_look(rows, book)
     first, *others = kinds
-    look = lambda heat, kind: heat.tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS)  # noqa: E731
+
+    def look(heat: Heat, kind: str) -> dict[str, Candidate]:
+        return heat.tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS)
+
     plain = {first: look(heat, first)}
     plain |= dict(zip(others, heat.side_by_side([partial(look, kind=kind) for kind in others]), strict=True))
     kinds = sorted(kinds, key=lambda kind: best_of(plain[kind]))
@@ -62,17 +66,17 @@ def race(
     if metric is not None:
         found += _with_metrics(heat, kinds[0], plain[kinds[0]], None)
         only = {step.base.family for step in min(found, key=loss_of).track.steps if step.base is not None}
-        if not clock.over(0.4):
+        if not book.over(0.4):
             near = [kind for kind in kinds[1:] if best_of(plain[kind]) <= c.FAR * best_of(plain[kinds[0]])]
             more = [partial(_with_metrics, kind=kind, plain=plain[kind], only=only) for kind in near]
             found += [one for some in heat.side_by_side(more) for one in some]
     finalists = distinct(sorted(found, key=loss_of))[: c.FINALISTS]
     if not rows.small:
         finalists = last_round(heat, finalists) or finalists[:1]
-    return averaged(rows, finalists, clock)
+    return averaged(rows, finalists, book)
 
 
-def _first_look(rows: Rows, clock: Clock) -> dict[str, Point]:
+def _first_look(rows: Rows, book: Book) -> dict[str, Point]:
     """Where families start: the points that few rows, each left out in turn, like best.
 
     The rough families always run; another runs where it comes close to the best of all.
@@ -91,7 +95,7 @@ def _first_look(rows: Rows, clock: Clock) -> dict[str, Point]:
             losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
             options.append((float(losses.min()), Point(family, length, int(losses.argmin()))))
         found[family] = min(options)
-        clock.note(f"standard, none, {family}", n, found[family][0])
+        book.note(f"standard, none, {family}", n, found[family][0])
     best = min(loss for loss, _ in found.values())
     return {f: point for f, (loss, point) in found.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
 
@@ -111,7 +115,8 @@ def _with_metrics(heat: Heat, kind: str, plain: dict[str, Candidate], only: set[
         return _climbed(heat, kind, plain, "cityblock", full=False) if asked("cityblock", False) else []
 
     def evident_and_full(heat: Heat) -> list[Candidate]:
-        at, found = plain, []
+        found: list[Candidate] = []
+        at = plain
         if heat.rows.X.shape[1] > 1:
             points = {family: one.best.point for family, one in plain.items()}
             track = plain["matern12"].track.stepped(heat.rows.evidence(kind))
@@ -126,10 +131,11 @@ def _with_metrics(heat: Heat, kind: str, plain: dict[str, Candidate], only: set[
 def _climbed(heat: Heat, kind: str, at: dict[str, Candidate], base: str, full: bool) -> list[Candidate]:
     """Gradient steps of one kind, as long as they gain."""
     families = ("matern32", "matern12") if full else ("cityblock", "matern32")
-    best, found = best_of(at), []
+    found: list[Candidate] = []
+    best = best_of(at)
     track, points = at[base].track, {family: one.best.point for family, one in at.items()}
     for _ in range(c.STEPS):
-        if heat.clock.over(0.7):
+        if heat.book.over(0.7):
             break
         track = track.stepped(Step(points[base], full, 0.5 if full else 1.0))
         at = heat.tried(track, kind, points, families, c.TRIALS_ON)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from mercer.clock import Clock
 from mercer.engine import make_plan
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
 from mercer.parts import require, require_number
@@ -130,8 +131,8 @@ def tune_kernel(
     scale = largest * float(mean2) ** 0.5 or 1.0
     codes = class_codes(drawn.Y)
     least = LEAST_NOISE if codes else NOISE_BOUNDS[0]
-    seconds = math.inf if time_budget is None else float(time_budget)
-    search = Search(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, seconds=seconds)
+    clock = Clock(time_budget)
+    search = Search(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, clock=clock)
     if given is None:
         found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])
     else:

@@ -18,6 +18,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.solve.coordinates import Coordinates, Preconditioner
 from mercer.linalg import conjugate_gradients
 from mercer.losses import Squared
+from mercer.progress import tell
 
 #: Steps without a lower validation error after which the iteration ends.
 PATIENCE = 3
@@ -95,6 +96,11 @@ def _least_squares(
     which ΦᵀDy − (ΦᵀDΦ + λI)v would have lost."""
     y, weight, lam = at.problem.y, at.problem.weight, at.problem.lam
     before = at.values(v)
+
+    def stepped(step: int, d: Tensor) -> bool:
+        tell("polish", max_iter, step=step)
+        return watch is not None and watch(step, v + d)
+
     found = conjugate_gradients(
         lambda d: at.normal(d) + lam * d,
         at.slopes(weight[:, None] * (y - before)) - lam * v,
@@ -102,7 +108,7 @@ def _least_squares(
         tol=1e-7,
         energy_tol=tol,
         max_iter=max_iter,
-        callback=None if watch is None else lambda step, d: watch(step, v + d),
+        callback=stepped,
     )
     after = at.values(v + found.x)
     begun, ended = at.objective(v, before), at.objective(v + found.x, after)
@@ -145,6 +151,7 @@ def _newton(
         settled = value - new <= tol * abs(value)
         if new < value:
             v, f, value = v + length * step, f + length * along, new
+        tell("polish", max_iter, step=n_iter)
         stops = watch is not None and watch(n_iter, v)
         if settled:
             why = f"the objective fell by less than a share of {tol:g} in Newton step {n_iter}"

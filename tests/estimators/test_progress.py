@@ -1,0 +1,132 @@
+"""One clock and one stream of events for every fit: phases in order, told to callbacks, the logger and one bar."""
+
+from __future__ import annotations
+
+import logging
+import time
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mercer
+from mercer.clock import Clock
+from mercer.kernels import Gaussian
+from mercer.progress import Event, Progress, current, tell
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (60, 2))
+Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]
+LABELS = (Y > 0).astype(int)
+SMALL: dict[str, dict[str, Any]] = {
+    "KernelBoostingRegressor": {"n_learners": 3, "learner_size": 5, "subset_size": 20, "kernel": "gaussian"},
+    "KernelBoostingClassifier": {"metric": None},
+    "GreedyKernelClassifier": {"n_basis": 5, "kernel": "gaussian"},
+    "SparseGPRegressor": {"n_inducing": 5, "max_iter": 3, "approximation": "pp", "kernel": "gaussian"},
+    "NRBFRegressor": {"n_components": "auto", "max_components": 2, "n_init": 1, "training": "gradient"},
+    "RPEMEKLClassifier": {"n_members": 2},
+}
+PHASES = {
+    "KernelBoostingRegressor": ["tuning", "learners", "polish"],
+    "KernelBoostingClassifier": ["race", "learners", "calibration"],
+    "GreedyKernelClassifier": ["tuning", "learners", "calibration"],
+    "SparseGPRegressor": ["tuning", "evidence"],
+    "NRBFRegressor": ["EM", "size", "gradient"],
+    "RPEMEKLClassifier": ["passes", "members"],
+}
+
+
+def fitted(name: str, **options: Any) -> Any:
+    y = LABELS if "Classifier" in name else Y
+    return getattr(mercer, name)(**SMALL[name], random_state=0, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_phase_is_told_in_its_order_and_changes_nothing(name):
+    events: list[Event] = []
+    heard = fitted(name, callbacks=events.append)
+    assert list(dict.fromkeys(event.phase for event in events)) == PHASES[name]
+    assert all(one.seconds <= other.seconds for one, other in pairwise(events))
+    assert all(event.step <= event.total for event in events if event.total is not None)
+    np.testing.assert_array_equal(heard.predict(X), fitted(name).predict(X))
+    assert current() is None
+
+
+def test_the_logger_hears_what_callbacks_hear(caplog):
+    events: list[Event] = []
+    with caplog.at_level(logging.DEBUG, "mercer"):
+        fitted("KernelBoostingRegressor", callbacks=[events.append, lambda event: None])
+    steps = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    assert steps == [str(event) for event in events]
+    begun = [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.INFO]
+    assert begun == PHASES["KernelBoostingRegressor"]
+
+
+def test_one_bar_shows_all_phases(capsys):
+    fitted("KernelBoostingRegressor", verbose=True)
+    shown = capsys.readouterr().err
+    assert all(f"{phase}: " in shown for phase in PHASES["KernelBoostingRegressor"])
+    assert "learners: 3/3" in shown
+    assert shown.count("\n") == 1  # it ends once
+
+
+def test_an_estimator_inside_another_is_heard_by_the_outer_one():
+    events: list[Event] = []
+    model = mercer.GreedyNystroem(5, kernel="gaussian", random_state=0, callbacks=events.append).fit(X, Y)
+    assert [event.step for event in events if event.phase == "learners"] == [1, 2, 3, 4, 5]
+    assert "callbacks" not in repr(model.expansions_)
+
+
+def test_steps_to_go_are_as_long_as_those_before_and_end_with_the_budget():
+    events: list[Event] = []
+    progress = Progress((events.append,), budget=1.0)
+    progress.tell("learners", 3)
+    time.sleep(0.02)
+    progress.tell("learners", 3)
+    progress.tell("learners", 3)
+    assert events[1].left is not None
+    assert 0.01 <= events[1].left <= 1.0  # one step to go, half as long as the two before, however slow the machine
+    assert events[2].left == 0
+    progress.tell("polish")
+    assert events[3].left is not None
+    assert events[3].left <= 1.0
+    assert str(Event("polish", 1, None, 2.0, None)) == "polish: step 1 after 2.0 s"
+
+
+def test_nobody_listens_outside_a_fit():
+    assert not tell("tuning", 3)
+
+
+def test_an_interrupt_while_the_kernel_is_tuned_leaves_the_old_model_whole():
+    model = fitted("GreedyKernelClassifier")
+    before = model.predict_proba(X)
+
+    def press(event: Event) -> None:
+        if event.phase == "tuning":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(callbacks=press).fit(X[::-1], LABELS)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+
+
+def test_a_clock_within_another_ends_with_it_and_interrupts_it():
+    whole = Clock(100.0)
+    part = whole.part(0.5)
+    assert 0 < part.left() <= 50 < whole.left()
+    assert Clock(1000.0, within=part).left() <= 50
+    assert Clock(within=part).left() <= 50
+    assert part.over() is None
+    assert part.over(ahead=60)
+    assert not part.endless
+    part.interrupt()
+    assert whole.left() == 0
+    assert whole.over() == "interrupted after 0.0 s"
+    assert part.part(0.5).reason(3) == "it was interrupted after 3 steps"
+
+
+def test_a_given_kernel_needs_no_tuning_phase():
+    events: list[Event] = []
+    mercer.GreedyKernelRegressor(3, kernel=Gaussian(), regularization=0.1, callbacks=events.append).fit(X, Y)
+    assert {event.phase for event in events} == {"learners"}
