@@ -254,8 +254,8 @@ class ForwardEstimator(Face):
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
-        first = () if task.kept is None else (task.kept.follow(fit),)
-        why = fit.run(rules, (*first, *listeners("learners", total, lambda fit: fit.n_steps)))
+        keeper = () if task.kept is None else (task.kept.follow(fit),)
+        why = fit.run(rules, (*keeper, *listeners("learners", total, lambda fit: fit.n_steps)))
         if task.kept is not None:
             task.kept.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
