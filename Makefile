@@ -16,7 +16,7 @@ FEW_NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py t
 CORE := $(if $(filter aarch64 arm64,$(shell uname -m)),ARMV8,Nehalem)
 PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
 
-.PHONY: demo docs browser test tests test-cluster test-rounding test-rounding-quick fuzz check bench clean
+.PHONY: demo docs browser test tests test-cluster test-rounding test-rounding-quick fuzz fuzz-files check bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -46,6 +46,10 @@ test-rounding-quick: $(READY)
 # Thousands of random cases; a fault names the case that repeats it: python -m tests.fuzz --replay NAME SEED
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --jobs $(JOBS) --seed $(SEED)
+
+# Model files with faults: each ends in a sentence.
+fuzz-files: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.files.fuzz --cases $(CASES) --seed $(SEED)
 
 # The site, in build/site: nothing is fetched, and a warning is an error. What the gallery made stays for the next time.
 docs: $(DOCS_READY)

@@ -3,6 +3,9 @@
 from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
+from mercer.explain.effects import partial_effects
+from mercer.explain.shapley import shapley_values
+from mercer.files import load, save, to_onnx
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.forward.gradient_metric import GradientMetric
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
@@ -15,8 +18,8 @@ from mercer.mixture.densities import CommonBasisMixtureClassifier, GaussianMixtu
 from mercer.mixture.regressors import ENRBFRegressor, NRBFRegressor
 from mercer.report import report
 from mercer.tuning import one_standard_error, tune_kernel
+from mercer.version import __version__ as __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "ARDSelector",
     "SparseGPClassifier",
@@ -38,8 +41,13 @@ __all__ = [
     "GaussianMixtureClassifier",
     "NRBFClassifier",
     "NRBFRegressor",
+    "load",
     "one_standard_error",
+    "partial_effects",
     "report",
+    "save",
     "select_basis",
+    "shapley_values",
+    "to_onnx",
     "tune_kernel",
 ]

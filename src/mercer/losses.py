@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mercer.parts import Part, part
+from mercer.parts import Part, as_float, part, require
 
 
 class Loss(Part):
@@ -21,6 +21,8 @@ class Loss(Part):
 
     #: Whether V is a quadratic in f, so that one Newton step from anywhere is exact.
     quadratic: ClassVar[bool] = False
+    #: Whether it makes sense of targets that are numbers, not codes of classes.
+    for_numbers: ClassVar[bool] = False
     #: The largest curvature: V lies below its tangent parabola of this curvature.
     bound: ClassVar[float] = 1.0
 
@@ -53,6 +55,7 @@ class Squared(Loss):
 
     short_name = "squared"
     quadratic = True
+    for_numbers = True
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
         return 0.5 * (y - f).square()
@@ -108,6 +111,40 @@ class SquaredHinge(Loss):
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
         return 2 * (y * f < 1).to(f.dtype)
+
+
+@part
+class Pinball(Loss):
+    """The loss of a quantile: τ(y − f) above it, (1 − τ)(f − y) below, and a parabola where |y − f| is at most δ.
+
+    τ is `quantile`; δ = 0.05, in units of the targets' standard deviation, makes it differentiable. A boosted or greedy
+    regressor that minimises it is a quantile regression; `predict_quantiles` asks less time and never crosses.
+
+    >>> import torch
+    >>> from mercer.losses import Pinball
+    >>> Pinball(0.75).value(torch.tensor([1.0, -1.0]), torch.zeros(2)).round(decimals=3).tolist()
+    [0.75, 0.25]
+    """
+
+    short_name = "pinball"
+    for_numbers = True
+    bound = 10.0  # 1/2δ
+    quantile: float = 0.5
+
+    def _level(self) -> float:
+        require(0 < as_float(self.quantile) < 1, "quantile", "a number above 0 and below 1", self.quantile)
+        return float(self.quantile)
+
+    def value(self, y: Tensor, f: Tensor) -> Tensor:
+        r, width = y - f, 0.5 / self.bound
+        outside = (r.abs() - width).clamp(min=0)
+        return (self._level() - 0.5) * r + 0.25 * (r.abs() - outside).square() / width + 0.25 * width + 0.5 * outside
+
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        return self._level() - 0.5 + (self.bound * (y - f)).clamp(-0.5, 0.5)
+
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        return self.bound * ((y - f).abs() < 0.5 / self.bound).to(f.dtype)
 
 
 @part

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mercer.losses import Logistic, Loss, Softmax, Squared, SquaredHinge
+from mercer.losses import Logistic, Loss, Pinball, Softmax, Squared, SquaredHinge
 
-LOSSES = [Squared(), Logistic(), SquaredHinge()]
+LOSSES = [Squared(), Logistic(), SquaredHinge(), Pinball(0.2), Pinball(0.9)]
 MARGIN_LOSSES = [Logistic(), SquaredHinge()]
 STEP = 1e-4
 over_losses = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -104,7 +104,7 @@ def test_the_hinge_is_flat_beyond_the_margin():
 
 
 def test_only_the_squared_loss_is_a_quadratic():
-    assert [loss.quadratic for loss in LOSSES] == [True, False, False]
+    assert [loss.quadratic for loss in LOSSES] == [True] + [False] * (len(LOSSES) - 1)
     y, f = table()
     newton = f + Squared().residual(y, f) / Squared().curvature(y, f)
     assert torch.allclose(newton, y, atol=1e-14)
@@ -169,3 +169,17 @@ def test_a_loss_is_found_by_its_short_name(name, kind):
 def test_an_unknown_loss_is_refused_with_the_names_there_are():
     with pytest.raises(ValueError, match=r"loss must be one of \['logistic', .*\] or a Loss object, got 'hinge'"):
         Loss.resolve("hinge", "loss")
+
+
+def test_the_best_constant_under_the_pinball_loss_is_the_quantile():
+    """Up to half of the parabola's width on either side, 0.05."""
+    y = torch.as_tensor(np.random.default_rng(0).exponential(size=4000))
+    grid = torch.linspace(0, 3, 601, dtype=torch.float64)
+    for level in (0.1, 0.5, 0.9):
+        best = grid[Pinball(level).value(y[:, None], grid).sum(0).argmin()]
+        assert float(best) == pytest.approx(float(y.quantile(level)), abs=0.05)
+
+
+def test_a_pinball_level_out_of_range_gets_a_sentence():
+    with pytest.raises(ValueError, match="quantile must be a number above 0 and below 1, got 1"):
+        Pinball(1).value(torch.zeros(1), torch.zeros(1))

@@ -194,7 +194,7 @@ def test_left_out_values_are_those_of_models_without_the_row(outputs, weighted):
         torch.from_numpy(w),
         Loss.choices()["squared"](),
     )
-    learner = AllRows(leaves_out=True)
+    learner = AllRows()
     fit = ForwardFit(problem, learner, np.random.default_rng(0))
     fit.run([MaxSteps(1)])
     assert clone(learner).left_out is None

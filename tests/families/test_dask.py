@@ -55,13 +55,13 @@ def new_client(n_workers=2):
 
 def _small():
     def lower():  # travels by value: workers do not know this file
+        import mercer.border.gathered
         import mercer.border.read
         import mercer.engine.plan
-        import mercer.forward.estimator
         import mercer.gp.regressor
         import mercer.mixture.estimator
 
-        mercer.border.read.MERGED_ROWS = mercer.forward.estimator.MERGED_ROWS = 10
+        mercer.border.read.MERGED_ROWS = mercer.border.gathered.MERGED_ROWS = 10
         mercer.gp.regressor.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
         mercer.engine.plan.EXACT_ROWS = (10, 10)
 

@@ -25,7 +25,9 @@ from .files import broken_file_case
 from .judge import OURS, faults_of_answer, is_sentence, told, worse_than_constant
 from .problems import Problem, odd_problem, plain_problem, spoiled
 
-NAMES = (*mercer.__all__, "files")
+NAMES = (*(name for name in mercer.__all__ if name not in settings.OF_MODELS), "files")
+#: Functions of a fitted model.
+EXPLAINING = ("partial_effects", "shapley_values")
 KINDS = {"plain": 0.2, "odd": 0.15, "legal": 0.2, "hostile": 0.25, "interrupted": 0.1, "refitted": 0.1}
 
 
@@ -58,6 +60,9 @@ def run(name: str, seed: int) -> Outcome:
             elif name == "one_standard_error":
                 outcome.kind = "function"
                 _one_standard_error(rng, outcome)
+            elif name in EXPLAINING:
+                outcome.kind = "function"
+                _explained(name, rng, Path(folder), outcome)
             else:
                 outcome.kind = str(rng.choice(list(KINDS), p=list(KINDS.values())))
                 _CASES[outcome.kind](name, rng, Path(folder), outcome)
@@ -235,6 +240,24 @@ def _one_standard_error(rng: np.random.Generator, outcome: Outcome) -> None:
     chosen = mercer.one_standard_error(results, parameter)
     if not 0 <= chosen < n:
         outcome.faults.append(f"no-candidate: {chosen} of {n}")
+
+
+def _explained(name: str, rng: np.random.Generator, folder: Path, outcome: Outcome) -> None:
+    """A fitted model of any kind, and any rows to explain."""
+    family = str(rng.choice([one for one in mercer.__all__ if hasattr(getattr(mercer, one), "predict")]))
+    problem = _problem(family, rng, plain_problem if rng.random() < 0.5 else odd_problem)
+    chosen = settings.default_like(family, rng) | ({"kernel": "gaussian"} if rng.random() < 0.5 else {})
+    chosen = {key: value for key, value in chosen.items() if key in settings.parameters(family)}
+    model = _fit(_made(family, chosen, rng), problem.X, problem)
+    kind, table = contain(problem.X, rng, folder, rng.random() < 0.2)
+    outcome.story += [family, *problem.story, f"as {kind}", f"{chosen}"]
+    if name == "shapley_values":
+        numbers = mercer.shapley_values(model, table).values
+    else:
+        column = [0, [0, problem.X.shape[1] - 1], "oak", -1, 0][int(rng.integers(5))]
+        numbers = mercer.partial_effects(model, table, column, grid_size=3).values
+    if not np.isfinite(numbers).all():
+        outcome.faults.append(f"not-finite: {numbers.ravel()[:3]}")
 
 
 _CASES = {

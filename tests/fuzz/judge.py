@@ -60,6 +60,11 @@ def faults_of_answer(model: Any, table: Any, n: int, X: np.ndarray) -> list[str]
             found += _faults("std", std, n, model)
             if np.isfinite(std).all() and (std < 0).any():
                 found.append(f"negative-std: {std.min()}")
+    if hasattr(model, "predict_interval"):
+        ends = model.predict_interval(table)
+        found += _faults("interval", ends, n, model)
+        if (ends[..., 0] > ends[..., 1]).any():
+            found.append("crossing: an interval ends before it begins")
     beyond = X[:2] + 10 * (X.max(0) - X.min(0))
     if hasattr(model, "predict") and np.isfinite(beyond).all() and not hasattr(model, "feature_names_in_"):
         found += _faults("predict beyond", model.predict(beyond), len(beyond), model)

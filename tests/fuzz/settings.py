@@ -30,6 +30,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "block_length": (1, 3, 50),
     "categorical_features": ("from_dtype", "from_dtype", None, [0], [True]),
     "c": (1.0, 1e-6, 1e6, [0.1, 1.0]),
+    "class_weight": (None, "balanced"),
     "combination": ("mp", "rayleigh", "cg"),
     "coupling": (1.0, 0.5, 1e6, [0.1, 1.0]),
     "covariance_floor": (1e-12, 1e-4, 0.5),
@@ -38,6 +39,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "dtype": ("float32", "float64", "auto"),
     "exchange": (False, True),
     "focus": (None, "margin", "hinge"),
+    "grid_size": (2, 3, 40),
     "inducing": ("k-means++", "random", "max-res", "ald"),
     "init": ("k-means++", "random"),
     "initial_margin": (1e-6, 1.0),
@@ -46,7 +48,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "learner_size": (1, 2, 10, 50, [3, 1, 2], "auto"),
     "learning_rate": (0.99, 0.5, 1e-6),
     "length_scale_prior": (None, 0.01, 2.0, 1e3),
-    "loss": ("squared", "logistic", "squared-hinge"),
+    "loss": ("squared", "logistic", "squared-hinge", "pinball"),
     "max_components": (1, 3, 5),
     "max_iter": (1, 5, 20),
     "memory_limit": (None, 2**24, "32MB"),  # small problems fit
@@ -101,11 +103,27 @@ HOSTILE: tuple[Any, ...] = (
     np.array([1.0, 2.0]), object(),
 )  # fmt: skip
 #: Whose values are the machine's and the test's business.
-LEFT_ALONE = {"X", "y", "options", "device", "verbose", "random_state", "callbacks", "sample_weight", "n_jobs"}
+LEFT_ALONE = {
+    "X",
+    "y",
+    "options",
+    "device",
+    "verbose",
+    "random_state",
+    "callbacks",
+    "sample_weight",
+    "n_jobs",
+    "model",
+    "column",
+}
 #: What may change without a plain fit becoming another model in more than rounding.
 HARMLESS = ("dtype", "memory_limit")
 #: Shorter searches than the defaults, so that thousands of cases stay affordable.
 QUICK = {"max_iter": 10, "tuning_rows": 50, "n_init": 1, "n_inducing": 15, "max_components": 4, "n_folds": 3}
+
+
+#: Public functions that take fitted models, which have fuzz tests of their own (`tests.files`).
+OF_MODELS = {"load", "save", "to_onnx"}
 
 
 def parameters(name: str) -> list[str]:
@@ -139,7 +157,7 @@ def hostile(name: str, rng: np.random.Generator) -> dict[str, Any]:
 
 def unknown() -> list[str]:
     """Parameters of public names for which no legal values are listed here."""
-    names = {key for name in mercer.__all__ for key in parameters(name)}
+    names = {key for name in mercer.__all__ if name not in OF_MODELS for key in parameters(name)}
     return sorted(names - LEGAL.keys() - {"parameter", "cv_results", "larger_is_simpler"})
 
 

@@ -76,6 +76,37 @@ class FloorAndPower:
         return softmax(self.exponent * np.log(np.maximum(p, self.floor)), axis=1)
 
 
+def calibration_error(p: np.ndarray, truth: np.ndarray, weight: np.ndarray, bins: int = 15) -> float:
+    """Expected calibration error: by how much the probability of the likeliest class is off, on average over its bins.
+
+    `p` is n × classes, `truth` the place of each row's class.
+
+    >>> import numpy as np
+    >>> calibration_error(np.array([[0.2, 0.8], [0.2, 0.8]]), np.array([1, 0]), np.ones(2))
+    0.3...
+    """
+    sure, right = p.max(1), p.argmax(1) == truth
+    which = np.minimum((sure * bins).astype(int), bins - 1)
+    gap = np.bincount(which, weights=weight * (sure - right), minlength=bins)
+    return float(np.abs(gap).sum() / weight.sum())
+
+
+def cross_fitted(
+    targets: ClassTargets, values: np.ndarray, Y: np.ndarray, weight: np.ndarray, loss: Loss
+) -> tuple[float, float]:
+    """Log loss and calibration error of the probabilities of rows, each half calibrated by the other one."""
+    p = np.empty((len(Y), len(targets.classes)))
+    for half in (slice(0, None, 2), slice(1, None, 2)):
+        others = np.ones(len(Y), dtype=bool)
+        others[half] = False
+        link = fit_calibration(targets, values[others], Y[others], weight[others], loss)
+        p[half] = link.probabilities(targets.decisions(values[half]))
+    codes = targets.decisions(Y)
+    truth = (codes[:, 0] > 0).astype(int) if codes.shape[1] == 1 else codes.argmax(1)
+    own = np.log(np.clip(p[np.arange(len(p)), truth], 1e-15, None))
+    return float(-(weight @ own) / weight.sum()), calibration_error(p, truth, weight)
+
+
 def fit_calibration(targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, loss: Loss) -> Any:
     """What makes the classes `Y` (coded, n × p) most likely from the values of a model that did not learn from them."""
     if isinstance(loss, Logistic | Softmax) or len(Y) == 0:

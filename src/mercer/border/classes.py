@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.calibration import FloorAndPower, Temperature
+from mercer.border.class_weight import WeighsClasses
 from mercer.border.targets import ClassTargets
 
 
-class DecisionClassifier(ClassifierMixin):
+@dataclass(eq=False, repr=False, kw_only=True)
+class DecisionClassifier(WeighsClasses, ClassifierMixin):
     """A classifier whose `_answers(X, answer)` gives what `answer` makes of the model's values (n × p) at rows `X`.
 
     Attributes
@@ -24,9 +27,9 @@ class DecisionClassifier(ClassifierMixin):
         What turns decision values into probabilities.
     """
 
-    targets_: ClassTargets
-    calibration_: Temperature | FloorAndPower
-    _answers: Callable[..., np.ndarray]
+    targets_: ClassVar[ClassTargets]
+    calibration_: ClassVar[Temperature | FloorAndPower]
+    _answers: ClassVar[Callable[..., np.ndarray]]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Decision values: one column per class, or one number where there are two classes."""

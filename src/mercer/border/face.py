@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from mercer.border.columns import column_table
 from mercer.border.explained import explained
+from mercer.border.kept import on_host
 from mercer.border.rules import CALLBACKS, CATEGORIES, SECONDS, SWITCH, literal
 
 #: The variable that holds the address of the documentation: that of a server, or file:///… of a site built here.
@@ -30,8 +31,18 @@ def face(cls: type) -> Any:
     return made
 
 
+class Saved(BaseEstimator):
+    """An estimator that can be written to a file."""
+
+    def save(self, path: str | os.PathLike[str], *, stages: bool = False) -> None:
+        """Write the fitted model to a file that `mercer.load` reads; see `mercer.save`."""
+        from mercer.files.save import save  # the one import that points up: a method that users look for here
+
+        save(self, path, stages=stages)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
-class Face(BaseEstimator):
+class Face(Saved):
     """Base of all estimators: a table comes in as an array, frame, tensor, file or source.
 
     Parameters
@@ -120,9 +131,12 @@ class Face(BaseEstimator):
 
 
 def keep(estimator: Any, **fitted: Any) -> Any:
-    """Replace all that an earlier fit left behind by `fitted`, in one step."""
+    """Replace all that an earlier fit left behind by `fitted`, in one step; its tensors become arrays.
+
+    `_warm`, with which a fit goes on, is left as it is.
+    """
+    known = {name: value if name == "_warm" else on_host(value) for name, value in fitted.items() if value is not None}
     for name in vars(estimator).get("_kept", ()):
         delattr(estimator, name)
-    known = {name: value for name, value in fitted.items() if value is not None}
     vars(estimator).update(known, _kept=tuple(known))
     return estimator

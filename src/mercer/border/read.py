@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, _get_featur
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from mercer.border.class_weight import class_weighted
 from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
 from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
@@ -168,6 +169,8 @@ def read(
     y, weight = np.asarray(y) if stored and dealt else _of_length(y, n_rows)[own], weight[own]
     given = Given(rows, _of_length(y, rows.n_rows), weight, names, target, table=table, means=means)
     given = given if spread or group is ALONE else _shared(given, group)
+    weight = class_weighted(getattr(estimator, "class_weight", None), given.y, given.weight, given.shard)
+    given = replace(given, weight=weight)
     require(given.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
     return given
 

@@ -43,12 +43,12 @@ class ColumnMap:
 
     def __call__(self, X: Tensor) -> Tensor:
         """Mapped rows: finite for every finite value, and never falling in it."""
-        centre, width, mean, spread = (part.to(X) for part in (self.centre, self.width, self.mean, self.spread))
+        centre, width, mean, spread = self._units(X)
         return (self._shape((X - centre) / width) - mean) / spread
 
     def inverse(self, Z: Tensor) -> Tensor:
         """Rows as they were; beyond the values that were seen, normal scores give back the last one seen."""
-        centre, width, mean, spread = (part.to(Z) for part in (self.centre, self.width, self.mean, self.spread))
+        centre, width, mean, spread = self._units(Z)
         z = Z * spread + mean
         if self.kind == "bend":
             z = torch.sinh(z)
@@ -56,8 +56,11 @@ class ColumnMap:
             inside = (z / REACH).clamp(-1 + 1e-12, 1 - 1e-12)
             z = REACH * inside / (1 - inside.square()).sqrt()
         elif self.kind == "scores" and self.knots is not None and self.levels is not None:
-            z = _interpolated(z, self.levels.to(z), self.knots.to(z))
+            z = _interpolated(z, *_like(z, self.levels, self.knots))
         return z * width + centre
+
+    def _units(self, X: Tensor) -> list[Tensor]:
+        return _like(X, self.centre, self.width, self.mean, self.spread)
 
     def _shape(self, z: Tensor) -> Tensor:
         if self.kind == "bend":
@@ -65,7 +68,7 @@ class ColumnMap:
         if self.kind == "clip":
             return z / torch.hypot(torch.ones_like(z), z / REACH)  # no square of a large number
         if self.kind == "scores" and self.knots is not None and self.levels is not None:
-            return _interpolated(z, self.knots.to(z), self.levels.to(z))
+            return _interpolated(z, *_like(z, self.knots, self.levels))
         return z
 
 
@@ -91,6 +94,10 @@ def fit_column_map(kind: str, X: Tensor, weight: Tensor, kept: Tensor | None = N
     mapped = z.amax(0) - z.amin(0)
     spread = torch.where(straight & seen, mapped / own.where(own > 0, 1.0), spread)
     return ColumnMap(kind, centre, width, mean, spread, knots, levels)
+
+
+def _like(X: Tensor, *parts: Tensor) -> list[Tensor]:
+    return [torch.as_tensor(part).to(X) for part in parts]
 
 
 def _units(kind: str, X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,12 +31,15 @@ class Bend:
     width: Tensor
 
     def __call__(self, X: Tensor) -> Tensor:
-        where, centre, width = (part.to(X.device) for part in (self.columns, self.centre, self.width))
+        where, centre, width = self._beside(X)
         return X.index_copy(1, where, torch.asinh((X[:, where] - centre.to(X)) / width.to(X)))
+
+    def _beside(self, X: Tensor) -> list[Tensor]:
+        return [torch.as_tensor(part).to(X.device) for part in (self.columns, self.centre, self.width)]
 
     def inverse(self, X: Tensor) -> Tensor:
         """Rows as they were before."""
-        where, centre, width = (part.to(X.device) for part in (self.columns, self.centre, self.width))
+        where, centre, width = self._beside(X)
         return X.index_copy(1, where, torch.sinh(X[:, where]) * width.to(X) + centre.to(X))
 
 

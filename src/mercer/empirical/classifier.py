@@ -69,7 +69,9 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
     def _pairs(self, n_classes: int) -> list[tuple[int, int]]:
         return class_pairs(n_classes, self.multiclass)
 
-    def _judged(self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray) -> dict[str, Any]:
+    def _judged(
+        self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray, c: float
+    ) -> dict[str, Any]:
         shares = [agreement(one.values, one.problem.weight.double().cpu().numpy()) for one in trained]
         H = max(map(len, shares))  # fewer where time was up
         some = spread_rows(table.weight, SAMPLE_ROWS)

@@ -39,12 +39,16 @@ class Member:
 
     def by_kernel(self, rows: RowSource, plan: Plan) -> Tensor:
         """The value of each kernel's function at new rows, M × n × P."""
-        basis = self.basis.to(plan.device, plan.dtype)
+        basis, weights, bias = self.tensors()
+        basis = basis.to(plan.device, plan.dtype)
         products = [
-            KernelMatrix(rows, kernel, basis, plan).product(w)
-            for kernel, w in zip(self.kernels, self.dual_coef, strict=True)
+            KernelMatrix(rows, kernel, basis, plan).product(w) for kernel, w in zip(self.kernels, weights, strict=True)
         ]
-        return torch.stack(products) + self.bias.to(plan.device)[:, None]
+        return torch.stack(products) + bias.to(plan.device)[:, None]
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Basis, weights and biases, of which a model that is kept has arrays."""
+        return torch.as_tensor(self.basis), torch.as_tensor(self.dual_coef), torch.as_tensor(self.bias)
 
     def values(self, rows: RowSource, plan: Plan) -> np.ndarray:
         """The mean of the kernels' functions, n × P: its sign is eq. (9)."""
@@ -54,10 +58,11 @@ class Member:
 def values(members: Sequence[Member], rows: RowSource, plan: Plan) -> list[np.ndarray]:
     """The mean of the kernels' functions of each member of a problem, n × P, from one product per kernel for all."""
     M = len(members[0].kernels)
-    total = torch.cat([one.bias.mean(0) for one in members]).to(plan.device)
-    basis = torch.cat([one.basis for one in members]).to(plan.device, plan.dtype)
+    bases, coefficients, biases = zip(*(one.tensors() for one in members), strict=True)
+    total = torch.cat([bias.mean(0) for bias in biases]).to(plan.device)
+    basis = torch.cat(bases).to(plan.device, plan.dtype)
     for l, kernel in enumerate(members[0].kernels):
-        weights = torch.block_diag(*(one.dual_coef[l] for one in members))
+        weights = torch.block_diag(*(w[l] for w in coefficients))
         total = total + KernelMatrix(rows, kernel, basis, plan).product(weights / M)
     return np.hsplit(total.cpu().numpy(), len(members))
 

@@ -111,7 +111,9 @@ class EnsembleEstimator(Face):
         """The pairs of classes that have machines of their own, if any."""
         return []
 
-    def _judged(self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray) -> dict[str, Any]:
+    def _judged(
+        self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray, c: float
+    ) -> dict[str, Any]:
         """What is kept of how the members did on the rows of `fit`."""
         return {}
 
@@ -144,7 +146,7 @@ class EnsembleEstimator(Face):
         first = ensemble.machines[0][0]
         return self._keep(
             **given.columns(),
-            **self._judged(trained, ensemble, table, Y),
+            **self._judged(trained, ensemble, table, Y, chosen.c),
             targets_=targets,
             inputs_=inputs,
             dtype_=str(plan.dtype).removeprefix("torch."),

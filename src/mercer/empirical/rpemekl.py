@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from sklearn.base import RegressorMixin
+import numpy as np
 
 from mercer.border.face import face
+from mercer.border.intervals import IntervalRegressor
 from mercer.clock import Clock
 from mercer.empirical.choice import Candidates
 from mercer.empirical.classifier import EnsembleClassifier
+from mercer.empirical.ensemble import Ensemble
 from mercer.empirical.estimator import EnsembleEstimator
 from mercer.empirical.learners import Learner, NumberLearner
+from mercer.empirical.left_out import left_out_intervals
 from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
+from mercer.empirical.problem import Table
+from mercer.empirical.training import Trained
 from mercer.progress import listeners
 
 
@@ -43,7 +48,7 @@ class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
 
 
 @face
-class RPEMEKLRegressor(RegressorMixin, RandomMembers, SeveralKernels, EnsembleEstimator):
+class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, EnsembleEstimator):
     r"""The mean of H coupled multiple-kernel least squares fits, each on maps of p random rows; any number of targets.
 
     Our own counterpart of RPEMEKL. Every member minimises, exactly,
@@ -87,3 +92,13 @@ class RPEMEKLRegressor(RegressorMixin, RandomMembers, SeveralKernels, EnsembleEs
 
     def _learner(self, clock: Clock) -> Learner:
         return NumberLearner(listeners("passes") if self.callbacks else ())
+
+    def _judged(
+        self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray, c: float
+    ) -> dict[str, Any]:
+        return {"intervals_": left_out_intervals(ensemble, table, Y, c)}
+
+    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        rows, plan = self._new(X)
+        values, local = self.ensemble_.values(rows, plan), self.intervals_.local
+        return values, np.ones_like(values) if local is None else local.at_rows(rows, values, plan)

@@ -6,6 +6,7 @@ A variance is what the inducing inputs leave unexplained plus a sum of squares, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,15 +34,14 @@ class Posterior:
         """Means (n × p) and covariances between the outputs of a row (n × c × c), in float64, by blocks."""
         dtype, device = plan.dtype, plan.device
         if not spread:  # one product, fused where kernel and device have such a program
-            mean = KernelMatrix(rows, kernel, self.basis.to(device, dtype), plan).product(self.weights).double()
+            Z, w, _, _ = self._beside(torch.empty(0, device=device, dtype=dtype))
+            mean = KernelMatrix(rows, kernel, Z, plan).product(w).double()
             return mean, mean.new_empty(0)
         n, q = rows.n_rows, 1 if self.scatter is None else self.scatter.shape[0]
         mean = torch.empty(n, self.weights.shape[1], dtype=torch.float64, device=device)
         cov = torch.zeros(n, q, q, dtype=torch.float64, device=device)
-        columns = kernel.columns(self.basis.to(device, dtype))
-        w = self.weights.to(device, dtype)
-        E = None if self.explained is None else self.explained.to(device, dtype)
-        H = None if self.scatter is None else self.scatter.to(device, dtype)
+        Z, w, E, H = self._beside(torch.empty(0, device=device, dtype=dtype))
+        columns = kernel.columns(Z)
 
         def visit(where: slice, block: Tensor) -> None:
             K = columns(block)
@@ -51,6 +51,11 @@ class Posterior:
 
         each_block(rows, plan, plan.panel_rows(len(self.basis)), visit)
         return mean, cov
+
+    def _beside(self, X: Tensor) -> list[Any]:
+        """Basis, weights, E and H as tensors on the device of `X` and in its precision."""
+        parts = (self.basis, self.weights, self.explained, self.scatter)
+        return [None if part is None else torch.as_tensor(part).to(X) for part in parts]
 
     @staticmethod
     def _spread(kernel: Kernel, block: Tensor, K: Tensor, E: Tensor | None, H: Tensor | None, q: int) -> Tensor:
@@ -66,13 +71,14 @@ class Posterior:
     def covariance(self, kernel: Kernel, X: Tensor) -> Tensor:
         """Covariance of the latent function between the rows of `X` (n × n), shared by all outputs, in float64."""
         X = X.double()
-        K = kernel(X, self.basis.to(X))
+        Z, _, E, H = self._beside(X)
+        K = kernel(X, Z)
         out = torch.zeros(len(X), len(X), dtype=torch.float64, device=X.device)
-        if self.explained is not None:
-            G = K @ self.explained.to(X)
+        if E is not None:
+            G = K @ E
             out += kernel(X, X) - G @ G.T
-        if self.scatter is not None:
-            G = K @ self.scatter[0].to(X)
+        if H is not None:
+            G = K @ H[0]
             out += G @ G.T
         return 0.5 * (out + out.T)
 

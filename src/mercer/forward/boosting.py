@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sklearn.base import RegressorMixin
-
 from mercer.border.classes import DecisionClassifier
 from mercer.border.face import face
+from mercer.border.intervals import IntervalRegressor
 from mercer.forward.boosting_base import Boosting
 
 
 @face
-class KernelBoostingRegressor(RegressorMixin, Boosting):
+class KernelBoostingRegressor(IntervalRegressor, Boosting):
     r"""Boosting whose learners are ensembles of basis vectors.
 
     Minimises over functions of the RKHS, learner by learner,

@@ -190,7 +190,7 @@ class Boosting(Resumable):
         ensemble = Ensemble(criterion, combination, size, subset, gram_rows=gram_rows)
         return ForwardFit(
             problem,
-            AllRows(leaves_out=self._classes) if exact else ensemble,
+            AllRows() if exact else ensemble,
             rng,
             block_length=lengths[self.absorption],
             shrinkage=self.shrinkage,
@@ -220,7 +220,7 @@ class Boosting(Resumable):
         if not self._goes_on(fit):
             return []
         left = further_stages(*self._left(task, first), self._on(budget, share), self._little())
-        return finished(first, left, classes=self._classes)
+        return finished(first, left)
 
     def _goes_on(self, fit: ForwardFit) -> bool:
         """Whether the model may grow beyond its first stage: everything was left open, and rows are watched."""

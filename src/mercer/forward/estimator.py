@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.face import Face
-from mercer.border.gathered import gathered
+from mercer.border.gathered import planned
 from mercer.border.kernel import is_precomputed
-from mercer.border.read import MERGED_ROWS, Given, merged, read, read_held_out, read_new
+from mercer.border.read import Given, merged, read, read_held_out, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
 from mercer.clock import Clock
@@ -32,6 +32,7 @@ from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
 from mercer.forward.task import Grown, Task, fitted, hold_out, resolved_loss, watch_given
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
+from mercer.parts import require
 from mercer.progress import listeners, watched
 
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
@@ -53,7 +54,8 @@ class ForwardEstimator(Face):
     tuning_rows : int, default 1000
         Rows on which kernel and penalty are tuned; the cost grows as their cube.
     loss : str or Loss, default "squared"
-        V: "squared"; for classes also "logistic" and "squared-hinge", or a part of `mercer.losses`.
+        V: "squared"; for classes also "logistic" and "squared-hinge", for numbers "pinball" (a quantile), or a part of
+        `mercer.losses`.
     validation_fraction : float, None or "auto", default "auto"
         Share of the rows held out to watch the error, to stop the fit and to calibrate probabilities. "auto" takes a
         tenth, at most 2000 rows, where sizes are left open and the model is not solved exactly; else none.
@@ -85,7 +87,9 @@ class ForwardEstimator(Face):
         How much each column of `X` matters to the kernels, of sum 1: the diagonal of M in units of a column's standard
         deviation, averaged over all kernels by their shares. Equal numbers where kernels have no length-scales.
     tuning_report_ : list of dict
-        The race, where there was one: candidate, rows, loss and seconds of each.
+        The race, where there was one: candidate, rows, loss and seconds of each. For classes the last line is the
+        model itself on rows it did not learn from: their log loss, and `calibration_error`, by how much its
+        probabilities are off.
     targets_ : RealTargets or ClassTargets
         How targets are coded.
     inputs_ : InputMap
@@ -171,7 +175,7 @@ class ForwardEstimator(Face):
         group = current_group() if self._spreads else ALONE
         budget = Clock(self.time_budget, group=group)
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
-        given, plan = self._planned(read(self, X, y, sample_weight, **kinds, group=group))
+        given, plan = planned(read(self, X, y, sample_weight, **kinds, group=group), self)
         made = partial(self._fitted, given, plan, X_val, y_val, budget)
         return self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
 
@@ -207,7 +211,7 @@ class ForwardEstimator(Face):
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         if not self._pairwise:
             given, Y = merged(given, Y)
-            plan = plan if given.shard.spread else self._plan(given.rows.n_rows)
+            plan = plan if given.shard.spread else planned(given, self)[1]
         watches = self._watches(given.n_alive, plan, loss)
         kept = self._checkpoint(given, targets, X_val, rng)
         given, Y, held = self._held_out(given, targets, Y, X_val, y_val, watches, rng)
@@ -218,15 +222,6 @@ class ForwardEstimator(Face):
         choice = choose() if kept is None else kept.chosen(choose, rng)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
         return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
-
-    def _plan(self, n_rows: int) -> Plan:
-        return make_plan(n_rows, self.device, self.dtype, self.memory_limit)
-
-    def _planned(self, given: Given) -> tuple[Given, Plan]:
-        """The table and a plan for it that all processes agree upon; few rows are not shared but known to each."""
-        plan = self._plan(given.shard.length(given.rows.n_rows))
-        plan = replace(plan, memory_limit=int(given.shard.group.least(plan.memory_limit)))
-        return gathered(given, max(MERGED_ROWS, plan.exact_rows)), plan
 
     def _held_out(
         self, given: Given, targets: Any, Y: np.ndarray, X_val: Any, y_val: Any, watches: bool, rng: np.random.Generator
@@ -261,7 +256,7 @@ class ForwardEstimator(Face):
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
-        outside = outside_values(fit, final) if self._classes else None
+        outside = outside_values(fit, final, numbers=not self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
         return [first, *self._further(task, first, budget, share)]
 
@@ -286,6 +281,14 @@ class ForwardEstimator(Face):
         check_is_fitted(self)
         return self._answers(X, self.targets_.decode)
 
+    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        values, local = self._answers(X, np.asarray), self.intervals_.local
+        if local is None:
+            return values, np.ones_like(values)
+        source = read_new(self, X)
+        plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
+        return values, local.at_rows(self.inputs_.rows(source, plan), values, plan)
+
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
         """Predictions after each step, before any polish; members that have fewer steps stay at their last one."""
         check_is_fitted(self)
@@ -296,5 +299,7 @@ class ForwardEstimator(Face):
         """Values of the model after each of some numbers of steps, n × p each, from one pass over `X`."""
         check_is_fitted(self)
         steps = list(steps)
+        known = hasattr(self, "_stages")
+        require(known, "a model from a file", "saved with stages=True where earlier steps are asked for", "one without")
         staged = tuple(one.at(steps) for one in self._stages)
         yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)

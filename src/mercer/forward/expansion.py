@@ -28,11 +28,11 @@ class Expansion:
     kernel: Kernel
     basis: np.ndarray  # m × D
     weights: np.ndarray  # m × p
-    dtype: torch.dtype  # of kernel values, as in fit
+    dtype: str  # of kernel values, as in fit
 
     def product(self, source: RowSource, plan: Plan, *, pairwise: bool = False) -> Tensor:
         """f at the rows of `source`, n × p."""
-        plan = replace(plan, dtype=self.dtype)
+        plan = replace(plan, dtype=getattr(torch, self.dtype))
         rows = with_index(source, plan) if pairwise else self.inputs.rows(source, plan)
         Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
         return KernelMatrix(rows, self.kernel, Z, plan).product(torch.as_tensor(self.weights))

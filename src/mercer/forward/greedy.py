@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sklearn.base import RegressorMixin
-
 from mercer.border.classes import DecisionClassifier
 from mercer.border.face import face
+from mercer.border.intervals import IntervalRegressor
 from mercer.forward.greedy_base import Greedy
 
 
 @face
-class GreedyKernelRegressor(RegressorMixin, Greedy):
+class GreedyKernelRegressor(IntervalRegressor, Greedy):
     r"""A kernel model on few basis vectors, chosen one by one (or a few at a time) from the rows.
 
     Minimises over the chosen set I and its weights

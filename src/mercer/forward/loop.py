@@ -182,4 +182,4 @@ class ForwardFit:
 
     def path(self) -> ExpansionPath:
         """The model after any number of steps."""
-        return ExpansionPath([*self.blocks, *([self.current] if self.current is not None else [])])
+        return ExpansionPath.of([*self.blocks, *([self.current] if self.current is not None else [])])

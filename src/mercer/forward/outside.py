@@ -2,47 +2,89 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.border.left_out import LARGEST, leverages
 from mercer.forward.loop import ForwardFit
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.stages import Final
 
-#: Rows looked at, at most.
-ROWS = 2000
+#: Rows looked at, at most, and at least where there is little memory.
+ROWS, FEW_ROWS = 2000, 50
+#: Basis vectors whose leverages are found at most: their algebra grows as the cube.
+LEVERS = 2000
+#: Basis vectors that a tile of these rows holds at a time.
+TILED = 10_000
 
 
 @dataclass(frozen=True)
 class Outside:
-    """Values (n × p), coded targets and weights of some rows."""
+    """Values (n × p), coded targets and weights of some rows, and the rows themselves as the kernel sees them.
+
+    `fair` says that the model did not learn from them, or that its values are as if it had not.
+    """
 
     values: np.ndarray
     targets: np.ndarray
     weight: np.ndarray
+    rows: Tensor
+    fair: bool = True
 
 
-def outside_values(fit: ForwardFit, final: Final) -> Outside:
-    """Rows held out if there are any; of an exact solution rows left out in turn; else rows of the training table."""
+def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
+    """Rows held out if there are any; of an exact solution rows left out in turn; else rows of the training table.
+
+    Numbers fitted by least squares are then left out by their leverages, the basis vectors staying as they are.
+    """
     problem, held_out, learner = fit.problem, fit.validation, fit.learner
     left_out = learner.left_out if held_out is None and isinstance(learner, AllRows) else None
-    mask = problem.weight > 0
+    mask, shard = problem.weight > 0, problem.rows.shard
     if held_out is not None:
         mask = torch.zeros_like(mask)
         mask[held_out] = True
     if left_out is not None:
-        mask = mask & left_out.isfinite().all(1)
-    rows = problem.rows.shard.spaced(mask, ROWS)
-    if left_out is not None:
-        values = left_out[rows]
-    else:
-        values = final.kernel(problem.basis(rows).double(), final.basis.double()) @ final.weights
-    weight = problem.rows.pick(problem.weight, rows) if held_out is None else problem.weight.new_ones(len(rows))
-    return Outside(_host(values), _host(problem.pick(problem.y, rows)), _host(weight))
+        rows = shard.spaced(mask & left_out.isfinite().all(1), ROWS)
+        return Outside(*_host(left_out[rows], problem.y[rows], problem.weight[rows]), problem.basis(rows))
+    if held_out is not None:
+        rows = shard.spaced(mask, ROWS)
+        seen = problem.basis(rows)
+        return Outside(*_host(_values(final, seen), problem.pick(problem.y, rows), torch.ones(len(rows))), seen)
+    fair = numbers and problem.loss.quadratic and len(final.basis) > 0
+    cells = problem.plan.memory_limit // 64  # some copies of a tile and its square
+    levers = min(len(final.basis), LEVERS, math.isqrt(cells // 2))
+    wanted = min(max(ROWS, 2 * levers), max(cells // max(levers, 1), FEW_ROWS)) if fair else ROWS
+    share, rows = min(wanted / problem.n_candidates, 1.0), shard.spaced(mask, wanted)
+    seen, y = problem.basis(rows), problem.pick(problem.y, rows).double()
+    weight = problem.rows.pick(problem.weight, rows)
+    values = _values(final, seen)
+    if fair:
+        values = y - (y - values) / (1 - _leverages(final, seen, weight, share, levers)[:, None])
+    return Outside(*_host(values, y, weight), seen, fair)
 
 
-def _host(values: Tensor) -> np.ndarray:
-    return values.double().cpu().numpy()
+def _values(final: Final, rows: Tensor) -> Tensor:
+    parts = zip(final.basis.split(TILED), final.weights.split(TILED), strict=True)
+    total = rows.new_zeros(len(rows), final.weights.shape[1], dtype=torch.float64)
+    return sum((final.kernel(rows.double(), Z.double()) @ W for Z, W in parts), total)
+
+
+def _leverages(final: Final, rows: Tensor, weight: Tensor, share: float, levers: int) -> Tensor:
+    """How far each row pulls the model at itself; of very many basis vectors some stand for all."""
+    m = len(final.basis)
+    Z = final.basis[_spaced(m, levers)].double()
+    h = leverages(final.kernel(rows.double(), Z), weight, final.lam * final.kernel(Z, Z), share)
+    return (h * (m / len(Z))).clamp(max=LARGEST)
+
+
+def _spaced(n: int, wanted: int) -> Tensor:
+    return torch.linspace(0, n - 1, min(n, wanted)).long()
+
+
+def _host(values: Tensor, targets: Tensor, weight: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    values, targets, weight = (part.double().cpu() for part in (values, targets, weight))
+    return values.numpy(), targets.numpy(), weight.numpy()

@@ -81,7 +81,7 @@ def _begun(make: Callable[[Problem], ForwardFit], problem: Problem) -> tuple[For
     return fit, before - fit.history.validation[-1]
 
 
-def finished(first: Grown, fits: list[ForwardFit], *, classes: bool) -> list[Grown]:
+def finished(first: Grown, fits: list[ForwardFit]) -> list[Grown]:
     """Stages cut back to the learner after which rows held out were predicted best."""
     stages, before = [], first.n_steps
     for fit in fits:
@@ -89,7 +89,7 @@ def finished(first: Grown, fits: list[ForwardFit], *, classes: bool) -> list[Gro
         path = fit.path()
         final = Final.at(path, n_steps, fit.problem)
         why = f"learners of {len(fits)} further stages gained ever less on rows held out"
-        outside = outside_values(fit, final) if classes else None
+        outside = outside_values(fit, final, numbers=False)  # of rows held out, which stages always have
         member = replace(first.member, kernel=fit.problem.kernel, name=f"{first.member.name}, finer")
         stages.append(Grown(member, fit, path, final, n_steps, why, outside, before))
         before += n_steps

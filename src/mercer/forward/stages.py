@@ -15,7 +15,7 @@ from mercer.kernels import Kernel
 
 
 @dataclass(frozen=True)
-class _Stage:
+class Stage:
     """One block: its triangle, its coordinates (after every step where they moved), its learners."""
 
     R: np.ndarray
@@ -32,38 +32,45 @@ class _Stage:
         return [(where, A @ x[place]) for where, A, place in self.terms[:n_terms]]
 
 
+@dataclass(frozen=True)
 class ExpansionPath:
     """Weights of all basis vectors after k steps, for any k; `rows` are the basis vectors in order of entry."""
 
-    def __init__(self, blocks: list[Block]) -> None:
+    rows: np.ndarray
+    n_outputs: int
+    stages: list[Stage]
+
+    @classmethod
+    def of(cls, blocks: list[Block]) -> ExpansionPath:
+        """The path of these blocks, one after the other."""
         entered = [term.index for block in blocks for term in block.terms]
         entered += [index for block in blocks for index, _ in block.snapshots]
         index = torch.cat(entered).cpu().numpy() if entered else np.empty(0, dtype=np.int64)
         _, first = np.unique(index, return_index=True)
-        self.rows = index[np.sort(first)]
-        order = np.argsort(self.rows)
-        self.n_outputs = blocks[0].span.coef.shape[1] if blocks else 1
+        entries = index[np.sort(first)]
+        order = np.argsort(entries)
 
         def place(rows: Tensor) -> np.ndarray:
-            return order[np.searchsorted(self.rows, rows.cpu().numpy(), sorter=order)]
+            return order[np.searchsorted(entries, rows.cpu().numpy(), sorter=order)]
 
-        self._stages = []
+        stages = []
         for block in blocks:
             m = block.span.size
             path = block.coef_path or [block.span.coef[:m]]
             terms = [(place(term.index), term.A.double().cpu().numpy(), term.where) for term in block.terms]
             snapshots = [(place(index), W.cpu().numpy()) for index, W in block.snapshots]
             R = block.span.R[:m, :m].cpu().numpy()
-            self._stages.append(_Stage(R, [coef.cpu().numpy() for coef in path], terms, snapshots))
+            stages.append(Stage(R, [coef.cpu().numpy() for coef in path], terms, snapshots))
+        return cls(entries, blocks[0].span.coef.shape[1] if blocks else 1, stages)
 
     @property
     def n_steps(self) -> int:
-        return sum(len(stage.terms) for stage in self._stages)
+        return sum(len(stage.terms) for stage in self.stages)
 
     def weights(self, n_steps: int) -> np.ndarray:
         """Weights (m × p) after `n_steps` steps; zero for basis vectors that came later."""
         W = np.zeros((len(self.rows), self.n_outputs))
-        for stage in self._stages:
+        for stage in self.stages:
             taken = min(n_steps, len(stage.terms))
             if taken:
                 for where, weight in stage.weights(taken):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,8 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.calibration import fit_calibration
+from mercer.border.calibration import cross_fitted, fit_calibration
+from mercer.border.intervals import Intervals
+from mercer.border.local_scale import fit_local_scale
 from mercer.border.read import Given
+from mercer.border.targets import ClassTargets
 from mercer.data import ArrayRows, Pieces, Shard
 from mercer.data.shard import even_run
 from mercer.engine import Plan
@@ -28,6 +32,8 @@ from mercer.progress import tell
 
 #: Rows held out where nothing is said: a tenth, and no more than this, or than a fiftieth of very many.
 HELD_OUT_ROWS, HELD_OUT_SHARE, HELD_OUT_MOST = 2000, 0.02, 20_000
+#: Rows below which probabilities are not judged.
+JUDGING_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Task:
 class Grown:
     """A member, or a stage of one, after its last step: the fit, the weights after any step, the model kept, its end.
 
-    `outside` are rows, values and weights from which probabilities are calibrated (classifiers only). A stage begins
+    `outside` are rows, values and weights from which probabilities are calibrated and intervals made. A stage begins
     after the `before` steps of those it builds on.
     """
 
@@ -64,7 +70,7 @@ class Grown:
     final: Final
     n_steps: int
     why: str
-    outside: Outside | None
+    outside: Outside
     before: int = 0
 
 
@@ -76,7 +82,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     index, final = first.final.index.cpu().numpy(), first.final
     history = joined([one.fit.history for one in grown if one.member.place == first.member.place])
     rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.fetch(index).cpu().numpy()
-    classes = first.outside is not None
+    classes = isinstance(task.targets, ClassTargets)
     matters = what_matters(
         [e.kernel for e in expansions], [m.inputs for m in members], [m.share for m in members], given
     )
@@ -86,6 +92,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         **final.kept,
         "classes_": task.targets.classes if classes else None,
         "calibration_": calibrated(task, grown) if classes else None,
+        "intervals_": None if classes else residual_intervals(task, grown),
         "targets_": task.targets,
         "inputs_": members[0].inputs,
         "expansions_": expansions,
@@ -94,9 +101,9 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "dual_coef_": expansions[0].weights,
         "kernel_": final.kernel,
         "regularization_": final.lam,
-        "dtype_": str(first.fit.problem.plan.dtype).removeprefix("torch."),
+        "dtype_": _dtype(first.fit.problem),
         "tuning_seconds_": task.choice.seconds,
-        "tuning_report_": task.choice.report,
+        "tuning_report_": [*task.choice.report, *(judged(task, grown) if classes else ())],
         "objective_path_": np.array(history.objective),
         "history_": history.as_arrays(),
         "n_steps_": max(one.before + one.n_steps for one in grown),
@@ -105,32 +112,64 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     }
 
 
+def _dtype(problem: Problem) -> str:
+    return str(problem.plan.dtype).removeprefix("torch.")
+
+
 def _expansion(one: Grown) -> Expansion:
     weights = one.member.share * one.final.weights.double().cpu().numpy()
     basis = one.final.basis.double().cpu().numpy()
-    return Expansion(one.member.inputs, one.final.kernel, basis, weights, one.fit.problem.plan.dtype)
+    return Expansion(one.member.inputs, one.final.kernel, basis, weights, _dtype(one.fit.problem))
 
 
 def _stages(one: Grown, expansion: Expansion) -> Stages:
     problem, rows = one.fit.problem, expansion.basis
     if one.final.moved or not np.array_equal(one.final.index.cpu().numpy(), one.path.rows):  # not those of the path
         rows = problem.rows.fetch(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
-    at = Expansion(one.member.inputs, problem.kernel, rows, np.empty(0), problem.plan.dtype)
+    at = Expansion(one.member.inputs, problem.kernel, rows, np.empty(0), _dtype(problem))
     return Stages(at, one.path, one.member.share, one.n_steps, one.before)
 
 
+def outside_of(grown: list[Grown]) -> Outside:
+    """What all members together say of rows that none of them learned from, wherever there are such."""
+    total = sum(one.member.share * one.outside.values for one in grown)
+    return replace(grown[0].outside, values=np.asarray(total))
+
+
 def calibrated(task: Task, grown: list[Grown]) -> Any:
-    """From decision values to probabilities, by rows that no member learned from wherever there are such."""
-    outside = [one.outside for one in grown if one.outside is not None]
-    total = sum(one.member.share * values.values for one, values in zip(grown, outside, strict=True))
+    """From decision values to probabilities."""
     tell("calibration")
-    return fit_calibration(task.targets, total, outside[0].targets, outside[0].weight, task.loss)
+    outside = outside_of(grown)
+    return fit_calibration(task.targets, outside.values, outside.targets, outside.weight, task.loss)
+
+
+def judged(task: Task, grown: list[Grown]) -> list[dict[str, Any]]:
+    """The model's probabilities on rows it did not learn from, as the last line of the report; none without such."""
+    outside, began = outside_of(grown), time.perf_counter()
+    if not outside.fair or len(outside.targets) < JUDGING_ROWS:
+        return []
+    loss, error = cross_fitted(task.targets, outside.values, outside.targets, outside.weight, task.loss)
+    line = {"candidate": "the model", "rows": len(outside.targets), "loss": loss, "calibration_error": error}
+    return [line | {"seconds": time.perf_counter() - began}]
+
+
+def residual_intervals(task: Task, grown: list[Grown]) -> Intervals:
+    """From predictions to intervals, wider where the first member's kernel sees larger residuals."""
+    outside = outside_of(grown)
+    residuals = outside.targets - outside.values
+    if task.pairwise:
+        return Intervals.of(residuals, outside.weight)
+    rows = outside.rows.double().cpu().numpy()
+    local, scale = fit_local_scale(rows, outside.values, residuals, outside.weight)
+    return Intervals.of(residuals / scale, outside.weight, local)
 
 
 def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     """The loss as a part; the logistic one in its form for two classes or for more."""
     loss = Loss.resolve(choice, "loss")
-    require(classes or loss.quadratic, "loss", "'squared' for regression: the others are for classes", choice)
+    for_numbers = "'squared' or 'pinball' for regression: the others are for classes"
+    require(classes or loss.for_numbers, "loss", for_numbers, choice)
+    require(not classes or loss.quadratic or not loss.for_numbers, "loss", "one for classes", choice)
     if isinstance(loss, Logistic | Softmax):
         return Softmax() if n_outputs > 1 else Logistic()
     return loss

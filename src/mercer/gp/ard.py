@@ -8,13 +8,13 @@ from dataclasses import KW_ONLY
 from typing import Annotated, Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.face import face, keep
+from mercer.border.face import Saved, face, keep
 from mercer.border.read import host, read, read_new
 from mercer.border.rules import NOTHING, Rule, check, number, whole
 from mercer.data import ArrayRows, RowSource
@@ -41,7 +41,7 @@ MODELS = NOTHING | Rule("an estimator or a sequence of at least one", _can_vote)
 
 
 @face
-class ARDSelector(SelectorMixin, BaseEstimator):
+class ARDSelector(SelectorMixin, Saved):
     r"""Keep the inputs that matter to Gaussian processes with one length-scale per input.
 
     The relevance of input d is 1/λ_d of the standardised inputs in

@@ -12,7 +12,9 @@ from scipy.stats import norm, qmc
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.border.class_weight import WeighsClasses
 from mercer.border.face import face
+from mercer.border.kept import on_host
 from mercer.border.read import merged, read
 from mercer.border.rules import check, literal, whole
 from mercer.border.targets import ClassTargets
@@ -39,7 +41,7 @@ NODES, DRAWS = 64, 512
 
 
 @face
-class SparseGPClassifier(ClassifierMixin, SparseGP):
+class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
     The classes' probability is the logistic (or softmax) function of latent functions whose prior is sparse; the
@@ -96,7 +98,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGP):
         targets = ClassTargets.of(given.y, given.weight)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._tunes())
-        models = [self._model(one).on_host() for one in self._shares(task)]
+        models = [on_host(self._model(one)) for one in self._shares(task)]
         return self._keep(**shown(models, given, inputs, task.data.plan), targets_=targets, classes_=targets.classes)
 
     def _prior(self) -> Approximation:

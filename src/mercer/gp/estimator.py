@@ -98,7 +98,7 @@ class SparseGP(Face):
     kernel_ : Kernel
         The kernel used, on standardised inputs.
     relevance_ : ndarray of shape (D,)
-        Inverse length-scales of the standardised inputs, how much each matters.
+        Inverse length-scales of the standardised inputs, how much each matters, of sum 1.
     log_marginal_likelihood_ : float
         The evidence of the targets.
     inputs_ : InputMap

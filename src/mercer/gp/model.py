@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from mercer.border.inputs import InputMap
 from mercer.border.read import Given
@@ -29,25 +30,19 @@ class FittedGP:
     n_iter: int = 1
     predictive_noise: float = 0.0  # of new targets
 
-    def on_host(self) -> FittedGP:
-        """The same with its tensors in the memory of the host, where models are kept."""
-        old = self.posterior
-        explained, scatter = (None if part is None else part.cpu() for part in (old.explained, old.scatter))
-        return replace(self, posterior=Posterior(old.basis.cpu(), old.weights.cpu(), explained, scatter))
-
 
 def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) -> dict[str, Any]:
-    """What all faces show: inducing inputs in the user's units, weights, kernel, evidence, reason.
+    """What all faces show of models on the host: inducing inputs in the user's units, weights, kernel, evidence.
 
     Of several models, one for each class, there are lists; relevances are the rows of an array.
     """
     each: list[dict[str, Any]] = [
         {
-            "basis_": inputs.decode(model.posterior.basis),
+            "basis_": inputs.decode(torch.as_tensor(model.posterior.basis)),
             "basis_indices_": given.places(model.index),
-            "dual_coef_": model.posterior.weights.numpy(),
+            "dual_coef_": model.posterior.weights,
             "kernel_": model.kernel,
-            "relevance_": _by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs),
+            "relevance_": _of_sum_one(_by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs)),
         }
         for model in models
     ]
@@ -74,3 +69,8 @@ def _by_column(relevance: np.ndarray, given: Given, inputs: InputMap) -> np.ndar
     if given.table is None:
         return relevance
     return np.sqrt(given.per_column((relevance * spread(inputs, given)) ** 2))
+
+
+def _of_sum_one(relevance: np.ndarray) -> np.ndarray:
+    share = relevance / relevance.max()  # first, so that no sum of huge numbers overflows
+    return share / share.sum()

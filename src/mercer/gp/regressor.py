@@ -8,13 +8,14 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.face import face
 from mercer.border.gathered import gathered
+from mercer.border.intervals import IntervalRegressor
+from mercer.border.kept import on_host
 from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
 from mercer.border.rules import AUTO, check, number
 from mercer.border.targets import RealTargets
@@ -33,6 +34,7 @@ from mercer.evidence.sparse import exact_posterior, sparse_posterior
 from mercer.evidence.starts import PLAIN_NOISE, elsewhere, plain_kernel
 from mercer.gp.estimator import SparseGP
 from mercer.gp.final_pass import FinalPass, in_words
+from mercer.gp.left_out import left_out_intervals
 from mercer.gp.model import FittedGP, shown
 from mercer.gp.predictive_noise import predictive_noise
 from mercer.gp.task import Task
@@ -47,7 +49,7 @@ FAMILY_ROWS = 400
 
 
 @face
-class SparseGPRegressor(RegressorMixin, SparseGP):
+class SparseGPRegressor(IntervalRegressor, SparseGP):
     r"""Gaussian process regression on few inducing inputs, with predictions that know their uncertainty.
 
     Maximises the log evidence of the targets under a sparse prior (Q = K_nm K_mm⁻¹ K_mn),
@@ -115,7 +117,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
         targets = RealTargets.of(given.y, given.weight, given.shard)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._noise_given() is None)
-        model = (self._dense(task) if approximation.dense else self._sparse(task)).on_host()
+        model = on_host(self._dense(task) if approximation.dense else self._sparse(task))
         attributes = shown([model], given, inputs, task.data.plan)
         # the evidence of the targets as they came: densities have the inverse unit of the targets
         weight = float(task.data.rows.total(task.data.weight.sum()))
@@ -127,6 +129,7 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
             "targets_": targets,
             "noise_": model.noise * unit * unit,
             "predictive_noise_": model.predictive_noise * unit * unit,
+            "intervals_": left_out_intervals(model, approximation, task.data),
         }
 
     def _noise_given(self) -> float | None:
@@ -229,6 +232,10 @@ class SparseGPRegressor(RegressorMixin, SparseGP):
             full = full + noise * torch.eye(len(full), dtype=torch.float64)
             return decoded, full.numpy() * self.targets_.scale * self.targets_.scale
         return decoded
+
+    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        [(mean, cov)] = self._moments(X)
+        return mean, np.broadcast_to(np.sqrt(cov[:, 0] + self._models[0].predictive_noise), mean.shape)
 
     def _few(self, X: Any) -> Tensor:
         """New rows as the kernel sees them, few enough for a matrix of their covariances."""

@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.border.class_weight import WeighsClasses
 from mercer.border.face import face
 from mercer.border.inputs import InputMap
 from mercer.border.rules import number
@@ -25,7 +26,7 @@ from mercer.mixture.readout import logistic_weights
 
 
 @dataclass(eq=False, repr=False)
-class MixtureClassifier(ClassifierMixin, MixtureEstimator):
+class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
     """Targets are classes.
 
     Attributes
@@ -45,10 +46,11 @@ class MixtureClassifier(ClassifierMixin, MixtureEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`."""
-        readout: Tensor | None = getattr(self, "_readout", None)
+        readout: np.ndarray | None = getattr(self, "_readout", None)
 
         def answers(mixture: Mixture) -> Callable[[Tensor], Tensor]:
-            return self._answers(mixture, None if readout is None else readout.to(mixture.gates.weights.device))
+            device = mixture.gates.weights.device
+            return self._answers(mixture, None if readout is None else torch.as_tensor(readout, device=device))
 
         p = self._each_row(X, answers)
         return p / p.sum(1, keepdims=True)
@@ -107,7 +109,7 @@ class ENRBFClassifier(MixtureClassifier):
         D, C = sample.rows.n_columns, setting.n_classes
         return lambda k: Logistic.start(k, D, C, setting.ridge, sample.total, sample.plan.device)
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, Logistic)
         slopes = experts.coef[:, :, 1:].numpy() / inputs.scale
@@ -172,8 +174,7 @@ class NRBFClassifier(MixtureClassifier):
 
         return answer
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         assert fitted.readout is not None
-        readout = fitted.readout.cpu()
-        W = readout.numpy()
-        return {"coef_": W[:, 0] if W.shape[1] == 1 else W, "_readout": readout}
+        W = fitted.readout.cpu().numpy()
+        return {"coef_": W[:, 0] if W.shape[1] == 1 else W, "_readout": W}

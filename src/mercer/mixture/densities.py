@@ -69,7 +69,7 @@ class GaussianMixtureClassifier(MixtureClassifier):
     ) -> Fitted:
         return Fitted(fit_classes(sample, k, setting.n_classes, setting, rng))
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, ClassTable)
         return {"component_classes_": targets.classes[experts.table.argmax(1).numpy()]}
@@ -126,7 +126,7 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
         shares = class_shares(sample, result.mixture, setting.n_classes)
         return Fitted(replace(result, mixture=replace(result.mixture, experts=Categorical(shares))))
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, ClassTable)
         return {"class_shares_": experts.table.numpy()}

@@ -70,8 +70,10 @@ class Mixture:
         return self.gates.n_components
 
     def to(self, device: Any) -> Mixture:
-        gates = Gates(**{name: value.to(device) for name, value in vars(self.gates).items()})
-        floor = replace(self.floor, variance=self.floor.variance.to(device), groups=self.floor.groups.to(device))
+        """The same as tensors on a device; a mixture that is kept has arrays."""
+        gates = Gates(**{name: torch.as_tensor(value, device=device) for name, value in vars(self.gates).items()})
+        variance, groups = (torch.as_tensor(a, device=device) for a in (self.floor.variance, self.floor.groups))
+        floor = Floor(self.floor.kind, variance, groups)
         return replace(self, gates=gates, floor=floor, experts=self.experts.to(device))
 
     def select(self, index: Tensor) -> Mixture:

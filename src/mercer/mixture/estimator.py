@@ -121,7 +121,7 @@ class MixtureEstimator(Face):
         """What answers are worth that coded targets `y` (p × n) are known for."""
 
     @abstractmethod
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: Any) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: Any, sample: Sample) -> dict[str, Any]:
         """What the experts add to the fitted attributes, in the user's units."""
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
@@ -181,7 +181,7 @@ class MixtureEstimator(Face):
         return {
             **given.columns(),
             **described_gates(fitted, self._wanted(k, setting.n_classes), inputs),
-            **self._described(fitted, inputs, targets),
+            **self._described(fitted, inputs, targets, sample),
             "classes_": targets.classes if self._classes else None,
             "targets_": targets,
             "inputs_": inputs,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import log, pi
 from typing import Any, Self, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,7 +76,8 @@ class Experts(ABC):
         raise NotImplementedError
 
     def to(self, device: Any) -> Self:
-        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, Tensor | np.ndarray)}
+        moved = {name: torch.as_tensor(value, device=device) for name, value in arrays.items()}
         return replace(self, **moved)  # type: ignore[type-var]
 
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.face import face
 from mercer.border.inputs import InputMap
+from mercer.border.intervals import IntervalRegressor
 from mercer.border.rules import literal, number
 from mercer.border.targets import RealTargets
 from mercer.mixture.em import Mixture, Sample
@@ -22,6 +22,7 @@ from mercer.mixture.experts import Constant, Experts, Linear, NoExperts, NoisyEx
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
 from mercer.mixture.inside import gated, mean_and_variance
+from mercer.mixture.left_out import left_out_intervals
 from mercer.mixture.readout import least_squares, local_noise, misleading
 from mercer.parts import require
 
@@ -30,7 +31,7 @@ TRAININGS = {"em": 1.0, "two-step": 0.9, "gradient": 0.5}
 
 
 @dataclass(eq=False, repr=False)
-class MixtureRegressor(RegressorMixin, MixtureEstimator):
+class MixtureRegressor(IntervalRegressor, MixtureEstimator):
     """Targets are numbers, in one column or several.
 
     Parameters
@@ -116,7 +117,7 @@ class MixtureRegressor(RegressorMixin, MixtureEstimator):
         experts = replace(experts, intercept=weights[:, 0], noise=noise, **slopes)
         return Fitted(replace(result, mixture=replace(result.mixture, experts=experts)))
 
-    def _described(self, fitted: Fitted, inputs: InputMap, targets: RealTargets) -> dict[str, Any]:
+    def _described(self, fitted: Fitted, inputs: InputMap, targets: RealTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, NoisyExperts)
         intercept, noise, coef = experts.intercept.numpy(), experts.noise.numpy(), None
@@ -130,7 +131,8 @@ class MixtureRegressor(RegressorMixin, MixtureEstimator):
         if targets.flat:
             intercept, noise = intercept[:, 0], noise[:, 0]
         local = self.training == "em"
-        return {"coef_": coef, "intercept_": intercept, "noise_variances_": noise, "_local_means": local}
+        described = {"coef_": coef, "intercept_": intercept, "noise_variances_": noise, "_local_means": local}
+        return described | {"intervals_": left_out_intervals(fitted.mixture, sample, disagree=local)}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets, of the shape `y` had in `fit`; with `return_std` also their standard deviations.
@@ -142,10 +144,14 @@ class MixtureRegressor(RegressorMixin, MixtureEstimator):
         targets = self.targets_
         if not return_std:
             return targets.decode(self._each_row(X, gated))
-        p = len(targets.mean)
+        values, std = self._located(X)
+        std = targets.scale * std
+        return targets.decode(values), std[:, 0] if targets.flat else std
+
+    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         both = self._each_row(X, lambda mixture: mean_and_variance(mixture, disagree=self._local_means))
-        std = targets.scale * np.sqrt(both[:, p:])
-        return targets.decode(both[:, :p]), std[:, 0] if targets.flat else std
+        values, variance = np.hsplit(both, 2)
+        return values, np.sqrt(variance)
 
 
 @face

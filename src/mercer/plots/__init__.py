@@ -1,1 +1,25 @@
-"""Pictures of fitted models, one file per family; matplotlib is imported by the functions that draw."""
+"""Pictures of fitted models, what they make of their inputs, and how far they can be trusted.
+
+Matplotlib is imported by the functions that draw.
+"""
+
+from mercer.plots.checks import plot_calibration, plot_coverage, plot_history, plot_race, plot_residuals
+from mercer.plots.gp import plot_uncertainty
+from mercer.plots.inputs import plot_effect, plot_relevance, plot_shapley, plot_shapley_row
+from mercer.plots.mixture import plot_boundary, plot_gates, plot_slopes
+
+__all__ = [
+    "plot_boundary",
+    "plot_calibration",
+    "plot_coverage",
+    "plot_effect",
+    "plot_gates",
+    "plot_history",
+    "plot_race",
+    "plot_relevance",
+    "plot_residuals",
+    "plot_shapley",
+    "plot_shapley_row",
+    "plot_slopes",
+    "plot_uncertainty",
+]

@@ -34,18 +34,17 @@ SINGLE_ROWS, SINGLE_SHARE = 2500, 0.3
 class AllRows(Learner):
     """One learner that holds all rows of positive weight; it has nothing more to propose after that.
 
-    With `leaves_out` it also finds what the other rows predict at each of some rows (`left_out`, n × p, NaN elsewhere):
-    the solution nearly meets its own targets, so nothing can be calibrated on the values it has there.
+    It also finds what the other rows predict at each of some rows (`left_out`, n × p, NaN at all others): the solution
+    nearly meets its own targets, so neither probabilities nor intervals can be made from the values it has there.
     """
 
-    leaves_out: bool = False
     left_out: Tensor | None = field(default=None, init=False)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         index = block.open_rows()
         if len(index) == 0 or step > 0:
             return None
-        A, others = exact_ridge(block.problem, index, self.leaves_out)
+        A, others = exact_ridge(block.problem, index, leaves_out=True)
         if others is not None:
             self.left_out = torch.full_like(block.problem.y, torch.nan, dtype=torch.float64)
             self.left_out[index] = others

@@ -1,0 +1,28 @@
+"""What a regularised least squares fit would say of a row without having seen it, from one factor of its system."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mercer.linalg import cholesky
+
+#: No leverage is above this: what is left of a residual then is rounding.
+LARGEST = 1 - 1e-6
+
+
+def leverages(phi: Tensor, weight: Tensor, penalty: Tensor, share: float = 1.0) -> Tensor:
+    r"""Leverages :math:`h_i = w_i \phi_i^\top (\Phi^\top W \Phi / s + P)^{-1} \phi_i` of rows of features `phi`, n × m.
+
+    Without row i the residual of row i is :math:`r_i / (1 - h_i)`. Where the rows are only a `share` s of those that
+    were fitted, their sum stands for all.
+
+    >>> import torch
+    >>> from mercer.border.left_out import leverages
+    >>> leverages(torch.ones(4, 1), torch.ones(4), torch.zeros(1, 1)).tolist()  # a mean of four numbers
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    phi, weight = phi.double(), weight.double()
+    gram = (phi * (weight / share)[:, None]).T @ phi + penalty.double()
+    half = torch.linalg.solve_triangular(cholesky(gram)[0], phi.T, upper=False)
+    return (weight * half.square().sum(0)).clamp(0.0, LARGEST)

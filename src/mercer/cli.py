@@ -1,0 +1,292 @@
+"""The command line, ``mercer``: from a table to a fitted model, its predictions, its report and its ONNX graph.
+
+A command is one function of its parsed arguments that returns what it has to say; `main` prints that as words or as
+JSON, and turns every error that has a sentence into that sentence and an exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mercer
+from mercer.data import CsvRows, ParquetRows
+from mercer.doctor import checkup
+from mercer.files import describe
+from mercer.parts import require
+
+#: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
+DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130
+ARROW = (".arrow", ".feather", ".ipc")
+#: Rows whose predictions are written at a time.
+WRITTEN_ROWS = 10_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code says how it ended."""
+    options = _parser().parse_args(arguments)
+    try:
+        said = options.command(options)
+    except KeyboardInterrupt:
+        print("mercer: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except (ValueError, TypeError, OSError, ImportError, NotImplementedError) as fault:
+        sentence = " ".join(str(fault).split()) or type(fault).__name__
+        print(json.dumps({"error": sentence}) if options.json else f"mercer: {sentence}", file=sys.stderr)
+        return REFUSED
+    if said and options.json:
+        print(json.dumps(said, default=_plain))
+    elif said:
+        print("\n".join(_lines(said)))
+    return BROKEN if said and said.get("healthy") is False else DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mercer", description="Kernel machines from the command line.")
+    parser.add_argument("--version", action="version", version=mercer.__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(function: Any, about: str, *positional: str) -> argparse.ArgumentParser:
+        one = commands.add_parser(function.__name__.strip("_"), help=about, description=about)
+        for name in positional:
+            one.add_argument(name.lower(), metavar=name, help=HELP[name])
+        one.add_argument("--json", action="store_true", help="answer in JSON")
+        one.set_defaults(command=function)
+        return one
+
+    fit = command(_fit, "Fit a model to a table and write it to a file.", "TABLE")
+    fit.add_argument("--target", required=True, help="the column to predict, by its name (or number, without a header)")
+    fit.add_argument("--out", required=True, metavar="MODEL", help="the file to write")
+    fit.add_argument(
+        "--estimator", default="KernelBoosting", help="a public estimator; Regressor or Classifier is added"
+    )
+    fit.add_argument("--task", default="auto", choices=["auto", "regression", "classification"],
+                     help="auto: text and truth values are classes, numbers are numbers")  # fmt: skip
+    fit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the estimator")
+    fit.add_argument("--time", type=float, metavar="SECONDS", help="the time that fitting may take")
+    fit.add_argument("--seed", type=int, default=0, help="of everything random (0)")
+    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    predict = command(_predict, "Predict the rows of a table, as CSV.", "MODEL", "TABLE")
+    predict.add_argument("--out", metavar="CSV", help="the file to write instead of standard output")
+    predict.add_argument("--proba", action="store_true", help="probabilities of all classes too")
+    predict.add_argument("--std", action="store_true", help="standard deviations too")
+    report = command(_report, "Write a page about a model and how it does on a table.", "MODEL", "TABLE")
+    report.add_argument("--out", required=True, metavar="HTML", help="the file to write")
+    report.add_argument("--target", help="the column of targets, where it is not the one of fit")
+    export = command(_export, "Write a model as an ONNX graph.", "MODEL")
+    export.add_argument("--onnx", required=True, metavar="ONNX", help="the file to write")
+    export.add_argument("--dtype", default="float32", choices=["float32", "float64"], help="of inputs and outputs")
+    command(_info, "Say what is in a model file.", "MODEL")
+    command(_doctor, "Say what this installation can do, and how fast.")
+    return parser
+
+
+HELP = {"TABLE": "a .csv, .parquet (or folder of them), .arrow or .feather file", "MODEL": "a file of `mercer fit`"}
+
+
+# Commands
+
+
+def _fit(options: argparse.Namespace) -> dict[str, Any]:
+    began = time.perf_counter()
+    X, y = _table(options.table, options.target)
+    classes = _holds_classes(X, y) if options.task == "auto" else options.task == "classification"
+    model = _estimator(options, classes)
+    require(Path(options.out).resolve().parent.is_dir(), "--out", "in a folder that exists", options.out)
+    model.fit(X, y)
+    model.save(options.out)
+    return {
+        "model": options.out,
+        "estimator": type(model).__name__,
+        "rows": X.n_rows if hasattr(X, "n_rows") else len(X),
+        "columns": model.n_features_in_,
+        "classes": getattr(model, "classes_", None),
+        "stopped": getattr(model, "stop_reason_", None),
+        "seconds": round(time.perf_counter() - began, 2),
+        "bytes": Path(options.out).stat().st_size,
+    }
+
+
+def _predict(options: argparse.Namespace) -> dict[str, Any] | None:
+    model = mercer.load(options.model)
+    require(hasattr(model, "predict"), "the model", "one that predicts", type(model).__name__)
+    columns = _predicted(model, _rows(options.table, model), options)
+    if options.out is None:
+        _write(sys.stdout, columns, options.json)
+        return None
+    with open(options.out, "w", newline="", encoding="utf-8") as file:
+        _write(file, columns, options.json)
+    return {"predictions": options.out, "rows": len(next(iter(columns.values())))}
+
+
+def _report(options: argparse.Namespace) -> dict[str, Any]:
+    report = getattr(mercer, "report", None)
+    if report is None:
+        raise NotImplementedError("this version of mercer writes no reports")
+    model = mercer.load(options.model)
+    target = options.target or getattr(model, "target_column_", None)
+    require(target is not None, "--target", "the column of targets", target)
+    X, y = _table(options.table, str(target))
+    y = X.targets() if y is None else y
+    report(model, X, y, path=options.out)
+    return {"report": options.out, "bytes": Path(options.out).stat().st_size}
+
+
+def _export(options: argparse.Namespace) -> dict[str, Any]:
+    graph = mercer.to_onnx(mercer.load(options.model), options.onnx, dtype=options.dtype)
+    outputs = [one.name for one in graph.graph.output]
+    return {"graph": options.onnx, "outputs": outputs, "bytes": Path(options.onnx).stat().st_size}
+
+
+def _info(options: argparse.Namespace) -> dict[str, Any]:
+    said = describe(options.model)
+    return said if options.json else {name: value for name, value in said.items() if name != "arrays"}
+
+
+def _doctor(options: argparse.Namespace) -> dict[str, Any]:
+    return checkup()
+
+
+# Tables and estimators
+
+
+def _table(path: str, target: str) -> tuple[Any, Any]:
+    """Rows with their targets: a source that knows its column of targets, or a frame and a column."""
+    require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
+    suffix = Path(path).suffix.lower()
+    if suffix in ARROW:
+        frame = _frame(path)
+        require(target in frame.columns, "--target", f"one of the columns {list(frame.columns)}", target)
+        return frame.drop(columns=target), frame[target].to_numpy()
+    column: Any = int(target) if target.lstrip("-").isdigit() and suffix == ".csv" else target
+    if suffix == ".csv":
+        return CsvRows(path, target=column if _is_unnamed(path) else target), None
+    if suffix == ".parquet" or Path(path).is_dir():
+        return ParquetRows(path, target=target), None
+    raise ValueError(f"TABLE must be {HELP['TABLE']}, got {path}")
+
+
+def _is_unnamed(path: str) -> bool:
+    """Whether the columns of a CSV file have no names."""
+    return CsvRows(path).names() is None
+
+
+def _rows(path: str, model: Any) -> Any:
+    """New rows: the columns that the model was fitted on, in their order."""
+    require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
+    if Path(path).suffix.lower() not in ARROW:
+        return path
+    frame, names = _frame(path), getattr(model, "feature_names_in_", None)
+    if names is not None:
+        missing = [name for name in names if name not in frame.columns]
+        require(not missing, "TABLE", f"a table with the columns {missing}", list(frame.columns))
+        frame = frame[list(names)]
+    return frame
+
+
+def _frame(path: str) -> Any:
+    try:
+        import pandas
+        import pyarrow.feather
+    except ImportError:
+        raise ImportError("Arrow files are read by pyarrow and pandas: pip install pyarrow pandas") from None
+    try:
+        return pyarrow.feather.read_table(path).to_pandas()
+    except (pyarrow.ArrowInvalid, pandas.errors.ParserError) as fault:
+        raise ValueError(f"{path} is no Arrow file: {fault}") from None
+
+
+def _holds_classes(X: Any, y: Any) -> bool:
+    targets = np.asarray(X.targets() if y is None else y)
+    return targets.dtype.kind in "OUSb"
+
+
+def _estimator(options: argparse.Namespace, classes: bool) -> Any:
+    """The estimator that was named, with the parameters that were set."""
+    public = {name: getattr(mercer, name) for name in mercer.__all__ if isinstance(getattr(mercer, name), type)}
+    suffix = "Classifier" if classes else "Regressor"
+    name = options.estimator if options.estimator in public else f"{options.estimator}{suffix}"
+    require(name in public, "--estimator", f"one of {sorted(public)}", options.estimator)
+    model = public[name]()
+    known = model.get_params()
+    settings = dict(_setting(one) for one in options.set)
+    if options.time is not None:
+        settings["time_budget"] = options.time
+    for key in settings:
+        require(key.partition("__")[0] in known, "--set", f"a parameter of {name}: {sorted(known)}", key)
+    shown = {"random_state": options.seed, "verbose": sys.stderr.isatty() and not (options.quiet or options.json)}
+    return model.set_params(**{key: value for key, value in shown.items() if key in known} | settings)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """A name and a value: a Python literal, or the text itself."""
+    name, equals, value = text.partition("=")
+    require(bool(equals and name), "--set", "NAME=VALUE", text)
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+# Answers
+
+
+def _predicted(model: Any, X: Any, options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """The columns of the answer by their names."""
+    able = {"--proba": hasattr(model, "predict_proba"), "--std": "return_std" in model.predict.__code__.co_varnames}
+    require(able["--proba"] or not options.proba, "--proba", "left out: the model has no classes", True)
+    require(able["--std"] or not options.std, "--std", "left out: the model knows no standard deviations", True)
+    mean, std = model.predict(X, return_std=True) if options.std else (model.predict(X), None)
+    columns = _named("prediction", mean) | ({} if std is None else _named("std", std))
+    if options.proba:
+        columns |= {f"p_{name}": p for name, p in zip(model.classes_, model.predict_proba(X).T, strict=True)}
+    return columns
+
+
+def _named(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values} if values.ndim == 1 else {f"{name}_{k}": column for k, column in enumerate(values.T)}
+
+
+def _write(file: Any, columns: dict[str, np.ndarray], as_json: bool) -> None:
+    if as_json:
+        file.write(json.dumps({name: values.tolist() for name, values in columns.items()}) + "\n")
+        return
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    n = len(next(iter(columns.values())))
+    for start in range(0, n, WRITTEN_ROWS):
+        part = [values[start : start + WRITTEN_ROWS].tolist() for values in columns.values()]
+        writer.writerows(zip(*part, strict=True))
+
+
+def _lines(said: dict[str, Any], indent: str = "") -> list[str]:
+    """What a command says, a line for each item."""
+    lines = []
+    for name, value in said.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:", *_lines(value, f"{indent}  ")]
+        elif value is not None:
+            several = isinstance(value, list | tuple | np.ndarray)
+            lines.append(f"{indent}{name}: {', '.join(map(str, value)) if several else value}")
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

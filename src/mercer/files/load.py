@@ -1,0 +1,167 @@
+"""`load`: a fitted model from a file that may come from anybody; every fault is a sentence, and nothing runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mercer.files.registry import name_of
+from mercer.files.save import FORMAT, digest
+from mercer.files.tree import Reader
+from mercer.parts import require
+
+#: How many bytes of arrays a file may ask for, in units of its own size: numbers are stored in half their width, and
+#: equal arrays once.
+EXPANSION = 64
+
+
+def load(path: str | os.PathLike[str], *, device: Any = None) -> Any:
+    """Read a model that `save` wrote: in this or any earlier version, on this or any other kind of machine.
+
+    Parameters
+    ----------
+    path : str or path
+        A file of `save`. It is checked as if a stranger had sent it: classes, fields, types, shapes and numbers, and
+        the model must answer for one row before it is returned.
+    device : "auto", "cpu", "cuda", a torch device or None, default None
+        Where the model predicts; None is the device it was fitted on, or "auto" where this machine has none such.
+
+    Returns
+    -------
+    estimator
+        As it was saved; without the files' `stages` it has no `staged_predict`.
+
+    Examples
+    --------
+    >>> import mercer
+    >>> mercer.load("no-such-file.mercer")
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: there is no file no-such-file.mercer
+    """
+    tree, arrays, size = contents(path)
+    try:
+        model = Reader(arrays, EXPANSION * size).decode(tree.get("model"))
+        good = hasattr(model, "get_params") and hasattr(model, "n_features_in_")
+        require(good, "the model in the file", "a fitted estimator", type(model).__name__)
+        _trial(model, size)
+        if hasattr(model, "device"):
+            model.device = _present(model.device)
+    except Exception as fault:  # whatever a strange file leads to
+        raise _refusal(path, fault) from None
+    if device is not None and hasattr(model, "device"):
+        model.device = device
+    return model
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a file says of its model, without making it: format, version, class, parameters, sizes.
+
+    `mercer info` prints this.
+    """
+    tree, arrays, size = contents(path)
+    try:
+        model = tree["model"]
+        fitted = {name: _brief(one) for name, one in model["fitted"].items() if not isinstance(one, dict | list)}
+        described = {
+            "class": str(model["class"]),
+            "format": tree["format"],
+            "mercer": tree["mercer"],
+            "bytes": size,
+            "parameters": {name: _brief(one) for name, one in model["parameters"].items()},
+            "fitted": fitted,
+            "classes": _values(model["fitted"].get("classes_"), arrays),
+            "columns": _values(model["fitted"].get("feature_names_in_"), arrays),
+            "kernel": _brief(model["fitted"].get("kernel_")),
+            "arrays": {name: f"{one.dtype} {one.shape}" for name, one in sorted(arrays.items())},
+        }
+    except Exception as fault:
+        raise _refusal(path, fault) from None
+    return {name: one for name, one in described.items() if one is not None}
+
+
+def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
+    """The description, the arrays and the bytes of a file, as far as they can be told before classes are looked at."""
+    from safetensors import safe_open
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    size = Path(path).stat().st_size
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            require("mercer" in metadata, "the metadata", "that of a mercer model", sorted(metadata))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tree = json.loads(metadata["mercer"])
+        require(isinstance(tree, dict), "the description", "a JSON object", type(tree).__name__)
+        known = isinstance(tree.get("format"), int) and 1 <= tree["format"] <= FORMAT
+        newer = f"at most {FORMAT}: it was written by mercer {tree.get('mercer')}, which is newer than this one"
+        require(known, "the format of the file", newer, tree.get("format"))
+        whole = digest(metadata["mercer"], arrays) == metadata.get("sha256")
+        require(whole, "the checksum of the file", "that of its contents", "another: the file is damaged")
+    except Exception as fault:  # a SafetensorError, of JSON, or ours
+        raise _refusal(path, fault) from None
+    return tree, arrays, size
+
+
+def _refusal(path: str | os.PathLike[str], fault: BaseException) -> ValueError:
+    words = str(fault) or type(fault).__name__
+    return ValueError(f"{path} is no model that can be read: {words}")
+
+
+def _trial(model: Any, size: int) -> None:
+    """One row through the model: shapes that do not fit together show here, and not when it is in use."""
+    D = model.n_features_in_
+    require(type(D) is int and 1 <= D <= size, "n_features_in_", "a whole number of columns", D)
+    row, own = np.zeros((1, D)), getattr(model, "device", None)
+    if hasattr(model, "table_"):  # columns of any kind may be missing
+        row = np.full((1, D), np.nan)
+    for name in ("basis_", "means_") if not hasattr(model, "table_") else ():
+        known = getattr(model, name, None)
+        if isinstance(known, np.ndarray) and known.ndim == 2 and known.shape[1] == D and len(known):
+            row = known[:1].astype(np.float64)
+            break
+    if own is not None:
+        model.device = "cpu"
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        answers = [getattr(model, ask)(row) for ask in ("predict", "predict_proba", "transform") if hasattr(model, ask)]
+    for one in answers:
+        finite = isinstance(one, np.ndarray) and (one.dtype.kind not in "fc" or bool(np.isfinite(one).all()))
+        require(finite, "what the model says", "finite numbers", one)
+    if own is not None:
+        model.device = own
+    require(bool(answers), "the model", f"one that answers, as a {name_of(type(model))} does", "one that does not")
+
+
+def _present(device: Any) -> Any:
+    """The device, or "auto" where there is none such here."""
+    if device == "auto":
+        return device
+    require(isinstance(device, str), "device", "a name", device)
+    found = torch.device(device)
+    return "auto" if found.type == "cuda" and not torch.cuda.is_available() else device
+
+
+def _brief(node: Any) -> Any:
+    """A node of the description in words short enough for a table."""
+    if isinstance(node, dict) and "class" in node:
+        inner = node.get("fields", {})
+        said = ", ".join(f"{name}={_brief(one)}" for name, one in inner.items())
+        return f"{str(node['class']).partition('.')[2]}({said})"
+    if isinstance(node, dict):
+        return f"array {node['array']}" if "array" in node else next(iter(node.values()), None)
+    return node
+
+
+def _values(node: Any, arrays: dict[str, np.ndarray]) -> list[Any] | None:
+    """The members of an array, of which a description may hold the text itself."""
+    if not isinstance(node, dict):
+        return None
+    return list(node["objects"]) if "objects" in node else arrays[node["array"]].tolist()

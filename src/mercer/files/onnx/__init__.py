@@ -1,0 +1,1 @@
+"""Fitted models as ONNX graphs; `onnx` is imported by the functions that need it."""

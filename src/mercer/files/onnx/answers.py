@@ -1,0 +1,68 @@
+"""From a model's values to what users ask for: numbers in the targets' units, classes, probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mercer.border.calibration import FloorAndPower, Temperature
+from mercer.border.targets import ClassTargets, RealTargets
+from mercer.files.onnx.graph import Graph
+
+#: The outputs of a graph by their names, each with its type ("float", "int64" or "string").
+Outputs = dict[str, tuple[str, str]]
+
+
+def numbers(g: Graph, targets: RealTargets, values: str) -> str:
+    """`RealTargets.decode`; n × p also of one output, as converters of other libraries have it."""
+    return g.affine(g.scaled(values, targets.scale, len(targets.mean)), shift=targets.mean)
+
+
+def decided(g: Graph, targets: ClassTargets, calibration: Any, values: str) -> Outputs:
+    """Labels and probabilities from the values of a model of class codes."""
+    decisions = g.affine(values, shift=np.asarray(targets.offset, dtype=np.float64))
+    two = len(targets.classes) == 2
+    if two:
+        index = g.cast(g.op("Greater", decisions, g.constant(0.0)), "int64")
+        index = g.op("Squeeze", index, g.constant([1], np.int64))
+    else:
+        index = g.op("ArgMax", decisions, axis=1, keepdims=0)
+    p = calibrated(g, calibration, decisions, 1 if two else len(targets.classes))
+    return {**labelled(g, targets.classes, index), "probabilities": (p, "float")}
+
+
+def calibrated(g: Graph, calibration: Any, decisions: str, width: int) -> str:
+    """Probabilities of all classes, n × C, from decision values of so many columns."""
+    if isinstance(calibration, Temperature):
+        return chances(g, g.scaled(decisions, 1 / calibration.temperature, width), width == 1)
+    if isinstance(calibration, FloorAndPower):
+        p = g.affine(g.affine(decisions, shift=1.0), 0.5)
+        if width == 1:
+            p = g.affine(g.op("MatMul", p, g.constant([[-1.0, 1.0]])), shift=[1.0, 0.0])  # [1 − p, p]
+        p = g.op("Max", p, g.constant(calibration.floor))
+        return g.op("Softmax", g.affine(g.op("Log", p), calibration.exponent), axis=1)
+    raise ValueError(f"an ONNX graph can hold a Temperature or FloorAndPower, got {type(calibration).__name__}")
+
+
+def chances(g: Graph, logits: str, two: bool) -> str:
+    """A sigmoid of one column for two classes, softmax of more."""
+    if not two:
+        return g.op("Softmax", logits, axis=1)
+    return g.op("Sigmoid", g.op("MatMul", logits, g.constant([[-1.0, 1.0]])))
+
+
+def most_probable(g: Graph, classes: np.ndarray, p: str) -> Outputs:
+    """The class of largest probability, and all of them."""
+    index = g.op("ArgMax", p, axis=1, keepdims=0)
+    return {**labelled(g, classes, index), "probabilities": (p, "float")}
+
+
+def labelled(g: Graph, classes: np.ndarray, index: str) -> Outputs:
+    """Labels by their place: whole numbers stay such, all others are text or numbers."""
+    kind = classes.dtype.kind
+    if kind in "OUS":
+        return {"label": (g.op("Gather", g.text(classes), index, axis=0), "string")}
+    whole = kind in "iub"
+    known = g.constant(classes, np.int64 if whole else np.float64)
+    return {"label": (g.op("Gather", known, index, axis=0), "int64" if whole else "float")}

@@ -1,0 +1,92 @@
+"""`to_onnx`: a fitted model as an ONNX graph, by `onnx.helper` alone; pipelines through skl2onnx where it is there."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from mercer.files.onnx.families import finished
+from mercer.files.onnx.graph import OPSET, Graph, onnx_type
+from mercer.files.onnx.tables import given_rows
+from mercer.parts import require
+
+
+def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Any:
+    """A fitted model as an ONNX graph, for onnxruntime and whatever else reads such graphs; needs ``mercer[onnx]``.
+
+    The graph takes any number of rows as one matrix ``X`` and codes them itself. Regressors answer ``prediction``
+    (n × outputs), Gaussian processes and mixtures of numbers also ``std``, classifiers ``label`` and ``probabilities``,
+    transformers ``features``. Kernel values are as precise as those that the model was fitted with, whatever `dtype`.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        A fitted estimator or transformer of mercer, or a scikit-learn pipeline with some of them (needs skl2onnx).
+    path : str, path or None, default None
+        Where to write the graph as well.
+    dtype : "float32" or "float64", default "float32"
+        Of inputs and outputs.
+
+    Returns
+    -------
+    onnx.ModelProto
+
+    Examples
+    --------
+    >>> import mercer
+    >>> from mercer.datasets import make_sinc
+    >>> X, y = make_sinc(random_state=0)
+    >>> graph = mercer.to_onnx(mercer.NRBFRegressor(random_state=0).fit(X, y))
+    >>> [one.name for one in graph.graph.output]
+    ['prediction', 'std']
+    """
+    require(dtype in ("float32", "float64"), "dtype", "'float32' or 'float64'", dtype)
+    _require_onnx()
+    check_is_fitted(model)
+    made = _pipeline(model, dtype) if isinstance(model, Pipeline) else _model(model, dtype)
+    if path is not None:
+        with open(path, "wb") as file:
+            file.write(made.SerializeToString())
+    return made
+
+
+def _model(model: Any, dtype: str) -> Any:
+    from onnx import TensorProto, checker, helper
+
+    g = Graph(dtype)
+    entries, rows = given_rows(g, model)
+    infos = []
+    for name, (value, kind) in finished(g, model, rows).items():
+        g.nodes.append(helper.make_node("Identity", [value], [name]))
+        types = {"int64": TensorProto.INT64, "string": TensorProto.STRING, "float": onnx_type(dtype)}
+        infos.append(helper.make_tensor_value_info(name, types[kind], ("rows",) if name == "label" else ("rows", None)))
+    graph = helper.make_graph(g.nodes, type(model).__name__, entries, infos, g.constants)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", 3)]
+    made = helper.make_model(graph, opset_imports=opsets, producer_name="mercer", ir_version=8)
+    checker.check_model(made)
+    return made
+
+
+def _pipeline(model: Pipeline, dtype: str) -> Any:
+    try:
+        import skl2onnx
+    except ImportError:
+        raise ImportError("pipelines become graphs by skl2onnx, which is not installed: pip install skl2onnx") from None
+    from mercer.files.onnx.skl2onnx import register
+
+    register()
+    row = np.zeros((1, model.n_features_in_), dtype=dtype)
+    options = {id(model[-1]): {"zipmap": False}} if is_classifier(model[-1]) else None
+    return skl2onnx.to_onnx(model, row, target_opset=OPSET, options=options)
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise ImportError("graphs are made by onnx, which is not installed: pip install 'mercer[onnx]'") from None

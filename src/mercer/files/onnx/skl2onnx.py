@@ -1,0 +1,59 @@
+"""Our estimators as steps of pipelines that skl2onnx converts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mercer.files.onnx.families import finished
+from mercer.files.onnx.graph import OPSET, Graph
+from mercer.files.registry import registry
+from mercer.parts import require
+
+#: What skl2onnx may be asked of a classifier.
+OPTIONS = {"zipmap": [True, False, "columns"], "nocl": [True, False], "output_class_labels": [False, True]}
+
+
+def register() -> None:
+    """Teach skl2onnx every estimator of mercer, so that pipelines with them convert."""
+    from skl2onnx import update_registered_converter
+
+    for name, cls in registry().items():
+        if hasattr(cls, "fit"):
+            options = OPTIONS if hasattr(cls, "predict_proba") else None
+            alias = f"Mercer{name.replace('.', '').title()}"
+            update_registered_converter(cls, alias, _shapes, _convert, options=options)
+
+
+def _dtype(operator: Any) -> str:
+    from skl2onnx.common.data_types import DoubleTensorType
+
+    return "float64" if isinstance(operator.inputs[0].type, DoubleTensorType) else "float32"
+
+
+def _shapes(operator: Any) -> None:
+    """Labels and probabilities of a classifier, else one matrix."""
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, Int64TensorType, StringTensorType
+
+    numbers = DoubleTensorType if _dtype(operator) == "float64" else FloatTensorType
+    model = operator.raw_operator
+    if hasattr(model, "classes_"):
+        text = model.classes_.dtype.kind in "OUS"
+        operator.outputs[0].type = (StringTensorType if text else Int64TensorType)([None])
+        operator.outputs[1].type = numbers([None, len(model.classes_)])
+    else:
+        operator.outputs[0].type = numbers([None, None])
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    """Our own graph among the others: its names begin with one of the scope, its loops come along as they are."""
+    from onnx import helper
+
+    one = len(operator.inputs) == 1
+    require(one, "a step of mercer", "given one matrix of numbers", f"{len(operator.inputs)} inputs")
+    g = Graph(_dtype(operator), f"{scope.get_unique_operator_name('mercer')}_")
+    found = finished(g, operator.raw_operator, g.cast(operator.inputs[0].onnx_name, "float64"))
+    for output, (value, _) in zip(operator.outputs, found.values(), strict=False):  # no standard deviations there
+        g.nodes.append(helper.make_node("Identity", [value], [output.onnx_name], name=g.fresh("out")))
+    container.nodes.extend(g.nodes)
+    container.initializers.extend(g.constants)
+    container.node_domain_version_pair_sets.add(("", OPSET))

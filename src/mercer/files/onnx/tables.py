@@ -1,0 +1,164 @@
+"""What a graph takes: one matrix X of numbers, or of a mixed table each column by its name.
+
+Columns of numbers, truth values and dates (in days since 1970) are numbers, NaN where one is missing; levels are text,
+empty where one is missing. Codes are told by the names of their classes (`mercer.border.columns_codes`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mercer.files.onnx.graph import Graph, onnx_type
+from mercer.parts import require
+
+MISSING, UNSEEN = -1, -2
+
+
+def given_rows(g: Graph, model: Any) -> tuple[list[Any], str]:
+    """The inputs of a graph, and its rows as numbers in float64."""
+    table = getattr(model, "table_", None)
+    return _numbers(g, model) if table is None else _columns(g, model, table)
+
+
+def _numbers(g: Graph, model: Any) -> tuple[list[Any], str]:
+    """One matrix; a number that is missing stands for what `predict` takes in its place, where it takes one."""
+    from onnx import helper
+
+    rows, fill = g.cast("X", "float64"), getattr(model, "fill_", None)
+    if fill is not None:
+        rows = g.op("Where", g.op("IsNaN", rows), g.constant(fill), rows)
+    return [helper.make_tensor_value_info("X", onnx_type(g.dtype), ("rows", int(model.n_features_in_)))], rows
+
+
+def _columns(g: Graph, model: Any, table: Any) -> tuple[list[Any], str]:
+    from onnx import TensorProto, helper
+
+    names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
+    entries, given = [], []
+    for name, seen in zip(map(str, names), table.described, strict=True):
+        text = seen.kind in ("category", "ordered")
+        kind = TensorProto.STRING if text else onnx_type(g.dtype)
+        entries.append(helper.make_tensor_value_info(name, kind, ("rows", 1)))
+        given.append(Column(g, name, text))
+    parts = []
+    for code in table.codes:
+        known = type(code).__name__ in CODES
+        require(known, "the code of a column", f"one of {sorted(CODES)} in an ONNX graph", type(code).__name__)
+        parts.append(CODES[type(code).__name__](given[code.column], code))
+    return entries, g.op("Concat", *parts, axis=1)
+
+
+@dataclass(frozen=True)
+class Column:
+    """An input of the graph, n × 1, of numbers or of text."""
+
+    g: Graph
+    name: str
+    text: bool
+
+    def equals(self, number: float) -> str:
+        """Where the column is a number, in the precision in which rows come."""
+        return self.g.op("Equal", self.name, self.g.constant([[number]], self.g.dtype))
+
+    def gone(self, sentinel: float = math.nan) -> str:
+        """Where the value is missing, or is the sentinel that says so."""
+        if self.text:
+            return self.g.op("Equal", self.places(()), self.g.constant(MISSING, np.int64))
+        nothing = self.g.op("IsNaN", self.name)
+        return nothing if math.isnan(sentinel) else self.g.op("Or", nothing, self.equals(sentinel))
+
+    def filled(self, fill: float, sentinel: float = math.nan) -> str:
+        """Numbers in float64, with one in place of those that are missing."""
+        number = self.g.cast(self.name, "float64")
+        return self.g.op("Where", self.gone(sentinel), self.g.constant(fill), number)
+
+    def places(self, levels: tuple[str, ...]) -> str:
+        """The place of each row's level, `MISSING` or `UNSEEN`, n × 1."""
+        g = self.g
+        if self.text:
+            keys, places = [*levels, ""], [*range(len(levels)), MISSING]
+            options = {"keys_strings": keys, "values_int64s": places, "default_int64": UNSEEN}
+            return g.op("LabelEncoder", self.name, domain="ai.onnx.ml", **options)
+        known = np.array([[_number(level) for level in levels]] if levels else [[math.nan]])
+        same = g.cast(g.op("Equal", self.name, g.constant(known, g.dtype)), "int64")
+        some = g.op("ReduceMax", same, g.constant([1], np.int64), keepdims=1)
+        found = g.op("ArgMax", same, axis=1, keepdims=1)
+        place = g.op("Where", g.cast(some, "bool"), found, g.constant(UNSEEN, np.int64))
+        return g.op("Where", g.op("IsNaN", self.name), g.constant(MISSING, np.int64), place)
+
+
+def _number(level: str) -> float:
+    try:
+        return float(level)
+    except ValueError:
+        return math.nan
+
+
+def _value(column: Column, code: Any) -> str:
+    return column.filled(code.fill, code.sentinel)
+
+
+def _day(column: Column, code: Any) -> str:
+    return column.filled(code.fill)
+
+
+def _missing(column: Column, code: Any) -> str:
+    return column.g.cast(column.gone(code.sentinel), "float64")
+
+
+def _rank(column: Column, code: Any) -> str:
+    g, place = column.g, column.places(code.levels)
+    lost = g.op("Less", place, g.constant(0, np.int64))
+    return g.op("Where", lost, g.constant(code.fill), g.cast(place, "float64"))
+
+
+def _looked_up(column: Column, code: Any, rows: np.ndarray, other: np.ndarray) -> str:
+    """The row of a table for each level, a last one for missing values where that is a level, else the `other`."""
+    g, place = column.g, column.places(code.levels)
+    if code.gap:
+        gap = g.op("Equal", place, g.constant(MISSING, np.int64))
+        place = g.op("Where", gap, g.constant(len(code.levels), np.int64), place)
+    lost = g.op("Less", place, g.constant(0, np.int64))
+    place = g.op("Where", lost, g.constant(len(rows), np.int64), place)
+    flat = g.op("Squeeze", place, g.constant([1], np.int64))
+    return g.op("Gather", g.constant(np.vstack([rows, other])), flat, axis=0)
+
+
+def _levels(column: Column, code: Any) -> str:
+    return _looked_up(column, code, np.sqrt(0.5) * np.eye(code.width), np.zeros((1, code.width)))
+
+
+def _means(column: Column, code: Any) -> str:
+    return _looked_up(column, code, code.means, code.prior[None])
+
+
+def _counts(column: Column, code: Any) -> str:
+    return _looked_up(column, code, code.counts[:, None], np.zeros((1, 1)))
+
+
+def _cycle(column: Column, code: Any) -> str:
+    """Sine and cosine (a sine a quarter ahead) of the time since the last turn; zero where there is none."""
+    g, days = column.g, column.filled(0.0)
+    turns = g.affine(days, 1 / code.days)
+    angle = g.affine(g.op("Sub", turns, g.op("Floor", turns)), 2 * math.pi)
+    both = g.op("Sin", g.op("Add", angle, g.constant([[0.0, math.pi / 2]])))
+    return g.op("Where", column.gone(), g.constant(0.0), both)
+
+
+#: How each code of a column is drawn, by the name of its class.
+CODES: dict[str, Callable[[Column, Any], str]] = {
+    "Value": _value,
+    "Truth": _value,
+    "Rank": _rank,
+    "Missing": _missing,
+    "Levels": _levels,
+    "Means": _means,
+    "Counts": _counts,
+    "Cycle": _cycle,
+    "Day": _day,
+}

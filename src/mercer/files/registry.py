@@ -1,0 +1,158 @@
+"""Which classes a model file may name: the dataclasses of the modules listed here, and nothing else.
+
+A class is called by its folder and its name, ``kernels.Gaussian``: it may move to another module of its folder without
+old files noticing. Where one moves further or is renamed, `RENAMED` says so for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from mercer.parts import require
+
+#: Modules whose dataclasses may stand in a file, and folders all of whose modules are meant: a new fitted part is
+#: registered by the line of its module.
+MODULES = (
+    "mercer.kernels.base",
+    "mercer.kernels.custom",
+    "mercer.kernels.dot",
+    "mercer.kernels.radial",
+    "mercer.kernels.separable",
+    "mercer.losses",
+    "mercer.data.column_maps",
+    "mercer.data.heavy_tails",
+    "mercer.border",
+    "mercer.evidence.approximations",
+    "mercer.evidence.posterior",
+    "mercer.forward.boosting",
+    "mercer.forward.combine",
+    "mercer.forward.criteria",
+    "mercer.forward.expansion",
+    "mercer.forward.focus",
+    "mercer.forward.gradient_metric",
+    "mercer.forward.greedy",
+    "mercer.forward.nystroem",
+    "mercer.forward.stages",
+    "mercer.forward.stopping",
+    "mercer.mixture.class_experts",
+    "mercer.mixture.classifiers",
+    "mercer.mixture.densities",
+    "mercer.mixture.em",
+    "mercer.mixture.experts",
+    "mercer.mixture.features",
+    "mercer.mixture.gates",
+    "mercer.mixture.regressors",
+    "mercer.gp.ard",
+    "mercer.gp.classifier",
+    "mercer.gp.model",
+    "mercer.gp.regressor",
+    "mercer.empirical.ensemble",
+    "mercer.empirical.kernel_map",
+    "mercer.empirical.mhks",
+    "mercer.empirical.rpemekl",
+)
+#: Names in old files of classes that are called otherwise now.
+RENAMED: dict[str, str] = {}
+
+
+def name_of(cls: type) -> str:
+    """What files call a class: its folder (or module) of the package, and its own name."""
+    return f"{cls.__module__.split('.')[1]}.{cls.__name__}"
+
+
+@cache
+def registry() -> dict[str, type]:
+    """Every class that a file may name."""
+    found: dict[str, type] = {}
+    for module in map(import_module, MODULES):
+        within = [one.name for one in iter_modules(getattr(module, "__path__", []), f"{module.__name__}.")]
+        for part in (module, *map(import_module, within)):
+            for cls in vars(part).values():
+                if isinstance(cls, type) and cls.__module__ == part.__name__ and is_dataclass(cls):
+                    assert name_of(cls) not in found, f"two classes are called {name_of(cls)}"
+                    found[name_of(cls)] = cls
+    return found
+
+
+def class_named(name: Any) -> type:
+    """The class that a file names, where it is one of ours."""
+    known = registry()
+    name = RENAMED.get(name, name) if isinstance(name, str) else name
+    wanted = "one of mercer's (perhaps it is of a newer version)"
+    require(isinstance(name, str) and name in known, "a class in the file", wanted, name)
+    return known[name]
+
+
+def parameters(cls: Any) -> list[Field[Any]]:
+    """The fields that a class is made from."""
+    return [field for field in fields(cls) if field.init]
+
+
+def checked_fields(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a class as a file gives them: none unknown, none missing that has no default, types as declared."""
+    known, name = {field.name: field for field in parameters(cls)}, name_of(cls)
+    unknown = sorted(set(given) - set(known))
+    require(not unknown, f"the fields of {name}", f"among {sorted(known)}", unknown)
+    required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
+    missing = sorted(required - set(given))
+    require(not missing, f"the fields of {name}", "complete", f"none of {missing}")
+    if not issubclass(cls, BaseEstimator):  # parts and estimators check their parameters themselves
+        hints = declared(cls)
+        for key, value in given.items():
+            require(fits(value, hints.get(key, Any)), f"{key} of {name}", f"of type {hints.get(key)}", value)
+    return dict(given)
+
+
+@cache
+def declared(cls: type) -> dict[str, Any]:
+    """The types that the fields of a class are declared to have."""
+    return get_type_hints(cls)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a declared type; tensors are arrays in models that are kept, whole numbers are floats too.
+
+    >>> from mercer.files.registry import fits
+    >>> fits([1.0, 2.0], list[float]), fits("two", float | None)
+    (True, False)
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin is Annotated:
+        return fits(value, inner[0])
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in inner)
+    if hint is None or hint is NoneType:
+        return value is None
+    if hint in (Tensor, np.ndarray) or origin is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype.kind in "biufUSOMm"
+    if hint is float:
+        return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if hint is Callable or origin is Callable:
+        return callable(value)
+    if origin is tuple:
+        return isinstance(value, tuple) and _members_fit(value, inner)
+    if origin in (list, Sequence, Iterable):
+        return isinstance(value, list | tuple) and all(fits(one, inner[0]) for one in value)
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
+    return isinstance(value, hint) if isinstance(hint, type) else False
+
+
+def _members_fit(value: tuple[Any, ...], inner: tuple[Any, ...]) -> bool:
+    if len(inner) == 2 and inner[1] is Ellipsis:
+        return all(fits(one, inner[0]) for one in value)
+    return len(value) == len(inner) and all(fits(one, hint) for one, hint in zip(value, inner, strict=True))

@@ -1,0 +1,97 @@
+"""`save`: a fitted model as one safetensors file, arrays as tensors and everything else as JSON in its metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from mercer.files.registry import name_of, registry
+from mercer.files.tree import Reader, Writer
+from mercer.parts import require
+from mercer.version import __version__
+
+#: Raised when files change so that older versions cannot read them; every number that was ever released is read.
+FORMAT = 1
+
+
+def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False) -> None:
+    """Write a fitted estimator to a file that `mercer.load` reads, on any machine and in every later version.
+
+    Nothing in the file can run code. Callbacks, streams of random numbers and the state of a warm start are left out:
+    they belong to the session that fitted the model. A function of your own (as a kernel, for example) is refused.
+
+    Parameters
+    ----------
+    model : estimator
+        Any fitted estimator or transformer of mercer.
+    path : str or path
+        Where to; an existing file is replaced at once, or not at all.
+    stages : bool, default False
+        Whether boosted and greedy models keep what `staged_predict` and `path_predict` need: the weights after each
+        step, often more numbers than the model itself.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import mercer
+    >>> from mercer.datasets import make_sinc
+    >>> X, y = make_sinc(random_state=0)
+    >>> model = mercer.NRBFRegressor(random_state=0).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mercer.save(model, os.path.join(folder, "sinc.mercer"))
+    ...     again = mercer.load(os.path.join(folder, "sinc.mercer"))
+    >>> bool((again.predict(X) == model.predict(X)).all())
+    True
+    """
+    ours = isinstance(model, BaseEstimator) and registry().get(name_of(type(model))) is type(model)
+    require(ours, "model", "an estimator of mercer", type(model).__name__)
+    check_is_fitted(model)
+    writer = Writer(stages)
+    tree = {"format": FORMAT, "mercer": __version__, "model": writer.encode(model)}
+    Reader(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
+    text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
+    _write(path, writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
+
+
+def digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """A checksum of a description and its arrays, by which damage is told from malice and from bugs."""
+    total = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        total.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return total.hexdigest()
+
+
+def _write(path: str | os.PathLike[str], arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
+    """All or nothing: beside the file first, then in its place."""
+    from safetensors.numpy import save as as_bytes
+
+    target = Path(path)
+    require(target.parent.is_dir(), "the folder of the path", "one that exists", str(target.parent))
+    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(as_bytes(arrays, metadata))
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, target)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """What permissions new files go without here; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

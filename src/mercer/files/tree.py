@@ -1,0 +1,240 @@
+"""A fitted model as a tree of plain values with references to arrays, and back; nothing of it runs anybody's code.
+
+Numbers, text, truth values, None and lists stand in JSON as they are; everything else is an object with one key that
+says what it is: ``{"array": "3"}``, ``{"tuple": […]}``, ``{"class": "kernels.Gaussian", "fields": {…}}``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+
+from mercer.border.rules import check
+from mercer.files.registry import checked_fields, class_named, name_of, parameters, registry
+from mercer.files.shapes import check_arrays
+from mercer.kernels import Kernel
+from mercer.parts import Part, require
+
+#: Nested deeper than this, a tree is none of ours.
+DEEPEST = 100
+#: Parameters that belong to a session and not to a model: they are left out of files.
+PASSING = ("callbacks",)
+#: Kinds of numbers that files hold as they are.
+WHOLE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NUMBERS = (*WHOLE, "float16", "float32", "float64")
+#: Attributes that are not written: with the first a fit goes on, the second lists the others.
+LEFT_OUT = ("_warm", "_kept")
+
+
+@dataclass
+class Writer:
+    """Encodes values; `arrays` are those met so far, each once, by the name that the tree has for it."""
+
+    stages: bool = False
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    _seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+    def encode(self, value: Any, where: str = "the model") -> Any:
+        """A value as JSON has it; `where` is how sentences call it."""
+        if value is None or isinstance(value, bool | str) or type(value) is int:
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if isinstance(value, np.ndarray):
+            return self._array(value, where)
+        if isinstance(value, np.generic):
+            return {"number": self._array(np.asarray(value), where)}
+        if isinstance(value, torch.device):
+            return str(value)
+        if isinstance(value, torch.dtype):
+            return str(value).removeprefix("torch.")
+        if type(value) is list:
+            return [self.encode(one, where) for one in value]
+        if type(value) is tuple:
+            return {"tuple": [self.encode(one, where) for one in value]}
+        if type(value) is slice:
+            return {"slice": [self.encode(one, where) for one in (value.start, value.stop, value.step)]}
+        if type(value) is dict:
+            return {"dict": [[self.encode(k, where), self.encode(v, f"{where}[{k!r}]")] for k, v in value.items()]}
+        return self._object(value, where)
+
+    def _object(self, value: Any, where: str) -> dict[str, Any]:
+        cls = type(value)
+        known = is_dataclass(cls) and registry().get(name_of(cls)) is cls
+        if not known:
+            kind = "a function" if callable(value) and not isinstance(value, BaseEstimator) else f"a {cls.__name__}"
+            raise ValueError(f"{where} is {kind} of your own, which no model file can hold: use pickle or joblib")
+        own = {one.name: getattr(value, one.name) for one in parameters(cls)}
+        if not isinstance(value, BaseEstimator) or isinstance(value, Part):
+            return {"class": name_of(cls), "fields": self._each(own, cls.__name__)}
+        fitted = {name: one for name, one in vars(value).items() if name not in own and name not in LEFT_OUT}
+        if not self.stages:
+            fitted.pop("_stages", None)
+        own = {name: None if name in PASSING else _settled(one) for name, one in own.items()}
+        return {
+            "class": name_of(cls),
+            "parameters": self._each(own, cls.__name__),
+            "fitted": self._each(fitted, cls.__name__),
+        }
+
+    def _each(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+        return {name: self.encode(one, f"{name} of {where}") for name, one in values.items()}
+
+    def _array(self, value: np.ndarray, where: str) -> dict[str, Any]:
+        if value.dtype.kind in "OU":
+            shape = list(value.shape)
+            return {"objects": self.encode(value.ravel().tolist(), where), "shape": shape, "kind": value.dtype.kind}
+        held = value.view(np.int64) if value.dtype.kind in "mM" else value
+        kind = str(value.dtype.newbyteorder("=")) if value.dtype.kind in "mM" else held.dtype.name
+        good = held.dtype.name in NUMBERS
+        require(good, where, "an array of numbers, truth values, dates or text", f"one of {value.dtype}")
+        held = _narrowed(np.ascontiguousarray(held, dtype=held.dtype.newbyteorder("=")).reshape(held.shape))
+        key = (held.dtype.name, held.shape, held.tobytes())
+        name = self._seen.setdefault(key, str(len(self.arrays)))
+        self.arrays[name] = held
+        return {"array": name} if kind == held.dtype.name else {"array": name, "dtype": kind}
+
+
+@dataclass
+class Reader:
+    """Decodes a tree that may come from anybody; `limit` bounds the bytes of all arrays that it asks for."""
+
+    arrays: Mapping[str, np.ndarray]
+    limit: float = math.inf
+
+    def decode(self, node: Any, depth: int = 0) -> Any:
+        """The value of a node; what is not understood is refused in a sentence."""
+        require(depth <= DEEPEST, "the depth of the description", f"at most {DEEPEST}", depth)
+        if node is None or isinstance(node, bool | str | int):
+            return node
+        if isinstance(node, float):
+            require(math.isfinite(node), "a number in the description", "finite", node)
+            return node
+        if isinstance(node, list):
+            return [self.decode(one, depth + 1) for one in node]
+        require(isinstance(node, dict), "a value in the description", "a value of JSON", type(node).__name__)
+        tags = [tag for tag in _DECODERS if tag in node]
+        wanted = f"an object with one of {sorted(_DECODERS)}"
+        require(len(tags) == 1, "a value in the description", wanted, sorted(map(str, node)))
+        return _DECODERS[tags[0]](self, node, depth + 1)
+
+    def _several(self, node: Any, depth: int) -> list[Any]:
+        require(isinstance(node, list), "a value in the description", "a list", type(node).__name__)
+        return [self.decode(one, depth) for one in node]
+
+    def _mapping(self, node: Any, depth: int) -> dict[str, Any]:
+        require(isinstance(node, dict), "a value in the description", "an object", type(node).__name__)
+        return {name: self.decode(one, depth) for name, one in node.items()}
+
+    def _float(self, node: dict[str, Any], depth: int) -> float:
+        known = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+        require(node["float"] in list(known), "a number in the description", f"one of {list(known)}", node["float"])
+        return known[node["float"]]
+
+    def _tuple(self, node: dict[str, Any], depth: int) -> tuple[Any, ...]:
+        return tuple(self._several(node["tuple"], depth))
+
+    def _slice(self, node: dict[str, Any], depth: int) -> slice:
+        ends = self._several(node["slice"], depth)
+        good = len(ends) == 3 and all(one is None or type(one) is int for one in ends)
+        require(good, "a slice in the description", "of three whole numbers or None", ends)
+        return slice(*ends)
+
+    def _dict(self, node: dict[str, Any], depth: int) -> dict[Any, Any]:
+        pairs = [self._several(pair, depth) for pair in node["dict"]] if isinstance(node["dict"], list) else [[]]
+        plain = str | int | float | bool | None
+        good = all(len(pair) == 2 and isinstance(pair[0], plain | tuple) for pair in pairs)
+        require(good, "a mapping in the description", "a list of pairs", "something else")
+        return {pair[0]: pair[1] for pair in pairs}
+
+    def _array(self, node: dict[str, Any], depth: int) -> np.ndarray:
+        name = node["array"]
+        require(isinstance(name, str) and name in self.arrays, "an array in the file", "one that it has", name)
+        held = self.arrays[name]
+        kind = node.get("dtype", held.dtype.name)
+        dated = isinstance(kind, str) and kind.startswith(("datetime64[", "timedelta64["))
+        require(kind in NUMBERS or dated, "the type of an array", f"one of {NUMBERS}", kind)
+        size = held.size * (8 if dated else np.dtype(kind).itemsize)
+        self.limit -= size
+        require(self.limit >= 0, "the arrays that the description asks for", "about as large as the file", "more")
+        return held.astype(np.int64).view(kind) if dated else held.astype(kind)
+
+    def _number(self, node: dict[str, Any], depth: int) -> Any:
+        array = self.decode(node["number"], depth)
+        require(isinstance(array, np.ndarray) and array.ndim == 0, "a number in the description", "one number", array)
+        return array[()]
+
+    def _objects(self, node: dict[str, Any], depth: int) -> np.ndarray:
+        values, kind = self._several(node["objects"], depth), node.get("kind")
+        require(kind in ("O", "U"), "the kind of an array of text", "'O' or 'U'", kind)
+        shape = self._several(node.get("shape"), depth)
+        whole = all(type(n) is int and n >= 0 for n in shape)
+        require(whole and math.prod(shape) == len(values), "the shape of an array of text", f"{len(values)}", shape)
+        if kind == "U":
+            text = all(isinstance(one, str) for one in values)
+            require(text, "an array of text", "of text alone", "other values")
+            longest = max(map(len, values), default=0)  # an array of text has room for the longest everywhere
+            self.limit -= 4 * longest * len(values)
+            require(self.limit >= 0, "an array of text", "about as large as the file", "more")
+            return np.array(values, dtype=f"<U{max(longest, 1)}").reshape(shape)
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array.reshape(shape)
+
+    def _object(self, node: dict[str, Any], depth: int) -> Any:
+        cls: Any = class_named(node["class"])
+        if issubclass(cls, BaseEstimator) and not issubclass(cls, Part):
+            return self._estimator(cls, node, depth)
+        require("fields" in node, f"a {name_of(cls)} in the file", "with fields", sorted(node))
+        made = cls(**checked_fields(cls, self._mapping(node["fields"], depth)))
+        check_arrays(made)
+        if isinstance(made, Kernel):
+            made.check()
+        return made
+
+    def _estimator(self, cls: Any, node: dict[str, Any], depth: int) -> Any:
+        complete = "parameters" in node and "fitted" in node
+        require(complete, f"a {name_of(cls)} in the file", "with parameters and fitted", sorted(node))
+        model = cls(**checked_fields(cls, self._mapping(node["parameters"], depth)))
+        check(model)
+        fitted = self._mapping(node["fitted"], depth)
+        for name in fitted:
+            own = name.isidentifier() and (name.endswith("_") or name.startswith("_"))
+            good = own and not hasattr(cls, name) and name != "_kept"
+            require(good, f"a fitted attribute of {name_of(cls)}", "one of its own", name)
+        vars(model).update(fitted, _kept=tuple(fitted))
+        return model
+
+
+_DECODERS: dict[str, Any] = {
+    "float": Reader._float,
+    "tuple": Reader._tuple,
+    "slice": Reader._slice,
+    "dict": Reader._dict,
+    "array": Reader._array,
+    "number": Reader._number,
+    "objects": Reader._objects,
+    "class": Reader._object,
+}
+
+
+def _settled(value: Any) -> Any:
+    """A parameter without a stream of random numbers, which has moved on since `fit`."""
+    return None if isinstance(value, np.random.RandomState | np.random.Generator) else value
+
+
+def _narrowed(array: np.ndarray) -> np.ndarray:
+    """The same numbers in half the bytes, where none of them changes."""
+    half = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
+    if half is None or array.size == 0:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        small = array.astype(half)
+    same = np.array_equal(small.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+    return small if same and not (array.dtype.kind == "f" and np.isnan(array).any()) else array

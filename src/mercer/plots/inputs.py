@@ -1,0 +1,159 @@
+"""Pictures of what inputs do: which of them matter, their effects, and Shapley values of many rows and of one.
+
+Every function draws into `ax` (a new one if None) and returns it; nothing is shown or saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mercer.parts import require
+
+
+def plot_relevance(model: Any, names: Sequence[str] | None = None, ax: Any = None, most: int = 30) -> Any:
+    """Bars of the relevance of each input, the largest on top, at most `most` of them; returns the axes.
+
+    `model` has `relevance_`: boosted, greedy, a sparse Gaussian process or an `ARDSelector`, whose kept inputs are
+    filled.
+
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from types import SimpleNamespace
+    >>> ax = plot_relevance(SimpleNamespace(relevance_=np.array([0.1, 0.9])), names=["width", "depth"])
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['width', 'depth']
+    """
+    relevance = np.atleast_2d(model.relevance_).max(0)
+    seen = getattr(model, "feature_names_in_", None)
+    labels = list(names if names is not None else seen if seen is not None else [])
+    labels = [str(label) for label in labels] or [f"x{d}" for d in range(len(relevance))]
+    kept = model.get_support() if hasattr(model, "get_support") else np.ones(len(relevance), dtype=bool)
+    order = np.argsort(relevance)[-most:]
+    ax = _axes(ax, height=0.6 + 0.22 * len(order))
+    ax.barh(np.arange(len(order)), relevance[order], color=["C0" if kept[d] else "0.8" for d in order])
+    ax.set_yticks(np.arange(len(order)), [labels[d] for d in order])
+    ax.set_xlabel("relevance")
+    ax.margins(y=0.01)
+    return ax
+
+
+def plot_effect(effect: Any, output: int = 0, ax: Any = None) -> Any:
+    """The curve or surface of `partial_effects`, and below it where the rows lie.
+
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from mercer.explain.effects import PartialEffects
+    >>> grid = np.linspace(0, 1, 5)
+    >>> plot_effect(PartialEffects(("age",), (grid,), grid**2, grid[:, None])).get_xlabel()
+    'age'
+    """
+    ax = _axes(ax)
+    dims = len(effect.grid)
+    values = effect.values if effect.values.ndim == dims else effect.values[..., output]
+    if dims == 2:
+        image = ax.pcolormesh(*effect.grid, values.T, shading="nearest", cmap="viridis")
+        ax.figure.colorbar(image, ax=ax, label="mean answer")
+        ax.plot(*effect.data.T, ".", color="white", ms=1.5, alpha=0.5)
+        ax.set(xlim=effect.grid[0][[0, -1]], ylim=effect.grid[1][[0, -1]])
+        ax.set(xlabel=effect.names[0], ylabel=effect.names[1])
+        return ax
+    (grid,) = effect.grid
+    ax.plot(grid, values, color="C0", marker="." if len(grid) < 15 else "")
+    ax.set(xlabel=effect.names[0], ylabel="mean answer")
+    low, high = ax.get_ylim()
+    inside = effect.data[(effect.data[:, 0] >= grid[0]) & (effect.data[:, 0] <= grid[-1]), 0]
+    counts, edges = np.histogram(inside, bins=30, range=(grid[0], grid[-1]) if grid[-1] > grid[0] else None)
+    floor = low - 0.25 * (high - low)  # a quarter of the height for the rows
+    ax.bar(edges[:-1], 0.2 * (high - low) * counts / counts.max(), np.diff(edges), floor, align="edge", color="0.8")
+    ax.set_ylim(floor, high)
+    return ax
+
+
+def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) -> Any:
+    """A dot for each row and input: what the input adds, in the colour of its own value; what varies most is on top.
+
+    `found` is what `shapley_values` returns, or that ``.centred()``, which shows inputs beside their mean.
+
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from mercer.explain.shapley import ShapleyValues
+    >>> values = np.array([[1.0, 0.1], [-1.0, 0.1]])
+    >>> ax = plot_shapley(ShapleyValues(values, 0.0, values, ["age", "size"]))
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['size', 'age']
+    """
+    values = _of_output(found, output)[0]
+    order = np.argsort(values.std(0))[-most:]
+    ax = _axes(ax, height=0.9 + 0.32 * len(order))
+    rng = np.random.default_rng(0)
+    dots = None
+    for place, d in enumerate(order):
+        low, high = np.quantile(found.data[:, d], [0.05, 0.95])
+        colour = np.clip((found.data[:, d] - low) / (high - low if high > low else 1.0), 0, 1)
+        across = place + _piled(values[:, d], rng)
+        dots = ax.scatter(values[:, d], across, c=colour, cmap="coolwarm", vmin=0, vmax=1, s=6, lw=0, rasterized=True)
+    ax.axvline(0, color="0.6", lw=0.8, zorder=0)
+    ax.set_yticks(np.arange(len(order)), [found.feature_names[d] for d in order])
+    ax.set_xlabel("adds to the prediction")
+    bar = ax.figure.colorbar(dots, ax=ax, ticks=[0, 1], label="value of the input")
+    bar.ax.set_yticklabels(["low", "high"])
+    return ax
+
+
+def plot_shapley_row(found: Any, row: int = 0, output: int = 0, ax: Any = None, most: int = 12) -> Any:
+    """From the base to the prediction of one row, input by input, the largest on top.
+
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from mercer.explain.shapley import ShapleyValues
+    >>> found = ShapleyValues(np.array([[1.0, -0.25]]), 2.0, np.array([[30.0, 1.0]]), ["age", "size"])
+    >>> [label.get_text() for label in plot_shapley_row(found).get_yticklabels()]
+    ['size = 1', 'age = 30']
+    """
+    values, base = _of_output(found, output)
+    require(0 <= row < len(values), "row", f"from 0 to {len(values) - 1}", row)
+    order = np.argsort(np.abs(values[row]))
+    shown = order[-most:]
+    rest = order[: len(order) - len(shown)]
+    steps = [*([values[row, rest].sum()] if len(rest) else []), *values[row, shown]]
+    labels = [f"{len(rest)} others"] if len(rest) else []
+    labels += [f"{found.feature_names[d]} = {found.data[row, d]:.3g}" for d in shown]
+    ax = _axes(ax, height=0.9 + 0.28 * len(steps))
+    starts = base + np.cumsum([0.0, *steps])
+    colours = ["C3" if step > 0 else "C0" for step in steps]
+    ax.barh(np.arange(len(steps)), steps, left=starts[:-1], color=colours)
+    for place, at in enumerate(starts[1:-1]):
+        ax.plot([at, at], [place, place + 1], color="0.6", lw=0.8, zorder=0)
+    ax.axvline(base, color="0.6", lw=0.8, ls="--", zorder=0)
+    ax.axvline(starts[-1], color="black", lw=0.8, zorder=0)
+    ax.use_sticky_edges = False  # bars end inside the frame
+    ax.margins(x=0.05)
+    ax.autoscale_view()
+    ax.set_yticks(np.arange(len(steps)), labels)
+    ax.set_title(f"base {base:.3g}, prediction {starts[-1]:.3g}", fontsize="medium")
+    return ax
+
+
+def _of_output(found: Any, output: int) -> tuple[np.ndarray, float]:
+    """Values (n × D) and base of one output."""
+    if found.values.ndim == 2:
+        return found.values, float(found.base_values)
+    return found.values[:, :, output], float(found.base_values[output])
+
+
+def _piled(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Heights by which dots near each other are kept apart: as wide as rows are many there."""
+    counts, edges = np.histogram(values, bins=40)
+    many = counts[np.clip(np.digitize(values, edges) - 1, 0, 39)] / max(counts.max(), 1)
+    return 0.4 * many * rng.uniform(-1, 1, len(values))
+
+
+def _axes(ax: Any, height: float = 3.4) -> Any:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(5, height), layout="constrained")[1]

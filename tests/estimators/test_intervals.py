@@ -1,0 +1,236 @@
+"""Intervals and quantiles: they cover as promised on rows not seen, follow the noise, and never cross."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+from sklearn.metrics.pairwise import rbf_kernel
+
+import mercer
+from mercer import kernels
+from mercer.border.intervals import Intervals
+from mercer.border.left_out import leverages
+from mercer.border.local_scale import fit_local_scale
+from mercer.data import TensorRows
+from mercer.engine import make_plan
+from mercer.forward.problem import Problem
+from mercer.forward.solve import exact
+from mercer.losses import Pinball
+
+QUICK = {"kernel": "gaussian", "tuning_rows": 100}
+MODELS = {
+    "exact": mercer.KernelBoostingRegressor(**QUICK),
+    "boosted": mercer.KernelBoostingRegressor(4, learner_size=20, **QUICK),
+    "held out": mercer.KernelBoostingRegressor(4, learner_size=20, validation_fraction=0.3, **QUICK),
+    "greedy": mercer.GreedyKernelRegressor(40, **QUICK),
+    "refined": mercer.GreedyKernelRegressor(15, refine=True, refine_iter=20, **QUICK),
+    "spgp": mercer.SparseGPRegressor(20, max_iter=20, **QUICK),
+    "full": mercer.SparseGPRegressor(approximation="full", max_iter=10, **QUICK),
+    "subset": mercer.SparseGPRegressor(60, approximation="sd", max_iter=10, **QUICK),
+    "projected": mercer.SparseGPRegressor(20, approximation="pp", max_iter=10, **QUICK),
+    "local constants": mercer.NRBFRegressor(8, n_init=1),
+    "local lines": mercer.ENRBFRegressor(5, n_init=1),
+    "two-step": mercer.ENRBFRegressor(5, n_init=1, training="two-step"),
+    "rpemekl": mercer.RPEMEKLRegressor(n_members=2),
+}
+over_models = pytest.mark.parametrize("name", MODELS)
+
+
+def noisy(n: int, seed: int, n_outputs: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Noise four times as large on the right as on the left."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    y = np.sin(2 * X[:, 0]) + np.where(X[:, 0] > 0, 0.4, 0.1) * rng.normal(size=n)
+    return X, y if n_outputs == 1 else np.stack([y, 100 + 10 * y + X[:, 1]], 1)
+
+
+def fitted(name: str, X, y, **fit):
+    model = MODELS[name]
+    return type(model)(**model.get_params(deep=False) | {"random_state": 0}).fit(X, y, **fit)
+
+
+@over_models
+def test_intervals_cover_as_they_promise(name):
+    """300 calibration rows know a coverage to √(c(1 − c)/300), 400 test rows see it to √(c(1 − c)/2000): 4σ of both.
+
+    Rows held out are fewer: 90.
+    """
+    X, y = noisy(300, 0)
+    X_new, y_new = noisy(2000, 1)
+    model = fitted(name, X, y)
+    rows = 90 if name == "held out" else 300
+    for coverage in (0.5, 0.8, 0.9, 0.95):
+        low, high = model.predict_interval(X_new, coverage).T
+        seen = float(np.mean((low <= y_new) & (y_new <= high)))
+        sigma = np.sqrt(coverage * (1 - coverage) * (1 / rows + 1 / 2000))
+        assert abs(seen - coverage) < 4 * sigma, coverage
+
+
+@pytest.mark.parametrize("name", ["exact", "greedy", "spgp", "local lines"])
+def test_intervals_are_wider_where_targets_are_noisier(name):
+    X, y = noisy(600, 0)
+    width = np.diff(fitted(name, X, y).predict_interval(X))[:, 0]
+    assert width[X[:, 0] > 0.3].mean() > 1.5 * width[X[:, 0] < -0.3].mean()
+
+
+def test_intervals_are_wider_where_rows_are_few():
+    """Without noise only the distance to other rows tells how far a prediction may be off."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.uniform(0, 1, (600, 1)), rng.uniform(1, 8, (60, 1))])
+    model = mercer.KernelBoostingRegressor(kernel=kernels.Matern32(0.3), regularization=1e-6, scale_inputs=False)
+    model.fit(X, np.sin(7 * X[:, 0]))
+    width = np.diff(model.predict_interval(X))[:, 0]
+    assert width[600:].mean() > 3 * width[:600].mean()
+
+
+@over_models
+def test_quantiles_never_cross_and_outputs_have_their_own(name):
+    X, Y = noisy(150, 0, n_outputs=2)
+    model = fitted(name, X, Y)
+    levels = np.linspace(0.01, 0.99, 25)
+    quantiles = model.predict_quantiles(X, levels)
+    assert quantiles.shape == (150, 2, 25)
+    assert (np.diff(quantiles) >= 0).all()
+    np.testing.assert_array_equal(model.predict_quantiles(X, levels[3]), quantiles[..., 3])
+    interval = model.predict_interval(X, 0.8)
+    np.testing.assert_allclose(interval, model.predict_quantiles(X, [0.1, 0.9]))
+    assert 4 < np.median(np.diff(interval)[:, 1]) / np.median(np.diff(interval)[:, 0]) < 25  # their noise is as 10 to 1
+
+
+@pytest.mark.parametrize("name", ["exact", "greedy", "spgp", "local lines", "rpemekl"])
+def test_what_is_kept_is_small_and_survives_scaling_the_targets(name):
+    X, y = noisy(120, 0)
+    model, scaled = fitted(name, X, y), fitted(name, X, 1e6 * y + 3e6)
+    assert model.intervals_.scores.shape == (120, 1)
+    interval = 1e6 * model.predict_interval(X) + 3e6
+    np.testing.assert_allclose(scaled.predict_interval(X), interval, rtol=1e-3, atol=1e3 * np.ptp(y))
+
+
+def test_scores_are_in_the_order_statistics_of_new_rows():
+    """A new score is equally likely to fall between any neighbours: coverage of [s_(i), s_(j)] is (j − i)/(n + 1)."""
+    rng = np.random.default_rng(0)
+    found = [
+        np.mean((q[0] <= new) & (new <= q[1]))
+        for scores, new in zip(rng.exponential(size=(400, 19, 1)), rng.exponential(size=(400, 50)), strict=True)
+        for q in Intervals.of(scores, np.ones(19)).quantiles(np.array([0.05, 0.95]))
+    ]
+    sigma = (binom(50, 0.9).std() / 50 + 0.09) / np.sqrt(400)  # of 50 new rows, and of the interval itself
+    assert np.mean(found) == pytest.approx(0.9, abs=4 * sigma)
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    scores = np.random.default_rng(0).normal(size=(40, 1))
+    weight = np.where(np.arange(40) < 10, 2.0, 1.0)
+    twice = Intervals.of(np.concatenate([scores, scores[:10]]), np.ones(50))
+    once = Intervals.of(scores, weight)
+    levels = np.linspace(0.1, 0.9, 9)
+    gap = np.abs(once.quantiles(levels) - twice.quantiles(levels)).max()
+    assert gap < np.diff(np.sort(scores, axis=0), axis=0)[2:-2].max()  # within neighbours
+
+
+def test_rows_of_large_weight_decide():
+    X, y = noisy(400, 0)
+    weight = np.where(X[:, 0] > 0, 1.0, 1e-6)
+    model = mercer.GreedyKernelRegressor(30, kernel=kernels.Gaussian(1.0), regularization=1e-2, random_state=0)
+    low, high = model.fit(X, y, sample_weight=weight).intervals_.quantiles(np.array([0.1, 0.9]))[0]
+    assert model.intervals_.below[-1, 0] < 1
+    assert high > low
+
+
+def test_leverages_leave_rows_out_exactly():
+    """Against refits without each row, with weights and a penalty."""
+    rng = np.random.default_rng(0)
+    phi, y, w = rng.normal(size=(30, 5)), rng.normal(size=30), rng.uniform(0.5, 2, 30)
+    P = np.diag(rng.uniform(0.1, 1, 5))
+
+    def fit(rows):
+        A = phi[rows].T * w[rows]
+        return np.linalg.solve(A @ phi[rows] + P, A @ y[rows])
+
+    h = leverages(*map(torch.as_tensor, (phi, w, P))).numpy()
+    everywhere = y - phi @ fit(np.arange(30))
+    alone = [y[i] - phi[i] @ fit(np.delete(np.arange(30), i)) for i in range(30)]
+    np.testing.assert_allclose(everywhere / (1 - h), alone, rtol=1e-9)
+
+
+def test_rows_left_out_of_many_are_those_of_the_whole_inverse(monkeypatch):
+    X, y = noisy(60, 0)
+    X = torch.as_tensor(X)
+    y = torch.as_tensor(y)[:, None]
+    problem = Problem(TensorRows(X), y, kernels.Gaussian(1.0), 0.1, make_plan(60, "cpu"), torch.ones(60).double())
+    everything = torch.arange(60)
+    _, whole = exact.exact_ridge(problem, everything, leaves_out=True)
+    monkeypatch.setattr(exact, "ALL_LEFT_OUT", 50)
+    monkeypatch.setattr(exact, "SPACED_LEFT_OUT", 20)
+    _, some = exact.exact_ridge(problem, everything, leaves_out=True)
+    known = some.isfinite()[:, 0]
+    assert int(known.sum()) == 20
+    torch.testing.assert_close(some[known], whole[known])
+
+
+def test_a_local_scale_is_found_where_there_is_one_and_only_there():
+    rng = np.random.default_rng(0)
+    X, f, w = rng.normal(size=(800, 2)), rng.normal(size=(800, 1)), np.ones(800)
+    even = rng.normal(size=(800, 1))
+    local, ones = fit_local_scale(X, f, even, w)
+    assert local is None
+    assert (ones == 1).all()
+    true = np.exp(X[:, :1])
+    local, scale = fit_local_scale(X, f, true * even, w)
+    assert np.corrcoef(np.log(scale[:, 0]), X[:, 0])[0, 1] > 0.8
+    far = local.at(np.array([[1e6, 0.0], [-1e6, 1e6]]), np.array([[1e9], [-1e9]]))
+    assert np.isfinite(far).all()
+    assert (far <= np.e * scale.max() * (1 + 1e-9)).all()
+
+
+def test_a_row_decides_nothing_about_its_own_scale():
+    """Left out by the closed form: as a fit that never saw the row, the centres staying as they are."""
+    rng = np.random.default_rng(0)
+    X, f, w = rng.normal(size=(300, 2)), rng.normal(size=(300, 1)), np.ones(300)
+    r = np.exp(X[:, :1]) * rng.normal(size=(300, 1))
+    _, before = fit_local_scale(X, f, r, w)
+    r[7] *= 50
+    _, after = fit_local_scale(X, f, r, w)
+    assert abs(np.log(after[7, 0] / before[7, 0])) < 0.05  # its own residual only reaches it through the floor and λ
+
+
+def test_precomputed_kernels_and_constant_targets_have_intervals():
+    X, y = noisy(100, 0)
+    K = rbf_kernel(X, X)
+    model = mercer.KernelBoostingRegressor(kernel="precomputed", random_state=0).fit(K, y)
+    assert np.diff(model.predict_interval(K)).min() > 0
+    nothing = mercer.KernelBoostingRegressor(kernel="gaussian", random_state=0).fit(X, np.ones(100))
+    np.testing.assert_allclose(nothing.predict_interval(X), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, 1.5, "most", None, [0.1, 2.0], float("nan")])
+def test_levels_out_of_range_get_a_sentence(bad):
+    X, y = noisy(40, 0)
+    model = mercer.GreedyKernelRegressor(5, kernel=kernels.Gaussian(), random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="q must be a number above 0 and below 1, or several"):
+        model.predict_quantiles(X, bad)
+    with pytest.raises(ValueError, match="coverage must be a number above 0 and below 1"):
+        model.predict_interval(X, bad)
+
+
+@pytest.mark.parametrize("level", [0.1, 0.5, 0.9])
+def test_a_model_of_the_pinball_loss_is_a_quantile(level):
+    """Half of the parabola's width, 0.05 of a deviation, moves some 2 % of the rows across it; chance 1 %."""
+    X, y = noisy(600, 0)
+    how = {"kernel": kernels.Gaussian(1.0), "regularization": 0.1, "random_state": 0}
+    model = mercer.KernelBoostingRegressor(6, learner_size=20, loss=Pinball(level), **how).fit(X, y)
+    assert np.mean(y <= model.predict(X)) == pytest.approx(level, abs=0.05)
+    with pytest.raises(ValueError, match="loss must be one for classes"):
+        mercer.GreedyKernelClassifier(loss="pinball").fit(X, y > 0)
+
+
+def test_several_members_share_their_intervals():
+    X, y = noisy(200, 0)
+    model = mercer.KernelBoostingRegressor(random_state=0).fit(X, y)
+    model.expansions_ = tuple(replace(one, weights=one.weights / 2) for one in (*model.expansions_,) * 2)
+    low, high = model.predict_interval(X).T
+    assert np.mean((low <= y) & (y <= high)) > 0.85

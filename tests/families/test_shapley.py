@@ -1,0 +1,200 @@
+"""Shapley values of product kernels against all 2^D subsets, sums that must hold, and refusals in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from math import factorial
+
+import numpy as np
+import pytest
+import torch
+
+import mercer
+from mercer import kernels
+from mercer.border.inputs import InputMap
+from mercer.data.column_maps import fit_column_map
+from mercer.engine import make_plan
+from mercer.explain.expansions import expanded
+from mercer.explain.shapley import block_shape, product_shapley
+from mercer.explain.terms import terms_of
+
+
+def brute_force(v, D: int) -> np.ndarray:
+    """Shapley's formula as it is printed, over all subsets; `v` gives numbers for a tuple of inputs."""
+    out = []
+    for i in range(D):
+        others, total = [d for d in range(D) if d != i], 0.0
+        for size in range(D):
+            share = factorial(size) * factorial(D - size - 1) / factorial(D)
+            for S in combinations(others, size):
+                total = total + share * (v((*S, i)) - v(S))
+        out.append(total)
+    return np.stack(out, 1)
+
+
+def restricted(told, X: np.ndarray):
+    """What a model says where only the inputs S count: every other one is set to that of each basis vector."""
+
+    def v(S: tuple[int, ...]) -> np.ndarray:
+        total = np.zeros((len(X), told.n_outputs))
+        for one in told.expansions:
+            U = one.inputs.encode(X).numpy()
+            for j, z in enumerate(one.basis):
+                row = np.tile(z, (len(X), 1))
+                row[:, list(S)] = U[:, list(S)]
+                k = one.kernel(torch.as_tensor(row), torch.as_tensor(z[None]))
+                total += k.numpy() * one.weights[j]
+        return total
+
+    return v
+
+
+@pytest.mark.parametrize("D", [1, 2, 3, 6, 10])
+def test_the_values_are_those_of_all_subsets(D):
+    """Also where factors are 0, tiny, or one: nothing is divided by them. Sums of 2^9 terms round to some 1e-13."""
+    rng = np.random.default_rng(D)
+    u = rng.uniform(0, 1, (3, 40, D))
+    u[0, ::2, 0], u[1, ::3, D // 2], u[2, ::4, -1], u[0, :5] = 0.0, 1e-300, 1.0, 0.0
+    with np.errstate(divide="ignore"):
+        found = product_shapley(-torch.as_tensor(np.moveaxis(u, -1, 0)).log())
+    truth = brute_force(lambda S: u[..., list(S)].prod(-1), D)
+    np.testing.assert_allclose(found.numpy(), truth, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("D", [25, 60])
+def test_values_of_many_inputs_sum_to_the_whole_and_are_equal_for_equal_inputs(D):
+    """Efficiency and symmetry pin them down where 2^D is out of reach; D products of D factors round to 1e-13."""
+    a = torch.as_tensor(np.random.default_rng(0).uniform(0, 3, (D, 5, 7)))
+    a[1] = a[0]
+    found = product_shapley(a)
+    np.testing.assert_allclose(found.sum(1), torch.exp(-a.sum(0)) - 1, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[:, 0], found[:, 1], rtol=0, atol=1e-14)
+
+
+KERNELS = [
+    kernels.Gaussian([0.5, 1.0, 3.0, 1e3]),
+    kernels.Laplacian([0.5, 1.0, 3.0, 1e-3]),
+    2.0 * kernels.Gaussian(1.5) * kernels.Laplacian(2.0) + kernels.Bias(0.5),
+    kernels.Separable([1.0, 2.0, 3.0, 4.0], p=0.7, q=0.7) + 0.1 * kernels.Gaussian(1.0),
+]
+
+
+def table(n: int = 60, D: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, D)) * [1.0, 10.0, 0.1, 1.0]
+    return X, np.sin(X[:, 0]) + 0.3 * X[:, 1] * X[:, 2]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_a_models_values_are_those_of_all_subsets_of_its_inputs(kernel):
+    """To 1e-10 of the size of what is summed: weights times kernel values."""
+    X, y = table()
+    model = mercer.GreedyKernelRegressor(12, kernel=kernel, regularization=1e-3, random_state=0).fit(X, y)
+    told = expanded(model)
+    found = mercer.shapley_values(model, X[:8])
+    truth = brute_force(restricted(told, X[:8]), 4)[:, :, 0]
+    np.testing.assert_allclose(found.values, truth, rtol=0, atol=1e-10 * np.abs(told.expansions[0].weights).sum())
+
+
+def test_a_linear_kernel_gives_each_input_its_own_term():
+    X, y = table()
+    model = mercer.GreedyKernelRegressor(8, kernel=kernels.Linear(), regularization=1e-3, random_state=0).fit(X, y)
+    found = mercer.shapley_values(model, X)
+    alone = np.zeros_like(X)
+    alone[:] = model.inputs_.mean
+    for d in range(4):
+        only = alone.copy()
+        only[:, d] = X[:, d]
+        np.testing.assert_allclose(found.values[:, d], model.predict(only) - found.base_values, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize("name", ["boosting", "greedy", "gp", "rpemekl"])
+def test_base_and_values_sum_to_the_prediction(name, n_outputs):
+    X, y = table(150)
+    Y = y if n_outputs == 1 else np.stack([y, X[:, 1]], 1)
+    model = {
+        "boosting": mercer.KernelBoostingRegressor(kernel="laplacian", tuning_rows=80, random_state=0),
+        "greedy": mercer.GreedyKernelRegressor(30, kernel="gaussian", tuning_rows=80, random_state=0),
+        "gp": mercer.SparseGPRegressor(12, kernel="gaussian", tuning_rows=80, max_iter=5, random_state=0),
+        "rpemekl": mercer.RPEMEKLRegressor(["gaussian", kernels.Gaussian(0.3)], random_state=0),
+    }[name].fit(X, Y)
+    found = mercer.shapley_values(model, X[:20])
+    size = sum(float(np.abs(one.weights).sum()) for one in expanded(model).expansions)
+    assert found.values.shape == ((20, 4) if n_outputs == 1 else (20, 4, 2))
+    np.testing.assert_allclose(found.predictions(), model.predict(X[:20]), rtol=0, atol=1e-11 * (1 + size))
+
+
+def test_centred_values_sum_to_the_same_from_the_mean_prediction_on():
+    X, y = table(100)
+    both = np.stack([y, X[:, 1]], 1)
+    model = mercer.GreedyKernelRegressor(20, kernel=kernels.Gaussian(2.0), random_state=0).fit(X, both)
+    plain = mercer.shapley_values(model, X)
+    centred = plain.centred()
+    np.testing.assert_allclose(centred.predictions(), plain.predictions(), atol=1e-9)
+    np.testing.assert_allclose(centred.base_values, model.predict(X).mean(0), atol=1e-9)
+    np.testing.assert_allclose(centred.values.mean(0), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_for_classes_they_sum_to_the_decision_values(n_classes):
+    X, y = table(120)
+    label = np.digitize(y, np.quantile(y, np.linspace(0, 1, n_classes + 1)[1:-1]))
+    model = mercer.KernelBoostingClassifier(kernel="gaussian", tuning_rows=80, random_state=0).fit(X, label)
+    found = mercer.shapley_values(model, X[:10])
+    np.testing.assert_allclose(found.predictions(), model.decision_function(X[:10]), rtol=0, atol=1e-8)
+    gp = mercer.SparseGPClassifier(6, kernel="gaussian", max_iter=3, random_state=0).fit(X, label)
+    latent = gp.latent_mean_and_covariance(X[:10])[0]
+    told = mercer.shapley_values(gp, X[:10]).predictions()
+    np.testing.assert_allclose(told.reshape(10, -1), latent, rtol=0, atol=1e-8)
+
+
+def test_an_average_of_kernels_on_mapped_columns_adds_up():
+    """As the race leaves them: column maps, a factor for each column, a share of the average in the weights."""
+    X, y = table(100)
+    model = mercer.GreedyKernelRegressor(15, kernel=kernels.Gaussian(2.0), random_state=0).fit(X, y)
+    columns = fit_column_map("scores", torch.as_tensor(X), torch.ones(len(X)))
+    mapped = InputMap(np.zeros(4), np.ones(4), columns, np.array([1.0, 0.5, 2.0, 0.0]))
+    first = model.expansions_[0]
+    second = replace(first, inputs=mapped, kernel=kernels.Laplacian(3.0), basis=mapped.encode(X[:15]).numpy())
+    model.expansions_ = (first, second)
+    found = mercer.shapley_values(model, X[:7])
+    np.testing.assert_allclose(found.predictions(), model.predict(X[:7]), rtol=0, atol=1e-9)
+    model.expansions_ = (first,)
+    alone = mercer.shapley_values(model, X[:7])
+    assert np.ptp(found.values[:, 3] - alone.values[:, 3]) == 0  # the second kernel does not see the last column
+
+
+def test_an_input_that_the_model_does_not_see_adds_nothing():
+    X, y = table()
+    kernel = kernels.Gaussian([1.0, 1.0, 1.0, 1e90])
+    model = mercer.GreedyKernelRegressor(10, kernel=kernel, random_state=0).fit(X, y)
+    assert np.abs(mercer.shapley_values(model, X).values[:, 3]).max() < 1e-100  # squares of 1e-90
+
+
+def test_little_memory_gives_the_same_values():
+    X, y = table(400)
+    model = mercer.KernelBoostingRegressor(kernel="gaussian", tuning_rows=80, random_state=0).fit(X, y)
+    plenty = mercer.shapley_values(model, X).values
+    rows, columns = block_shape(400, 4, make_plan(400, "cpu", "float64", 2**20))
+    assert rows * columns * 8 * (3 * 4 + 4) <= 2**20 / 4
+    scarce = mercer.shapley_values(model.set_params(memory_limit=2**20), X).values
+    np.testing.assert_allclose(scarce, plenty, rtol=0, atol=1e-10 * np.abs(model.dual_coef_).sum())
+
+
+def test_what_is_no_product_is_refused_with_a_way_out():
+    X, y = table()
+    with pytest.raises(ValueError, match="permutation_importance"):
+        terms_of(kernels.Product(kernels.Linear(), kernels.Gaussian()), 2)
+    radial = mercer.GreedyKernelRegressor(5, kernel=kernels.Matern32(), random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"the kernel must be a product .* got Matern32\(\); .*permutation_importance"):
+        mercer.shapley_values(radial, X)
+    with pytest.raises(ValueError, match=r"the model must be a kernel expansion .* got NRBFRegressor"):
+        mercer.shapley_values(mercer.NRBFRegressor(2, random_state=0).fit(X, y), X)
+    model = mercer.GreedyKernelRegressor(5, kernel=kernels.Gaussian(), random_state=0).fit(X, y)
+    turned = np.eye(4) + np.eye(4, k=1)
+    one = model.expansions_[0]
+    model.expansions_ = (replace(one, inputs=replace(one.inputs, transform=turned)),)
+    with pytest.raises(ValueError, match="the metric of the model must be one in which each input stands by itself"):
+        mercer.shapley_values(model, X)

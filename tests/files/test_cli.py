@@ -1,0 +1,188 @@
+"""The command line: a fresh process predicts what Python predicts, and whatever is wrong is said in one sentence."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mercer
+from mercer.cli import DONE, REFUSED, main
+from mercer.data import CsvRows, ParquetRows
+
+QUICK = ["--estimator", "NRBF", "--set", "n_components=3", "--quiet"]
+
+
+def write_csv(path, header, rows):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2)).round(6)
+    y = (np.sin(X[:, 0]) + X[:, 1]).round(6)
+    return write_csv(tmp_path / "table.csv", ["depth", "width", "price"], np.column_stack([X, y]).tolist())
+
+
+@pytest.fixture
+def kinds(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [[a, b, "oak" if a > 0 else "elm"] for a, b in rng.normal(size=(80, 2)).round(6).tolist()]
+    return write_csv(tmp_path / "kinds.csv", ["depth", "width", "kind"], rows)
+
+
+@pytest.fixture
+def model(table, tmp_path):
+    path = str(tmp_path / "m.mercer")
+    assert main(["fit", table, "--target", "price", "--out", path, *QUICK]) == DONE
+    return path
+
+
+def in_a_process(*arguments):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "mercer.cli", *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def refused(capsys, *arguments):
+    capsys.readouterr()
+    assert main([*arguments]) == REFUSED
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.strip().splitlines()) == 1
+    return said.err
+
+
+def test_fit_then_predict_in_fresh_processes_are_what_python_predicts(table, tmp_path):
+    path, out = str(tmp_path / "p.mercer"), tmp_path / "predictions.csv"
+    fitted = in_a_process("fit", table, "--target", "price", "--out", path, "--json", *QUICK)
+    assert fitted.returncode == DONE, fitted.stderr
+    said = json.loads(fitted.stdout)
+    assert said["estimator"] == "NRBFRegressor"
+    assert (said["rows"], said["columns"]) == (80, 2)
+    predicted = in_a_process("predict", path, table, "--std", "--out", str(out))
+    assert predicted.returncode == DONE, predicted.stderr
+    model = mercer.NRBFRegressor(3, random_state=0).fit(CsvRows(table, target="price"))
+    mean, std = model.predict(table, return_std=True)
+    rows = list(csv.DictReader(out.open()))
+    assert [float(row["prediction"]) for row in rows] == mean.tolist()
+    assert [float(row["std"]) for row in rows] == std.tolist()
+
+
+def test_text_targets_are_classes(kinds, tmp_path, capsys):
+    path = str(tmp_path / "k.mercer")
+    assert main(["fit", kinds, "--target", "kind", "--out", path, *QUICK]) == DONE
+    assert "classes: elm, oak" in capsys.readouterr().out
+    assert main(["predict", path, kinds, "--proba"]) == DONE
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert {row["prediction"] for row in rows} == {"elm", "oak"}
+    assert all(abs(float(row["p_elm"]) + float(row["p_oak"]) - 1) < 1e-12 for row in rows)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "feather"])
+def test_other_kinds_of_tables_are_read(suffix, table, tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame, path = pandas.read_csv(table), tmp_path / f"table.{suffix}"
+    frame.to_parquet(path) if suffix == "parquet" else frame.to_feather(path)
+    out = str(tmp_path / "other.mercer")
+    assert main(["fit", str(path), "--target", "price", "--out", out, *QUICK]) == DONE
+    capsys.readouterr()
+    assert main(["predict", out, str(path), "--json"]) == DONE
+    model, X = mercer.NRBFRegressor(3, random_state=0), frame[["depth", "width"]]
+    if suffix == "parquet":
+        model.fit(ParquetRows(path, target="price"))
+    else:
+        model.fit(X, frame["price"])
+    assert json.loads(capsys.readouterr().out)["prediction"] == model.predict(X).tolist()
+
+
+def test_a_bad_line_is_named(tmp_path, capsys):
+    path = tmp_path / "bad.csv"
+    path.write_text("depth,width,price\n1,2,3\n4,five,6\n7,8,9\n")
+    error = refused(capsys, "fit", str(path), "--target", "price", "--out", str(tmp_path / "m.mercer"), *QUICK)
+    assert "five" in error
+    assert "line 3" in error
+    assert not (tmp_path / "m.mercer").exists()
+
+
+def test_a_target_that_is_not_there_is_named(table, tmp_path, capsys):
+    error = refused(capsys, "fit", table, "--target", "prize", "--out", str(tmp_path / "m.mercer"))
+    assert "columns ['depth', 'width', 'price'], got column 'prize'" in error
+
+
+def test_a_missing_column_is_named(model, tmp_path, capsys):
+    path = write_csv(tmp_path / "less.csv", ["depth", "price"], [[1.0, 2.0]])
+    assert "'width'" in refused(capsys, "predict", model, path)
+
+
+def test_text_as_numbers_is_refused(kinds, tmp_path, capsys):
+    out = str(tmp_path / "m.mercer")
+    error = refused(capsys, "fit", kinds, "--target", "kind", "--out", out, "--task", "regression", *QUICK)
+    assert "elm" in error or "oak" in error or "numbers" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "n_componentz=3"], "a parameter of NRBFRegressor"),
+        (["--set", "n_components"], "--set must be NAME=VALUE"),
+        (["--set", "n_components=-1"], "n_components must be 'auto' or a whole number of at least 1, got -1"),
+        (["--estimator", "Oracle"], "--estimator must be one of"),
+        (["--time", "-3"], "time_budget must be None or a positive number of seconds, got -3.0"),
+    ],
+)
+def test_wrong_arguments_are_said_in_a_sentence(arguments, words, table, tmp_path, capsys):
+    error = refused(capsys, "fit", table, "--target", "price", "--out", str(tmp_path / "m"), *QUICK, *arguments)
+    assert words in error
+
+
+def test_files_that_are_not_there_or_no_models_are_named(table, tmp_path, capsys):
+    assert "there is no file" in refused(capsys, "predict", str(tmp_path / "none.mercer"), table)
+    assert "is no model that can be read" in refused(capsys, "info", table)
+    error = refused(capsys, "fit", str(tmp_path / "none.csv"), "--target", "y", "--out", str(tmp_path / "m.mercer"))
+    assert "TABLE must be a file or folder that exists" in error
+
+
+def test_errors_are_json_where_that_is_asked_for(tmp_path, capsys):
+    assert "there is no file" in json.loads(refused(capsys, "info", str(tmp_path / "none.mercer"), "--json"))["error"]
+
+
+def test_time_and_parameters_reach_the_estimator(table, tmp_path):
+    out = str(tmp_path / "m.mercer")
+    settings = ["--set", "kernel=matern32", "--set", "n_basis=7", "--set", "prune=True", "--time", "30"]
+    assert main(["fit", table, "--target", "price", "--out", out, "--estimator", "GreedyKernel", *settings]) == DONE
+    model = mercer.load(out)
+    assert (model.kernel, model.n_basis, model.prune, model.time_budget) == ("matern32", 7, True, 30.0)
+
+
+def test_info_tells_what_is_in_a_file(model, capsys):
+    capsys.readouterr()
+    assert main(["info", model]) == DONE
+    assert "class: mixture.NRBFRegressor" in capsys.readouterr().out
+    assert main(["info", model, "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["columns"] == ["depth", "width"]
+
+
+def test_export_writes_a_graph(model, tmp_path, capsys):
+    onnx = pytest.importorskip("onnx")
+    assert main(["export", model, "--onnx", str(tmp_path / "m.onnx")]) == DONE
+    assert [one.name for one in onnx.load(tmp_path / "m.onnx").graph.output] == ["prediction", "std"]
+
+
+def test_the_doctor_finds_products_that_agree(monkeypatch, capsys):
+    monkeypatch.setattr("mercer.doctor.SECONDS", 0.01)
+    monkeypatch.setattr("mercer.doctor.ROWS", 200)
+    assert main(["doctor", "--json"]) == DONE
+    said = json.loads(capsys.readouterr().out)
+    assert said["healthy"] is True
+    assert said["versions"]["torch"]
