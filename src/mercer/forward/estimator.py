@@ -15,7 +15,7 @@ from torch import Tensor
 from mercer.border.face import Face
 from mercer.border.gathered import planned
 from mercer.border.kernel import is_precomputed
-from mercer.border.read import Given, merged, read, read_held_out, read_new
+from mercer.border.read import Given, merged, read, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
 from mercer.clock import Clock
@@ -29,7 +29,7 @@ from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
-from mercer.forward.task import Grown, Task, fitted, hold_out, resolved_loss, watch_given
+from mercer.forward.task import Grown, Task, fitted, resolved_loss, watched_rows
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
@@ -185,8 +185,7 @@ class ForwardEstimator(Face):
         warm = getattr(self, "_warm", None) if seen is not None else None
         if warm is None:
             rng = self._generator()
-            if given.shard.spread:
-                rng.bit_generator.state = given.shard.group.first(lambda: rng.bit_generator.state)
+            rng.bit_generator.state = given.shard.group.first(lambda: rng.bit_generator.state)
             task = self._task(given, plan, X_val, y_val, rng, budget)
             fits = (self._growth(task.problem(one), task.held_out, rng) for one in task.choice.members)
         else:
@@ -214,7 +213,7 @@ class ForwardEstimator(Face):
             plan = plan if given.shard.spread else planned(given, self)[1]
         watches = self._watches(given.n_alive, plan, loss)
         kept = self._checkpoint(given, targets, X_val, rng)
-        given, Y, held = self._held_out(given, targets, Y, X_val, y_val, watches, rng)
+        given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
         if isinstance(self.regularization, str):  # only ratios of weights matter
             mean = given.shard.total(given.weight.sum()) / given.n_alive
             given = replace(given, weight=given.weight / mean)
@@ -222,21 +221,6 @@ class ForwardEstimator(Face):
         choice = choose() if kept is None else kept.chosen(choose, rng)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
         return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
-
-    def _held_out(
-        self, given: Given, targets: Any, Y: np.ndarray, X_val: Any, y_val: Any, watches: bool, rng: np.random.Generator
-    ) -> tuple[Given, np.ndarray, Tensor | None]:
-        """The rows to watch, if any: those given, or a share of the training rows."""
-        if X_val is not None:
-            X_val, y_val = read_held_out(self, given, X_val, y_val, numeric=not self._classes)
-            if self._classes:
-                targets.require_known(y_val, "y_val")
-            return watch_given(given, Y, X_val, targets.encode(y_val))
-        share = self.validation_fraction
-        if share is None or (isinstance(share, str) and not watches):
-            return given, Y, None
-        given, held = hold_out(given, Y, share, rng, classes=self._classes)
-        return given, Y, held
 
     def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.

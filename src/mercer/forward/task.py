@@ -13,7 +13,7 @@ from torch import Tensor
 from mercer.border.calibration import cross_fitted, fit_calibration
 from mercer.border.intervals import Intervals
 from mercer.border.local_scale import fit_local_scale
-from mercer.border.read import Given
+from mercer.border.read import Given, read_held_out
 from mercer.border.targets import ClassTargets
 from mercer.data import ArrayRows, Pieces, Shard
 from mercer.data.shard import even_run
@@ -223,3 +223,26 @@ def _shares(shard: Shard, groups: list[Tensor], n: int, rng: np.random.Generator
     if not wanted.any():
         wanted[sizes.argmax()] = 1
     return [shard.draw(mask, int(k), rng) for mask, k in zip(groups, wanted, strict=True)]
+
+
+def watched_rows(
+    face: Any,
+    given: Given,
+    targets: Any,
+    Y: np.ndarray,
+    X_val: Any,
+    y_val: Any,
+    watches: bool,
+    rng: np.random.Generator,
+) -> tuple[Given, np.ndarray, Tensor | None]:
+    """The rows to watch, if any: those given, or a share of the training rows."""
+    if X_val is not None:
+        X_val, y_val = read_held_out(face, given, X_val, y_val, numeric=not face._classes)
+        if face._classes:
+            targets.require_known(y_val, "y_val")
+        return watch_given(given, Y, X_val, targets.encode(y_val))
+    share = face.validation_fraction
+    if share is None or (isinstance(share, str) and not watches):
+        return given, Y, None
+    given, held = hold_out(given, Y, share, rng, classes=face._classes)
+    return given, Y, held
