@@ -16,7 +16,7 @@ FEW_NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py t
 CORE := $(if $(filter aarch64 arm64,$(shell uname -m)),ARMV8,Nehalem)
 PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
 
-.PHONY: demo docs browser test tests test-rounding test-rounding-quick fuzz fuzz-files check bench clean
+.PHONY: demo docs browser test tests test-cluster test-rounding test-rounding-quick fuzz fuzz-files check bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -28,6 +28,10 @@ test: $(READY)
 # Two workers of one thread each: two threads each would wait for one another. Whoever is done takes work from the other.
 tests: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Several processes that fit one model, workers that are killed, Dask: longer than what every run should wait for.
+test-cluster: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests
 
 # The same numbers rounded otherwise: other instructions, other sums, rows in another order.
 test-rounding: $(READY)

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock:
@@ -25,8 +29,10 @@ class Clock:
     (True, 'interrupted after 0.0 s')
     """
 
-    def __init__(self, seconds: float | None = None, within: Clock | None = None) -> None:
+    def __init__(self, seconds: float | None = None, within: Clock | None = None, group: Any = None) -> None:
         self.began = time.perf_counter()
+        #: Processes that end together (`mercer.data.group`): the first one looks at its watch for all.
+        self.group: Any = group if within is None else within.group
         self.seconds, self.within = seconds, within
         self._interrupted = False
 
@@ -42,10 +48,16 @@ class Clock:
 
     def spent(self) -> float:
         """Seconds since it was made."""
-        return time.perf_counter() - self.began
+        return self._for_all(lambda: time.perf_counter() - self.began)
+
+    def _for_all(self, look: Callable[[], T]) -> T:
+        return look() if self.group is None else self.group.first(look)
 
     def left(self, share: float = 1.0) -> float:
         """Seconds until `share` of them is spent: infinity where nobody counts, zero once interrupted."""
+        return self._for_all(lambda: self._left(share))
+
+    def _left(self, share: float) -> float:
         if self.interrupted:
             return 0.0
         own = math.inf if self.seconds is None else max(share * self.seconds - self.spent(), 0.0)
@@ -53,6 +65,9 @@ class Clock:
 
     def over(self, ahead: float = 0.0, share: float = 1.0) -> str | None:
         """Why a piece of work that takes `ahead` more seconds should not begin; `share` of them is its own."""
+        return self._for_all(lambda: self._over(ahead, share))
+
+    def _over(self, ahead: float, share: float) -> str | None:
         if not self.interrupted and self.left(share) > ahead:
             return None
         whole = self

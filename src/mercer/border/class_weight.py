@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 
 from mercer.border.rules import NOTHING, Rule, literal
+from mercer.data import WHOLE, Shard
 from mercer.parts import as_float, require
 
 
@@ -35,7 +37,7 @@ class WeighsClasses:
     class_weight: Annotated[Any, CLASS_WEIGHT] = None
 
 
-def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE) -> np.ndarray:
     """Weights of rows times those of their classes.
 
     >>> import numpy as np
@@ -45,15 +47,18 @@ def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray) -> np.n
     """
     if class_weight is None or y.ndim != 1:  # several columns of classes are refused elsewhere
         return weight
-    classes, group = np.unique(y, return_inverse=True)
+    seen = [one for one in shard.group.gather(np.unique(y)) if len(one)]
+    classes = np.unique(np.concatenate(seen))
+    group = np.searchsorted(classes, y) if len(y) else np.zeros(0, dtype=np.int64)
     if isinstance(class_weight, Mapping):
         known = {str(label) for label in classes}
         strange = [label for label in class_weight if str(label) not in known]
         require(not strange, "class_weight", f"for classes among {list(classes)}", strange)
         by_name = {str(label): float(value) for label, value in class_weight.items()}
         return weight * np.array([by_name.get(str(label), 1.0) for label in classes])[group]
-    largest = weight.max()
-    total = np.bincount(group, weights=weight / largest)  # divided first, so that no sum of huge weights overflows
+    largest = shard.group.largest(weight.max(initial=0.0))
+    own = np.bincount(group, weights=weight / largest, minlength=len(classes))
+    total = shard.group.sum(torch.from_numpy(own)).numpy()  # divided first, so that no sum of huge weights overflows
     alive = total > 0
     factor = np.where(alive, total.sum() / (alive.sum() * np.where(alive, total, 1.0)), 1.0)
     return weight * factor[group]

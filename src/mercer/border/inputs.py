@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.border.read import Given
-from mercer.data import Bend, RowSource, TensorRows, find_bend, spread_rows
+from mercer.data import Bend, RowSource, TensorRows, find_bend
 from mercer.engine import Plan, reduce_rows
 from mercer.tuning.heavy_tails import bending_pays
 
@@ -82,7 +82,7 @@ class EncodedRows(RowSource):
 
     def __init__(self, rows: RowSource, inputs: InputMap, plan: Plan) -> None:
         self.source, self.inputs, self.plan = rows, inputs, plan
-        self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
+        self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for start, block in self.source.blocks(size):
@@ -96,7 +96,7 @@ class EncodedRows(RowSource):
         X = torch.empty(self.n_rows, self.n_columns, device=self.plan.device, dtype=self.plan.dtype)
         for start, block in self.blocks(block_size):
             X[start : start + block.shape[0]] = block
-        return TensorRows(X)
+        return TensorRows(X, self.shard)
 
 
 def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap:
@@ -106,16 +106,16 @@ def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap
     their size first, so that no square leaves the range of float64.
     """
     straight = (lambda block: block.double().cpu()) if bend is None else (lambda block: bend(block.double().cpu()))
-    some = straight(given.rows.take(spread_rows(given.weight, SAMPLE_ROWS)))
+    some = straight(given.rows.fetch(given.spaced(SAMPLE_ROWS)))
     unit = torch.exp2(some.abs().amax(0).clamp(min=1e-300).log2().floor())
     origin = some[0] / unit
-    w = torch.as_tensor(given.weight / given.weight.max())
+    w = torch.as_tensor(given.weight / given.shard.group.largest(given.weight.max(initial=0.0)))
 
     def statistic(where: slice, block: Tensor) -> Tensor:
         centred = straight(block) / unit - origin
         return torch.stack([w[where] @ centred, w[where] @ centred.square()])
 
-    sums = reduce_rows(given.rows, plan, statistic).cpu() / w.sum()
+    sums = reduce_rows(given.rows, plan, statistic).cpu() / given.rows.total(w.sum())
     mean, variance = origin + sums[0], sums[1] - sums[0].square()
     constant = variance <= (1e-12 * mean.abs()).square()  # it has only rounding
     kept = torch.zeros_like(constant) if given.layout is None else torch.as_tensor(given.layout.kept)
@@ -131,7 +131,12 @@ def find_inputs(given: Given, Y: np.ndarray, plan: Plan, scale_inputs: bool | st
 
 
 def _bend(given: Given, Y: np.ndarray, plan: Plan) -> Bend | None:
-    some = spread_rows(given.weight, SAMPLE_ROWS)
-    sample = given.rows.take(some).cpu(), torch.as_tensor(Y[some]), torch.as_tensor(given.weight[some])
-    bend = find_bend(sample[0], sample[2], None if given.layout is None else torch.as_tensor(given.layout.kept))
-    return bend if bend is not None and bending_pays(*sample, bend, plan.device) else None
+    some = given.spaced(SAMPLE_ROWS)
+    X = given.rows.fetch(some).cpu()
+    y, w = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
+
+    def found() -> Bend | None:
+        bend = find_bend(X, w, None if given.layout is None else torch.as_tensor(given.layout.kept))
+        return bend if bend is not None and bending_pays(X, y, w, bend, plan.device) else None
+
+    return given.shard.group.first(found)

@@ -49,22 +49,25 @@ def choose_kernel(
         _warn_if_nothing_is_left(sample, fixed, float(regularization))
         return Chosen(fixed, float(regularization))
     chosen = sample.draw(n_rows, rng)
-    table = sample.rows.take(chosen), sample.Y[chosen]
-    options: dict[str, Any] = {"sample_weight": sample.weight[chosen].cpu().numpy(), "device": sample.plan.device}
+    some = sample.part(chosen)
+    table = some.rows.take(np.arange(some.n_rows)), some.Y
+    options: dict[str, Any] = {"sample_weight": some.weight.cpu().numpy(), "device": sample.plan.device}
+    first = sample.rows.shard.group.first
     if fixed is None:
         options |= {"n_rows": n_rows, "max_iter": 50, "tol": 1e-6, "random_state": int(rng.integers(2**31))}
         options["time_budget"] = seconds
-        tuned = tune_kernel(*table, kernel, **options)
+        tuned = first(lambda: tune_kernel(*table, kernel, **options))
         fixed, noise = tuned.kernel, tuned.noise
     else:
-        noise = tune_noise(fixed, *table, **options)
+        given = fixed
+        noise = first(lambda: tune_noise(given, *table, **options))
     return Chosen(fixed, float(noise if automatic else regularization), time.perf_counter() - began)
 
 
 def _warn_if_nothing_is_left(sample: Sample, kernel: Kernel, lam: float) -> None:
     """Say it where the penalty outweighs all rows together: the weighted kernel matrix has no larger eigenvalue."""
-    some = sample.rows.take(sample.spaced(100)).double()
-    largest = float(sample.weight.sum()) * float(kernel(some, some).diagonal().abs().mean())
+    some = sample.rows.fetch(sample.spaced(100)).double()
+    largest = float(sample.rows.total(sample.weight.sum())) * float(kernel(some, some).diagonal().abs().mean())
     if lam > 100 * largest:
         warnings.warn(
             f"regularization={lam:g} leaves nothing to learn from: all rows with their weights together reach "

@@ -6,7 +6,6 @@ Nothing here touches the estimator: what a fit keeps about names and columns it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +21,11 @@ from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
 from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
 from mercer.border.columns_targets import CrossFit, averaged_targets
-from mercer.data import ArrayRows, RowSource, as_source, spread_rows
+from mercer.border.finite_rows import FiniteRows
+from mercer.data import ArrayRows, Group, Pieces, RowSource, Shard, as_source
 from mercer.data.frames import column_names
+from mercer.data.group import ALONE
+from mercer.data.shard import even_run
 from mercer.parts import require
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
@@ -47,8 +49,31 @@ class Given:
 
     @property
     def alive(self) -> np.ndarray:
-        """Rows of positive weight."""
+        """Rows of positive weight, of this process."""
         return np.flatnonzero(self.weight > 0)
+
+    @property
+    def shard(self) -> Shard:
+        """Which rows of the whole table these are."""
+        return self.rows.shard
+
+    @property
+    def n_alive(self) -> int:
+        """Rows of positive weight, of all processes."""
+        return self.shard.count(torch.as_tensor(self.weight > 0))
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """The numbers of at most `n` rows of positive weight, drawn at random, in order."""
+        return self.shard.draw(torch.as_tensor(self.weight > 0), n, rng).numpy()
+
+    def spaced(self, n: int) -> np.ndarray:
+        """The numbers of at most `n` rows of positive weight, evenly spaced among them."""
+        return self.shard.spaced(torch.as_tensor(self.weight > 0), n).numpy()
+
+    def pick(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Entries of an array with one of them for each row (targets, weights) at rows of these numbers."""
+        across = self.rows.pick(torch.as_tensor(np.moveaxis(values, 0, -1)), torch.as_tensor(numbers)).numpy()
+        return np.moveaxis(across, -1, 0)
 
     def places(self, index: np.ndarray) -> np.ndarray:
         """Where these rows stood in the table that was given."""
@@ -91,7 +116,7 @@ class Given:
         """What stands for a number that is missing in `predict` though none was missing in `fit`."""
         if self.table is not None or not isinstance(self.rows, ArrayRows):
             return None
-        return np.median(self.rows.X[spread_rows(self.weight, MEDIAN_ROWS)], axis=0)
+        return np.median(self.rows.fetch(self.spaced(MEDIAN_ROWS)).numpy(), axis=0)
 
 
 def read(
@@ -102,32 +127,37 @@ def read(
     *,
     numeric: bool = False,
     multi_output: bool = False,
+    group: Group = ALONE,
     supervised: bool = True,
 ) -> Given:
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
     `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
-    Where the rows are not `supervised`, the targets say nothing and levels are not averaged over.
+    Where the rows are not `supervised`, the targets say nothing and levels are not averaged over. A `group` of
+    processes that all name the same table shares it: each gets some of its rows.
     """
     target = table = means = None
+    stored, spread, dealt = y is None, False, False
     if isinstance(X, RowSource | str | os.PathLike):
         source: RowSource = as_source(X)
-        if y is None:
+        dealt = group is not ALONE and not (source.shard.spread or source.mixed)  # else of this process alone, or whole
+        source = source.dealt(group) if dealt else source
+        spread = source.shard.spread
+        if stored:
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
         found = numbers_or_columns(source.columns(), estimator) if source.mixed else None
         rows: RowSource = source if source.mixed else FiniteRows(source)
-        n_rows = source.n_rows
+        n_rows = source.shard.length(source.n_rows) if dealt else source.n_rows
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
     else:
         require(y is not None, "y", "given: requires y to be passed, but the target y is None", None)
         names = _names(X)
         found = numbers_or_columns(host(X), estimator)
         n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
-    y = checked_targets(host(y), numeric, multi_output, estimator)
-    if len(y) != n_rows:
-        raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows, {len(y)} targets")
-    weight = checked_weights(sample_weight, n_rows)
+    if not (spread and rows.n_rows == 0 and (stored or not dealt)):
+        y = checked_targets(host(y), numeric, multi_output, estimator)
+    weight = checked_weights(sample_weight, n_rows, alone=not spread) if n_rows else np.ones(0)
     if isinstance(found, list):
         coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight)
         rows, table, means = ArrayRows(coded.X), coded.table, coded.means
@@ -135,8 +165,28 @@ def read(
             _tell(table)
     elif found is not None:
         rows = ArrayRows(found)
-    weight = class_weighted(getattr(estimator, "class_weight", None), y, weight)
-    return Given(rows, y, weight, names, target, table=table, means=means)
+    own = rows.shard.numbers(np.arange(rows.n_rows)) if dealt else slice(None)
+    y, weight = np.asarray(y) if stored and dealt else _of_length(y, n_rows)[own], weight[own]
+    given = Given(rows, _of_length(y, rows.n_rows), weight, names, target, table=table, means=means)
+    given = given if spread or group is ALONE else _shared(given, group)
+    weight = class_weighted(getattr(estimator, "class_weight", None), given.y, given.weight, given.shard)
+    given = replace(given, weight=weight)
+    require(given.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
+    return given
+
+
+def _shared(given: Given, group: Group) -> Given:
+    """The run of rows of a table that falls to this process; what targets mean over levels stays that of all rows."""
+    assert isinstance(given.rows, ArrayRows)
+    start, stop = even_run(group, given.rows.n_rows)
+    rows = ArrayRows(given.rows.X[start:stop], Pieces(group, [start], [stop - start]))
+    return replace(given, rows=rows, y=given.y[start:stop], weight=given.weight[start:stop], means=None)
+
+
+def _of_length(y: Any, n_rows: int) -> np.ndarray:
+    if len(y) != n_rows:
+        raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows, {len(y)} targets")
+    return np.asarray(y)
 
 
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
@@ -192,7 +242,7 @@ def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
 
 def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     """Without rows of weight zero and with identical ones as one; `Y` are the coded targets (n × p)."""
-    if not isinstance(given.rows, ArrayRows) or given.rows.n_rows > MERGED_ROWS:
+    if not isinstance(given.rows, ArrayRows) or given.shard.spread or given.rows.n_rows > MERGED_ROWS:
         return given, Y
     alive = given.alive
     table = np.column_stack([given.rows.X[alive], Y[alive]]).astype(np.float64)
@@ -206,34 +256,6 @@ def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     return kept, Y[index]
 
 
-class FiniteRows(RowSource):
-    """Rows of a source that is refused, with row and column, at the first number that is none."""
-
-    def __init__(self, rows: RowSource) -> None:
-        self.rows = rows
-        self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
-        require(self.n_rows > 0, "the number of rows", "at least 1", self.n_rows)
-        require(self.n_columns > 0, "the number of columns", "at least 1", self.n_columns)
-
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in self.rows.blocks(size):
-            yield start, self._finite(block, lambda i, start=start: start + i)
-
-    def take(self, index: Any) -> Tensor:
-        return self._finite(self.rows.take(index), lambda i: int(np.asarray(torch.as_tensor(index).cpu())[i]))
-
-    def names(self) -> Sequence[str] | None:
-        return self.rows.names()
-
-    def _finite(self, block: Tensor, row_of: Any) -> Tensor:
-        if not bool(block.isfinite().all()):
-            row, column = (~block.isfinite()).nonzero()[0].tolist()
-            names = self.names()
-            where = f"row {row_of(row)}, column {names[column] if names is not None else column}"
-            raise ValueError(f"X must hold finite numbers, got {float(block[row, column])} in {where}: NaN or infinity")
-        return block
-
-
 def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -> np.ndarray:
     """Targets of one column or, for numbers, of several; finite, real, and of a kind the task can mean."""
     y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=estimator))
@@ -245,12 +267,12 @@ def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -
     return y
 
 
-def checked_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
-    """Weights of the rows, non-negative and finite, one if none are given."""
+def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> np.ndarray:
+    """Weights of the rows, non-negative and finite, one if none are given; `alone` says that there are no others."""
     like = np.empty((n_rows, 1), dtype=np.float32)  # all that scikit-learn's check asks of a table
     weight = _check_sample_weight(host(sample_weight), like, dtype=np.float64)
     require(bool((weight >= 0).all()), "sample_weight", "non-negative", float(weight.min()))
-    require(bool((weight > 0).any()), "sample_weight", "positive for at least one row", 0.0)
+    require(bool((weight > 0).any()) or not alone, "sample_weight", "positive for at least one row", 0.0)
     return weight
 
 

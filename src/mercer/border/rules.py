@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -136,6 +137,7 @@ CALLBACKS = NOTHING | Rule(
     "a function or several",
     lambda value: callable(value) or (isinstance(value, Iterable) and all(callable(one) for one in value)),
 )
+FOLDER = Rule("the path of a folder", lambda value: isinstance(value, str | PathLike) and bool(str(value)))
 CATEGORIES = (
     NOTHING
     | literal("from_dtype")

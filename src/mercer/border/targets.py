@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+from mercer.data import WHOLE, Shard
 from mercer.parts import require
 
 
@@ -20,19 +22,19 @@ class RealTargets:
     flat: bool
 
     @classmethod
-    def of(cls, y: np.ndarray, weight: np.ndarray) -> RealTargets:
+    def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE) -> RealTargets:
         """Mean and spread of `y`; divided by a power of two first, so that no square leaves the range of float64."""
-        Y = y.reshape(len(y), -1).astype(np.float64)
-        unit = _power_of_two(Y)
-        Y, w = Y / unit, weight / weight.max()
-        mean = np.average(Y, axis=0, weights=w)
-        variance = float(np.average((Y - mean) ** 2, axis=0, weights=w).mean())
+        Y = _columns(y)
+        unit = _power_of_two(shard.group.largest(float(np.abs(Y).max(initial=0.0))))
+        Y, w = Y / unit, weight / shard.group.largest(weight.max(initial=0.0))
+        mean = _average(Y, w, shard)
+        variance = float(_average((Y - mean) ** 2, w, shard).mean())
         # a constant target has only rounding left once its mean is gone
         constant = variance <= (1e-14 * float(np.abs(mean).max(initial=0.0))) ** 2
         return cls(mean * unit, 1.0 if constant else variance**0.5 * unit, y.ndim == 1)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        return (y.reshape(len(y), -1).astype(np.float64) - self.mean) / self.scale
+        return (_columns(y) - self.mean) / self.scale
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         Y = values * self.scale + self.mean
@@ -50,15 +52,17 @@ class ClassTargets:
     offset: np.ndarray | float = 0.0
 
     @classmethod
-    def of(cls, y: np.ndarray, weight: np.ndarray, *, centred: bool = False) -> ClassTargets:
+    def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE, *, centred: bool = False) -> ClassTargets:
         """The classes of the rows of positive weight: a class all of whose rows weigh nothing is none of ours."""
-        with np.errstate(invalid="ignore"):  # numbers too large to be whole ones are compared with whole ones there
-            check_classification_targets(y)
-        classes = np.unique(y[weight > 0])
+        if len(y):
+            with np.errstate(invalid="ignore"):  # numbers too large to be whole ones are compared with whole ones there
+                check_classification_targets(y)
+        seen = shard.group.gather(np.unique(y[weight > 0]))
+        classes = seen[0] if len(seen) == 1 else np.unique(np.concatenate([one for one in seen if len(one)]))
         if len(classes) < 2:
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes[0]!r}")
         plain = cls(classes)
-        return cls(classes, np.average(plain.encode(y), axis=0, weights=weight)) if centred else plain
+        return cls(classes, _average(plain.encode(y), weight, shard)) if centred else plain
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         if len(self.classes) == 2:
@@ -88,9 +92,11 @@ class ClassTargets:
 Targets = RealTargets | ClassTargets
 
 
-def code_targets(y: np.ndarray, weight: np.ndarray, *, classes: bool, centred: bool = False) -> Any:
-    """How these targets are coded."""
-    return ClassTargets.of(y, weight, centred=centred) if classes else RealTargets.of(y, weight)
+def code_targets(
+    y: np.ndarray, weight: np.ndarray, *, classes: bool, centred: bool = False, shard: Shard = WHOLE
+) -> Any:
+    """How these targets are coded; `shard` says of which rows they are, where processes share a table."""
+    return ClassTargets.of(y, weight, shard, centred=centred) if classes else RealTargets.of(y, weight, shard)
 
 
 def holds_classes(y: Any) -> bool:
@@ -103,6 +109,18 @@ def holds_classes(y: Any) -> bool:
     return np.asarray(y).dtype.kind in "OUSb" and type_of_target(y) in ("binary", "multiclass")
 
 
-def _power_of_two(Y: np.ndarray) -> float:
-    largest = float(np.abs(Y).max(initial=0.0))
+def _columns(y: np.ndarray) -> np.ndarray:
+    return (y[:, None] if y.ndim == 1 else y).astype(np.float64)
+
+
+def _average(Y: np.ndarray, weight: np.ndarray, shard: Shard) -> np.ndarray:
+    """The weighted mean of each column over all rows, wherever they are."""
+    if not shard.spread:
+        return np.average(Y, axis=0, weights=weight)
+    sums = torch.from_numpy(np.append(weight @ Y, weight.sum()))
+    sums = shard.group.sum(sums)
+    return (sums[:-1] / sums[-1]).numpy()
+
+
+def _power_of_two(largest: float) -> float:
     return 2.0 ** np.floor(np.log2(largest)) if largest > 0 else 1.0

@@ -5,21 +5,24 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import torch
+
+from mercer.data import WHOLE, Shard
 
 #: A penalty in units of the mean weight beyond which nothing changes any more, and squares still are finite numbers.
 LARGEST_PENALTY = 1e100
 
 
-def unit_weights(weight: np.ndarray) -> tuple[np.ndarray, float]:
+def unit_weights(weight: np.ndarray, shard: Shard = WHOLE) -> tuple[np.ndarray, float]:
     """Weights in units of their mean over the rows that count, and that mean.
 
     >>> import numpy as np
     >>> unit_weights(np.array([2e300, 0.0, 6e300]))
     (array([0.5, 0. , 1.5]), 4e+300)
     """
-    largest = weight.max()
+    largest = shard.group.largest(weight.max(initial=0.0))
     shares = weight / largest  # first, so that no sum of huge weights overflows
-    mean = shares[shares > 0].mean()
+    mean = shard.total(shares.sum()) / shard.count(torch.as_tensor(shares > 0))
     return shares / mean, float(largest * mean)
 
 

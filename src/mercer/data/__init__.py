@@ -14,10 +14,12 @@ import torch
 from mercer.data.arrays import ArrayRows, FrameRows, PreparedRows, TensorRows, require_numbers
 from mercer.data.columns import FilePath
 from mercer.data.delimited import CsvRows
+from mercer.data.group import Group, current_group
 from mercer.data.heavy_tails import Bend, find_bend
 from mercer.data.libsvm import LibsvmRows
 from mercer.data.npy import NpyRows
 from mercer.data.parquet import ParquetRows, parquet_files, stored_names
+from mercer.data.shard import WHOLE, Pieces, Shard
 from mercer.data.source import RowSource, spread_rows
 from mercer.parts import require
 
@@ -26,13 +28,18 @@ __all__ = [
     "Bend",
     "CsvRows",
     "FrameRows",
+    "Group",
     "LibsvmRows",
     "NpyRows",
     "ParquetRows",
+    "Pieces",
     "PreparedRows",
     "RowSource",
+    "Shard",
     "TensorRows",
+    "WHOLE",
     "as_source",
+    "current_group",
     "find_bend",
     "spread_rows",
 ]

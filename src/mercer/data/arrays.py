@@ -12,14 +12,15 @@ from torch import Tensor
 
 from mercer.data.columns import choose_columns
 from mercer.data.heavy_tails import Bend
+from mercer.data.shard import WHOLE, Shard
 from mercer.data.source import RowSource
 
 
 class TensorRows(RowSource):
     """Rows of a two-dimensional tensor on any device."""
 
-    def __init__(self, X: Tensor) -> None:
-        self.X = X
+    def __init__(self, X: Tensor, shard: Shard = WHOLE) -> None:
+        self.X, self.shard = X, shard
         self.n_rows, self.n_columns = X.shape
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
@@ -33,8 +34,8 @@ class TensorRows(RowSource):
 class ArrayRows(RowSource):
     """Rows of a two-dimensional NumPy array; a memory map is read block by block, never whole."""
 
-    def __init__(self, X: np.ndarray) -> None:
-        self.X = X
+    def __init__(self, X: np.ndarray, shard: Shard = WHOLE) -> None:
+        self.X, self.shard = X, shard
         self.n_rows, self.n_columns = X.shape
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
@@ -95,7 +96,7 @@ class PreparedRows(RowSource):
         self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
         # Shift in float64: a column of large offset and small spread keeps its digits.
         self.shift, self.scale = shift.double().to(device), scale.double().to(device)
-        self.total = rows.total  # type: ignore[method-assign]
+        self.shard = rows.shard
 
     def _prepare(self, block: Tensor) -> Tensor:
         block = block.to(self.device, torch.float64)
@@ -115,7 +116,7 @@ class PreparedRows(RowSource):
         X = torch.empty(self.n_rows, self.n_columns, device=self.device, dtype=self.dtype)
         for start, block in self.blocks(block_size):
             X[start : start + block.shape[0]] = block
-        return TensorRows(X)
+        return TensorRows(X, self.shard)
 
 
 def as_tensor(block: np.ndarray) -> Tensor:

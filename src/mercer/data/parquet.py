@@ -15,7 +15,9 @@ from torch import Tensor
 
 from mercer.data.arrow import arrow_column
 from mercer.data.columns import Column, FilePath, choose_columns, row_numbers
+from mercer.data.group import Group
 from mercer.data.raw import RawColumn
+from mercer.data.shard import Pieces
 from mercer.data.source import RowSource
 from mercer.parts import require
 
@@ -102,7 +104,8 @@ class ParquetRows(RowSource):
     def targets(self) -> np.ndarray | None:
         if self._target is None:
             return None
-        return np.concatenate([_values(file, self._target) for file in self._files])
+        found = [_values(file, self._target, groups) for file, groups in self._by_file()]
+        return np.concatenate(found) if found else np.empty(0)
 
     def names(self) -> Sequence[str]:
         return list(self._names)
@@ -128,6 +131,23 @@ class ParquetRows(RowSource):
         self._dtype = np.result_type(*(self._precision(file) for file in self._files))
         self.n_columns = len(kept)
 
+    def dealt(self, group: Group) -> Self:
+        """The row groups that fall to this process: about as many rows as to any other, in one run."""
+        own, lengths = copy.copy(self), np.diff(self._ends, prepend=0)
+        middle = self._ends - lengths / 2
+        mine = np.flatnonzero(np.minimum(middle * group.size // self.n_rows, group.size - 1) == group.rank)
+        start = int((self._ends - lengths)[mine[0]]) if len(mine) else 0
+        own._groups = [self._groups[g] for g in mine]
+        own._ends = self._ends[mine] - start
+        own.n_rows = int(lengths[mine].sum())
+        own.shard = Pieces(group, [start], [own.n_rows])
+        return own
+
+    def _by_file(self) -> Iterator[tuple[Path, list[int]]]:
+        """Files, each with the numbers of its row groups."""
+        for file, groups in groupby(self._groups, lambda one: one[0]):
+            yield file, [group for _, group in groups]
+
     def _gaps(self, file: Path) -> bool:
         with _open(file) as opened:
             stored = opened.metadata
@@ -137,9 +157,9 @@ class ParquetRows(RowSource):
         return any(one is not None and one.has_null_count and one.null_count > 0 for one in found)
 
     def _batches(self, size: int) -> Iterator[np.ndarray]:
-        for file in self._files:
+        for file, groups in self._by_file():
             with _open(file) as opened:
-                for batch in opened.iter_batches(batch_size=size, columns=self._names):
+                for batch in opened.iter_batches(batch_size=size, row_groups=groups, columns=self._names):
                     yield self._inputs(batch)
 
     def _inputs(self, table: Any) -> np.ndarray:
@@ -205,12 +225,12 @@ def _open(file: Path) -> Iterator[Any]:
         raise ValueError(f"{file} must be a Parquet file, whole and undamaged: {error}") from error
 
 
-def _values(file: Path, name: str) -> np.ndarray:
-    """One column of a file as it is stored; categories become their names, and decimals floats."""
+def _values(file: Path, name: str, groups: list[int]) -> np.ndarray:
+    """One column of some row groups of a file as it is stored; categories become their names, and decimals floats."""
     from pyarrow import types
 
     with _open(file) as opened:
-        column = opened.read(columns=[name]).column(name)
+        column = opened.read_row_groups(groups, columns=[name]).column(name)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if types.is_decimal(column.type):

@@ -1,8 +1,8 @@
 """Where rows come from: the one contract between data and engine.
 
-A source gives rows in order by blocks, and single rows by index. `total` is the place where the processes of a
-distributed source would talk to each other; on one process it returns what it is given, so that no algorithm knows
-whether it is distributed.
+A source gives rows in order by blocks, and single rows by index. Its `shard` says which rows of the whole table these
+are: all of them, unless a table was dealt out to several processes. `total`, `pick` and `fetch` are where those talk to
+each other; on one process they return what is there, so that no algorithm knows whether it is distributed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data.group import Group
 from mercer.data.raw import RawColumn
+from mercer.data.shard import WHOLE, Pieces, Shard, even_run
 
 
 class RowSource(ABC):
@@ -23,6 +25,8 @@ class RowSource(ABC):
 
     n_rows: int
     n_columns: int
+    #: Which rows of the table these are.
+    shard: Shard = WHOLE
 
     @abstractmethod
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
@@ -74,12 +78,55 @@ class RowSource(ABC):
         raise ValueError(f"a {type(self).__name__} holds nothing but numbers")
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
-        """Entries of a per-row tensor (rows along its last axis) at these rows, wherever they live."""
-        return values[..., index]
+        """Entries of a per-row tensor (rows along its last axis) at rows of these numbers, wherever they live."""
+        return self.shard.pick(values, index)
+
+    def fetch(self, numbers: Any) -> Tensor:
+        """The rows of these numbers in the whole table, in this order, wherever they live."""
+        return self.shard.take(self.take, numbers)
 
     def total(self, value: Tensor) -> Tensor:
         """The sum of `value` over all processes."""
-        return value
+        return self.shard.group.sum(value)
+
+    def dealt(self, group: Group) -> RowSource:
+        """The rows that fall to this process where a group shares the table: a run of them."""
+        return RunOfRows(self, group)
+
+
+class RunOfRows(RowSource):
+    """Consecutive rows of another source: those of one process among several."""
+
+    def __init__(self, rows: RowSource, group: Group) -> None:
+        self.rows, self.n_columns = rows, rows.n_columns
+        self.start, self.stop = even_run(group, rows.n_rows)
+        self.n_rows = self.stop - self.start
+        self.shard = Pieces(group, [self.start], [self.n_rows])
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for at, block in self.rows.blocks(size) if self.n_rows else ():
+            low, high = max(self.start - at, 0), min(self.stop - at, len(block))
+            if low < high:
+                yield at + low - self.start, block[low:high]
+            if at + len(block) >= self.stop:
+                return
+
+    def take(self, index: Any) -> Tensor:
+        return self.rows.take(np.asarray(torch.as_tensor(index).cpu()) + self.start)
+
+    def targets(self) -> np.ndarray | None:
+        y = self.rows.targets()
+        return None if y is None else y[self.start : self.stop]
+
+    def names(self) -> Sequence[str] | None:
+        return self.rows.names()
+
+    @property
+    def target_name(self) -> str | None:
+        return self.rows.target_name
+
+    def target_label(self) -> str:
+        return self.rows.target_label()
 
 
 def spread_rows(weight: Any, n: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -170,6 +171,8 @@ def reduce_rows(rows: RowSource, plan: Plan, statistic: Callable[[slice, Tensor]
             sums.append(value.clone())
 
     each_block(rows, plan, plan.chunk_rows(rows.n_columns), visit)
+    if not sums:  # a process without rows takes part with a sum over none
+        visit(slice(0, 0), rows.take(np.arange(0)))
     return rows.total(sums[0])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import RowSource, TensorRows, spread_rows
+from mercer.data import RowSource, TensorRows
 from mercer.engine.plan import Plan
 
 
@@ -41,21 +41,31 @@ class Sample:
         return self.rows.n_rows
 
     @property
+    def n_total(self) -> int:
+        """Rows, of all processes."""
+        return self.rows.shard.length(self.n_rows)
+
+    @property
+    def n_alive(self) -> int:
+        """Rows of positive weight, of all processes."""
+        return self.rows.shard.count(self.weight > 0)
+
+    @property
     def alive(self) -> np.ndarray:
-        """Indices of the rows of positive weight, in order: the others take part in nothing."""
+        """Indices of the rows of positive weight, in order, of this process: the others take part in nothing."""
         return np.flatnonzero(self.weight.detach().cpu().numpy() > 0)
 
     def draw(self, n: int, rng: np.random.Generator | np.random.RandomState) -> np.ndarray:
-        """At most `n` rows of positive weight at random, each as likely as any other, in order."""
-        alive = self.alive
-        return alive if len(alive) <= n else np.sort(rng.choice(alive, n, replace=False))
+        """The numbers of at most `n` rows of positive weight at random, each as likely as any other, in order."""
+        return self.rows.shard.draw(self.weight.detach() > 0, n, rng).cpu().numpy()
 
     def spaced(self, n: int) -> np.ndarray:
-        """At most `n` rows of positive weight, evenly spaced among them, in order."""
-        return spread_rows(self.weight.detach(), n)
+        """The numbers of at most `n` rows of positive weight, evenly spaced among them, in order."""
+        return self.rows.shard.spaced(self.weight.detach() > 0, n).cpu().numpy()
 
     def part(self, index: Any) -> Sample:
-        """These rows alone (indices, in this order), on the plan's device."""
+        """These rows alone (numbers, in this order), on the plan's device, of every process the same."""
         where = torch.as_tensor(index, device=self.plan.device)
-        block = self.rows.take(index).to(self.plan.device, self.plan.dtype)
-        return Sample(TensorRows(block), self.Y[where], self.weight[where], self.plan)
+        block = self.rows.fetch(index).to(self.plan.device, self.plan.dtype)
+        Y, weight = self.rows.pick(self.Y.T, where).T.contiguous(), self.rows.pick(self.weight, where)
+        return Sample(TensorRows(block), Y, weight, self.plan)

@@ -59,12 +59,13 @@ def optimise(
     clock = Clock() if clock is None else clock
     shared: dict[str, Any] = {"free": free, "length_scale_prior": length_scale_prior, "clock": clock}
     shared["callback"] = callback
-    n, few = data.rows.n_rows, _part_rows(data, start)
+    n, few = data.n_total, _part_rows(data, start)
     if not free or max_iter == 0 or ("basis" not in free and n <= 2 * few):
         return climb(evidence(data), start, max_iter=max_iter, tol=tol, **shared)
     began = time.perf_counter()
     rough = explore(evidence, start, data, rng=rng, n_steps=max_iter, **shared)
-    of_a_row = (time.perf_counter() - began) / (max(rough.n_iter, 1) * min(few, n))
+    taken = data.rows.shard.group.first(lambda: time.perf_counter() - began)
+    of_a_row = taken / (max(rough.n_iter, 1) * min(few, n))
     if clock.left() < WORTHWHILE * of_a_row * n:
         return rough
     fine = climb(evidence(data), rough, max_iter=max(max_iter // 4, 1), tol=tol, **shared)
@@ -78,7 +79,7 @@ def explore(
 
     The value of the point is the mean over the last parts.
     """
-    n, few, plan = data.rows.n_rows, _part_rows(data, start), data.plan
+    n, few, plan = data.n_total, _part_rows(data, start), data.plan
     assert start.basis is not None
     if n > EXACT_ROUGH_ROWS:
         data = replace(data, plan=replace(plan, dtype=torch.float32))
@@ -92,6 +93,7 @@ def explore(
 
     begun = replace(start, basis=start.basis.to(data.plan.dtype))
     found = ascend(of_a_part, begun, n_steps=n_steps, **shared)
+    found = data.rows.shard.group.first(lambda: found)
     assert found.basis is not None
     return replace(found, basis=found.basis.to(plan.dtype))
 

@@ -32,7 +32,8 @@ def regression_evidence(approximation: Approximation, inputs: bool = True) -> Ca
 
     def evaluate(data: Sample, kernel: Kernel, noise: float, basis: Tensor) -> Gradient:
         given: dict[str, Any] = {"approximation": approximation, "inputs": inputs}
-        if data.plan.replays(data.rows.n_rows, len(basis)):
+        shard = data.rows.shard
+        if data.plan.replays(data.rows.n_rows, len(basis)) and not shard.spread:
             key = _structure(data, kernel, basis)
             if key in seen and key not in tapes:  # the first evaluation has loaded what libraries load on first use
                 tapes[key] = _record(partial(evidence_on_device, **given), data, kernel, basis)
@@ -40,7 +41,8 @@ def regression_evidence(approximation: Approximation, inputs: bool = True) -> Ca
             tape = tapes.get(key)
             if tape is not None and math.isfinite((found := tape.play(data, kernel, noise, basis)).value):
                 return found
-        return sparse_evidence(kernel, noise, basis, data, **given)
+        at = sparse_evidence(kernel, noise, basis, data, **given)
+        return shard.group.first(lambda: at)  # the same to the last bit, so that all searches take the same steps
 
     return lambda data: partial(evaluate, data)
 

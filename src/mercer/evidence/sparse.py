@@ -118,7 +118,7 @@ def evidence_on_device(
     """`sparse_evidence` as tensors; the kernel's parameters and the noise may be tensors too."""
     system, model, found = _gathered(kernel, noise, basis, data, approximation, uses=2)
     p, bound = data.Y.shape[1], float(approximation.bound)
-    w_sum = model.weight.sum()
+    w_sum = data.rows.total(model.weight.sum())
     L_B, _ = cholesky(system.eye + found.S)
     c = torch.cholesky_solve(found.b, L_B)
     value = _value(found, w_sum, L_B, c, bound, noise)
@@ -216,7 +216,7 @@ def sparse_posterior(
     L_B, _ = cholesky(system.eye + found.S)
     u = torch.cholesky_solve(found.b, L_B)
     scatter = torch.linalg.solve_triangular(L_B, system.P.T, upper=False).T  # P L_B⁻ᵀ
-    value = _value(found, model.weight.sum(), L_B, u, float(approximation.bound), noise)
+    value = _value(found, data.rows.total(model.weight.sum()), L_B, u, float(approximation.bound), noise)
     explained = None if approximation.degenerate else system.P
     return Posterior(system.basis, system.P @ u, explained, scatter[None]), float(value)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mercer.data import RowSource, spread_rows
+from mercer.data import RowSource
 from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
 
 #: Noise of targets of unit variance at which a search starts: with less, the first steps chase single rows.
@@ -58,7 +58,7 @@ def plain_kernel(
     named = isinstance(choice, str) and choice in Stationary.choices()
     if not named and not (isinstance(choice, str) and choice == "auto"):
         return None
-    some = rows.take(spread_rows(weight, SPREAD_ROWS))
+    some = rows.fetch(rows.shard.spaced(weight > 0, SPREAD_ROWS))
     if named:
         return plain_start(Stationary.choices()[choice], some, ard)
     found = tuned()

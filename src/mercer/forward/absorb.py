@@ -61,22 +61,31 @@ class Block:
         """w·(−∂V/∂f), n × p."""
         return self.problem.weight[:, None] * self.problem.loss.residual(self.problem.y, self.f)
 
+    @property
+    def is_open(self) -> Tensor:
+        """Which rows of this process may still become basis vectors."""
+        return self._open
+
+    @property
+    def n_open(self) -> int:
+        """How many rows may still become basis vectors, on all processes."""
+        return self.problem.rows.shard.count(self._open)
+
     def open_rows(self) -> Tensor:
-        """Rows of this block that may still become basis vectors."""
+        """Rows of this block that may still become basis vectors, by their places on this process."""
         return self._open.nonzero()[:, 0]
 
     def drawn(self, size: int, rng: np.random.Generator) -> Tensor:
         """At most `size` random rows that may still become basis vectors; at least half as many where there are."""
-        n = len(self._open)
+        rows, shard = self.problem.rows, self.problem.rows.shard
+        n = shard.length(len(self._open))
         if n > 10 * size:  # most rows are open, and looking through all of them would take longer than the learner
             draw = torch.from_numpy(rng.choice(n, size, replace=False, shuffle=False)).to(self._open.device)
-            draw = draw[self._open[draw]]
+            draw = draw[rows.pick(self._open, draw)]
             if 2 * len(draw) >= size:
                 return draw
-        rows = self.open_rows()
-        if len(rows) <= size:
-            return rows
-        return rows[torch.from_numpy(rng.choice(len(rows), size, replace=False)).to(rows.device)]
+        n = self.n_open
+        return shard.nth(self._open, np.arange(n) if n <= size else rng.choice(n, size, replace=False))
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         """Extend the span and move to the best model in it.
@@ -104,7 +113,7 @@ class Block:
         index = new.index if self.pool is None else self.pool[new.index]
         self.terms.append(Term(index, new.A, where))
         self.members = torch.cat([self.members, new.index])
-        self._open[new.index] = False
+        self._open[self.problem.rows.shard.held(new.index)[1]] = False
 
     def _descend(self, shrinkage: float) -> None:
         span, loss, y = self.span, self.problem.loss, self.problem.y
@@ -113,13 +122,14 @@ class Block:
         values = (span.values[everything].T @ change.to(self.f.dtype)).double()
         slope = change.square().sum(0)
         w = self.problem.weight[:, None].double()
-        bend = (w * loss.curvature(y, self.f).double() * values.square()).sum(0)
+        total = self.problem.rows.total
+        bend = total((w * loss.curvature(y, self.f).double() * values.square()).sum(0))
         bend = bend + (change * (span.H[everything, everything] @ change)).sum(0)
         newton = torch.where(bend > 0, slope / bend.clamp(min=1e-300), 1.0).clamp(1.0, 100.0)
         f_far = self.f.double() + newton * values
         f_near = self.f.double() + values
-        far = (w * loss.value(y.double(), f_far)).sum() + 0.5 * span.norm2_at(newton * change)
-        near = (w * loss.value(y.double(), f_near)).sum() + 0.5 * span.norm2_at(change)
+        far = total((w * loss.value(y.double(), f_far)).sum()) + 0.5 * span.norm2_at(newton * change)
+        near = total((w * loss.value(y.double(), f_near)).sum()) + 0.5 * span.norm2_at(change)
         length = torch.where(far < near, newton, 1.0) * shrinkage
         self.f += span.move(everything, length * change)
 

@@ -19,12 +19,12 @@ from mercer.data import TensorRows
 from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
-from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.focus import Focus, HingeFocus
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, only, raced_members, tuned_member
 from mercer.forward.problem import Problem
+from mercer.forward.resumable import Resumable
 from mercer.forward.scales import LITTLE, LITTLE_IN_BUDGET, finished, further_stages
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
@@ -59,7 +59,7 @@ MODELS = 8
 
 
 @dataclass(eq=False, repr=False)
-class Boosting(ForwardEstimator):
+class Boosting(Resumable):
     """How boosted models grow; the faces below add only what their targets need.
 
     Parameters
@@ -126,7 +126,8 @@ class Boosting(ForwardEstimator):
     metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
     n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
 
-    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_learners", "polish")
+    _spreads: ClassVar[bool] = True
+    _growing: ClassVar[tuple[str, ...]] = (*Resumable._growing, "n_learners", "polish")
 
     def _races(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
@@ -140,8 +141,9 @@ class Boosting(ForwardEstimator):
             "seconds": None if self.time_budget is None else budget.left(RACING_SHARE),
         }
         classes, lam = self._classes, self.regularization
-        exact = self._exact(len(given.alive), plan, Loss.resolve(self.loss, "loss"))
-        large = not exact and (len(given.alive) >= MANY_ROWS or plan.device.type == "cuda")
+        n_rows = given.n_alive
+        exact = self._exact(n_rows, plan, Loss.resolve(self.loss, "loss"))
+        large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
         choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, large=large, **options)
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
 
@@ -174,7 +176,9 @@ class Boosting(ForwardEstimator):
 
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
-        n_rows = len(problem.candidates())
+        shared = problem.rows.shard.spread
+        require(not shared or self.focus is None, "focus", "None where processes share the rows", self.focus)
+        n_rows = problem.n_candidates
         exact = self._exact(n_rows, problem.plan, problem.loss)
         _, size, subset = self._sizes(n_rows, problem.plan)
         gram_rows: Any = self.gram_rows
@@ -196,7 +200,7 @@ class Boosting(ForwardEstimator):
 
     def _rules(self, fit: ForwardFit) -> list[Stopping]:
         exact = isinstance(fit.learner, AllRows)
-        n_learners = 1 if exact else self._sizes(len(fit.problem.candidates()), fit.problem.plan)[0]
+        n_learners = 1 if exact else self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]
 
@@ -234,8 +238,8 @@ class Boosting(ForwardEstimator):
         focus = None if self.focus is None else Focus.resolve(self.focus, "focus")
         if self._classes:
             problem = replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
-            wrong = float((problem.margins(f, fit.validation).amin(1) <= 0).double().mean())
-            at_hand = isinstance(problem.rows, TensorRows)  # of a file some rows cost as much as all
+            wrong = float(problem.mean((problem.margins(f, fit.validation).amin(1) <= 0).double()))
+            at_hand = isinstance(problem.rows, TensorRows) and not problem.rows.shard.spread  # else none are cheap
             focus = HingeFocus() if focus is None and wrong < SEPARABLE and at_hand else focus
 
         def make(left: Problem) -> ForwardFit:
@@ -280,7 +284,7 @@ class Boosting(ForwardEstimator):
             return "not asked for"
         if fit.interrupted:
             return "left out: the fit was interrupted"
-        n, plan = len(fit.problem.y), fit.problem.plan
+        n, plan = fit.problem.rows.shard.length(len(fit.problem.y)), fit.problem.plan
         if self.polish == "auto" and 4 * m**2 * 8 > plan.memory_limit // 4:
             return f"left out: {m} basis vectors would take too much memory"
         if self.polish == "auto" and self._sizes_are_open() and n * m > POLISHED[plan.device.type]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -12,11 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.face import Face
+from mercer.border.gathered import planned
 from mercer.border.kernel import is_precomputed
-from mercer.border.read import Given, merged, read, read_held_out, read_new
+from mercer.border.read import Given, merged, read, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import code_targets
 from mercer.clock import Clock
+from mercer.data import WHOLE, current_group
+from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.forward.expansion import Expansion, values
 from mercer.forward.loop import ForwardFit
@@ -25,7 +29,7 @@ from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
-from mercer.forward.task import Grown, Task, fitted, hold_out, resolved_loss, watch_given
+from mercer.forward.task import Grown, Task, fitted, resolved_loss, watched_rows
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
@@ -112,6 +116,8 @@ class ForwardEstimator(Face):
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
+    #: Whether several processes may share the rows of a fit.
+    _spreads: ClassVar[bool] = False
     #: What a further fit of a warm model may change.
     _growing: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 
@@ -147,6 +153,10 @@ class ForwardEstimator(Face):
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
         """Inputs, kernel and penalty of every member."""
 
+    def _checkpoint(self, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Any:
+        """Where the state of the fit is kept, if anywhere."""
+        return None
+
     def _races(self) -> bool:
         """Whether column maps, metrics and kernels race; the codes of classes are then centred."""
         return False
@@ -162,13 +172,21 @@ class ForwardEstimator(Face):
         learners made so far.
         """
         check(self)
-        budget = Clock(self.time_budget)
-        given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
+        group = current_group() if self._spreads else ALONE
+        budget = Clock(self.time_budget, group=group)
+        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
+        given, plan = planned(read(self, X, y, sample_weight, **kinds, group=group), self)
+        made = partial(self._fitted, given, plan, X_val, y_val, budget)
+        return self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
+
+    def _fitted(self, given: Given, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
+        """All that a fit of this table leaves behind."""
         seen = Fingerprint.of(self, given, X_val, self._growing) if self.warm_start else None
         warm = getattr(self, "_warm", None) if seen is not None else None
         if warm is None:
             rng = self._generator()
-            task = self._task(given, X_val, y_val, rng, budget)
+            rng.bit_generator.state = given.shard.group.first(lambda: rng.bit_generator.state)
+            task = self._task(given, plan, X_val, y_val, rng, budget)
             fits = (self._growth(task.problem(one), task.held_out, rng) for one in task.choice.members)
         else:
             warm.require_same(seen)
@@ -181,40 +199,28 @@ class ForwardEstimator(Face):
         ]
         grown = self._again(task, grown, budget, rng)
         state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
-        return self._keep(**fitted(task, grown), _warm=state)
+        return {**fitted(task, grown), "_warm": state}
 
-    def _task(self, given: Given, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock) -> Task:
+    def _task(self, given: Given, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock) -> Task:
         """Code the targets, hold rows out, choose the members."""
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         centred = self._races() and quadratic
-        targets = code_targets(given.y, given.weight, classes=self._classes, centred=centred)
+        targets = code_targets(given.y, given.weight, classes=self._classes, centred=centred, shard=given.shard)
         Y = targets.encode(given.y)
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         if not self._pairwise:
             given, Y = merged(given, Y)
-        plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
-        watches = self._watches(len(given.alive), plan, loss)
-        given, Y, held = self._held_out(given, targets, Y, X_val, y_val, watches, rng)
+            plan = plan if given.shard.spread else planned(given, self)[1]
+        watches = self._watches(given.n_alive, plan, loss)
+        kept = self._checkpoint(given, targets, X_val, rng)
+        given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
         if isinstance(self.regularization, str):  # only ratios of weights matter
-            given = replace(given, weight=given.weight / given.weight[given.weight > 0].mean())
-        choice = self._choose(given, Y, plan, rng, budget)
+            mean = given.shard.total(given.weight.sum()) / given.n_alive
+            given = replace(given, weight=given.weight / mean)
+        choose = partial(self._choose, given, Y, plan, rng, budget)
+        choice = choose() if kept is None else kept.chosen(choose, rng)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
-        return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free)
-
-    def _held_out(
-        self, given: Given, targets: Any, Y: np.ndarray, X_val: Any, y_val: Any, watches: bool, rng: np.random.Generator
-    ) -> tuple[Given, np.ndarray, Tensor | None]:
-        """The rows to watch, if any: those given, or a share of the training rows."""
-        if X_val is not None:
-            X_val, y_val = read_held_out(self, given, X_val, y_val, numeric=not self._classes)
-            if self._classes:
-                targets.require_known(y_val, "y_val")
-            return watch_given(given, Y, X_val, targets.encode(y_val))
-        share = self.validation_fraction
-        if share is None or (isinstance(share, str) and not watches):
-            return given, Y, None
-        given, held = hold_out(given, Y, share, rng, classes=self._classes)
-        return given, Y, held
+        return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
 
     def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.
@@ -227,7 +233,10 @@ class ForwardEstimator(Face):
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
-        why = fit.run(rules, listeners("learners", total, lambda fit: fit.n_steps))
+        keeper = () if task.kept is None else (task.kept.follow(fit),)
+        why = fit.run(rules, (*keeper, *listeners("learners", total, lambda fit: fit.n_steps)))
+        if task.kept is not None:
+            task.kept.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)

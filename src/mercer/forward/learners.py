@@ -93,37 +93,41 @@ class Ensemble(Learner):
         if len(subset) == 0:
             return None
         S = min(size_at(self.size, step), len(subset))
-        residual = problem.loss.residual(problem.y[subset], block.f[subset])
+        residual = problem.loss.residual(problem.pick(problem.y, subset), problem.pick(block.f, subset))
         local = self.criterion.select(problem.kernel, problem.basis(subset), residual, problem.lam, S, rng)
-        index = subset[local]
+        same = problem.rows.shard.group.same
+        index = same(subset[local])
         Z = problem.basis(index)
         sketch = self._sketch(block, index, Z, rng)
         passes = self.combination.passes if sketch is None else self.combination.passes - 1
         K = problem.matrix(Z, uses=1 + passes)
         Q = problem.gram(Z)
-        A = self.combination.weights(problem, K, Q, block.gradient(), block.f[index].double(), block.metric, sketch)
+        at_basis = problem.pick(block.f, index).double()
+        A = same(self.combination.weights(problem, K, Q, block.gradient(), at_basis, block.metric, sketch))
         return Functions(index, A, K.product(A).T.contiguous())
 
     def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:
         """Some rows that stand for all of them in the curvature, where that is asked for and saves anything."""
-        problem = block.problem
-        if self.gram_rows is None or problem.rows.n_rows <= 2 * (self.gram_rows + len(index)):
+        problem, pick = block.problem, block.problem.rows.pick
+        n_rows = problem.rows.shard.length(problem.rows.n_rows)
+        if self.gram_rows is None or n_rows <= 2 * (self.gram_rows + len(index)):
             return None
         drawn = block.drawn(self.gram_rows, rng)
-        others = (block.metric.sum() - block.metric[index].sum()) / block.metric[drawn].sum()
+        own, some = pick(block.metric, index), pick(block.metric, drawn)
+        others = (problem.rows.total(block.metric.sum()) - own.sum()) / some.sum()
         rows = TensorRows(torch.cat([Z, problem.basis(drawn)]))
-        metric = torch.cat([block.metric[index], block.metric[drawn] * others])
-        share = (self.gram_rows + len(index)) / problem.rows.n_rows
+        metric = torch.cat([own, some * others])
+        share = (self.gram_rows + len(index)) / n_rows
         return Sketch(KernelMatrix(rows, problem.kernel, Z, problem.plan), metric, share)
 
     def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
         if self.draw == "random":
             return block.drawn(self.subset_size, rng)
-        rows = block.open_rows()
-        if len(rows) <= self.subset_size:
-            return rows
+        shard, rows, n_open = block.problem.rows.shard, block.open_rows(), block.n_open
+        if n_open <= self.subset_size:
+            return shard.nth(block.is_open, np.arange(n_open))
         size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
-        return rows[size.topk(self.subset_size).indices]
+        return shard.best(size, rows, self.subset_size)
 
 
 def size_at(size: Size, step: int) -> int:

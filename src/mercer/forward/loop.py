@@ -54,7 +54,7 @@ class ForwardFit:
         self.current: Block | None = None
         self._pursuit: ReplayedPursuit | None = None
         self.norm2 = torch.zeros((), dtype=torch.float64, device=problem.plan.device)
-        self.history = History(n_rows=float(problem.weight.sum()))
+        self.history = History(n_rows=float(problem.rows.total(problem.weight.sum(dtype=torch.float64))))
         self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._began = time.perf_counter()
         self.interrupted = False
@@ -89,8 +89,8 @@ class ForwardFit:
                 break
             if watching:
                 self.flush()
-            asked = [callback(self) for callback in callbacks]
-            if any(asked):
+            asked = [bool(callback(self)) for callback in callbacks]
+            if any(self.problem.rows.shard.group.gather(any(asked))):
                 why = "a callback asked to stop"
                 break
         self.flush()
@@ -154,21 +154,21 @@ class ForwardFit:
     def _record(self, penalty: Tensor, novelty: Tensor, n_new: int) -> None:
         problem, history = self.problem, self.history
         error = problem.loss.residual(problem.y, self.f)
-        residual = (problem.weight[:, None] * error.square()).sum(dtype=torch.float64).sqrt()
+        residual = problem.rows.total((problem.weight[:, None] * error.square()).sum(dtype=torch.float64)).sqrt()
         held_out = residual.new_zeros(())
         if self.validation is not None:
             held_out = self.held_out_loss()
         self._raw.append((problem.objective(self.f, penalty), residual, held_out, novelty))
         history.n_basis.append((history.n_basis[-1] if history.n_basis else 0) + n_new)
-        history.seconds.append(time.perf_counter() - self._began)
+        history.seconds.append(problem.rows.shard.group.first(lambda: time.perf_counter() - self._began))
 
     def held_out_loss(self) -> Tensor:
         """The mean loss of the rows that are watched: the focus's own, where there is one."""
         problem, rows = self.problem, self.validation
         assert rows is not None
         if self.focus is not None:
-            return self.focus.loss(problem, self.f, rows).mean(dtype=torch.float64)
-        return problem.loss.value(problem.y[rows], self.f[rows]).mean(dtype=torch.float64)
+            return problem.mean(self.focus.loss(problem, self.f, rows))
+        return problem.mean(problem.loss.value(problem.y[rows], self.f[rows]))
 
     def flush(self) -> None:
         """Bring the numbers recorded on the device to the host."""

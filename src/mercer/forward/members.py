@@ -77,7 +77,8 @@ def tuned_member(
     sample = sample_of(given, Y, inputs, plan, pairwise=pairwise)
     seconds = TUNING_SHARE * settings.time_budget if hurried else None
     chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng, seconds)
-    return Choice([Member(inputs, chosen.kernel, chosen.lam)], time.perf_counter() - began)
+    taken = given.shard.group.first(lambda: time.perf_counter() - began)
+    return Choice([Member(inputs, chosen.kernel, chosen.lam)], taken)
 
 
 def raced_members(
@@ -100,26 +101,26 @@ def raced_members(
     from mercer.tuning.race import race
 
     began = time.perf_counter()
-    some = given.alive
-    some = some if len(some) <= RACE_ROWS else np.sort(rng.choice(some, RACE_ROWS, replace=False))
-    X = given.rows.take(some).double().cpu()
-    weight = torch.as_tensor(given.weight[some])
+    some = given.draw(RACE_ROWS, rng)
+    X = given.rows.fetch(some).double().cpu()
+    y, weight = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
     coded: dict[str, Any] = {}
     if (layout := given.layout) is not None:
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
-    targets = torch.as_tensor(Y[some])
-    found = race(X, targets, weight, classes=classes, rng=rng, device=plan.device, **coded, **options)
-    chosen, spare = found.members, []
-    if large:
-        more = on_more_rows(X, targets, weight, found.members, device=plan.device, seed=int(rng.integers(2**31)),
+
+    def found() -> tuple[Any, ...]:
+        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, **coded, **options)
+        if not large:
+            return raced.members, [], raced.report, rng.bit_generator.state
+        more = on_more_rows(X, y, weight, raced.members, device=plan.device, seed=int(rng.integers(2**31)),
                             seconds=options.get("seconds"), **coded)  # fmt: skip
-        chosen, spare, report = [more.best], more.nearly, found.report + more.report
-    else:
-        report = found.report
+        return [more.best], more.nearly, raced.report + more.report, rng.bit_generator.state
+
+    chosen, spare, report, rng.bit_generator.state = given.shard.group.first(found)
     penalty = None if isinstance(regularization, str) else float(regularization)
     return Choice(
         [_as_member(one, penalty) for one in chosen],
-        time.perf_counter() - began,
+        given.shard.group.first(lambda: time.perf_counter() - began),
         report,
         [_as_member(one, penalty) for one in spare],
     )
@@ -146,13 +147,20 @@ def problem_of(
     sample = sample_of(given, Y, member.inputs, plan, pairwise=pairwise)
     some = sample.part(sample.spaced(PRECISION_ROWS))
     table = some.rows.take(np.arange(some.n_rows)), some.Y, some.weight
-    fine, lam = precise(
-        plan, member.kernel, member.lam, *table, len(sample.alive), free_dtype=free.dtype, free_penalty=free.penalty
-    )
+    n_alive, group = sample.n_alive, sample.rows.shard.group
+    dtype, lam = group.first(lambda: _precision(plan, member, table, n_alive, free))
+    fine = replace(plan, dtype=dtype)
     if fine.dtype != plan.dtype:
         sample = sample_of(given, Y, member.inputs, fine, pairwise=pairwise)
     y, weight = sample.Y.to(fine.dtype), sample.weight.to(fine.dtype)
     return Problem(sample.rows, y, member.kernel, float(lam), fine, weight, loss)
+
+
+def _precision(plan: Plan, member: Member, table: Any, n_rows: int, free: Free) -> tuple[torch.dtype, float]:
+    X, Y, weight = table
+    left = {"free_dtype": free.dtype, "free_penalty": free.penalty}
+    fine, lam = precise(plan, member.kernel, member.lam, X, Y, weight, n_rows, **left)
+    return fine.dtype, float(lam)
 
 
 def only(choice: Choice, n: int) -> Choice:

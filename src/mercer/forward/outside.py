@@ -43,21 +43,24 @@ def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
     """
     problem, held_out, learner = fit.problem, fit.validation, fit.learner
     left_out = learner.left_out if held_out is None and isinstance(learner, AllRows) else None
-    rows = problem.candidates() if held_out is None else held_out
+    mask, shard = problem.weight > 0, problem.rows.shard
+    if held_out is not None:
+        mask = torch.zeros_like(mask)
+        mask[held_out] = True
     if left_out is not None:
-        rows = rows[left_out[rows].isfinite().all(1)]
-        rows = rows[_spaced(len(rows), ROWS)]
+        rows = shard.spaced(mask & left_out.isfinite().all(1), ROWS)
         return Outside(*_host(left_out[rows], problem.y[rows], problem.weight[rows]), problem.basis(rows))
     if held_out is not None:
-        rows = rows[_spaced(len(rows), ROWS)]
+        rows = shard.spaced(mask, ROWS)
         seen = problem.basis(rows)
-        return Outside(*_host(_values(final, seen), problem.y[rows], torch.ones(len(rows))), seen)
+        return Outside(*_host(_values(final, seen), problem.pick(problem.y, rows), torch.ones(len(rows))), seen)
     fair = numbers and problem.loss.quadratic and len(final.basis) > 0
     cells = problem.plan.memory_limit // 64  # some copies of a tile and its square
     levers = min(len(final.basis), LEVERS, math.isqrt(cells // 2))
     wanted = min(max(ROWS, 2 * levers), max(cells // max(levers, 1), FEW_ROWS)) if fair else ROWS
-    share, rows = min(wanted / len(rows), 1.0), rows[_spaced(len(rows), wanted)]
-    seen, y, weight = problem.basis(rows), problem.y[rows].double(), problem.weight[rows]
+    share, rows = min(wanted / problem.n_candidates, 1.0), shard.spaced(mask, wanted)
+    seen, y = problem.basis(rows), problem.pick(problem.y, rows).double()
+    weight = problem.rows.pick(problem.weight, rows)
     values = _values(final, seen)
     if fair:
         values = y - (y - values) / (1 - _leverages(final, seen, weight, share, levers)[:, None])

@@ -40,6 +40,11 @@ class Problem:
         """Rows that may become basis vectors: those of positive weight."""
         return self.weight.nonzero()[:, 0]
 
+    @property
+    def n_candidates(self) -> int:
+        """How many rows may become basis vectors, on all processes."""
+        return self.rows.shard.count(self.weight > 0)
+
     def part(self, rows: Tensor) -> Problem:
         """The same problem on some of its rows."""
         codes = None if self.codes is None else self.codes[rows]
@@ -61,8 +66,8 @@ class Problem:
         return KernelMatrix(self.rows, self.kernel, basis, self.plan, uses)
 
     def basis(self, index: Tensor) -> Tensor:
-        """Training rows as basis vectors, on the plan's device."""
-        return self.rows.take(index).to(self.plan.device, self.plan.dtype)
+        """Training rows as basis vectors, on the plan's device; `index` are their numbers, wherever they live."""
+        return self.rows.fetch(index).to(self.plan.device, self.plan.dtype)
 
     def column(self, index: Tensor) -> Tensor:
         """The kernel's values between one row and all of them, 1 × n."""
@@ -85,6 +90,17 @@ class Problem:
         """Q, the kernel matrix between basis vectors, in float64."""
         return self.kernel(basis.double(), basis.double())
 
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of numbers that each process has some of."""
+        total = values.sum(dtype=torch.float64)
+        sums = self.rows.total(torch.stack([total, torch.full_like(total, float(values.numel()))]))
+        return sums[0] / sums[1]
+
+    def pick(self, values: Tensor, index: Tensor) -> Tensor:
+        """Values (n × p) at rows of these numbers, wherever they live."""
+        return self.rows.pick(values.T, index).T
+
     def objective(self, f: Tensor, penalty: float | Tensor) -> Tensor:
         """Σ w V(y, f) + ½·penalty for model values `f` at all rows, where `penalty` is λ‖f‖²."""
-        return (self.weight[:, None] * self.loss.value(self.y, f)).sum(dtype=torch.float64) + 0.5 * penalty
+        data = (self.weight[:, None] * self.loss.value(self.y, f)).sum(dtype=torch.float64)
+        return self.rows.total(data) + 0.5 * penalty

@@ -15,7 +15,6 @@ import numpy as np
 
 from mercer.border.inputs import InputMap
 from mercer.border.read import Given
-from mercer.data import spread_rows
 from mercer.kernels import Bias, Function, Kernel, Precomputed
 
 #: Rows from which the spread of columns is taken.
@@ -83,8 +82,11 @@ def _of_sum_one(numbers: np.ndarray) -> np.ndarray:
 
 def spread(inputs: InputMap, given: Given) -> np.ndarray:
     """The standard deviation of each column as it is mapped, before any transform."""
-    some = spread_rows(given.weight, SPREAD_ROWS)
-    Z, weight = replace(inputs, transform=None).encode(given.rows.take(some).cpu()).numpy(), given.weight[some]
+    some = given.spaced(SPREAD_ROWS)
+    Z, weight = (
+        replace(inputs, transform=None).encode(given.rows.fetch(some).cpu()).numpy(),
+        given.pick(given.weight, some),
+    )
     return np.sqrt(np.average((Z - np.average(Z, axis=0, weights=weight)) ** 2, axis=0, weights=weight))
 
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from mercer.border.calibration import cross_fitted, fit_calibration
 from mercer.border.intervals import Intervals
 from mercer.border.local_scale import fit_local_scale
-from mercer.border.read import Given
+from mercer.border.read import Given, read_held_out
 from mercer.border.targets import ClassTargets
-from mercer.data import ArrayRows
+from mercer.data import ArrayRows, Pieces, Shard
+from mercer.data.shard import even_run
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion, Stages
 from mercer.forward.loop import ForwardFit
@@ -48,6 +49,7 @@ class Task:
     held_out: Tensor | None
     pairwise: bool
     free: Free
+    kept: Any = None  # the checkpoint that follows this fit, if any
 
     def problem(self, member: Member) -> Problem:
         """What a member minimises."""
@@ -79,7 +81,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     expansions = tuple(_expansion(one) for one in grown)
     index, final = first.final.index.cpu().numpy(), first.final
     history = joined([one.fit.history for one in grown if one.member.place == first.member.place])
-    rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.take(index).cpu().numpy()
+    rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.fetch(index).cpu().numpy()
     classes = isinstance(task.targets, ClassTargets)
     matters = what_matters(
         [e.kernel for e in expansions], [m.inputs for m in members], [m.share for m in members], given
@@ -123,7 +125,7 @@ def _expansion(one: Grown) -> Expansion:
 def _stages(one: Grown, expansion: Expansion) -> Stages:
     problem, rows = one.fit.problem, expansion.basis
     if one.final.moved or not np.array_equal(one.final.index.cpu().numpy(), one.path.rows):  # not those of the path
-        rows = problem.rows.take(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
+        rows = problem.rows.fetch(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
     at = Expansion(one.member.inputs, problem.kernel, rows, np.empty(0), _dtype(problem))
     return Stages(at, one.path, one.member.share, one.n_steps, one.before)
 
@@ -176,8 +178,11 @@ def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
 def watch_given(given: Given, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarray) -> tuple[Given, np.ndarray, Tensor]:
     """Rows given for watching stand at the end, with weight zero."""
     assert isinstance(given.rows, ArrayRows)
-    n = given.rows.n_rows
-    rows = ArrayRows(np.concatenate([given.rows.X, X_val]))
+    n, shard = given.rows.n_rows, given.shard
+    if isinstance(shard, Pieces):  # these rows are dealt out as well
+        start, stop = even_run(shard.group, len(X_val))
+        X_val, Y_val, shard = X_val[start:stop], Y_val[start:stop], shard.longer(len(X_val))
+    rows = ArrayRows(np.concatenate([given.rows.X, X_val]), shard)
     weight = np.append(given.weight, np.zeros(len(X_val)))
     return replace(given, rows=rows, weight=weight), np.concatenate([Y, Y_val]), torch.arange(n, n + len(X_val))
 
@@ -185,24 +190,59 @@ def watch_given(given: Given, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarra
 def hold_out(
     given: Given, Y: np.ndarray, share: float | str, rng: np.random.Generator, *, classes: bool
 ) -> tuple[Given, Tensor]:
-    """A share of the rows gets weight zero, to be watched; of classes, an equal share of each."""
-    alive = given.alive
-    require(len(alive) >= 4, "the number of rows", "at least 4 to hold some out for validation", len(alive))
-    most = min(max(HELD_OUT_ROWS, HELD_OUT_SHARE * len(alive)), HELD_OUT_MOST)
-    wanted = min(len(alive) / 10, most) if isinstance(share, str) else share * len(alive)
-    n = min(max(round(wanted), 1), len(alive) - 2)
-    held = _of_each_class(alive, Y[alive], n, rng) if classes else rng.choice(alive, n, replace=False)
+    """A share of the rows gets weight zero, to be watched; of classes, an equal share of each.
+
+    What comes back are their places on this process.
+    """
+    alive, shard = torch.as_tensor(given.weight > 0), given.shard
+    total = shard.count(alive)
+    require(total >= 4, "the number of rows", "at least 4 to hold some out for validation", total)
+    most = min(max(HELD_OUT_ROWS, HELD_OUT_SHARE * total), HELD_OUT_MOST)
+    wanted = min(total / 10, most) if isinstance(share, str) else share * total
+    n = min(max(round(wanted), 1), total - 2)
+    groups = _by_class(alive, Y) if classes else [alive]
+    held = torch.cat(_shares(shard, groups, n, rng)) if classes else shard.draw(alive, n, rng)
+    places = np.sort(np.asarray(shard.held(held)[1]))
     weight = given.weight.copy()
-    weight[held] = 0.0
-    return given.weighed(weight), torch.as_tensor(np.sort(held))
+    weight[places] = 0.0
+    return given.weighed(weight), torch.as_tensor(places)
 
 
-def _of_each_class(rows: np.ndarray, Y: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """About `n` of these rows, each class in its share; one row of every class stays."""
-    label = (Y[:, 0] > 0).astype(int) if Y.shape[1] == 1 else Y.argmax(1)
-    order = rng.permutation(len(rows))
-    order = order[np.argsort(label[order], kind="stable")]
-    chosen = order[np.linspace(0, len(order), n, endpoint=False).astype(int)]
-    first = order[np.unique(label[order], return_index=True)[1]]
-    chosen = np.setdiff1d(chosen, first)
-    return rows[chosen] if len(chosen) else rows[order[-1:]]
+def _by_class(alive: Tensor, Y: np.ndarray) -> list[Tensor]:
+    """A mask of the rows of each class."""
+    label = torch.as_tensor((Y[:, 0] > 0).astype(int) if Y.shape[1] == 1 else Y.argmax(1))
+    return [alive & (label == c) for c in range(max(Y.shape[1], 2))]
+
+
+def _shares(shard: Shard, groups: list[Tensor], n: int, rng: np.random.Generator) -> list[Tensor]:
+    """About `n` rows at random, each class in its share; one row of every class stays."""
+    sizes = np.array([shard.count(mask) for mask in groups])
+    ends = np.cumsum(sizes)
+    evenly = np.searchsorted(ends, np.linspace(0, ends[-1], n, endpoint=False).astype(int), side="right")
+    wanted = np.minimum(np.bincount(evenly, minlength=len(sizes)), np.maximum(sizes - 1, 0))
+    if not wanted.any():
+        wanted[sizes.argmax()] = 1
+    return [shard.draw(mask, int(k), rng) for mask, k in zip(groups, wanted, strict=True)]
+
+
+def watched_rows(
+    face: Any,
+    given: Given,
+    targets: Any,
+    Y: np.ndarray,
+    X_val: Any,
+    y_val: Any,
+    watches: bool,
+    rng: np.random.Generator,
+) -> tuple[Given, np.ndarray, Tensor | None]:
+    """The rows to watch, if any: those given, or a share of the training rows."""
+    if X_val is not None:
+        X_val, y_val = read_held_out(face, given, X_val, y_val, numeric=not face._classes)
+        if face._classes:
+            targets.require_known(y_val, "y_val")
+        return watch_given(given, Y, X_val, targets.encode(y_val))
+    share = face.validation_fraction
+    if share is None or (isinstance(share, str) and not watches):
+        return given, Y, None
+    given, held = hold_out(given, Y, share, rng, classes=face._classes)
+    return given, Y, held

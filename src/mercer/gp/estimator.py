@@ -15,6 +15,7 @@ from mercer.border.read import Given, host, read_new
 from mercer.border.rules import NOTHING, Rule, literal, number, part_of, whole
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock
+from mercer.data import Pieces
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
@@ -166,10 +167,13 @@ class SparseGP(Face):
     ) -> tuple[InputMap, Task]:
         """The rows as the kernel sees them; `relative` weights have mean one, so that their unit means nothing."""
         if relative:
-            given = replace(given, weight=unit_weights(given.weight)[0])
+            given = replace(given, weight=unit_weights(given.weight, given.shard)[0])
         automatic = isinstance(self.dtype, str) and self.dtype == "auto"
         dtype = "float64" if approximation.dense and automatic else self.dtype
-        plan = make_plan(given.rows.n_rows, self.device, dtype, self.memory_limit)
+        shard, group = given.shard, given.shard.group
+        n_rows = shard.n_total if isinstance(shard, Pieces) else given.rows.n_rows
+        plan = make_plan(n_rows, self.device, dtype, self.memory_limit)
+        plan = replace(plan, memory_limit=int(group.least(plan.memory_limit)))
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=isinstance(self.kernel, str))
         # copies, since tensors of arrays that nobody may write to are not allowed
         numbers = [torch.as_tensor(np.array(part, dtype=np.float64), device=plan.device) for part in (Y, given.weight)]
@@ -180,7 +184,9 @@ class SparseGP(Face):
             columns = given.rows.n_columns
             require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
             inducing = inputs.few(points, plan)
-        return inputs, Task(data, approximation, inducing, self.n_inducing, self.n_restarts, self._generator(), clock)
+        rng = self._generator()
+        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
+        return inputs, Task(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
 
     def _search(
         self,
@@ -201,7 +207,8 @@ class SparseGP(Face):
         heard = listeners("evidence")
 
         def seen(point: Point) -> None:
-            if any(listener(point) for listener in heard):
+            asked = [bool(listener(point)) for listener in heard]  # all of them hear it
+            if any(asked) if clock.group is None else any(clock.group.gather(any(asked))):
                 clock.interrupt()
 
         return seen

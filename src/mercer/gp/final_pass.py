@@ -26,13 +26,13 @@ class FinalPass:
     @classmethod
     def timed(cls, fit: Callable[[Sample, Tensor], Any], m: int, data: Sample, clock: Clock) -> FinalPass:
         """Time ``fit(rows, inducing inputs)`` on a few of the rows, with as many inducing inputs as there will be."""
-        if clock.endless or data.rows.n_rows <= 2 * TIMED_ROWS:
+        if clock.endless or data.n_total <= 2 * TIMED_ROWS:
             return cls()
         some = data.part(data.spaced(TIMED_ROWS))
         Z = some.rows.take(np.arange(min(m, some.rows.n_rows))).to(data.plan.device, data.plan.dtype)
         began = time.perf_counter()
         fit(some, Z)
-        return cls((time.perf_counter() - began) / some.rows.n_rows)
+        return cls(data.rows.shard.group.first(lambda: (time.perf_counter() - began) / some.rows.n_rows))
 
     def before(self, clock: Clock, n_rows: int) -> Clock:
         """The clock of what comes before the last pass."""
@@ -43,7 +43,7 @@ class FinalPass:
 
     def rows(self, data: Sample, clock: Clock, rng: np.random.Generator) -> Sample:
         """All rows, or as many random ones as the time left allows."""
-        n = data.rows.n_rows
+        n = data.n_total
         if self.of_a_row * n <= clock.left() or clock.interrupted:
             return data
         affordable = max(int(clock.left() / self.of_a_row), TIMED_ROWS)
@@ -54,4 +54,4 @@ def in_words(why: str, seen: Sample, data: Sample) -> str:
     """Why a search ended, and on how many rows the last pass was made if not on all."""
     if seen is data:
         return why
-    return f"{why}; the last pass saw {seen.rows.n_rows} of {data.rows.n_rows} rows"
+    return f"{why}; the last pass saw {seen.rows.n_rows} of {data.n_total} rows"

@@ -23,18 +23,20 @@ def choose_rows(
     choice: Any, data: Sample, kernel: Kernel, noise: float, m: int, rng: np.random.Generator
 ) -> np.ndarray:
     """At most `m` rows of positive weight by "random", "k-means++" (in units of the length-scales) or a criterion."""
-    alive = data.alive
-    m = min(m, len(alive))
-    if m == len(alive):
-        return alive
-    pool = alive if len(alive) <= POOL * m else rng.choice(alive, POOL * m, replace=False)
+    shard, alive, n = data.rows.shard, data.weight > 0, data.n_alive
+    m = min(m, n)
+    if m == n:
+        return shard.nth(alive, np.arange(n)).cpu().numpy()
+    some = np.arange(n) if n <= POOL * m else rng.choice(n, POOL * m, replace=False)
+    pool = shard.nth(alive, some).cpu().numpy()
     if isinstance(choice, str) and choice == "random":
         return rng.choice(pool, m, replace=False)
     if isinstance(choice, str) and choice == "k-means++":
         scale = torch.as_tensor(relevance_of(kernel, data.rows.n_columns), device=data.plan.device)
-        return pool[spread_out(data.rows.take(pool).double() * scale, m, rng)]
+        return pool[spread_out(data.rows.fetch(pool).double() * scale, m, rng)]
+    require(not shard.spread, "inducing", "'k-means++', 'random' or an array where processes share the rows", choice)
     chosen = select_rows(data, kernel, max(noise, 1e-4), choice, m, rng)
-    rest = np.setdiff1d(alive, chosen)
+    rest = np.setdiff1d(data.alive, chosen)
     return np.concatenate([chosen, rng.choice(rest, m - len(chosen), replace=False)])
 
 

@@ -13,13 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.face import face
+from mercer.border.gathered import gathered
 from mercer.border.intervals import IntervalRegressor
 from mercer.border.kept import on_host
-from mercer.border.read import merged, read, read_new
+from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
 from mercer.border.rules import AUTO, check, number
 from mercer.border.targets import RealTargets
 from mercer.clock import Clock
-from mercer.data import TensorRows
+from mercer.data import WHOLE, TensorRows, current_group
+from mercer.data.group import ALONE
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, SubsetOfData
@@ -102,25 +104,33 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y` of one column or several."""
         check(self)
-        clock = Clock(self.time_budget)
         approximation = self._prior()
-        given = read(self, X, y, sample_weight, numeric=True, multi_output=True)
-        targets = RealTargets.of(given.y, given.weight)
+        group = ALONE if approximation.dense else current_group()  # dense models see few rows
+        clock = Clock(self.time_budget, group=group)
+        given = gathered(read(self, X, y, sample_weight, numeric=True, multi_output=True, group=group), MERGED_ROWS)
+        alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
+        made = partial(self._fitted, given, approximation, clock)
+        return self._keep(**(group.first(made) if alone else made()))
+
+    def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
+        """All that a fit of this table leaves behind."""
+        targets = RealTargets.of(given.y, given.weight, given.shard)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._noise_given() is None)
         model = on_host(self._dense(task) if approximation.dense else self._sparse(task))
         attributes = shown([model], given, inputs, task.data.plan)
         # the evidence of the targets as they came: densities have the inverse unit of the targets
-        density_unit = float(task.data.weight.sum()) * Y.shape[1] * float(np.log(targets.scale))
+        weight = float(task.data.rows.total(task.data.weight.sum()))
+        density_unit = weight * Y.shape[1] * float(np.log(targets.scale))
         attributes["log_marginal_likelihood_"] -= density_unit
         unit = float(targets.scale)  # its square may leave the range of float64, and a noise is infinite then
-        return self._keep(
+        return {
             **attributes,
-            targets_=targets,
-            noise_=model.noise * unit * unit,
-            predictive_noise_=model.predictive_noise * unit * unit,
-            intervals_=left_out_intervals(model, approximation, task.data),
-        )
+            "targets_": targets,
+            "noise_": model.noise * unit * unit,
+            "predictive_noise_": model.predictive_noise * unit * unit,
+            "intervals_": left_out_intervals(model, approximation, task.data),
+        }
 
     def _noise_given(self) -> float | None:
         return None if isinstance(self.regularization, str) else float(self.regularization)
@@ -132,14 +142,15 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         chosen = rows_for_tuning(data, most, task.clock, task.rng)
         some = data.part(chosen)
         X, Y = some.rows.take(np.arange(len(chosen))), some.Y
-        given = self._noise_given()
+        given, first = self._noise_given(), data.rows.shard.group.first
         options: dict[str, Any] = {"sample_weight": some.weight.cpu().numpy(), "device": data.plan.device}
         if isinstance(self.kernel, str) and self._tunes():
             options |= {"n_rows": max(len(chosen), 2), "ard": self.ard, "max_iter": 50, "tol": 1e-6}
-            tuned = tune_kernel(X, Y, self.kernel, random_state=int(task.rng.integers(2**31)), **options)
+            options["random_state"] = int(task.rng.integers(2**31))
+            tuned = first(lambda: tune_kernel(X, Y, self.kernel, **options))
             return tuned.kernel, tuned.noise if given is None else given
         kernel, least = self._plain_kernel(), LEAST_NOISE[data.plan.dtype]
-        return kernel, max(tune_noise(kernel, X, Y, **options), least) if given is None else given
+        return kernel, max(first(lambda: tune_noise(kernel, X, Y, **options)), least) if given is None else given
 
     def _plain(self, task: Task) -> tuple[Kernel, float]:
         """For a search that moves everything; tuning is asked at most for the family."""
@@ -170,7 +181,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         last = FinalPass.timed(
             lambda rows, Z: posterior_of(kernel, start.noise, Z, rows), self.n_inducing, data, task.clock
         )
-        index, at = self._search(task, evidence, start, free, last.before(task.clock, data.rows.n_rows))
+        index, at = self._search(task, evidence, start, free, last.before(task.clock, data.n_total))
         rows = last.rows(data, task.clock, task.rng)
         assert at.basis is not None
         posterior, value = posterior_of(at.kernel, at.noise, at.basis, rows)

@@ -73,7 +73,7 @@ class Search:
         data, steps = self.data, self.max_iter
         shared: dict[str, Any] = {"free": self.free, "length_scale_prior": self.length_scale_prior}
         shared["callback"] = self.callback
-        m = min(self.n_inducing, data.rows.n_rows)
+        m, group = min(self.n_inducing, data.n_total), data.rows.shard.group
         few_first = self.free >= EVERYTHING and m > 2 * FEW_INDUCING and self.redraws and steps > 0
         if not few_first:
             index, begun = self._placed(start, m)
@@ -82,9 +82,9 @@ class Search:
         _, begun = self._placed(start, FEW_INDUCING)
         began, part = time.perf_counter(), clock.part(FEW_SHARE)
         rough = explore(self.evidence, begun, data, rng=self.rng, n_steps=steps, clock=part, **shared)
-        each = (time.perf_counter() - began) / max(rough.n_iter, 1)
+        each = group.first(lambda: (time.perf_counter() - began) / max(rough.n_iter, 1))
         index, begun = self._placed(rough, m)
-        n, many, few = data.rows.n_rows, data.plan.part_rows(m), data.plan.part_rows(FEW_INDUCING)
+        n, many, few = data.n_total, data.plan.part_rows(m), data.plan.part_rows(FEW_INDUCING)
         growth = min(n, many) / min(n, few) * (m / FEW_INDUCING) ** 2
         if clock.left() < WORTHWHILE * each * growth:
             return index, replace(begun, why=f"{part.reason(rough.n_iter)} on {FEW_INDUCING} inducing inputs")

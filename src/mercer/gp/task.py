@@ -45,7 +45,7 @@ class Task:
         if not self.draws:
             return np.arange(0), self.inducing
         index = choose_rows(self.inducing, self.data, kernel, noise, m, self.rng)
-        return index, self.data.rows.take(index).to(self.data.plan.device, self.data.plan.dtype)
+        return index, self.data.rows.fetch(index).to(self.data.plan.device, self.data.plan.dtype)
 
     def best_subset(
         self,

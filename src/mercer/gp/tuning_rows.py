@@ -19,13 +19,13 @@ TIMED_ROWS = 200
 
 def rows_for_tuning(data: Sample, most: int, clock: Clock, rng: np.random.Generator) -> np.ndarray:
     """At most `most` random rows of positive weight; fewer where their tuning would take too much of the time."""
-    if not clock.endless and len(data.alive) > TIMED_ROWS:
+    if not clock.endless and data.n_alive > TIMED_ROWS:
         some = data.part(data.spaced(TIMED_ROWS))
         X, Y, kernel = some.rows.take(np.arange(TIMED_ROWS)).double(), some.Y, as_kernel("gaussian")
         log_evidence(kernel, 0.1, X, Y)  # libraries load on first use
         began = time.perf_counter()
         log_evidence(kernel, 0.1, X, Y)
         each = TUNING_SHARE * clock.left() / TUNING_EVALUATIONS
-        growth = (each / (time.perf_counter() - began)) ** (1 / 3)
+        growth = (each / data.rows.shard.group.first(lambda: time.perf_counter() - began)) ** (1 / 3)
         most = int(min(most, max(TIMED_ROWS * growth, TIMED_ROWS / 2)))
     return data.draw(most, rng)

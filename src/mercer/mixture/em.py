@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.data import RowSource
+from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import Features
@@ -39,6 +40,11 @@ class Sample:
     y: Tensor
     weight: Tensor
     plan: Plan
+
+    def part(self, numbers: Tensor) -> Sample:
+        """The rows of these numbers alone, of every process the same."""
+        rows = TensorRows(self.rows.fetch(numbers).to(self.plan.device))
+        return Sample(rows, self.rows.pick(self.y, numbers), self.rows.pick(self.weight, numbers), self.plan)
 
     @cached_property
     def total(self) -> float:
@@ -119,20 +125,32 @@ def expectation(sample: Sample, mixture: Mixture) -> Expectation:
         x, y, w = columns(block), sample.y[:, where], sample.weight[where]
         psi = layout.of(x, experts.further(x, y))
         R, log_p = posterior(log_joint(x, y, psi))
-        lowest, row = torch.where(w > 0, log_p, torch.inf).min(0)
         R *= w
         new = {"moments": R @ psi.T, "log_likelihood": w @ log_p, **experts.sums(x, y, R, psi)}
         if not totals:
             totals.update({name: torch.zeros_like(value) for name, value in new.items()})
-        at.copy_(torch.where(lowest < worst, row + where.start, at))
-        worst.copy_(torch.minimum(lowest, worst))
+        if len(w):
+            lowest, row = torch.where(w > 0, log_p, torch.inf).min(0)
+            at.copy_(torch.where(lowest < worst, row + where.start, at))
+            worst.copy_(torch.minimum(lowest, worst))
         for name, value in new.items():
             totals[name].add_(value)
 
     each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
+    if not totals:  # a process without rows takes part with sums over none
+        visit(slice(0, 0), sample.rows.take(torch.arange(0)))
     summed = {name: sample.rows.total(value) for name, value in totals.items()}
     objective = float(summed.pop("log_likelihood") - experts.penalty())
-    return Expectation(objective, summed.pop("moments"), summed, int(at))
+    return Expectation(objective, summed.pop("moments"), summed, _lowest(sample, float(worst), int(at)))
+
+
+def _lowest(sample: Sample, value: float, place: int) -> int:
+    """The number of the row of lowest value, of those that the processes found among their own."""
+    shard = sample.rows.shard
+    if not shard.spread:
+        return place
+    number = int(shard.numbers(np.array([place]))[0]) if sample.rows.n_rows else 0
+    return min(shard.group.gather((value, number)))[1]
 
 
 def posterior(log_joint: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,8 +218,8 @@ def fit_em(
             state = trial
             result = EMResult(proposal, [*result.path, state.objective / sample.total], "", state.worst)
             pace = clock.spent() - began
-            asked = [callback(result) for callback in callbacks]
-            if any(asked):
+            asked = [bool(callback(result)) for callback in callbacks]
+            if any(sample.rows.shard.group.gather(any(asked))):
                 return replace(result, stop_reason="a callback asked to stop")
             if gain < tol and not moved:
                 return replace(result, stop_reason=f"the log-likelihood rose by less than tol={tol:g} per row")
@@ -252,7 +270,7 @@ def _moved(sample: Sample, mixture: Mixture, j: int, row: int) -> Mixture:
     """Part j moved to a row, with one row's weight and half the extent of a usual one; its expert stays."""
     gates, share = mixture.gates, sample.mean_weight / sample.total
     means, weights, covariances = gates.means.clone(), gates.weights.clone(), gates.covariances.clone()
-    means[j] = columns(sample.rows.take(torch.tensor([row])))[:, 0]
+    means[j] = columns(sample.rows.fetch(torch.tensor([row])))[:, 0]
     shape = (-1,) + (1,) * (covariances.ndim - 1)
     covariances[j] = (gates.weights.reshape(shape) * gates.covariances).sum(0) / 4
     weights[j] = 0.0

@@ -13,18 +13,20 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.face import Face
+from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, standardised
-from mercer.border.read import Given, checked_targets, host, merged, read, read_new
+from mercer.border.read import MERGED_ROWS, Given, checked_targets, host, merged, read, read_new
 from mercer.border.rules import AUTO, check, literal, number, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.clock import Clock
+from mercer.data import WHOLE, current_group
 from mercer.engine import Plan, each_block, make_plan
 from mercer.mixture.em import Mixture, Sample, columns
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, Setting, fit_mixture
 from mercer.mixture.gates import COVARIANCES
-from mercer.mixture.inside import gate_probabilities, gated, log_densities, responsibilities
+from mercer.mixture.inside import described_gates, gate_probabilities, gated, log_densities, responsibilities
 from mercer.mixture.size import Trials, chosen_size
 from mercer.parts import require
 from mercer.progress import listeners, watched
@@ -152,11 +154,19 @@ class MixtureEstimator(Face):
         Ctrl-C keeps the mixture of the last iteration; while ``n_components="auto"`` is being found there is none yet.
         """
         check(self)
-        clock = Clock(self.time_budget)
-        given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
-        weight, unit = unit_weights(given.weight)
-        ridge = self._ridge(unit, float(weight.sum()))
-        targets = code_targets(given.y, weight, classes=self._classes)
+        group = current_group()
+        clock = Clock(self.time_budget, group=group)
+        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
+        given = gathered(read(self, X, y, sample_weight, **kinds, group=group), MERGED_ROWS)
+        alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
+        return self._keep(**(group.first(lambda: self._fitted(given, clock)) if alone else self._fitted(given, clock)))
+
+    def _fitted(self, given: Given, clock: Clock) -> dict[str, Any]:
+        """All that a fit of this table leaves behind."""
+        shard = given.shard
+        weight, unit = unit_weights(given.weight, shard)
+        ridge = self._ridge(unit, shard.total(weight.sum()))
+        targets = code_targets(given.y, weight, classes=self._classes, shard=shard)
         given, Y = merged(replace(given, weight=weight), self._encode(targets, given.y))
         plan = self._plan(given.rows.n_rows)
         inputs, variance = _inputs(given, plan, self.scale_inputs)
@@ -164,19 +174,20 @@ class MixtureEstimator(Face):
         sample = Sample(inputs.rows(given.rows, plan), y_columns, w, plan)
         setting = self._setting(ridge, variance, clock, len(targets.classes) if self._classes else 0)
         rng = self._generator()
+        rng.bit_generator.state = shard.group.first(lambda: rng.bit_generator.state)
         k, start, results = self._size(sample, setting, targets, rng)
         fitted = self._train(sample, k, setting, rng, start)
         fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
-        return self._keep(
+        return {
             **given.columns(),
-            **_described_gates(fitted, self._wanted(k, setting.n_classes), inputs),
+            **described_gates(fitted, self._wanted(k, setting.n_classes), inputs),
             **self._described(fitted, inputs, targets, sample),
-            classes_=targets.classes if self._classes else None,
-            targets_=targets,
-            inputs_=inputs,
-            mixture_=fitted.mixture,
-            cv_results_=results,
-        )
+            "classes_": targets.classes if self._classes else None,
+            "targets_": targets,
+            "inputs_": inputs,
+            "mixture_": fitted.mixture,
+            "cv_results_": results,
+        }
 
     def _ridge(self, unit: float, total: float) -> float:
         """λ for weights divided by `unit`, whose sum then is `total`; a model of densities has none."""
@@ -270,26 +281,6 @@ def _inputs(given: Given, plan: Plan, scale_inputs: bool | str) -> tuple[InputMa
         largest = own.max()  # taken out first, so that no square leaves the range of float64
         inputs = replace(inputs, scale=np.full_like(own, largest * np.sqrt(np.mean((own / largest) ** 2))))
     return inputs, torch.as_tensor((own / inputs.scale) ** 2)
-
-
-def _described_gates(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, Any]:
-    """What a user looks at first, in the inputs' own units."""
-    result, gates = fitted.result, fitted.mixture.gates
-    why = result.stop_reason
-    if gates.n_components < wanted:
-        why += f"; {gates.n_components} of {wanted} components were of use"
-    s, covariances = inputs.scale, gates.covariances.numpy()
-    with np.errstate(over="ignore"):  # in units of 1e200 a square is infinite
-        covariances = covariances * s * s if covariances.ndim == 2 else covariances * s * s[:, None]
-    return {
-        "weights_": gates.weights.numpy(),
-        "means_": gates.means.numpy() * s + inputs.mean,
-        "covariances_": covariances,
-        "n_components_": gates.n_components,
-        "n_iter_": max(len(result.path) - 1, 1),
-        "stop_reason_": why,
-        "log_likelihood_path_": np.array(result.path),
-    }
 
 
 def _meant(name: str) -> str:

@@ -113,19 +113,26 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
     clock = setting.clock
     run = partial(fit_em, tol=setting.tol, clock=clock, share=setting.share)
     watched = partial(run, sample, max_iter=setting.max_iter, callbacks=setting.callbacks)
-    if len(starts) == 1 and few is sample:
+    shard = sample.rows.shard
+    everything = few is sample or (shard.spread and few.rows.n_rows == shard.count(sample.weight > 0))
+    if len(starts) == 1 and everything:
         return watched(starts[0])
     trial = min(TRIAL_ITERATIONS if len(starts) > 1 else setting.max_iter, setting.max_iter)
-    best: EMResult | None = None
-    for start in starts:
-        one = run(few, start, max_iter=trial)
-        ended = clock.over(share=setting.share) is not None  # which says nothing about where it would have got
-        best = one if best is None or (one.objective > best.objective and not ended) else best
-        if clock.over(clock.spent() / 4, setting.share):  # all rows want theirs
-            break
-    assert best is not None
-    before = best.path[:-1] if few is sample else []
-    found = watched(best.mixture, done=len(before))
+
+    def ahead() -> EMResult:
+        best: EMResult | None = None
+        for start in starts:
+            one = run(few, start, max_iter=trial)
+            ended = clock.over(share=setting.share) is not None  # which says nothing about where it would have got
+            best = one if best is None or (one.objective > best.objective and not ended) else best
+            if clock.over(clock.spent() / 4, setting.share):  # all rows want theirs
+                break
+        assert best is not None
+        return best
+
+    best = shard.group.first(ahead)
+    before = best.path[:-1] if everything else []
+    found = watched(best.mixture.to(sample.plan.device), done=len(before))
     return replace(found, path=before + found.path)
 
 
@@ -204,13 +211,12 @@ def _style(init: str, attempt: int) -> str:
 
 def _subsample(sample: Sample, rng: np.random.Generator, by_class: bool = False) -> Sample:
     """At most about `START_ROWS` rows that count; of every class alike where that is asked for."""
-    if sample.rows.n_rows <= START_ROWS:
+    shard, alive = sample.rows.shard, sample.weight > 0
+    if sample.rows.n_rows <= START_ROWS and not shard.spread:
         return sample
-    alive = (sample.weight > 0).cpu().numpy()
-    y = sample.y[0].cpu().numpy()
-    parts = [np.flatnonzero(alive & (y == c)) for c in np.unique(y[alive])] if by_class else [np.flatnonzero(alive)]
+    parts = [alive]
+    if by_class:
+        classes = sorted({c for found in shard.group.gather(sample.y[0, alive].unique().tolist()) for c in found})
+        parts = [alive & (sample.y[0] == c) for c in classes]
     share = -(-START_ROWS // len(parts))
-    index = np.sort(np.concatenate([rng.choice(part, min(share, len(part)), replace=False) for part in parts]))
-    at = torch.as_tensor(index, device=sample.weight.device)
-    rows = TensorRows(sample.rows.take(index).to(sample.plan.device))
-    return Sample(rows, sample.y[:, at], sample.weight[at], sample.plan)
+    return sample.part(torch.cat([shard.draw(part, share, rng) for part in parts]).sort().values)

@@ -6,12 +6,16 @@ Each function takes a mixture and returns a function of a block's inputs (D × n
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.border.inputs import InputMap
 from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.experts import NoisyExperts
+from mercer.mixture.fit import Fitted
 
 
 def gate_probabilities(mixture: Mixture) -> Callable[[Tensor], Tensor]:
@@ -60,3 +64,23 @@ def mean_and_variance(mixture: Mixture, disagree: bool) -> Callable[[Tensor], Te
         return torch.cat([f, (A[:, None] * (experts.noise[:, :, None] + spread)).sum(0)])
 
     return answer
+
+
+def described_gates(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, Any]:
+    """What a user looks at first, in the inputs' own units."""
+    result, gates = fitted.result, fitted.mixture.gates
+    why = result.stop_reason
+    if gates.n_components < wanted:
+        why += f"; {gates.n_components} of {wanted} components were of use"
+    s, covariances = inputs.scale, gates.covariances.numpy()
+    with np.errstate(over="ignore"):  # in units of 1e200 a square is infinite
+        covariances = covariances * s * s if covariances.ndim == 2 else covariances * s * s[:, None]
+    return {
+        "weights_": gates.weights.numpy(),
+        "means_": gates.means.numpy() * s + inputs.mean,
+        "covariances_": covariances,
+        "n_components_": gates.n_components,
+        "n_iter_": max(len(result.path) - 1, 1),
+        "stop_reason_": why,
+        "log_likelihood_path_": np.array(result.path),
+    }

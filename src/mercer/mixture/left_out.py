@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from mercer.border.intervals import Intervals
-from mercer.data import spread_rows
 from mercer.mixture.em import Mixture, Sample, columns
 from mercer.mixture.experts import Linear
 from mercer.mixture.inside import gate_probabilities, mean_and_variance
@@ -22,9 +21,8 @@ def left_out_intervals(mixture: Mixture, sample: Sample, *, disagree: bool) -> I
     it on average; the gates, which many rows make, stay as they are.
     """
     mixture = mixture.to(sample.plan.device)
-    some = spread_rows(sample.weight, ASKED_ROWS)
-    index = torch.as_tensor(some, device=sample.plan.device)
-    x, y, weight = columns(sample.rows.take(some)), sample.y[:, index], sample.weight[index]
+    some = sample.part(sample.rows.shard.spaced(sample.weight > 0, ASKED_ROWS))
+    x, y, weight = columns(some.rows.take(torch.arange(some.rows.n_rows))), some.y, some.weight
     f, variance = mean_and_variance(mixture, disagree)(x).chunk(2)
     size = 1 + x.shape[0] if isinstance(mixture.experts, Linear) else 1
     rows = sample.total / sample.mean_weight * mixture.gates.weights

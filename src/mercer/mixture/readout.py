@@ -47,6 +47,8 @@ def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic, w
             total.add_(value)
 
     each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan, width), visit)
+    if not totals:  # a process without rows takes part with sums over none
+        visit(slice(0, 0), sample.rows.take(torch.arange(0)))
     return [sample.rows.total(value) for value in totals]
 
 
@@ -136,7 +138,7 @@ def logistic_weights(
     """
     k, c = mixture.n_components, 1 if n_classes == 2 else n_classes
     ridge, clock = max(ridge, LEAST_PENALTY * sample.total), clock or Clock()
-    if (c * k) ** 2 * (sample.rows.n_rows + c * k) > HESSIAN_WORK:
+    if (c * k) ** 2 * (sample.rows.shard.total(sample.rows.n_rows) + c * k) > HESSIAN_WORK:
         return _many_weights(sample, mixture, c, ridge, clock)
     start = torch.zeros(c * k, dtype=torch.float64, device=sample.plan.device)
     loss = lambda flat: _penalised_loss(sample, mixture, flat.reshape(c, k), ridge)  # noqa: E731

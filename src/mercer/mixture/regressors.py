@@ -226,6 +226,7 @@ class NRBFRegressor(MixtureRegressor):
 def _variance(sample: Sample) -> Tensor:
     """The variance of each output, one of no variance counting as of one."""
     share = sample.weight / sample.total
-    mean = (sample.y * share).sum(1, keepdim=True)
-    variance = ((sample.y - mean).square() * share).sum(1)
+    total = sample.rows.total
+    mean = total((sample.y * share).sum(1, keepdim=True))
+    variance = total(((sample.y - mean).square() * share).sum(1))
     return torch.where(variance > 1e-24, variance, 1.0)

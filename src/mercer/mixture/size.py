@@ -57,6 +57,15 @@ def chosen_size(
 ) -> tuple[int, Mixture | None, dict[str, Any]]:
     """The size, a mixture to start from that has grown to it as the judged ones did, and the results of all folds."""
     some = choice_sample(sample, rng, trials.clock)
+    found, rng.bit_generator.state = sample.rows.shard.group.first(
+        lambda: (_judged(some, trials, largest, n_folds, rng), rng.bit_generator.state)
+    )
+    return found
+
+
+def _judged(
+    some: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator
+) -> tuple[int, Mixture | None, dict[str, Any]]:
     sizes, results = judged_sizes(some, trials, largest, n_folds, rng)
     start = None
     for fitted in trials.growing(some, sizes[:-1], rng) if trials.grows else ():
@@ -68,12 +77,11 @@ def chosen_size(
 
 def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sample:
     """The rows on which sizes are tried: those that count, or a random part of them where they are many."""
-    alive = (sample.weight > 0).nonzero()[:, 0].cpu().numpy()
+    shard, alive = sample.rows.shard, sample.weight > 0
     budget = clock.seconds
     most = CHOICE_ROWS if budget is None else int(np.clip(ROWS_A_SECOND * budget, 200, CHOICE_ROWS))
-    if len(alive) > most:
-        alive = np.sort(rng.choice(alive, most, replace=False))
-    return sample if len(alive) == sample.rows.n_rows else _rows_of(sample, alive)
+    numbers = shard.draw(alive, most, rng)
+    return sample if len(numbers) == sample.rows.n_rows and not shard.spread else sample.part(numbers)
 
 
 def judged_sizes(

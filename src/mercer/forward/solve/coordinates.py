@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,11 +60,11 @@ class Coordinates:
     def sample(self, size: int | None, seed: int) -> Tensor:
         """Random rows of positive weight, other than the basis vectors, for a preconditioner."""
         others, m = self.problem.weight > 0, len(self.basis)
-        others[self.index] = False
-        rows = others.nonzero()[:, 0]
-        wanted = size if size is not None else (2 * m if len(rows) > MANY * m else m)
-        generator = torch.Generator().manual_seed(seed)
-        return rows[torch.randperm(len(rows), generator=generator)[: min(wanted, len(rows))].to(rows.device)]
+        shard = self.problem.rows.shard
+        others[shard.held(self.index)[1]] = False
+        n = shard.count(others)
+        wanted = size if size is not None else (2 * m if n > MANY * m else m)
+        return shard.draw(others, wanted, np.random.default_rng(seed))
 
 
 class Preconditioner:
@@ -75,8 +76,9 @@ class Preconditioner:
     """
 
     def __init__(self, at: Coordinates, weight: Tensor, sample: Tensor) -> None:
-        problem, own, w = at.problem, weight[at.index].double(), weight[sample].double()
-        others = float(weight.sum()) - float(own.sum())
+        problem, rows = at.problem, at.problem.rows
+        own, w = rows.pick(weight, at.index).double(), rows.pick(weight, sample).double()
+        others = float(rows.total(weight.sum(dtype=torch.float64))) - float(own.sum())
         inner = _square(at.L * own.sqrt()[:, None])
         if len(sample):
             Phi = torch.linalg.solve_triangular(at.L, problem.kernel(at.basis, problem.basis(sample)), upper=False).T
@@ -105,7 +107,11 @@ def _unresolved(Q: Tensor, problem: Problem) -> float:
     float64 are worthless in float32 wherever basis vectors are alike to half its digits.
     """
     known = float(Q.diagonal().mean()) * 10 * len(Q) ** 0.5 * torch.finfo(Q.dtype).eps
-    read = float(problem.weight.sum()) * torch.finfo(problem.plan.dtype).eps ** 2 * float(Q.square().mean())
+    read = (
+        float(problem.rows.total(problem.weight.sum(dtype=torch.float64)))
+        * torch.finfo(problem.plan.dtype).eps ** 2
+        * float(Q.square().mean())
+    )
     return known + read / max(problem.lam, 1e-300)
 
 

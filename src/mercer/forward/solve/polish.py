@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
-import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -76,11 +75,12 @@ class Watch:
     def __init__(self, at: Coordinates, rows: Tensor, v: Tensor, uses: int) -> None:
         problem = at.problem
         self._y, self._loss, self._at = problem.y[rows], problem.loss, at
-        self._K = KernelMatrix(TensorRows(problem.basis(rows)), problem.kernel, at.basis, problem.plan, uses)
+        own = TensorRows(problem.rows.take(rows).to(problem.plan.device, problem.plan.dtype), problem.rows.shard)
+        self._K = KernelMatrix(own, problem.kernel, at.basis, problem.plan, uses)
         self.best, self.best_step, self._lowest = v, 0, self._error(v)
 
     def _error(self, v: Tensor) -> float:
-        return float(self._loss.value(self._y, self._K.product(self._at.weights(v))).mean(dtype=torch.float64))
+        return float(self._at.problem.mean(self._loss.value(self._y, self._K.product(self._at.weights(v)))))
 
     def __call__(self, step: int, v: Tensor) -> bool:
         """Whether to stop after this step."""

@@ -1,0 +1,183 @@
+"""Which rows of a table a process holds, and how rows are named across processes.
+
+Rows have two numbers: a *place* among those that this process holds, and a *number* in the whole table, by which all
+processes speak of them. On one process both are the same. Basis vectors, draws and samples are numbers; vectors as long
+as the rows (targets, values, weights) stay where the rows are and are looked up by `pick`.
+
+Every method that takes numbers is a collective: all processes must call it with the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.data.group import ALONE, Group
+
+
+class Shard:
+    """The whole table, on one process: places are numbers."""
+
+    group: Group = ALONE
+
+    @property
+    def spread(self) -> bool:
+        """Whether other processes hold other rows."""
+        return False
+
+    def length(self, n_rows: int) -> int:
+        """How many rows all processes have where this one has `n_rows`."""
+        return n_rows
+
+    def numbers(self, places: Any) -> Any:
+        """The numbers of rows of this process."""
+        return places
+
+    def held(self, numbers: Any) -> tuple[Any, Any]:
+        """Which of these rows are here, as an index into `numbers`, and their places."""
+        return slice(None), numbers
+
+    def take(self, take: Callable[[Any], Tensor], numbers: Any) -> Tensor:
+        """Rows by number; `take` gives them by place."""
+        return take(numbers)
+
+    def pick(self, values: Tensor, numbers: Any) -> Tensor:
+        """Entries at these rows of a tensor whose last axis runs over the rows of this process."""
+        return values[..., numbers]
+
+    def count(self, mask: Tensor) -> int:
+        """True entries of a mask over the rows, on all processes."""
+        return int(mask.sum())
+
+    def nth(self, mask: Tensor, positions: np.ndarray) -> Tensor:
+        """The numbers of some true rows of a mask: the first one of all is at position 0."""
+        rows = mask.nonzero()[:, 0]
+        return rows[torch.from_numpy(np.asarray(positions, dtype=np.int64)).to(rows.device)]
+
+    def best(self, score: Tensor, places: Tensor, n: int) -> Tensor:
+        """The numbers of the `n` rows of largest score, among these of this process and those of the others."""
+        return places[score.topk(n).indices]
+
+    # What all shards do alike
+
+    def draw(self, mask: Tensor, n: int, rng: np.random.Generator | np.random.RandomState) -> Tensor:
+        """At most `n` true rows of a mask at random, in order; every process draws the same."""
+        total = self.count(mask)
+        return self.nth(mask, np.arange(total) if total <= n else np.sort(rng.choice(total, n, replace=False)))
+
+    def spaced(self, mask: Tensor, n: int) -> Tensor:
+        """At most `n` true rows of a mask, evenly spaced among them."""
+        total = self.count(mask)
+        return self.nth(mask, np.linspace(0, max(total - 1, 0), min(total, n)).astype(int))
+
+    def total(self, number: float) -> float:
+        """The sum of one number over all processes."""
+        return float(self.group.sum(torch.tensor(number, dtype=torch.float64)))
+
+
+WHOLE = Shard()
+
+
+class Pieces(Shard):
+    """Runs of consecutive rows of a table that others hold other runs of.
+
+    `starts` and `lengths` are those of this process, in the order in which it holds them; a process may hold none. The
+    order of all rows, and so every draw, does not depend on how they were dealt out.
+    """
+
+    def __init__(self, group: Group, starts: Sequence[int], lengths: Sequence[int]) -> None:
+        own = [(int(s), int(n)) for s, n in zip(starts, lengths, strict=True) if n]
+        everyone = group.gather(own)
+        self.group, self.rank = group, group.rank
+        #: All runs in the order of the table: start, length, the process that holds it.
+        runs = sorted((s, n, rank) for rank, each in enumerate(everyone) for s, n in each)
+        self._runs = np.array(runs, dtype=np.int64).reshape(-1, 3)
+        self._starts = np.array([s for s, _ in own], dtype=np.int64)
+        self._ends = np.cumsum([n for _, n in own], dtype=np.int64)
+        self._first = self._ends - np.array([n for _, n in own], dtype=np.int64)
+        self._order = np.argsort(self._starts)
+        self.n_rows = int(self._ends[-1]) if len(own) else 0
+        self.n_total = int(self._runs[:, 1].sum())
+
+    @property
+    def spread(self) -> bool:
+        return True
+
+    def length(self, n_rows: int) -> int:
+        return self.n_total
+
+    def longer(self, n: int) -> Pieces:
+        """The same with `n` further rows, dealt out evenly, after the last."""
+        start, stop = even_run(self.group, n)
+        lengths = self._ends - self._first
+        return Pieces(self.group, [*self._starts, self.n_total + start], [*lengths, stop - start])
+
+    def numbers(self, places: Any) -> Any:
+        run = np.searchsorted(self._ends, _host(places), side="right")
+        return _like(self._starts[run] + _host(places) - self._first[run], places)
+
+    def held(self, numbers: Any) -> tuple[Any, Any]:
+        wanted = _host(numbers)
+        if not len(self._starts):
+            return _like(np.empty(0, np.int64), numbers), _like(np.empty(0, np.int64), numbers)
+        run = self._order[(np.searchsorted(self._starts[self._order], wanted, side="right") - 1).clip(min=0)]
+        inside = wanted - self._starts[run]
+        here = np.flatnonzero((inside >= 0) & (inside < (self._ends - self._first)[run]))
+        return _like(here, numbers), _like(self._first[run[here]] + inside[here], numbers)
+
+    def take(self, take: Callable[[Any], Tensor], numbers: Any) -> Tensor:
+        at, places = self.held(numbers)
+        rows = take(places)
+        out = rows.new_zeros(len(numbers), rows.shape[1])
+        out[torch.as_tensor(at, device=out.device)] = rows
+        return self.group.sum(out)
+
+    def pick(self, values: Tensor, numbers: Any) -> Tensor:
+        at, places = self.held(numbers)
+        out = values.new_zeros(*values.shape[:-1], len(numbers))
+        out[..., torch.as_tensor(at, device=out.device)] = values[..., torch.as_tensor(places, device=values.device)]
+        return self.group.sum(out.to(torch.uint8)).bool() if out.dtype == torch.bool else self.group.sum(out)
+
+    def count(self, mask: Tensor) -> int:
+        return int(self.group.sum(mask.sum(dtype=torch.int64).cpu()))
+
+    def best(self, score: Tensor, places: Tensor, n: int) -> Tensor:
+        top = score.topk(min(n, len(score)))
+        own = top.values.double().cpu().numpy(), self.numbers(places[top.indices].cpu().numpy())
+        scores, numbers = (np.concatenate(each) for each in zip(*self.group.gather(own), strict=True))
+        order = np.lexsort((numbers, -scores))[:n]  # among equals the smaller number
+        return torch.from_numpy(numbers[order]).to(score.device)
+
+    def nth(self, mask: Tensor, positions: np.ndarray) -> Tensor:
+        places = mask.nonzero()[:, 0].cpu().numpy()
+        bounds = np.searchsorted(places, np.append(self._first, self.n_rows))  # of each own run among the true rows
+        mine = self._runs[:, 2] == self.rank
+        counts = np.zeros(len(self._runs), dtype=np.int64)
+        counts[mine] = np.diff(bounds)[self._order]
+        counts = self.group.sum(torch.from_numpy(counts)).numpy()
+        ends = np.cumsum(counts)
+        run = np.searchsorted(ends, positions, side="right")
+        owned = mine[run]
+        first = np.zeros(len(self._runs), dtype=np.int64)
+        first[mine] = bounds[:-1][self._order]
+        found = np.zeros(len(positions), dtype=np.int64)
+        within = np.asarray(positions)[owned] - (ends - counts)[run[owned]]
+        found[owned] = self.numbers(places[first[run[owned]] + within])
+        return self.group.sum(torch.from_numpy(found)).to(mask.device)
+
+
+def even_run(group: Group, n: int) -> tuple[int, int]:
+    """The run of `n` rows that falls to this process where all get about as many."""
+    return group.rank * n // group.size, (group.rank + 1) * n // group.size
+
+
+def _host(values: Any) -> np.ndarray:
+    return values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, dtype=np.int64)
+
+
+def _like(values: np.ndarray, model: Any) -> Any:
+    return torch.from_numpy(values).to(model.device) if isinstance(model, Tensor) else values

@@ -1,0 +1,7 @@
+"""More than one machine: processes that fit one model together, each on its own rows."""
+
+from mercer.distributed.group import LostProcessError, ProcessGroup, open_store
+from mercer.distributed.launch import init, join
+from mercer.distributed.rows import OwnRows, own_rows
+
+__all__ = ["LostProcessError", "OwnRows", "ProcessGroup", "init", "join", "open_store", "own_rows"]

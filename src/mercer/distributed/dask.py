@@ -1,0 +1,241 @@
+"""Dask faces: fit where the partitions of a collection lie, predict lazily.
+
+A fit has two stages. First every partition becomes a file on the disk of the worker that computes it, by an ordinary
+task: nothing is put together, nothing passes the scheduler, and a table may be larger than the memory of all workers.
+Then one long task on each worker that has such files joins a group (`mercer.distributed.group`) and runs the fit of the
+plain estimator on its own rows. Workers without partitions are left alone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import KW_ONLY
+from typing import Any, ClassVar, Self
+
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from mercer.border.face import face, keep
+from mercer.distributed.launch import TIMEOUT
+from mercer.distributed.partitions import fit_parts, parts_of, spool
+from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.gp.regressor import SparseGPRegressor
+from mercer.mixture.densities import GaussianMixtureClassifier
+from mercer.parts import require
+
+#: Seconds between two looks at the workers of a fit.
+LOOK = 0.5
+
+
+class OnDask:
+    """What a plain estimator needs to run on the workers of a Dask client.
+
+    Parameters
+    ----------
+    client : distributed.Client or None, default None
+        The cluster; None takes the client that is current. It is left out when the estimator is pickled.
+    timeout : float, default 600
+        Seconds after which a worker that does not answer ends the fit.
+    """
+
+    #: The estimator that workers fit and `to_local` gives.
+    _plain: ClassVar[type]
+
+    @property
+    def client_(self) -> Any:
+        """The client in use."""
+        from distributed import default_client
+
+        own: Any = self
+        return default_client() if own.client is None else own.client
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {**state, "client": None}
+
+    def to_local(self) -> Any:
+        """The plain estimator with the same parameters, and the same model where there is one."""
+        own: Any = self
+        settings = {
+            name: value for name, value in own.get_params(deep=False).items() if name not in ("client", "timeout")
+        }
+        local = self._plain(**settings)
+        return keep(local, **{name: vars(own)[name] for name in vars(own).get("_kept", ())})
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
+        """Fit to a Dask dataframe or array `X` with targets `y` in a Dask series or array, of the same partitions."""
+        from distributed import MultiLock
+
+        require(y is not None, "y", "given: a Dask series or array", None)
+        require(X_val is None and y_val is None, "X_val", "None on Dask; use validation_fraction", type(X_val))
+        own: Any = self
+        client, key = self.client_, uuid.uuid4().hex
+        parts = parts_of(X, y, sample_weight)
+        futures = client.compute([_delayed(spool)(*part, key, place) for place, part in enumerate(parts)])
+        found = client.gather(futures)
+        workers = list(dict.fromkeys(one.worker for one in found))
+        shares = [[one for one in found if one.worker == worker] for worker in workers]
+        with MultiLock([f"mercer-{worker}" for worker in workers], client=client):  # two fits never share a worker
+            tasks = [
+                client.submit(
+                    fit_parts,
+                    self.to_local(),
+                    share,
+                    rank,
+                    len(workers),
+                    key,
+                    own.timeout,
+                    workers=[worker],
+                    allow_other_workers=False,
+                    pure=False,
+                )
+                for rank, (worker, share) in enumerate(zip(workers, shares, strict=True))
+            ]
+            model = _first_answer(client, tasks, workers)
+        return keep(self, **{name: vars(model)[name] for name in vars(model)["_kept"]})
+
+    def _lazily(self, method: str, X: Any, columns: Any = None) -> Any:
+        """What a method of the model says of `X`: of a Dask collection another one, of the same kind."""
+        check_is_fitted(self)
+        local = self.to_local()
+        if hasattr(X, "map_partitions"):
+            return X.map_partitions(_said_of_frame, local, method, columns, meta=_meta(local, method, columns))
+        if not hasattr(X, "map_blocks"):
+            return getattr(local, method)(X)
+        X = X.rechunk({1: -1})
+        kind = _meta(local, method, columns).to_numpy().dtype
+        shape: dict[str, Any] = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (len(columns),))}
+        return X.map_blocks(_said, local, method, dtype=kind, **shape)
+
+    def predict(self, X: Any, *args: Any, **options: Any) -> Any:
+        """Predicted targets, lazily: a Dask array of an array, a series of a dataframe, else as of `to_local()`."""
+        if not (args or options):
+            return self._lazily("predict", X)
+        require(
+            not hasattr(X, "to_delayed"), "X", "no Dask collection where more than predictions is asked for", type(X)
+        )
+        return self.to_local().predict(X, *args, **options)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The plain estimator's score; Dask collections are computed."""
+        from dask.base import compute
+
+        return self.to_local().score(*compute(X, y), *(() if sample_weight is None else (sample_weight,)))
+
+
+@face
+class DaskKernelBoostingRegressor(OnDask, KernelBoostingRegressor):
+    """`KernelBoostingRegressor` on the workers of a Dask cluster."""
+
+    _: KW_ONLY
+    client: Any = None
+    timeout: float = TIMEOUT
+
+    _plain: ClassVar[type] = KernelBoostingRegressor
+
+
+@face
+class DaskKernelBoostingClassifier(OnDask, KernelBoostingClassifier):
+    """`KernelBoostingClassifier` on the workers of a Dask cluster."""
+
+    _: KW_ONLY
+    client: Any = None
+    timeout: float = TIMEOUT
+
+    _plain: ClassVar[type] = KernelBoostingClassifier
+
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities, lazily; of a dataframe another one, its columns named as the classes."""
+        return self._lazily("predict_proba", X, [str(one) for one in self.classes_])
+
+
+@face
+class DaskGaussianMixtureClassifier(OnDask, GaussianMixtureClassifier):
+    """`GaussianMixtureClassifier` on the workers of a Dask cluster."""
+
+    _: KW_ONLY
+    client: Any = None
+    timeout: float = TIMEOUT
+
+    _plain: ClassVar[type] = GaussianMixtureClassifier
+
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities, lazily; of a dataframe another one, its columns named as the classes."""
+        return self._lazily("predict_proba", X, [str(one) for one in self.classes_])
+
+
+@face
+class DaskSparseGPRegressor(OnDask, SparseGPRegressor):
+    """`SparseGPRegressor` on the workers of a Dask cluster; `to_local()` also gives deviations and draws."""
+
+    _: KW_ONLY
+    client: Any = None
+    timeout: float = TIMEOUT
+
+    _plain: ClassVar[type] = SparseGPRegressor
+
+
+def _delayed(function: Any) -> Any:
+    from dask.delayed import delayed
+
+    return delayed(function, pure=False)
+
+
+def _first_answer(client: Any, tasks: list[Any], workers: list[str]) -> Any:
+    """The model of the first process; an error of any ends all, and one that is no mere consequence is told first."""
+    from distributed import wait
+
+    from mercer.distributed.group import GRACE, LostProcessError
+
+    try:
+        while not all(task.done() for task in tasks):
+            gone = [rank for rank, worker in enumerate(workers) if worker not in client.scheduler_info(-1)["workers"]]
+            if gone and not all(tasks[rank].done() for rank in gone):
+                names = ", ".join(f"{rank} ({workers[rank]})" for rank in gone)
+                raise LostProcessError(f"workers left the cluster during the fit; their ranks: {names}", gone)
+            failed = [task for task in tasks if task.status == "error"]
+            if failed:
+                _settle(tasks, GRACE + 2)
+                break
+            _settle(tasks, LOOK)
+        errors = [task.exception() for task in tasks if task.status == "error"]
+        for error in sorted(errors, key=lambda one: isinstance(one, LostProcessError)):
+            raise error
+        wait(tasks)
+        return tasks[0].result()
+    finally:
+        client.cancel(tasks, force=True)
+
+
+def _settle(tasks: list[Any], seconds: float) -> None:
+    """Wait until all tasks have ended, or for so long."""
+    from distributed import wait
+
+    try:
+        wait(tasks, timeout=seconds)
+    except TimeoutError:
+        return
+
+
+def _said(block: Any, model: Any, method: str) -> Any:
+    return getattr(model, method)(block)
+
+
+def _said_of_frame(frame: Any, model: Any, method: str, columns: Any) -> Any:
+    import pandas as pd
+
+    if not len(frame):
+        return _meta(model, method, columns)
+    said = getattr(model, method)(frame)
+    return pd.Series(said, index=frame.index) if columns is None else pd.DataFrame(said, frame.index, columns)
+
+
+def _meta(model: Any, method: str, columns: Any) -> Any:
+    """An empty frame or series of the type that a method of this model gives."""
+    import numpy as np
+    import pandas as pd
+
+    if columns is not None:
+        return pd.DataFrame({name: np.empty(0) for name in columns})
+    classes = method == "predict" and not isinstance(model, RegressorMixin)
+    return pd.Series(np.empty(0, dtype=model.classes_.dtype if classes else np.float64))

@@ -1,0 +1,102 @@
+"""Partitions of a collection as files beside the worker that computed them, and the fit that workers run on their own.
+
+These functions run inside workers. Only `fit_parts` knows about groups; the model it fits is a plain estimator.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import numpy as np
+
+from mercer.data import ArrayRows
+from mercer.data.group import within
+from mercer.distributed.group import ProcessGroup, open_store, reach_store
+from mercer.distributed.rows import OwnRows
+from mercer.parts import require
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """One partition on the disk of a worker: where, its place among all, its columns; targets of two dimensions?"""
+
+    worker: str
+    folder: str
+    place: int
+    n_rows: int
+    n_columns: int
+    names: tuple[str, ...] | None
+
+
+def parts_of(X: Any, y: Any, sample_weight: Any = None) -> list[tuple[Any, Any, Any]]:
+    """Rows, targets and weights of each partition, not computed yet."""
+    pieces = [_delayed_parts(X, "X"), _delayed_parts(y, "y")]
+    pieces.append([None] * len(pieces[0]) if sample_weight is None else _delayed_parts(sample_weight, "sample_weight"))
+    for name, one in zip(("y", "sample_weight"), pieces[1:], strict=True):
+        require(len(one) == len(pieces[0]), f"the partitions of {name}", f"the {len(pieces[0])} of X", len(one))
+    return list(zip(*pieces, strict=True))
+
+
+def _delayed_parts(collection: Any, name: str) -> list[Any]:
+    require(hasattr(collection, "to_delayed"), name, "a Dask dataframe, series or array", type(collection).__name__)
+    if hasattr(collection, "map_blocks") and getattr(collection, "ndim", 1) == 2 and not hasattr(collection, "columns"):
+        collection = collection.rechunk({1: -1})
+    return list(np.ravel(np.asarray(collection.to_delayed(), dtype=object)))
+
+
+def spool(X: Any, y: Any, weight: Any, key: str, place: int) -> Spooled:
+    """Write one partition to the disk of this worker."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    folder = Path(worker.local_directory) / f"mercer-{key}"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, names = np.asarray(X), getattr(X, "columns", None)
+    rows = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
+    targets = np.asarray(y)
+    targets = targets.astype(str) if targets.dtype == object else targets
+    require(len(targets) == len(rows), f"y in partition {place}", f"of the {len(rows)} rows of X", len(targets))
+    for name, values in {"X": rows, "y": targets, **({} if weight is None else {"w": np.asarray(weight)})}.items():
+        np.save(folder / f"{name}-{place}.npy", values, allow_pickle=False)
+    columns = None if names is None else tuple(str(one) for one in names)
+    return Spooled(worker.address, str(folder), place, rows.shape[0], rows.shape[1], columns)
+
+
+def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: str, timeout: float) -> Any:
+    """Fit `model` to the partitions of this worker, together with those that run the same on theirs."""
+    from distributed import Variable, get_client, get_worker
+
+    where, own = Variable(f"mercer-{key}", client=get_client()), None
+    try:
+        if rank == 0:
+            host = urlparse(get_worker().address).hostname or "127.0.0.1"
+            own = open_store(host, timeout)
+            where.set((host, own.port))
+        host, port = where.get(timeout=timeout)
+        store = own if own is not None else reach_store(host, port, timeout)
+        with ProcessGroup(rank, size, store, timeout) as group, within(group):
+            fitted = model.fit(*_table(parts))
+            group.gather(rank)  # nobody leaves, nor does the store close, before all are done
+        return fitted if rank == 0 else None
+    finally:
+        for folder in {part.folder for part in parts}:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _table(parts: Sequence[Spooled]) -> tuple[OwnRows, np.ndarray, np.ndarray | None]:
+    """Rows that stay on the disk, targets, and weights where there are any."""
+    first = parts[0]
+    sources = [ArrayRows(np.load(_file(part, "X"), mmap_mode="r")) for part in parts]
+    rows = OwnRows(sources, [part.place for part in parts], first.n_columns, first.names)
+    y = np.concatenate([np.load(_file(part, "y")) for part in parts])
+    weighted = _file(first, "w").exists()
+    return rows, y, np.concatenate([np.load(_file(part, "w")) for part in parts]) if weighted else None
+
+
+def _file(part: Spooled, name: str) -> Path:
+    return Path(part.folder) / f"{name}-{part.place}.npy"

@@ -1,0 +1,218 @@
+"""A fit that survives its process: after each learner what cannot be found again is written to a folder.
+
+That is little: the rows and weights of every learner, the kernels chosen, and the state of the random numbers. Values
+of the model at the rows are not kept, whoever holds them: a fit that goes on lets the learners be absorbed once more,
+at one product with the kernel each, by the very code that absorbed them first. So it ends with the model of an
+undisturbed fit, on any number of processes. Files hold numbers and names only, and are replaced whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.border.read import Given
+from mercer.data import Group
+from mercer.forward.absorb import Block
+from mercer.forward.learners import Learner
+from mercer.forward.plain import plain, restored
+from mercer.forward.span import Functions
+from mercer.parts import part, require
+
+FORMAT = 1
+#: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.
+FREE = ("checkpoint", "device", "memory_limit")
+#: Writing takes at most about this share of the time.
+SHARE = 0.05
+
+
+@part
+class Resumed(Learner):
+    """The learners of an earlier fit, then those of `learner`; random numbers go on where that fit left them."""
+
+    learner: Learner
+    kept: list[Any] = field(default_factory=list)
+    state: Any = None
+
+    def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
+        if step >= len(self.kept):
+            return self.learner.next(block, step, rng)
+        index, A = (torch.as_tensor(one, device=block.f.device) for one in self.kept[step])
+        if step + 1 == len(self.kept):
+            rng.bit_generator.state = self.state
+        K = block.problem.matrix(block.problem.basis(index))
+        return Functions(index, A, K.product(A).T.contiguous())
+
+
+@dataclass
+class Checkpoint:
+    """The state of a fit in a folder; `grown` are rows and weights of every learner, member by member."""
+
+    folder: Path
+    group: Group
+    seen: dict[str, Any]
+    rng: Any
+    choice: Any = None
+    grown: list[list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=list)
+    states: list[Any] = field(default_factory=list)
+    _next: float = 0.0
+    _followed: int = 0
+
+    @classmethod
+    def open(cls, folder: Any, group: Group, seen: dict[str, Any], rng: np.random.Generator) -> Checkpoint:
+        """The checkpoint of this fit, begun anew where the folder has none; that of another fit is refused."""
+        path = Path(folder)
+        found = group.first(lambda: _read(path, seen))
+        if found is None:
+            return cls(path, group, seen, rng.bit_generator.state)
+        rng.bit_generator.state = found["rng"]
+        return cls(path, group, seen, found["rng"], found["choice"], found["grown"], found["states"])
+
+    def chosen(self, choose: Callable[[], Any], rng: np.random.Generator) -> Any:
+        """The members of an earlier fit, or those chosen now."""
+        if self.choice is not None:
+            choice, rng.bit_generator.state = self.choice
+            return choice
+        choice = choose()
+        self.choice = choice, rng.bit_generator.state
+        return choice
+
+    def follow(self, fit: Any) -> Callable[[Any], None]:
+        """Let the next fit begin with the learners kept for it; gives what is to be called after each step."""
+        place, rng, self._followed = self._followed, fit.rng, self._followed + 1
+        if place < len(self.grown) and self.grown[place]:
+            fit.learner = Resumed(fit.learner, list(self.grown[place]), self.states[place])
+        elif place == len(self.grown):
+            self.grown.append([])
+            self.states.append(None)
+
+        def after(now: Any) -> None:
+            if now.n_steps <= len(self.grown[place]):
+                return
+            term = (now.current or now.blocks[-1]).terms[-1]
+            self.grown[place].append((_host(term.index), _host(term.A)))
+            self.states[place] = rng.bit_generator.state
+            self.group.first(self._write_in_time)
+
+        return after
+
+    def _write_in_time(self) -> None:
+        began = time.monotonic()
+        if began >= self._next:
+            self.write()
+            self._next = time.monotonic() + (time.monotonic() - began) / SHARE
+
+    def finish(self) -> None:
+        """Write what has come since the folder was last written."""
+        self.group.first(self.write)
+
+    def write(self) -> None:
+        """Replace what the folder holds, in one step: until then, and where that fails, the old state stands."""
+        arrays: dict[str, np.ndarray] = {}
+        state = {"rng": self.rng, "states": self.states, "grown": self.grown, "choice": None}
+        written = {name: plain(value, arrays) for name, value in state.items()}
+        try:
+            written["choice"] = plain(self.choice, arrays)
+        except TypeError:  # a function of the user's: it is given again, and whatever was tuned is tuned again
+            written["choice"] = None
+        memory = io.BytesIO()
+        np.savez(memory, **arrays)  # type: ignore[arg-type]
+        body = memory.getvalue()
+        digest = hashlib.sha256(body).hexdigest()
+        name = f"learners-{digest[:16]}.npz"
+        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": self.seen, "state": written}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _replace(self.folder / name, body)
+            _replace(self.folder / "fit.json", json.dumps(head).encode())
+        except OSError as error:
+            raise OSError(
+                f"the checkpoint in {self.folder} could not be written ({error}); what was written before stands"
+            ) from error
+        for old in self.folder.glob("learners-*.npz"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+
+
+def fingerprint(face: Any, given: Given, targets: np.ndarray, X_val: Any, free: tuple[str, ...]) -> dict[str, Any]:
+    """Rows, targets, weights and settings, as text that does not depend on which process holds which rows."""
+    numbers = given.shard.numbers(np.arange(given.rows.n_rows))
+    rows = np.zeros(1, dtype=np.uint64)
+    for start, block in given.rows.blocks(1 << 16):
+        rows += _hashes(block.cpu().numpy(), numbers[start : start + len(block)])
+    sums = [rows, *(_hashes(values.reshape(len(values), -1), numbers) for values in (targets, given.weight))]
+    total = given.rows.total(torch.from_numpy(np.concatenate(sums).view(np.int64))).numpy().view(np.uint64)
+    n = int(given.shard.total(given.rows.n_rows))
+    table = {
+        "X": f"{n} × {given.rows.n_columns}, hash {total[0]:016x}",
+        "y": f"{total[1]:016x}",
+        "sample_weight": f"{total[2]:016x}",
+        "X_val": "none" if X_val is None else hashlib.sha256(np.asarray(X_val).tobytes()).hexdigest()[:16],
+    }
+    settings = {name: value for name, value in face.get_params(deep=False).items() if name not in (*free, *FREE)}
+    return {"table": table, "settings": {name: _text(value) for name, value in settings.items()}}
+
+
+def _hashes(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The sum of one hash for each row and its number: in any order, on any number of processes, the same."""
+    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for column in np.ascontiguousarray(values.T, dtype=np.float64):
+        mixed = (mixed ^ (column + 0.0).view(np.uint64)) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+    return np.array([mixed.sum(dtype=np.uint64)])
+
+
+def _read(folder: Path, seen: dict[str, Any]) -> dict[str, Any] | None:
+    """What a folder holds, if anything; damage and another fit's state are refused."""
+    if not (folder / "fit.json").exists():
+        return None
+    whole = "a checkpoint that is whole; remove the folder to begin anew"
+    try:
+        head = json.loads((folder / "fit.json").read_bytes())
+        body = (folder / head["arrays"]).read_bytes()
+        good = head["format"] == FORMAT and hashlib.sha256(body).hexdigest() == head["sha256"]
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        require(False, f"checkpoint={str(folder)!r}", whole, f"damaged files ({error})")
+    require(good, f"checkpoint={str(folder)!r}", whole, "files of another format, or cut short")
+    for kind in ("table", "settings"):
+        then, now = head["seen"][kind], seen[kind]
+        for name in sorted({*then, *now}):
+            wanted = f"that of the fit in checkpoint={str(folder)!r}, {then.get(name)}, or the folder another"
+            require(then.get(name) == now.get(name), name, wanted, now.get(name))
+    with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
+        return restored({"dict": [*head["state"].items()]}, dict(arrays))
+
+
+def _replace(path: Path, body: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with open(part, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _host(values: Tensor) -> np.ndarray:
+    return values.detach().cpu().numpy()
+
+
+def _text(value: Any) -> str:
+    """A parameter as text, without the address of what has one."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

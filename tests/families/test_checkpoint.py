@@ -1,0 +1,166 @@
+"""Fits that are cut off and go on: with the model of an undisturbed fit, or with a sentence about the difference."""
+
+import errno
+import json
+import os
+import signal
+import time
+
+import cluster
+import numpy as np
+import pytest
+
+from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.distributed import LostProcessError
+from mercer.kernels import Function, Gaussian, Matern32
+
+SIZES = {"n_learners": 6, "learner_size": 20, "subset_size": 60, "memory_limit": "1GB"}
+FIXED = {"kernel": Gaussian(1.0), "regularization": 1e-2}
+
+
+class CutOff(Exception):
+    pass
+
+
+def table(n=500):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (n, 2))
+    return X, np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=n)
+
+
+def after(n_steps):
+    """A callback that ends the process's work, as a crash would."""
+
+    def callback(event):
+        if event.phase == "learners" and event.step == n_steps:
+            raise CutOff
+
+    return callback
+
+
+MODELS = {
+    "fixed": (KernelBoostingRegressor, {**FIXED, "random_state": 0}),
+    "tuned, of any seed, watched": (
+        KernelBoostingRegressor,
+        {"kernel": "gaussian", "tuning_rows": 60, "validation_fraction": 0.2},
+    ),
+    "one block": (KernelBoostingRegressor, {**FIXED, "absorption": "full", "random_state": 0}),
+    "classes": (KernelBoostingClassifier, {**FIXED, "loss": "logistic", "absorption": "full", "random_state": 0}),
+    "a function": (
+        KernelBoostingRegressor,
+        {**FIXED, "random_state": 0, "kernel": Function(lambda A, B: (A @ B.T + 1.0) ** 2)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fit_that_was_cut_off_ends_with_the_undisturbed_model(name, tmp_path):
+    cls, settings = MODELS[name]
+    X, y = table()
+    y = y > 0 if cls is KernelBoostingClassifier else y
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    with cluster.as_if_large():
+        # a fit of any seed leaves it in the folder, so the undisturbed one is a copy of the first
+        with pytest.raises(CutOff):
+            cls(**settings, **SIZES, checkpoint=begun, callbacks=after(1)).fit(X, y)
+        os.makedirs(done)
+        for file in begun.iterdir():
+            (done / file.name).write_bytes(file.read_bytes())
+        with pytest.raises(CutOff):
+            cls(**settings, **SIZES, checkpoint=begun, callbacks=after(4)).fit(X, y)
+        resumed = cls(**settings, **SIZES, checkpoint=begun).fit(X, y)
+        whole = cls(**settings, **SIZES, checkpoint=done).fit(X, y)
+    np.testing.assert_array_equal(resumed.basis_indices_, whole.basis_indices_)
+    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+    if settings.get("random_state") is not None:
+        with cluster.as_if_large():
+            plain = cls(**settings, **SIZES).fit(X, y)
+        np.testing.assert_array_equal(plain.predict(X), whole.predict(X))
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A checkpoint after three learners, and a fit of the same rows with other settings."""
+    X, y = table()
+    settings = {**FIXED, **SIZES, "random_state": 0, "checkpoint": tmp_path / "kept"}
+
+    def fit(X=X, y=y, **other):
+        with cluster.as_if_large():
+            return KernelBoostingRegressor(**{**settings, **other}).fit(X, y)
+
+    with pytest.raises(CutOff):
+        fit(callbacks=after(3))
+    return fit, tmp_path / "kept"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"kernel": Matern32(1.0)}, r"kernel must be .*Gaussian.*got .*Matern32"),
+        ({"learner_size": 10}, "learner_size must be .*20.*got '10'"),
+        ({"y": table()[1] + 1e-12}, "y must be that of the fit in checkpoint"),
+        ({"X": table()[0][::-1]}, "X must be .*500 × 2"),
+    ],
+)
+def test_the_checkpoint_of_another_fit_is_refused_with_the_difference(kept, other, said):
+    fit, _ = kept
+    with pytest.raises(ValueError, match=said):
+        fit(**other)
+
+
+@pytest.mark.parametrize("file", ["fit.json", "learners-*.npz"])
+def test_a_checkpoint_cut_short_is_refused(kept, file):
+    fit, folder = kept
+    (found,) = folder.glob(file)
+    found.write_bytes(found.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="must be a checkpoint that is whole"):
+        fit()
+
+
+def test_a_full_disk_is_an_error_and_the_old_checkpoint_stands(kept, monkeypatch):
+    fit, folder = kept
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mercer.forward.checkpoint.os.fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device.*what was written before stands"):
+        fit()
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_checkpoints_hold_numbers_and_names_only(kept):
+    _, folder = kept
+    head = json.loads((folder / "fit.json").read_text())
+    with np.load(folder / head["arrays"], allow_pickle=False) as arrays:
+        assert all(arrays[name].dtype.kind in "if" for name in arrays.files)
+
+
+def fit_slowly(group, folder, slow):
+    X, y = table()
+    pause = (lambda event: time.sleep(0.2) if slow and event.step >= 2 else None,)
+    model = KernelBoostingRegressor(**FIXED, **SIZES, random_state=0, checkpoint=folder, callbacks=pause)
+    return model.fit(X, y).predict(X)
+
+
+def test_a_killed_process_ends_the_fit_of_the_others_and_the_next_fit_goes_on(tmp_path):
+    """The error names the rank within the timeout; the second fit has another number of processes."""
+    folder, said = tmp_path / "kept", tmp_path / "said"
+    said.mkdir()
+    processes, store = cluster.started(2, fit_slowly, folder, True, timeout=10.0, folder=said)
+    end = time.monotonic() + 60
+    while not (folder / "fit.json").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(processes[1].pid, signal.SIGKILL)
+    killed = time.monotonic()
+    processes[0].join(60)
+    assert time.monotonic() - killed < 10.0 + 10.0  # the timeout, and as much to tell who is silent on a busy machine
+    error = cluster.answers(2, said)[0]
+    assert isinstance(error, LostProcessError)
+    assert error.ranks == [1]
+    assert "did not answer: 1" in str(error)
+    del store
+    (resumed,) = cluster.on_one(fit_slowly, folder, False)
+    (whole,) = cluster.on_one(fit_slowly, tmp_path / "other", False)
+    np.testing.assert_allclose(resumed, whole, atol=1e-6)  # see test_distributed.TOLERANCE

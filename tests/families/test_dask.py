@@ -1,0 +1,189 @@
+"""The Dask faces on real worker processes: the model of the plain estimator, lazy predictions, faults that end."""
+
+import os
+import pickle
+import signal
+import threading
+import time
+
+import cluster
+import numpy as np
+import pytest
+
+from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.distributed import LostProcessError
+from mercer.distributed.dask import (
+    DaskGaussianMixtureClassifier,
+    DaskKernelBoostingClassifier,
+    DaskKernelBoostingRegressor,
+    DaskSparseGPRegressor,
+)
+from mercer.kernels import Gaussian
+
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+distributed = pytest.importorskip("distributed")
+pd = pytest.importorskip("pandas")
+
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore")]  # Dask's own warnings are not ours
+SETTINGS = {
+    "kernel": Gaussian(1.0),
+    "regularization": 1e-2,
+    "n_learners": 4,
+    "learner_size": 30,
+    "dtype": "float64",
+    "random_state": 0,
+    "memory_limit": "1GB",
+    "validation_fraction": 0.1,
+}
+
+
+def table(n=900):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 3))
+    return X, np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=n)
+
+
+def new_client(n_workers=2):
+    workers = distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="2GB"
+    )
+    client = distributed.Client(workers)
+    client.run(_small())
+    return workers, client
+
+
+def _small():
+    def lower():  # travels by value: workers do not know this file
+        import mercer.border.gathered
+        import mercer.border.read
+        import mercer.engine.plan
+        import mercer.gp.regressor
+        import mercer.mixture.estimator
+
+        mercer.border.read.MERGED_ROWS = mercer.border.gathered.MERGED_ROWS = 10
+        mercer.gp.regressor.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
+        mercer.engine.plan.EXACT_ROWS = (10, 10)
+
+    return lower
+
+
+@pytest.fixture(scope="module")
+def client():
+    workers, client = new_client()
+    with workers, client:
+        yield client
+
+
+def frame():
+    X, y = table()
+    return pd.DataFrame(X, columns=["a", "b", "c"]), pd.Series(y, name="y")
+
+
+def test_a_dataframe_of_fifty_partitions_gives_the_model_of_one_process(client):
+    X, y = frame()
+    dX, dy = dd.from_pandas(X, npartitions=50), dd.from_pandas(y, npartitions=50)
+    with cluster.as_if_large():
+        plain = KernelBoostingRegressor(**SETTINGS).fit(X, y)
+    model = DaskKernelBoostingRegressor(client=client, **SETTINGS).fit(dX, dy)
+    np.testing.assert_array_equal(model.basis_indices_, plain.basis_indices_)
+    said = model.predict(dX)
+    assert isinstance(said, dd.Series)
+    np.testing.assert_allclose(said.compute(), plain.predict(X), atol=1e-6)  # see test_distributed.TOLERANCE
+    assert said.compute().index.equals(X.index)
+    local = pickle.loads(pickle.dumps(model)).to_local()
+    assert type(local) is KernelBoostingRegressor
+    np.testing.assert_array_equal(local.predict(X), said.compute())
+    assert pickle.loads(pickle.dumps(model)).client is None
+
+
+def test_an_array_with_classes_and_weights_gives_probabilities_of_its_kind(client):
+    X, y = table()
+    names, weight = np.where(y > 0, "up", "down"), np.tile([0.0, 1.0, 2.0], len(y) // 3)
+    chunks = 200
+    dX, dy, dw = (da.from_array(one, chunks=(chunks, *one.shape[1:])) for one in (X, names, weight))
+    with cluster.as_if_large():
+        plain = KernelBoostingClassifier(**SETTINGS).fit(X, names, weight)
+    model = DaskKernelBoostingClassifier(client=client, **SETTINGS).fit(dX, dy, dw)
+    said = model.predict_proba(dX)
+    assert isinstance(said, da.Array)
+    np.testing.assert_allclose(said.compute(), plain.predict_proba(X), atol=1e-6)
+    assert (model.predict(dX).compute() == plain.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DaskSparseGPRegressor(12, kernel=Gaussian(1.0), approximation="variational", random_state=0, dtype="float64"),
+        DaskGaussianMixtureClassifier(2, max_iter=10, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_other_families_run_on_dask(client, model):
+    X, y = frame()
+    y = y if "Regressor" in type(model).__name__ else (y > 0).astype(int)
+    said = model.fit(dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)).predict(X)
+    with cluster.as_if_large():
+        plain = model.to_local().fit(X, y).predict(X)
+    np.testing.assert_allclose(said, plain, atol=1e-6)
+
+
+def test_two_fits_at_once_finish(client):
+    X, y = frame()
+    dX, dy = dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)
+    models = [DaskKernelBoostingRegressor(client=client, **SETTINGS) for _ in range(2)]
+    threads = [threading.Thread(target=model.fit, args=(dX, dy)) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    first, second = (model.predict(X) for model in models)
+    np.testing.assert_allclose(first, second, atol=1e-6)
+
+
+def test_a_worker_that_joins_late_does_no_harm(client):
+    X, y = frame()
+    dX, dy = dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)
+    model = DaskKernelBoostingRegressor(client=client, callbacks=_slow(), **{**SETTINGS, "n_learners": 10})
+    thread = threading.Thread(target=client.cluster.scale, args=(3,))
+    thread.start()
+    model.fit(dX, dy)
+    thread.join()
+    with cluster.as_if_large():
+        plain = KernelBoostingRegressor(**{**SETTINGS, "n_learners": 10}).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), plain.predict(X), atol=1e-6)
+
+
+def test_a_worker_that_is_killed_ends_the_fit_and_a_second_one_goes_on(tmp_path):
+    X, y = frame()
+    settings = {**SETTINGS, "n_learners": 30, "checkpoint": str(tmp_path / "kept")}
+    workers, client = new_client()
+    with workers, client:
+        dX, dy = dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)
+        model = DaskKernelBoostingRegressor(client=client, timeout=20.0, callbacks=_slow(), **settings)
+        pids = list(client.run(os.getpid).values())
+
+        def kill():
+            end = time.monotonic() + 60
+            while not (tmp_path / "kept" / "fit.json").exists() and time.monotonic() < end:
+                time.sleep(0.05)
+            os.kill(pids[1], signal.SIGKILL)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        with pytest.raises(LostProcessError):
+            model.fit(dX, dy)
+        thread.join()
+    with cluster.as_if_large():
+        resumed = KernelBoostingRegressor(**settings).fit(X, y)
+        whole = KernelBoostingRegressor(**{**settings, "checkpoint": None}).fit(X, y)
+    np.testing.assert_allclose(resumed.predict(X), whole.predict(X), atol=1e-6)
+
+
+def _slow():
+    def wait(fit):
+        import time
+
+        time.sleep(0.1)
+
+    return wait

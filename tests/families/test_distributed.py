@@ -1,0 +1,230 @@
+"""Several processes fit the model that one process fits: same basis vectors, same predictions up to rounding."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import cluster
+import numpy as np
+import pytest
+import torch
+
+import mercer
+from mercer import (
+    ENRBFClassifier,
+    ENRBFRegressor,
+    GaussianMixtureClassifier,
+    KernelBoostingClassifier,
+    KernelBoostingRegressor,
+    NRBFRegressor,
+    SparseGPRegressor,
+)
+from mercer.data import ArrayRows, Pieces
+from mercer.distributed import own_rows
+from mercer.kernels import Gaussian
+
+COMMON = {"n_learners": 4, "learner_size": 30, "dtype": "float64", "random_state": 0, "memory_limit": "1GB"}
+FIXED = {"kernel": Gaussian(1.0), "regularization": 1e-2}
+MODELS = {
+    "watched and polished": KernelBoostingRegressor(validation_fraction=0.1, **FIXED, **COMMON),
+    "tuned by evidence": KernelBoostingRegressor(kernel="gaussian", tuning_rows=100, **COMMON),
+    "one block, few steps": KernelBoostingRegressor(
+        absorption="full", criterion="max-res", combination="cg", **FIXED, **COMMON
+    ),
+    # normal equations square the condition number of kernel columns, so these are of a short kernel
+    "curvature from some rows": KernelBoostingRegressor(
+        gram_rows=60, kernel=Gaussian(0.3), regularization=1e-2, **COMMON
+    ),
+    "two classes": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
+    "three classes": KernelBoostingClassifier(validation_fraction=0.1, **FIXED, **COMMON),
+}
+#: Sums over rows are rounded otherwise where they are cut otherwise, by some 1e-14; polish and combination solve
+#: systems of condition up to 1e7 with them.
+TOLERANCE = 1e-6
+OTHERS = {
+    "moving inducing inputs": SparseGPRegressor(12, kernel="gaussian", max_iter=8, random_state=0, dtype="float64"),
+    "the bound": SparseGPRegressor(
+        12, approximation="variational", inducing="random", kernel=Gaussian(1.0), random_state=0, dtype="float64"
+    ),
+    "mixture of experts": ENRBFRegressor(n_components=3, n_init=2, max_iter=20, random_state=0),
+    "two classes by shares": ENRBFClassifier(n_components=3, max_iter=10, random_state=0),
+    "three classes by densities": GaussianMixtureClassifier(n_components=2, max_iter=20, random_state=0),
+    "sizes tried": NRBFRegressor(n_components="auto", max_components=3, max_iter=10, random_state=0),
+}
+
+
+def table(n=900):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 3))
+    return X, np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=n), rng.integers(0, 3, n).astype(float)
+
+
+def targets(name, y):
+    return {"two": y > 0, "three": np.digitize(y, [-0.5, 0.5])}.get(name.split()[0], y)
+
+
+def answer(model, X):
+    return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
+
+
+def said(model):
+    """What two fits of one model are compared by."""
+    X = table()[0][:200]
+    answer = model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
+    chosen = model.basis_indices_ if hasattr(model, "basis_indices_") else model.n_components_
+    if hasattr(model, "history_"):
+        return chosen, answer, model.history_["validation"]
+    return chosen, answer, getattr(model, "log_likelihood_path_", ())
+
+
+def all_fits(group, path, names):
+    """Models on an array, one from a file, and from rows of which every second process has none."""
+    X, y, weight = table()
+    models = {**MODELS, **OTHERS}
+    found = {name: said(models[name].fit(X, targets(name, y), weight)) for name in names}
+    plain = MODELS["watched and polished"]
+    found["file"] = said(plain.fit(mercer.data.ParquetRows(path, target="y", columns=["a", "b", "c"])))
+    found["rows given to watch"] = said(plain.fit(X[:700], y[:700], X_val=X[700:], y_val=y[700:]))
+    own = slice(None)
+    if group is not None:
+        full = (group.size + 1) // 2
+        own = slice(*(len(X) * ((group.rank + k) // 2) // full for k in (0, 2))) if group.rank % 2 == 0 else slice(0)
+    rows = X[own] if group is None else own_rows(X[own])
+    found["own rows"] = said(plain.fit(rows, y[own], weight[own]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = table()
+    path = tmp_path_factory.mktemp("table") / "t.parquet"
+    pandas.DataFrame(dict(zip("abc", X.T, strict=True), y=y)).to_parquet(path, row_group_size=100)
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(path):
+    with cluster.as_if_large():
+        return all_fits(None, path, [*MODELS, *OTHERS])
+
+
+#: What every run of the tests asks of three processes; the others wait for `make test-cluster`.
+QUICK = ["watched and polished", "two classes", "the bound", "mixture of experts"]
+SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks=pytest.mark.cluster)]
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("n", SIZES)
+def test_processes_that_share_a_table_fit_the_model_of_one(n, path, alone):
+    """From an array, from row groups of a file, and where some processes have no rows."""
+    for found in cluster.on_processes(n, all_fits, path, QUICK if n == 3 else [*MODELS, *OTHERS]):
+        for name, (index, values, watched) in found.items():
+            np.testing.assert_array_equal(index, alone[name][0], err_msg=name)
+            np.testing.assert_allclose(values, alone[name][1], atol=TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(watched, alone[name][2], rtol=TOLERANCE, err_msg=name)
+
+
+class Simulated(mercer.data.Group):
+    """One of several processes whose collectives are answered by a function of what each of them would say."""
+
+    def __init__(self, rank, size, runs):
+        self.rank, self.size, self.runs = rank, size, runs
+
+    def gather(self, thing):
+        return self.runs
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_numbers_and_places_are_inverse_to_each_other(rank):
+    runs = [[(40, 10), (0, 15)], [], [(15, 25)]]
+    shard = Pieces(Simulated(rank, 3, runs), *zip(*(runs[rank] or [(0, 0)]), strict=True))
+    numbers = shard.numbers(np.arange(shard.n_rows))
+    at, places = shard.held(np.arange(50))
+    assert shard.n_total == 50
+    assert sorted(numbers) == at.tolist()
+    np.testing.assert_array_equal(shard.numbers(places), at)
+
+
+def test_torch_distributed_is_imported_in_one_file():
+    root = Path(mercer.__file__).parent
+    found = {
+        str(file.relative_to(root))
+        for file in root.rglob("*.py")
+        if re.search(r"^\s*(import|from) torch\.distributed", file.read_text(), re.MULTILINE)
+    }
+    assert found == {"distributed/group.py"}
+
+
+SCRIPT = """
+import numpy as np
+import mercer.distributed
+from mercer import KernelBoostingRegressor
+from mercer.kernels import Gaussian
+
+group = mercer.distributed.init(timeout=60)
+X = np.random.default_rng(0).normal(size=(12_000, 3))
+model = KernelBoostingRegressor(
+    2, learner_size=20, kernel=Gaussian(1.0), regularization=0.1, random_state=0, polish=False, dtype="float64"
+)
+model.fit(X, np.sin(X[:, 0]))
+np.savez(f"{group.rank}-of-{group.size}.npz", index=model.basis_indices_, values=model.predict(X[:100]))
+"""
+
+
+@pytest.mark.cluster
+def test_a_script_runs_alike_alone_and_under_torchrun(tmp_path):
+    (tmp_path / "fit.py").write_text(SCRIPT)
+    torchrun = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+    ]
+    for arguments in ([], torchrun):
+        subprocess.run([sys.executable, *arguments, "fit.py"], cwd=tmp_path, check=True, capture_output=True)
+    alone, *both = (np.load(tmp_path / name) for name in ("0-of-1.npz", "0-of-2.npz", "1-of-2.npz"))
+    for one in both:
+        np.testing.assert_array_equal(one["index"], alone["index"])
+        np.testing.assert_allclose(one["values"], alone["values"], atol=TOLERANCE)
+
+
+def collectives(group):
+    """What each collective says, and that errors of the first process are everybody's."""
+    names = group.gather("abc"[group.rank])
+    asked = group.first(lambda: group.first(lambda: group.rank))
+    function = group.first(lambda: lambda: 3)  # cannot be sent
+    try:
+        group.first(lambda: 1 / 0)
+    except ZeroDivisionError as error:
+        failed = str(error)
+    total = group.sum(torch.tensor([group.rank, 1]))
+    return names, asked, function(), failed, total.tolist(), group.least(group.rank), group.largest(group.rank)
+
+
+@pytest.mark.cluster
+def test_collectives_say_the_same_to_all():
+    expected = (["a", "b", "c"], 0, 3, "division by zero", [3, 3], 0, 2)
+    assert cluster.on_processes(3, collectives) == [expected] * 3
+
+
+@pytest.mark.cluster
+def test_few_rows_are_learnt_whole_and_give_the_model_of_one_process():
+    X, y, weight = table(60)
+    plain = KernelBoostingRegressor(**FIXED, random_state=0).fit(X, y, weight).predict(X)
+    for one in cluster.on_processes(2, fit_few):
+        np.testing.assert_array_equal(one, plain)
+
+
+def fit_few(group):
+    X, y, weight = table(60)
+    with cluster.as_if_large(1000):
+        return KernelBoostingRegressor(**FIXED, random_state=0).fit(X, y, weight).predict(X)
+
+
+def test_a_source_of_one_process_sums_to_itself():
+    rows = ArrayRows(np.zeros((3, 2)))
+    value = torch.ones(2)
+    assert rows.total(value) is value
