@@ -106,7 +106,7 @@ def _places(model: Any, column: Any) -> list[int]:
             found.append(names.index(one))
             continue
         whole = isinstance(one, int | np.integer) and not isinstance(one, bool)
-        require(whole and 0 <= one < len(names), "column", f"a name or a place from 0 to {len(names) - 1}", one)
+        require(whole and bool(0 <= one < len(names)), "column", f"a name or a place from 0 to {len(names) - 1}", one)
         found.append(int(one))
     require(len(set(found)) == len(found), "column", "two different inputs", column)
     return found

@@ -45,11 +45,11 @@ def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
     if left_out is not None:
         rows = rows[left_out[rows].isfinite().all(1)]
         rows = rows[_spaced(len(rows), ROWS)]
-        return Outside(*_host(left_out[rows], problem.y[rows], problem.weight[rows]), problem.basis(rows))
+        return _outside(left_out[rows], problem.y[rows], problem.weight[rows], problem.basis(rows))
     if held_out is not None:
         rows = rows[_spaced(len(rows), ROWS)]
         seen = problem.basis(rows)
-        return Outside(*_host(_values(final, seen), problem.y[rows], torch.ones(len(rows))), seen)
+        return _outside(_values(final, seen), problem.y[rows], torch.ones(len(rows)), seen)
     fair = numbers and problem.loss.quadratic and len(final.basis) > 0
     cells = problem.plan.memory_limit // 64  # some copies of a tile and its square
     levers = min(len(final.basis), LEVERS, math.isqrt(cells // 2))
@@ -59,7 +59,7 @@ def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
     values = _values(final, seen)
     if fair:
         values = y - (y - values) / (1 - _leverages(final, seen, weight, share, levers)[:, None])
-    return Outside(*_host(values, y, weight), seen, fair)
+    return _outside(values, y, weight, seen, fair)
 
 
 def _values(final: Final, rows: Tensor) -> Tensor:
@@ -78,5 +78,6 @@ def _spaced(n: int, wanted: int) -> Tensor:
     return torch.linspace(0, n - 1, min(n, wanted)).long()
 
 
-def _host(*several: Tensor) -> list[np.ndarray]:
-    return [one.double().cpu().numpy() for one in several]
+def _outside(values: Tensor, y: Tensor, weight: Tensor, rows: Tensor, fair: bool = True) -> Outside:
+    f, targets, w = (part.double().cpu().numpy() for part in (values, y, weight))
+    return Outside(f, targets, w, rows, fair)
