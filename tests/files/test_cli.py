@@ -73,7 +73,7 @@ def test_fit_then_predict_in_fresh_processes_are_what_python_predicts(table, tmp
     assert predicted.returncode == DONE, predicted.stderr
     model = mercer.NRBFRegressor(3, random_state=0).fit(CsvRows(table, target="price"))
     mean, std = model.predict(table, return_std=True)
-    rows = list(csv.DictReader(out.open()))
+    rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [float(row["prediction"]) for row in rows] == mean.tolist()
     assert [float(row["std"]) for row in rows] == std.tolist()
 
