@@ -87,6 +87,8 @@ NEAR = 0.03
 #: (10, 6, 20) with a sixth of the gain bring nothing.
 FINALISTS, MEMBERS, GAIN, DRAWS = 6, 4, 0.003, 12
 
-#: Rows of unknown class beside those by which probabilities are fitted. None instead of one costs 14 % of the log loss
-#: (penguins 80 %, where no row left out is mistaken and some test rows are), two instead gain 0.4 %.
+#: Rows of unknown class beside those by which probabilities are fitted. One instead of none takes 14 % off the log
+#: loss (twelve tables, two splits of 1800 rows), nearly all of it on penguins, where no row left out is mistaken and
+#: some test rows are. Left aside there: wine, without any mistake, where it rises from 0.001 to 0.005. Two instead of
+#: one gain 0.4 %.
 DOUBT = 1.0
