@@ -26,7 +26,8 @@ from mercer.tuning.more_rows import scaled
 FINER = 0.6
 #: Learners between two trials of a finer kernel, and what its first learner must bring in units of one of those at
 #: hand: the first learner of a kernel gains more than the next ones, and what is gone finer too early is not smooth any
-#: more.
+#: more. Chosen on COVTYPE, by a tenth of its training rows (`covtype.py --choosing`): 1.87 % wrong at 2, 1.85 at 4,
+#: 1.84 at 10, 1.83 at 20.
 CHECKED, WORTH = 5, 10.0
 #: The share of the held-out loss that a learner has to bring, over two checks, for the model to go on growing; less
 #: where the user gave it time.
