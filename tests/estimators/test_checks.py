@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mercer
 from mercer.kernels import Gaussian
+from mercer.tuning import constants
 
 #: Nothing to tune; what is tuned by default is checked with other faces.
 FIXED: dict[str, Any] = {"kernel": Gaussian(2.0), "regularization": 0.1}
@@ -16,7 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "KernelBoostingRegressor": {"metric": None},  # the race, with kernels and column maps alone
     "KernelBoostingClassifier": FIXED,
     "GradientMetric": {"metric": "diagonal", "scale_inputs": "standard"},
-    "GreedyKernelRegressor": {"tuning_rows": 30, "n_basis": 10, "scale_inputs": "standard"},
+    "GreedyKernelRegressor": FIXED | {"n_basis": 10},
     "GreedyKernelClassifier": FIXED | {"n_basis": 10},
     "GreedyNystroem": FIXED | {"n_components": 10},
     "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest"},
@@ -24,11 +26,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2},
     "SparseGPRegressor": {"kernel": "gaussian", "scale_inputs": "standard", "n_inducing": 10, "max_iter": 5},
     # class weights are checked with a thousand steps, which only L-BFGS ends early
-    "SparseGPClassifier": {"kernel": "gaussian", "n_inducing": 10, "max_iter": 5, "optimize_inducing": False},
+    "SparseGPClassifier": {"kernel": "gaussian", "n_inducing": 5, "max_iter": 2, "optimize_inducing": False},
     "ARDSelector": {"models": [mercer.SparseGPRegressor(10, kernel="gaussian", ard=True, tuning_rows=40, max_iter=3)]},
     "NRBFRegressor": {"n_init": 1},
     "ENRBFRegressor": {"n_init": 1, "max_iter": 50},
-    "NRBFClassifier": {"n_init": 1, "max_iter": 50},
+    "NRBFClassifier": {"max_iter": 50},  # one start may end in a poor maximum
     "ENRBFClassifier": {"n_components": 3, "n_init": 1, "max_iter": 30},
     "GaussianMixtureClassifier": {"n_components": 2, "n_init": 1},
     "CommonBasisMixtureClassifier": {"n_init": 1, "max_iter": 50},
@@ -41,6 +43,14 @@ def test_options_are_for_estimators_that_exist():
     assert FACES.keys() >= OPTIONS.keys()
 
 
+@pytest.fixture
+def short_races(monkeypatch):
+    """One column map, one step, few trials: what is checked is a contract, and not who wins."""
+    for name, value in {"MAPS": 1, "STEPS": 1, "TRIALS": 2, "TRIALS_ON": 2, "LAST_TRIALS": 2, "FIRST_ROWS": 60}.items():
+        assert hasattr(constants, name)
+        monkeypatch.setattr(constants, name, value)
+
+
 @parametrize_with_checks(ESTIMATORS)
-def test_an_estimator_keeps_scikit_learns_contract(estimator, check):
+def test_an_estimator_keeps_scikit_learns_contract(estimator, check, short_races):
     check(estimator)

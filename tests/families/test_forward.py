@@ -152,7 +152,7 @@ def test_the_objective_never_rises_under_any_combination(loss, length, combinati
     assert_never_rises([start_of(fit), *fit.history.objective], 1e-12)
 
 
-@over_lengths
+@pytest.mark.parametrize("length", [1, None], ids=["one by one", "one block"])
 @over_losses
 @over_criteria
 def test_the_objective_never_rises_under_any_criterion(loss, length, criterion):

@@ -217,7 +217,7 @@ def test_the_evidence_is_at_least_scikit_learns(name, theirs):
     assert tuned.log_marginal_likelihood >= model.log_marginal_likelihood_value_ - 1e-2
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_restarts_never_lower_the_evidence(seed):
     X = uniform(40, seed=seed)
     y = np.sin(3 * X[:, 0]) + 0.3 * np.random.default_rng(seed).normal(size=40)
@@ -258,7 +258,7 @@ def assert_finite(tuned: Tuned) -> None:
     assert all((value > 0).all() for value in values)
 
 
-@pytest.mark.parametrize("kernel", ["auto", "gaussian", "matern12"])
+@pytest.mark.parametrize("kernel", ["auto", "matern12"])
 @pytest.mark.parametrize(
     "spoil",
     [
