@@ -45,8 +45,8 @@ def test_options_are_for_estimators_that_exist():
 
 @pytest.fixture
 def short_races(monkeypatch):
-    """One column map, one step, few trials: what is checked is a contract, and not who wins."""
-    for name, value in {"MAPS": 1, "STEPS": 1, "TRIALS": 2, "TRIALS_ON": 2, "LAST_TRIALS": 2, "FIRST_ROWS": 60}.items():
+    """One step, few trials: what is checked is a contract, and not who wins."""
+    for name, value in {"STEPS": 1, "TRIALS": 2, "TRIALS_ON": 2, "LAST_TRIALS": 1, "FIRST_ROWS": 60}.items():
         assert hasattr(constants, name)
         monkeypatch.setattr(constants, name, value)
 
