@@ -79,8 +79,9 @@ def draw(model: Any, found: dict[str, tuple[float, float]], X_test: np.ndarray, 
     """Test error against time: the boosted model learner by learner, the others as points."""
     stages = [100 * np.mean((y_test - p) ** 2) / np.var(y_test) for p in model.staged_predict(X_test)]
     figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
-    seconds = model.history_["seconds"][: len(stages)] + model.tuning_seconds_
-    axes.plot(seconds, stages, "o-", ms=3, color="C0", label="kernel boosting, learner by learner")
+    seconds = model.history_["seconds"] + model.tuning_seconds_
+    stages = stages[: len(seconds)]
+    axes.plot(seconds[: len(stages)], stages, "o-", ms=3, color="C0", label="kernel boosting, learner by learner")
     for (name, (error, time_)), marker, colour in zip(found.items(), "Dsv", ("C0", "C1", "C2"), strict=True):
         axes.plot(time_, error, marker, ms=9, color=colour, label=f"{name}: {error:.2g} %")
     axes.set(xscale="log", yscale="log", xlabel="seconds, tuning included", ylabel="variance not explained in %")
