@@ -11,6 +11,7 @@ def formula(tex: str, *, block: bool) -> str:
     from docutils.utils.math import latex2mathml, pick_math_environment
 
     tex = re.sub(r"\\[Bb]igg?[lrm]?(?![A-Za-z])", "", tex)  # brackets stretch by themselves
+    tex = re.sub(r"\\dots(?![a-z])", r"\\ldots", tex)
     if block and pick_math_environment(tex) == "align*":
         tex = rf"\begin{{align*}}{tex}\end{{align*}}"
     return latex2mathml.tex2mathml(tex, as_block=block)
