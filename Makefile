@@ -53,7 +53,7 @@ fuzz-files: $(READY)
 
 # The site, in build/site: nothing is fetched, and a warning is an error. What the gallery made stays for the next time.
 docs: $(DOCS_READY)
-	mkdir -p build/source
+	mkdir -p build/source && rm -rf build/source/api
 	cp -r docs/. CONTRIBUTING.md CHANGELOG.md build/source/
 	$(BIN)/python docs/api_pages.py build/source/api.rst
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees build/source build/site

@@ -9,11 +9,9 @@ import importlib
 import inspect
 import sys
 from pathlib import Path
-from pkgutil import iter_modules
 from types import ModuleType
 
 import mercer
-from mercer import plots
 
 #: Where a public name of `mercer` lives, and what its group is called; the first that fits.
 GROUPS = {
@@ -32,7 +30,7 @@ MODULES = {
     "mercer.datasets": "Data sets",
     "mercer.distributed": "Several processes",
     "mercer.distributed.dask": "Dask",
-    **{f"mercer.plots.{one.name}": f"Pictures: {one.name}" for one in iter_modules(plots.__path__)},
+    "mercer.plots": "Pictures",
 }
 
 

@@ -28,11 +28,11 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-exclude_patterns = ["gallery/GALLERY_HEADER.rst"]
+exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = ["config.cache", "toc.empty_glob"]
+suppress_warnings = ["config.cache"]
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -72,3 +72,16 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 html_sidebars = {"index": [], "changes": [], "contributing": []}
+
+#: Pages of the guides, in this order, as far as they are there.
+GUIDES = ("tables", "report", "explain", "files", "cluster")
+
+
+def list_guides(app, name, source):
+    """Put the guides that are there where their page has a place for them."""
+    if name == "guides":
+        source[0] = source[0].replace("GUIDES", "\n".join(one for one in GUIDES if one in app.env.found_docs))
+
+
+def setup(app):
+    app.connect("source-read", list_guides)

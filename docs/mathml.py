@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -9,6 +10,8 @@ def formula(tex: str, *, block: bool) -> str:
     """A formula in LaTeX as a MathML element."""
     from docutils.utils.math import latex2mathml, pick_math_environment
 
+    tex = re.sub(r"\\[Bb]igg?[lrm]?(?![A-Za-z])", "", tex)  # brackets stretch by themselves
+    tex = re.sub(r"\\dots(?![a-z])", r"\\ldots", tex)
     if block and pick_math_environment(tex) == "align*":
         tex = rf"\begin{{align*}}{tex}\end{{align*}}"
     return latex2mathml.tex2mathml(tex, as_block=block)

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mercer import SparseGPRegressor
-from mercer.plots.gp import plot_uncertainty
+from mercer.plots import plot_uncertainty
 
 rng = np.random.default_rng(0)
 X = np.r_[rng.uniform(-4, -1, 80), rng.uniform(1.5, 4, 80)][:, None]

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mercer import ENRBFRegressor
-from mercer.plots.mixture import plot_gates, plot_slopes
+from mercer.plots import plot_gates, plot_slopes
 
 rng = np.random.default_rng(0)
 x = rng.uniform(0, 10, 500)

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import make_friedman1
 
 from mercer import ARDSelector, SparseGPRegressor
-from mercer.plots.gp import plot_relevance
+from mercer.plots import plot_relevance
 
 X, y = make_friedman1(400, 10, noise=0.5, random_state=0)
 model = SparseGPRegressor(30, kernel="gaussian", ard=True, max_iter=40, random_state=0)

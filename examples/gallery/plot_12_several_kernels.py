@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 
 from mercer import GreedyKernelClassifier, RPEMEKLClassifier
 from mercer.datasets import RIPLEY, make_ripley
-from mercer.plots.mixture import plot_boundary
+from mercer.plots import plot_boundary
 
 X, y = make_ripley(250, random_state=0)
 X_test, y_test = make_ripley(4000, random_state=1)

@@ -115,7 +115,7 @@ class SquaredHinge(Loss):
 
 @part
 class Pinball(Loss):
-    """The loss of a quantile: τ(y − f) above it, (1 − τ)(f − y) below, and a parabola where |y − f| is at most δ.
+    """The loss of a quantile: τ(y − f) above it, (1 − τ)(f − y) below, and a parabola where y is within δ of f.
 
     τ is `quantile`; δ = 0.05, in units of the targets' standard deviation, makes it differentiable. A boosted or greedy
     regressor that minimises it is a quantile regression; `predict_quantiles` asks less time and never crosses.

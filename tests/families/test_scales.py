@@ -16,7 +16,9 @@ from mercer.forward.criteria import LargestResiduals
 from mercer.forward.focus import HingeFocus
 from mercer.forward.learners import Ensemble
 from mercer.forward.loop import ForwardFit
+from mercer.forward.members import Member
 from mercer.forward.problem import Problem
+from mercer.forward.task import Grown, averaged
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
 from mercer.losses import Squared
 from mercer.tuning import more_rows
@@ -187,6 +189,19 @@ def test_with_time_to_spare_further_models_are_averaged(large, monkeypatch):
     alone = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
     assert len(model.expansions_) > len(alone.expansions_)
     assert model.score(X, y) > 0.9
+
+
+def test_members_keep_their_shares_when_models_are_averaged():
+    """A mean of one model is that model, and shares of all members still sum to one where there are several."""
+
+    def grown(share, place):
+        member = Member(None, Gaussian(), 1.0, share, place=place)
+        return Grown(member, None, None, None, 1, "", None)
+
+    first = [grown(0.75, 0), grown(0.25, 1)]
+    assert [one.member.share for one in averaged([first])] == [0.75, 0.25]
+    both = averaged([first, [grown(1.0, 2)]])
+    assert [one.member.share for one in both] == [0.375, 0.125, 0.5]
 
 
 def test_a_stage_that_gains_nothing_is_not_begun():

@@ -30,7 +30,7 @@ from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
-from mercer.forward.task import Grown, Task
+from mercer.forward.task import Grown, Task, averaged
 from mercer.kernels import Stationary
 from mercer.losses import Loss
 from mercer.parts import require
@@ -272,12 +272,12 @@ class Boosting(Resumable):
         members = [*task.choice.members, *task.choice.spare]
         while len(models) < MODELS and budget.left(STAGING_SHARE) > 1.5 * longest and not grown[-1].fit.interrupted:
             before = budget.spent()
-            member = replace(members[len(models) % len(members)], place=len(models))
+            place = len(task.choice.members) - 1 + len(models)
+            member = replace(members[len(models) % len(members)], share=1.0, place=place)
             grown = self._grown(task, member, self._growth(task.problem(member), task.held_out, rng), budget, 1.0)
             models.append(grown)
             longest = max(longest, budget.spent() - before)
-        share = 1 / len(models)
-        return [replace(one, member=replace(one.member, share=share)) for model in models for one in model]
+        return averaged(models)
 
     def _why_not_polish(self, fit: ForwardFit, m: int, budget: Clock) -> str | None:
         if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:

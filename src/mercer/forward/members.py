@@ -109,7 +109,7 @@ def raced_members(
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
 
     def found() -> tuple[Any, ...]:
-        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, **coded, **options)
+        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, **(coded | options))
         if not large:
             return raced.members, [], raced.report, rng.bit_generator.state
         more = on_more_rows(X, y, weight, raced.members, device=plan.device, seed=int(rng.integers(2**31)),

@@ -32,7 +32,7 @@ def growth_section(subject: Subject) -> Section | None:
     history = getattr(subject.final, "history_", None)
     if history is None:
         return None
-    n_steps = int(subject.final.n_steps_)
+    n_steps = min(int(subject.final.n_steps_), len(history["n_basis"]))  # of the first kernel, whose history this is
     size, seconds = np.asarray(history["n_basis"])[:n_steps], np.asarray(history["seconds"])[:n_steps]
     if n_steps < 2 or subject.seen is not subject.table:
         return Section("growth", "How it grew", [f"All {size[-1]} basis vectors came in one step."], {"n_basis": size})

@@ -100,5 +100,11 @@ def numbers_or_text(column: Any) -> np.ndarray:
 
 
 def _from_source(source: RowSource, names: Any) -> tuple[Any, Any]:
+    """Rows of a source, as a frame where that is possible: models compare names of columns with those of `fit`."""
     rows: Tensor = source.take(np.arange(source.n_rows))
-    return rows.cpu().numpy(), names if source.names() is None else source.names()
+    found = names if source.names() is None else source.names()
+    try:
+        import pandas
+    except ImportError:
+        return rows.cpu().numpy(), found
+    return rows.cpu().numpy() if found is None else pandas.DataFrame(rows.cpu().numpy(), columns=list(found)), found

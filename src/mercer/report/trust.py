@@ -23,7 +23,7 @@ def trust_section(subject: Subject) -> Section | None:
 
 def intervals(subject: Subject, coverage: float) -> tuple[np.ndarray, np.ndarray] | None:
     """Ends of the intervals of some coverage (n × p each): the model's own, else from its standard deviations."""
-    model, X = subject.model, subject.table.X
+    model, X = subject.final, subject.seen.X
     shape = subject.observed.shape
     if hasattr(model, "predict_interval"):
         answer: Any = model.predict_interval(X, coverage=coverage)
