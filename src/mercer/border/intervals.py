@@ -19,6 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.border.targets import RealTargets
 from mercer.parts import as_float, require
 
+#: Sorted scores that are kept of many: so many at either end, where they are far apart, and so many evenly in between.
+#: A model stays small, and between neighbours so close nothing is lost.
+TAIL, BETWEEN = 25, 150
+
 
 @dataclass(frozen=True)
 class Intervals:
@@ -32,6 +36,7 @@ class Intervals:
 
     scores: np.ndarray
     below: np.ndarray
+    n_rows: int  # that they are of
     local: Any = None  # what finds the scale at new rows, where the model itself has none
 
     @classmethod
@@ -45,11 +50,21 @@ class Intervals:
         order = scores.argsort(0)
         w = weight[order]
         below = (w.cumsum(0) - 0.5 * w + 0.5) / (len(w) + 1)
-        return cls(np.take_along_axis(scores, order, 0), below, local)
+        some = _kept(len(w))
+        return cls(np.take_along_axis(scores, order, 0)[some], below[some], len(w), local)
 
     def quantiles(self, q: np.ndarray) -> np.ndarray:
         """Quantiles of new scores for each output, p × q; beyond the outermost scores there are those."""
         return np.stack([np.interp(q, self.below[:, k], self.scores[:, k]) for k in range(self.scores.shape[1])])
+
+
+def _kept(n: int) -> np.ndarray:
+    """Places of the sorted scores that are kept: all of few; of many those of either tail, and some in between."""
+    if n <= BETWEEN + 2 * TAIL:
+        return np.arange(n)
+    return np.unique(
+        np.concatenate([np.arange(TAIL), np.linspace(0, n - 1, BETWEEN).astype(int), n - 1 - np.arange(TAIL)])
+    )
 
 
 class IntervalRegressor(RegressorMixin):
@@ -60,7 +75,7 @@ class IntervalRegressor(RegressorMixin):
     Attributes
     ----------
     intervals_ : Intervals
-        Residuals, over a local scale, of at most 2000 rows that the model did not learn from.
+        Quantiles of residuals, over a local scale, of at most 2000 rows that the model did not learn from.
     """
 
     intervals_: Intervals

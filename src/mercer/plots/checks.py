@@ -33,7 +33,7 @@ def plot_coverage(model: Any, X: Any, y: Any, output: int = 0, ax: Any = None) -
     quantiles = quantiles if quantiles.ndim == 2 else quantiles[:, output]
     low, high = np.hsplit(quantiles, 2)
     seen = ((low <= y[:, None]) & (y[:, None] <= high)).mean(0)
-    room = 2 * np.sqrt(LEVELS * (1 - LEVELS) * (1 / len(y) + 1 / len(model.intervals_.scores)))
+    room = 2 * np.sqrt(LEVELS * (1 - LEVELS) * (1 / len(y) + 1 / model.intervals_.n_rows))
     ax.fill_between(LEVELS, LEVELS - room, LEVELS + room, color="0.9", lw=0, label="two deviations of chance")
     ax.plot([0, 1], [0, 1], color="0.6", lw=0.8)
     ax.plot(LEVELS, seen, "o-", ms=4)
