@@ -841,8 +841,12 @@ NONSENSE = {
     "exchange, loss": (GREEDY[1], {"exchange": True, "loss": "logistic"}, "exchange must be False unless the loss is"),
     "mrx, loss": (GREEDY[1], {"update": "mrx", "loss": "logistic"}, "update must be other than 'mrx' unless"),
     "prune, one": (GREEDY[0], {"prune": True, "update": "one"}, "prune must be False unless update is 'full' or 'qr'"),
-    "logistic regression of numbers": (GREEDY[0], {"loss": "logistic"}, "loss must be 'squared' for regression"),
-    "hinge for numbers": (BOOSTING[0], {"loss": "squared-hinge"}, "loss must be 'squared' for regression"),
+    "logistic regression of numbers": (
+        GREEDY[0],
+        {"loss": "logistic"},
+        "loss must be 'squared' or 'pinball' for regression",
+    ),
+    "hinge for numbers": (BOOSTING[0], {"loss": "squared-hinge"}, "loss must be 'squared' or 'pinball' for regression"),
     "focus without margins": (BOOSTING[0], {"focus": "margin"}, "focus must be None for regression"),
 }
 

@@ -241,7 +241,7 @@ def test_a_model_of_few_rows_is_small_whatever_it_was_fitted_to(model):
     many = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
     options = {"criterion": "random"} if hasattr(model, "criterion") else {}
     fitted = fresh(model, **options).fit(many, many[:, 0] > 0)
-    assert len(pickle.dumps(fitted)) < 20_000
+    assert len(pickle.dumps(fitted)) < 60_000  # of which 2000 scores of intervals, and their weights, take 32 000
     assert (answers(pickle.loads(pickle.dumps(fitted)), X) == answers(fitted, X)).all()
 
 

@@ -199,7 +199,7 @@ def test_a_model_of_few_inducing_inputs_is_small_whatever_it_was_fitted_to(name)
     many = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
     labels = many[:, 0] if name == "regression" else many[:, 0] > 0
     model = fresh(FACES[name], n_inducing=5, max_iter=1).fit(many, labels)
-    assert len(pickle.dumps(model)) < 20_000
+    assert len(pickle.dumps(model)) < 60_000  # of which 2000 scores of intervals, and their weights, take 32 000
 
 
 # --- the selector ----------------------------------------------------------------------------------------------------

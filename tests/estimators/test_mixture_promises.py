@@ -229,7 +229,7 @@ def test_a_mixture_is_small_whatever_it_was_fitted_to(model):
     many = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
     y = many[:, 0] if model in REGRESSORS else many[:, 0] > 0
     fitted = fresh(model, max_iter=2).fit(many, y)
-    assert len(pickle.dumps(fitted)) < 20_000
+    assert len(pickle.dumps(fitted)) < 60_000  # of which 2000 scores of intervals, and their weights, take 32 000
 
 
 @pytest.mark.parametrize("face", [NRBFRegressor, ENRBFRegressor])

@@ -264,4 +264,4 @@ def test_probabilities_of_a_model_that_interpolates_are_fitted_to_rows_left_out(
 def test_a_model_of_few_vectors_is_small_whatever_it_was_fitted_to():
     many = np.random.default_rng(0).uniform(-2, 2, (20_000, 2))
     model = GreedyKernelRegressor(5, kernel=Gaussian(1.0), regularization=0.1).fit(many, many[:, 0])
-    assert len(pickle.dumps(model)) < 20_000
+    assert len(pickle.dumps(model)) < 60_000  # of which 2000 scores of intervals, and their weights, take 32 000

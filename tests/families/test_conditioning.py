@@ -19,7 +19,7 @@ from mercer.engine import make_plan
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.solve.coordinates import Coordinates
-from mercer.forward.solve.exact import LEFT_OUT_ROWS, AllRows, exact_ridge, kernel_ridge
+from mercer.forward.solve.exact import FEW_LEFT_OUT_ROWS, AllRows, exact_ridge, kernel_ridge
 from mercer.forward.solve.polish import polish
 from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian, Linear, Matern52
@@ -214,8 +214,8 @@ def test_where_memory_is_short_some_rows_are_left_out_by_panels(monkeypatch):
     tight = replace(problem, plan=replace(problem.plan, memory_limit=8 * 120 * 120))
     assert not tight.plan.holds_square(120)
     monkeypatch.setattr("mercer.forward.solve.exact.TiledCholesky", lambda n, panel: TiledCholesky(n, panel, width=23))
-    monkeypatch.setattr("mercer.forward.solve.exact.LEFT_OUT_ROWS", 30)
+    monkeypatch.setattr("mercer.forward.solve.exact.FEW_LEFT_OUT_ROWS", 30)
     _, some = exact_ridge(tight, everything, leaves_out=True)
     there = ~some.isnan()[:, 0]
-    assert int(there.sum()) == 30 < LEFT_OUT_ROWS
+    assert int(there.sum()) == 30 < FEW_LEFT_OUT_ROWS
     np.testing.assert_allclose(some[there], whole[there], atol=1e-3 * float((problem.y - whole).abs().max()))

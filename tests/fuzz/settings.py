@@ -123,7 +123,7 @@ QUICK = {"max_iter": 10, "tuning_rows": 50, "n_init": 1, "n_inducing": 15, "max_
 
 
 #: Public functions that take fitted models, which have fuzz tests of their own (`tests.files`).
-OF_MODELS = {"load", "save", "to_onnx"}
+OF_MODELS = {"load", "report", "save", "to_onnx"}
 
 
 def parameters(name: str) -> list[str]:

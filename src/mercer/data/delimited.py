@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from mercer.data.columns import Column, FilePath, choose_columns
-from mercer.data.raw import RawColumn, text_column
+from mercer.data.raw import NOTHING, RawColumn, text_column
 from mercer.data.text import MARK_EVERY, Line, TextRows, is_number
 from mercer.parts import require
 
@@ -73,7 +73,12 @@ class CsvRows(TextRows):
 
     def columns(self) -> list[RawColumn]:
         """The inputs of all rows, in memory."""
-        table = self._texts(list(self._lines()), self._kept)
+        lines = list(self._lines())
+        table = self._texts(lines, self._kept)
+        for place, fields in zip(self._kept, table.T, strict=True):
+            if (bad := stray_word(fields)) is not None:
+                seen = f"column {self._named(place)} must hold numbers, as most of its rows do, got {fields[bad]!r}"
+                self._refuse(lines[bad][0], f"{seen}; leave the field empty where a number is missing")
         names = self.names() or [f"x{j}" for j in range(self.n_columns)]
         return [text_column(name, fields) for name, fields in zip(names, table.T, strict=True)]
 
@@ -157,3 +162,18 @@ class CsvRows(TextRows):
 
     def _named(self, column: int) -> str:
         return str(column) if self._header is None else repr(self._header[column])
+
+
+def stray_word(fields: np.ndarray) -> int | None:
+    """The first field that is neither a number nor nothing, in a column where most fields are numbers; or None.
+
+    >>> import numpy as np
+    >>> stray_word(np.array(["1", "five", "", "8"])), stray_word(np.array(["oak", "7", "elm"]))
+    (1, None)
+    """
+    words, place = np.unique(fields, return_inverse=True)
+    numbers = np.array([is_number(word) for word in words])
+    strange = ~numbers & ~np.isin(words, NOTHING)
+    share = numbers[place].mean()
+    bad = np.flatnonzero(strange[place])
+    return int(bad[0]) if len(bad) and share > 0.5 else None
