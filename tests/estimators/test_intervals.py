@@ -164,8 +164,7 @@ def test_rows_left_out_of_many_are_those_of_the_whole_inverse(monkeypatch):
     problem = Problem(TensorRows(X), y, kernels.Gaussian(1.0), 0.1, make_plan(60, "cpu"), torch.ones(60).double())
     everything = torch.arange(60)
     _, whole = exact.exact_ridge(problem, everything, leaves_out=True)
-    monkeypatch.setattr(exact, "ALL_LEFT_OUT", 50)
-    monkeypatch.setattr(exact, "SPACED_LEFT_OUT", 20)
+    monkeypatch.setattr(exact, "LEFT_OUT_ROWS", 20)
     _, some = exact.exact_ridge(problem, everything, leaves_out=True)
     known = some.isfinite()[:, 0]
     assert int(known.sum()) == 20
