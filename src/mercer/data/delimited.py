@@ -174,6 +174,6 @@ def stray_word(fields: np.ndarray) -> int | None:
     words, place = np.unique(fields, return_inverse=True)
     numbers = np.array([is_number(word) for word in words])
     strange = ~numbers & ~np.isin(words, NOTHING)
-    share = numbers[place].mean()
+    share = numbers[place].sum() / max(int((numbers | strange)[place].sum()), 1)
     bad = np.flatnonzero(strange[place])
     return int(bad[0]) if len(bad) and share > 0.5 else None
