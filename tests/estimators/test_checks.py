@@ -52,8 +52,10 @@ def short_races(monkeypatch):
 
 
 def known_to_fail(estimator):
-    """Of tables that an estimator takes as categories the check makes whole numbers, 19 different rows of 200 here; on so
-    many ties a component of this mixture ends on a single value, and 0.83 of the training rows is out of reach."""
+    """Where an estimator takes categories the check makes whole numbers of its table, 19 different rows of 200 here.
+
+    On so many ties a component of this mixture ends on a single value, and 0.83 of the training rows is out of reach.
+    """
     tied = "ties: a component ends on a single value"
     return {"check_classifiers_train": tied} if isinstance(estimator, mercer.NRBFClassifier) else {}
 
