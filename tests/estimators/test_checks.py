@@ -52,15 +52,6 @@ def short_races(monkeypatch):
         monkeypatch.setattr(constants, name, value)
 
 
-def known_to_fail(estimator):
-    """Where an estimator takes categories the check makes whole numbers of its table, 19 different rows of 200 here.
-
-    On so many ties a component of this mixture ends on a single value, and 0.83 of the training rows is out of reach.
-    """
-    tied = "ties: a component ends on a single value"
-    return {"check_classifiers_train": tied} if isinstance(estimator, mercer.NRBFClassifier) else {}
-
-
-@parametrize_with_checks(ESTIMATORS, expected_failed_checks=known_to_fail)
+@parametrize_with_checks(ESTIMATORS)
 def test_an_estimator_keeps_scikit_learns_contract(estimator, check, short_races):
     check(estimator)
