@@ -10,6 +10,7 @@ afterwards (`refine`) makes a given size better still.
 import matplotlib.pyplot as plt
 import numpy as np
 
+import mercer
 from mercer import GreedyKernelRegressor
 from mercer.datasets import make_smooth_regression
 
@@ -28,7 +29,13 @@ moved = GreedyKernelRegressor(20, kernel=path.kernel_, refine=True, random_state
 small = [unexplained(p) for p in path.path_predict(X_test, sizes)]
 
 # %%
-# Every basis vector is five numbers of four bytes: twenty of them are 400 bytes.
+# As an ONNX graph in single precision the model of twenty basis vectors needs no Python any more.
+
+graph = mercer.to_onnx(moved, dtype="float32")
+print(f"{len(graph.SerializeToString())} bytes of ONNX for {len(moved.basis_)} basis vectors")
+
+# %%
+# The path of one fit, from size to error.
 
 plt.figure(figsize=(6, 3.6), layout="constrained")
 plt.loglog(sizes, small, "o-", label="chosen greedily")

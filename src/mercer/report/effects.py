@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
+from mercer.explain.shapley import shapley_values
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import Band, Line, bars, chart, short, shortened
@@ -81,8 +81,7 @@ def chosen_rows(subject: Subject) -> dict[str, int]:
 
 def shapley_section(subject: Subject) -> Section | None:
     """What single rows owe to each column: exact Shapley values, where the model's kernels allow them."""
-    explain = getattr(importlib.import_module("mercer"), "shapley_values", None)
-    if explain is None or subject.seen is not subject.table:
+    if subject.seen is not subject.table:
         return None
     rows = chosen_rows(subject)
     beside = np.linspace(0, subject.table.n_rows - 1, BESIDE).astype(
@@ -90,7 +89,7 @@ def shapley_section(subject: Subject) -> Section | None:
     )  # rows whose mean the chosen are compared with
     part = subject.table.part(np.r_[list(rows.values()), beside])
     try:
-        values = shares_of_columns(explain(subject.final, part.X), len(part.names))[: len(rows)]
+        values = _first_output(shapley_values(subject.final, part.X).centred().values)[: len(rows)]
     except (ValueError, TypeError, AttributeError) as refusal:
         return Section("shapley", "Single rows", [f"Shapley values: {refusal}"])
     figures, numbers = [], {}
@@ -108,13 +107,8 @@ def shapley_section(subject: Subject) -> Section | None:
     return Section("shapley", "Single rows", words, {"rows": numbers}, figures=figures)
 
 
-def shares_of_columns(answer: Any, n_columns: int) -> np.ndarray:
-    """Shapley values of the first output, rows × columns, from what the function returns."""
-    answer = answer.centred() if hasattr(answer, "centred") else answer
-    values = np.asarray(getattr(answer, "values", answer), dtype=float)
-    if values.ndim == 3:
-        values = values[..., 0] if values.shape[1] == n_columns else values[:, 0]
-    return values
+def _first_output(values: np.ndarray) -> np.ndarray:
+    return values[..., 0] if values.ndim == 3 else values
 
 
 def _shown(value: Any) -> str:
