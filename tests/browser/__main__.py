@@ -20,7 +20,8 @@ SITE, SCREENS, REPORTS = ROOT / "site", ROOT / "screens", ROOT / "reports"
 #: Pages of the site that are photographed.
 SHOWN = ("index", "start", "choose", "gallery/index", "families/boosting", "api/mercer.SparseGPRegressor", "report")
 
-WITHOUT_TEXT = """[...document.querySelectorAll('img, svg[role=img]')].filter(one =>
+WITHOUT_TEXT = """[...document.querySelectorAll('img, svg[role=img]')]
+  .filter(one => !one.closest('[aria-hidden=true]')).filter(one =>
   one.tagName == 'IMG' ? !one.hasAttribute('alt') || (one.alt.trim() == '' && one.naturalWidth > 64)
                        : !(one.getAttribute('aria-label') || '').trim()
   ).map(one => one.outerHTML.slice(0, 120))"""
