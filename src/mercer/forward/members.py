@@ -16,6 +16,7 @@ import torch
 from mercer.border.inputs import InputMap, find_inputs
 from mercer.border.kernel import choose_kernel, is_precomputed, is_tuned
 from mercer.border.read import Given
+from mercer.clock import Clock
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.forward.expansion import with_index
@@ -26,6 +27,8 @@ from mercer.tuning import precise
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
+#: Share of the seconds for choosing that the race takes where more rows have a say after it.
+RACE_SHARE = 0.5
 #: Share of the time budget for tuning by evidence.
 TUNING_SHARE = 0.4
 #: Rows from which is judged whether float32 tiles hold the model.
@@ -108,12 +111,15 @@ def raced_members(
     if (layout := given.layout) is not None:
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
 
+    clock = Clock(options.pop("seconds", None))
+
     def found() -> tuple[Any, ...]:
-        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, **(coded | options))
+        seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
+        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, seconds=seconds, **(coded | options))
         if not large:
             return raced.members, [], raced.report, rng.bit_generator.state
         more = on_more_rows(X, y, weight, raced.members, device=plan.device, seed=int(rng.integers(2**31)),
-                            seconds=options.get("seconds"), **coded)  # fmt: skip
+                            clock=clock, **coded)  # fmt: skip
         return [more.best], more.nearly, raced.report + more.report, rng.bit_generator.state
 
     chosen, spare, report, rng.bit_generator.state = given.shard.group.first(found)

@@ -8,7 +8,7 @@ length-scales are fitted to as many rows as an exact solution allows, and rows t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.data.column_maps import KINDS, ColumnMap, fit_column_map
 from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
 from mercer.linalg import cholesky
@@ -27,6 +28,8 @@ from mercer.tuning.tune import tune_kernel
 EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (2000, 6000), (3000, 10_000), 3000
 #: Seconds within which that is done; with more or fewer, the evidence has as many rows as their cubes allow.
 SECONDS, MOST = (60.0, 10.0), 5.0
+#: Share of the seconds for choosing that are spent when the evidence has spoken.
+EVIDENCE_SHARE = 0.85
 #: Steps of the evidence's climb, and the longest length-scale in standard deviations: longer ones say the same.
 CLIMB, LONGEST = 60, 50.0
 #: Factors on length-scales and on penalties that are tried for every candidate.
@@ -46,7 +49,7 @@ class Again:
 
 
 def on_more_rows(
-    X: Tensor, Y: Tensor, weight: Tensor, members: Sequence[Member], *, device: Any, seed: int, seconds: float | None,
+    X: Tensor, Y: Tensor, weight: Tensor, members: Sequence[Member], *, device: Any, seed: int, clock: Clock,
     kept: Tensor | None = None, groups: Tensor | None = None,
 ) -> Again:  # fmt: skip
     """The best of `members` and of kernels with the evidence's length-scales, for raw columns `X` and targets `Y`.
@@ -58,14 +61,12 @@ def on_more_rows(
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(X)))
     learned, judge = order[:-n_judge], order[-n_judge:]
     fit = learned[:n_fit]
-    began = time.perf_counter()
-    late: Callable[[float], bool] = lambda share: seconds is not None and time.perf_counter() - began > share * seconds  # noqa: E731
     table = X[learned], Y[learned], weight[learned], kept, groups
-    candidates = [*members, *_by_evidence(*table, on_gpu, seed, seconds)]
+    candidates = [*members, *_by_evidence(*table, on_gpu, seed, clock)]
     report: list[dict[str, Any]] = []
     found: list[Member] = []
     for one in candidates:
-        if found and late(1.0):
+        if found and clock.over():
             break
         started = time.perf_counter()
         parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
@@ -79,17 +80,21 @@ def on_more_rows(
 
 def _by_evidence(
     X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, groups: Tensor | None, on_gpu: bool, seed: int,
-    seconds: float | None,
+    clock: Clock,
 ) -> list[Member]:  # fmt: skip
     """Kernels on standardised columns, each divided by the length-scale that the evidence gives it."""
     columns: ColumnMap = fit_column_map(KINDS[0], X, weight, kept)
     Z = columns(X)
     if not bool((Y.std(0) > 0).all()):
         return []
+    seconds = None if clock.seconds is None else clock.left(EVIDENCE_SHARE)
+    if seconds == 0.0:
+        return []
     share = 1.0 if seconds is None else min(seconds / SECONDS[on_gpu], MOST)
     tuned = tune_kernel(
         Z, Y, "matern32", sample_weight=weight, n_rows=max(int(EVIDENCE_ROWS[on_gpu] * share ** (1 / 3)), 100),
-        ard=True, max_iter=CLIMB, tol=1e-6, device="cuda" if on_gpu else "cpu", random_state=seed,
+        ard=True, max_iter=CLIMB, tol=1e-6, time_budget=None if on_gpu else seconds,
+        device="cuda" if on_gpu else "cpu", random_state=seed,
     )  # fmt: skip
     lengths = tuned.length_scale
     if lengths is None:
