@@ -10,6 +10,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -93,8 +94,11 @@ class Worker:
         return line
 
 
-def run_all(cases: Iterable[Case], jobs: int, limit: float = HANG_SECONDS) -> Iterator[Outcome]:
-    """Outcomes of all cases as they come, from `jobs` processes at once."""
+def run_all(
+    cases: Iterable[Case], jobs: int, limit: float = HANG_SECONDS, seconds: float = float("inf")
+) -> Iterator[Outcome]:
+    """Outcomes of the cases as they come, from `jobs` processes at once; none is begun after `seconds`."""
+    end = time.monotonic() + seconds
     waiting: Queue[Case] = Queue()
     for case in cases:
         waiting.put(case)
@@ -103,7 +107,7 @@ def run_all(cases: Iterable[Case], jobs: int, limit: float = HANG_SECONDS) -> It
     def serve() -> None:
         worker = Worker(limit)
         try:
-            while True:
+            while time.monotonic() < end:
                 done.put(worker.run(waiting.get_nowait()))
         except Empty:
             pass
