@@ -67,19 +67,15 @@ class RandomRows(Learner):
         return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
 
 
-def kernel_ridge(problem: Problem, index: Tensor) -> Tensor:
-    """Weights a = (K + λD⁻¹)⁻¹y of all rows `index` (n × p), D the rows' weights, to the digits of float64."""
-    return exact_ridge(problem, index)[0]
-
-
 def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tuple[Tensor, Tensor | None]:
-    r"""`kernel_ridge`, and on demand what the others predict at some rows, both from one factor of G = K + λD⁻¹.
+    r"""Weights a = G⁻¹y of all rows `index` (n × p), and on demand what the others predict at some of them.
 
-    Kernel ridge without row i has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found for at most
-    `LEFT_OUT_ROWS` rows, evenly spaced, and is NaN elsewhere: these rows come last, where :math:`[G^{-1}]_{ii}` asks
-    for the last corner of the factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come,
-    and λ may be small. Where that takes too much memory, a float32 factor made by panels guides conjugate gradients
-    whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is solved for, at `FEW_LEFT_OUT_ROWS` rows.
+    Both come from one factor of G = K + λD⁻¹, D the rows' weights, to the digits of float64. Without row i kernel ridge
+    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found for at most `LEFT_OUT_ROWS` rows, evenly
+    spaced, and is NaN elsewhere: these rows come last, where :math:`[G^{-1}]_{ii}` asks for the last corner of the
+    factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come, and λ may be small. Where
+    that takes too much memory, a float32 factor made by panels guides conjugate gradients whose tiles are made again
+    each time; :math:`[G^{-1}]_{ii}` then is solved for, at `FEW_LEFT_OUT_ROWS` rows.
     """
     n, plan = len(index), replace(problem.plan, dtype=torch.float64)
     ridge = problem.lam / problem.weight[index].double()
