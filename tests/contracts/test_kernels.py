@@ -208,10 +208,11 @@ def test_a_gram_matrix_is_symmetric_and_positive_semidefinite(kernel):
 @over_dtypes
 @over_kernels
 def test_diag_is_the_diagonal(kernel, dtype):
-    X = points(70, 10, dtype=dtype)  # more than one block of `Function`
+    n = 70 if isinstance(kernel, Function) else 12  # more than one block of `Function`
+    X = points(n, 10, dtype=dtype)
     wanted = np.array([oracles.value(kernel, x, x) for x in X.double().numpy()])
     whole = oracles.rounding(kernel, X, X, EPS[dtype]).diagonal()
-    assert kernel.diag(X).shape == (70,)
+    assert kernel.diag(X).shape == (n,)
     assert kernel.diag(X).dtype == dtype
     assert_within(kernel.diag(X), wanted, whole)
     assert_within(kernel(X, X).diagonal(), wanted, whole)

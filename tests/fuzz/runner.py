@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, Queue
@@ -41,8 +41,10 @@ def work() -> None:
 class Worker:
     """A process that runs cases one after another, started anew when one of them takes it down."""
 
-    def __init__(self, limit: float = HANG_SECONDS) -> None:
-        self.limit, self.process = limit, None
+    def __init__(
+        self, limit: float = HANG_SECONDS, command: Sequence[str] = (sys.executable, "-m", "tests.fuzz", "--work")
+    ) -> None:
+        self.limit, self.command, self.process = limit, command, None
 
     def run(self, case: Case) -> Outcome:
         process = self.process or self._start()
@@ -70,7 +72,7 @@ class Worker:
 
     def _start(self) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz", "--work"],
+            self.command,
             cwd=Path(__file__).parents[2],
             env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
