@@ -24,7 +24,18 @@ HANG_SECONDS = 60
 START_SECONDS = 300  # imports on a busy machine
 MEMORY_BYTES = 8 << 30  # of address space a process: a runaway allocation fails instead of filling the machine
 
+PATIENCE = 10  # limits to wait for a process that had no processor for half of the time: others are busy, it is not
+
 Case = tuple[str, int]
+
+
+def _processor_seconds(pid: int) -> float:
+    """Seconds that a process has computed; without end where the system does not tell."""
+    told = Path(f"/proc/{pid}/stat")
+    if not told.exists():
+        return float("inf")
+    user, system = told.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def work() -> None:
@@ -87,7 +98,12 @@ class Worker:
     def _line(self, seconds: float) -> str:
         """The next line of the process, or nothing if it does not come in time."""
         assert self.process is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        begun = _processor_seconds(self.process.pid)
+        for waited in range(1, PATIENCE + 1):
+            ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+            starved = _processor_seconds(self.process.pid) - begun < waited * seconds / 2
+            if ready or not starved:
+                break
         line = self.process.stdout.readline() if ready else ""
         if not line and not ready:
             return ""
