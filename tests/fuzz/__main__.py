@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
@@ -76,10 +78,13 @@ def _replay(name: str, seed: int) -> int:
 
 def _report(cases: list[tuple[str, int]], options: argparse.Namespace) -> int:
     start, found = time.monotonic(), {name: Counts() for name in options.names}
-    for outcome in run_all(cases, options.jobs, options.limit, options.seconds):
-        found[outcome.name].add(outcome)
-        for fault in outcome.faults:
-            print(f"{outcome.name} {outcome.seed} ({outcome.kind}) {fault}\n    {'; '.join(outcome.story)}", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):  # what was seen until then is told
+        for outcome in run_all(cases, options.jobs, options.limit, options.seconds):
+            found[outcome.name].add(outcome)
+            story = "; ".join(outcome.story)
+            for fault in outcome.faults:
+                print(f"{outcome.name} {outcome.seed} ({outcome.kind}) {fault}\n    {story}", flush=True)
     print(f"\n{'name':32}{'answered':>9}{'refused':>9}{'failed':>9}{'slowest':>9}  faults")
     for name, counts in found.items():
         print(f"{name:32}{counts}")
