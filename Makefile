@@ -72,8 +72,8 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-# torch comes first and pinned: a looser request would pull a far larger build. Of 14 000 files of Python a third is
-# ever imported; those are compiled when they are, which takes less than compiling all of them one after another.
+# torch comes first and pinned: a looser request would pull a far larger build. Python is compiled when it is imported,
+# which most of the 14 000 files never are: compiling all of them takes some 40 s of one core.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
