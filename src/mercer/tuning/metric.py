@@ -67,7 +67,7 @@ def two_valued(X: Tensor) -> tuple[Tensor, Tensor]:
 def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
     """The kernel's values at these distances."""
     if isinstance(kernel, Radial):
-        return kernel.profile((distance / length).square_().mul_(-kernel.sharpness))
+        return kernel.profile((distance * (kernel.unit / length)).square_().mul_(-kernel.sharpness))
     return (distance / -length).exp_()
 
 
@@ -78,8 +78,9 @@ def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor
     city-block kernel signs take the place of differences; in a column of two values they are differences over a span.
     """
     if isinstance(kernel, Radial):
-        rate = -2 * kernel.sharpness / length**2
-        slope = kernel.profile_and_slope((distance / length).square_().mul_(-kernel.sharpness))[1].mul_(rate)
+        scale = kernel.unit / length
+        slope = kernel.profile_and_slope((distance * scale).square_().mul_(-kernel.sharpness))[1]
+        slope = slope.mul_(-2 * kernel.sharpness * scale**2)
         return torch.stack([_pulled(slope, X, Z, a) for a in alpha.T], 2)
     K = tile(kernel, distance, length).div_(-length)
     two, span = two_valued(Z)
