@@ -57,6 +57,10 @@ class Radial(Stationary):
         """
         return -((self.unit * (12 - 0.5 * math.log(torch.finfo(dtype).tiny))) ** 2)
 
+    def at_distance(self, distance: Tensor, length: float) -> Tensor:
+        """The kernel's value at (x − z) of these norms, for one length-scale."""
+        return self.profile((distance * (self.unit / length)).square_().mul_(-self.sharpness))
+
     def columns(self, Z: Tensor) -> RadialColumns:
         scale = self.unit * self.sharpness**0.5 * self.inverse_lengths(Z)
         shift = Z.detach().mean(0)  # centring keeps |x|² small, hence −|x − z|² exact
@@ -79,9 +83,20 @@ class SlopedRadial(Radial):
         return value, slope
 
 
-def negative_distance(t: Tensor) -> Tensor:
-    """−√(−t), overwriting `t` (which rounding may leave barely positive)."""
-    return t.abs_().sqrt_().neg_()
+class Matern(SlopedRadial):
+    """A kernel of b = −√(−t), a product of a polynomial and an exponential."""
+
+    unit = RATE
+
+    @abstractmethod
+    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+        """The same as `evaluate`, in b; may overwrite it."""
+
+    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+        return self.along(t.abs_().sqrt_().neg_(), slope)  # rounding may leave t barely positive
+
+    def at_distance(self, distance: Tensor, length: float) -> Tensor:
+        return self.along(distance * (-self.unit * self.sharpness**0.5 / length), slope=False)[0]
 
 
 @final
@@ -114,7 +129,7 @@ class Gaussian(SlopedRadial):
 
 @final
 @part
-class Matern12(SlopedRadial):
+class Matern12(Matern):
     r"""Matérn kernel of smoothness 1/2, :math:`\exp(-a)` with :math:`a = \|x - z\|/\ell`, the exponential kernel.
 
     `mercer.kernels.Laplacian` takes the sum of absolute differences instead of the Euclidean distance.
@@ -126,11 +141,9 @@ class Matern12(SlopedRadial):
     """
 
     short_name = "matern12"
-    unit = RATE
     length_scale: float | Sequence[float] = 1.0
 
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        b = negative_distance(t)
+    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         if not slope:
             return power(b, out=b), None
         value = power(b)
@@ -139,7 +152,7 @@ class Matern12(SlopedRadial):
 
 @final
 @part
-class Matern32(SlopedRadial):
+class Matern32(Matern):
     r"""Matérn kernel of smoothness 3/2, :math:`(1 + a)\exp(-a)` with :math:`a = \sqrt3\|x - z\|/\ell`.
 
     >>> import torch
@@ -149,15 +162,13 @@ class Matern32(SlopedRadial):
     """
 
     short_name = "matern32"
-    unit = RATE
     length_scale: float | Sequence[float] = 1.0
 
     @property
     def sharpness(self) -> float:
         return 3.0
 
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        b = negative_distance(t)  # b = −ua
+    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:  # b = −ua
         e = power(b, out=None if slope else scratch(b, FIRST))
         value = torch.addcmul(e, e, b, value=-1 / RATE, out=b)
         return value, e.mul_(0.5 / RATE**2) if slope else None
@@ -165,7 +176,7 @@ class Matern32(SlopedRadial):
 
 @final
 @part
-class Matern52(SlopedRadial):
+class Matern52(Matern):
     r"""Matérn kernel of smoothness 5/2, :math:`(1 + a + a^2/3)\exp(-a)`, :math:`a = \sqrt5\|x - z\|/\ell`.
 
     >>> import torch
@@ -175,15 +186,14 @@ class Matern52(SlopedRadial):
     """
 
     short_name = "matern52"
-    unit = RATE
     length_scale: float | Sequence[float] = 1.0
 
     @property
     def sharpness(self) -> float:
         return 5.0
 
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        b = negative_distance(t)  # b = −ua, so 1 + a + a²/3 = 1 − (b − b²/3u)/u
+    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+        # b = −ua, so 1 + a + a²/3 = 1 − (b − b²/3u)/u
         e = power(b, out=scratch(b, FIRST))
         by_t = torch.addcmul(e, e, b, value=-1 / RATE).div_(6 * RATE**2) if slope else None  # (1 + a)e^{−a}/6u²
         inner = torch.addcmul(b, b, b, value=-1 / (3 * RATE), out=scratch(b, SECOND))
@@ -225,10 +235,6 @@ class RationalQuadratic(Radial):
             alpha = torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)
             return (1 - t).clamp(min=1.0) ** -alpha
         base, alpha = t.neg_().add_(1).clamp_(min=1.0), float(self.alpha)
-        if alpha in (
-            0.5,
-            1.0,
-            2.0,
-        ):  # torch has ways of its own for these powers; of others, a logarithm is the faster way
-            return base.pow_(-alpha)
+        if alpha in (0.5, 1.0, 2.0):
+            return base.pow_(-alpha)  # torch has ways of its own for these
         return power(base.log_().mul_(-alpha * RATE), out=base)

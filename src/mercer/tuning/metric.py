@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Kernel, Radial
+from mercer.kernels.exponential import RATE, power
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9
@@ -67,8 +68,8 @@ def two_valued(X: Tensor) -> tuple[Tensor, Tensor]:
 def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
     """The kernel's values at these distances."""
     if isinstance(kernel, Radial):
-        return kernel.profile((distance * (kernel.unit / length)).square_().mul_(-kernel.sharpness))
-    return (distance / -length).exp_()
+        return kernel.at_distance(distance, length)
+    return power(distance * (-RATE / length))
 
 
 def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor, alpha: Tensor) -> Tensor:
