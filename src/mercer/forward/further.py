@@ -44,7 +44,7 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
         return grown
 
     renew = None if task.whole is None else _renewing(face, task, first, make)
-    little = LITTLE if face.time_budget is None else LITTLE_IN_BUDGET
+    little = (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share
     stages = further_stages(problem, f, first.fit.validation, make, _within(face, budget, share), little, renew)
     return finished(first, stages)
 
