@@ -232,8 +232,7 @@ class RationalQuadratic(Radial):
 
     def profile(self, t: Tensor) -> Tensor:
         if t.requires_grad or isinstance(self.alpha, Tensor):
-            alpha = torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)
-            return (1 - t).clamp(min=1.0) ** -alpha
+            return (1 - t).clamp(min=1.0) ** -torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)
         base, alpha = t.neg_().add_(1).clamp_(min=1.0), float(self.alpha)
         if alpha in (0.5, 1.0, 2.0):
             return base.pow_(-alpha)  # torch has ways of its own for these
