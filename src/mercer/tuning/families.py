@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mercer.clock import Clock
@@ -27,8 +26,6 @@ LARGEST_VARIANCE = 1e3
 #: Where searches start: length-scales, of the typical distance, and noise. At a single small noise the shortest
 #: length-scale wins wherever the targets are mostly noise, because a diagonal kernel stands in for it.
 STARTS = tuple(product((0.1, 0.3, 1.0, 3.0), (0.1, 0.6)))
-#: Rows by which families are compared: the best one goes on with all of them. An evaluation costs their cube.
-FAMILY_ROWS = 10**9
 #: The share of the evidence below which a step ends the climbs that compare families.
 ROUGH = 1e-6
 #: A family of so much less log evidence than a smoother one is no accident of where its climb ended.
@@ -115,10 +112,8 @@ class Search:
         """The best point of each family, smoothest first; each family starts where the best before it ended.
 
         Once two rougher families in a row have less evidence than a smoother one, or one has far less, still rougher
-        ones are not tried. Of many rows some compare the families, and all of them are seen by the best one alone.
+        ones are not tried.
         """
-        if len(self.X) > 1.5 * FAMILY_ROWS:
-            return self._refined(families)
         at = self.isotropic(families[0])
         if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.over():
             finer = self.onward(self.per_input(at), at, same=True)
@@ -137,17 +132,6 @@ class Search:
         if self.tol < ROUGH and not self.clock.over():
             found[best_name] = self.climb(found[best_name].kernel, found[best_name].noise, ftol=self.tol)
         return found
-
-    def _refined(self, families: Sequence[type[Stationary]]) -> dict[str, Point]:
-        """The best family of some rows, climbed on with all."""
-        some = torch.linspace(0, len(self.X) - 1, FAMILY_ROWS, device=self.X.device).round().long()
-        table = self.X[some], self.Y[some], self.weight[some]
-        few = Search(*table, self.ard, self.max_iter, ROUGH, self.noise_bounds[0], self.clock)
-        found = few.radial(families)
-        self.n_evaluations += few.n_evaluations
-        name = max(found, key=lambda name: found[name].value)
-        at = found[name]
-        return {name: self.climb(at.kernel, at.noise, ftol=min(ROUGH, self.tol))}
 
     def isotropic(self, family: type[Stationary]) -> Point:
         """One length-scale for all inputs, from the best of a few starting values."""
