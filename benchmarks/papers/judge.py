@@ -31,7 +31,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """"reproduced", "better", "worse", or "no spread"."""
+        """ "reproduced", "better", "worse", or "no spread"."""
         if not isfinite(self.difference):
             return "no spread"
         return "reproduced" if abs(self.difference) <= REAL else "better" if self.difference > 0 else "worse"

@@ -25,7 +25,9 @@ def main() -> None:
         print(f"\n=== {number}/{len(PAPERS)} {paper}", flush=True)
         done = subprocess.run([sys.executable, str(HERE / paper / "run.py"), *sys.argv[1:]], check=False)
         failed += [paper] if done.returncode else []
-        print(f"=== {paper}: {'failed' if done.returncode else 'done'} after {time.monotonic() - began:.0f} s", flush=True)
+        print(
+            f"=== {paper}: {'failed' if done.returncode else 'done'} after {time.monotonic() - began:.0f} s", flush=True
+        )
     if failed:
         raise SystemExit(f"{len(failed)} of {len(PAPERS)} papers failed: {', '.join(failed)}")
 

@@ -254,7 +254,9 @@ def test_components_do_not_fall_onto_single_values_of_whole_numbers(kind):
     rows = np.round((rows - rows.mean(0)) / rows.std(0))
     _, cells = np.unique(rows, axis=0, return_inverse=True)
     possible = np.sum([np.bincount(y[cells.ravel() == c]).max() for c in range(cells.max() + 1)]) / len(y)
-    scores = [NRBFClassifier(covariance_type=kind, n_init=1, random_state=s).fit(rows, y).score(rows, y) for s in (0, 1)]
+    scores = [
+        NRBFClassifier(covariance_type=kind, n_init=1, random_state=s).fit(rows, y).score(rows, y) for s in (0, 1)
+    ]
     assert np.mean(scores) > possible - 0.05  # five components for two dozen cells
 
 

@@ -180,10 +180,12 @@ def pixels_cell(seed: int) -> dict[str, Any]:
     return found | {"ranking": ranking.tolist()}
 
 
-def boundary_models(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, SparseGPClassifier]]:
+def boundary_models(
+    seed: int, **budget: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, SparseGPClassifier]]:
     """Figures 5-1 to 5-4: 200 rows, ten of them as inducing inputs of all, all inputs standardised by the 200."""
     X, y = make_three_gaussians(200, random_state=seed)
-    full = classifier(1, "full", seed).fit(X, y)
+    full = classifier(1, "full", seed, **budget).fit(X, y)
     Z = X[np.random.default_rng(seed).choice(200, 10, replace=False)]
     fixed: dict[str, Any] = {"kernel": full.kernel_, "optimize_inducing": False, "inducing": Z}
     models = {"full": full}

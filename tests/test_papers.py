@@ -1,0 +1,63 @@
+"""One small cell of every table and figure of the papers, made again: a change that moves them has to be looked at.
+
+`cells.py` of a paper's folder names small functions on generated rows, `cells.json` what they gave and how far they may
+move, with the reason. Run `python tests/test_papers.py` to see all of them beside what is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
+FOLDERS = sorted(path.parent for path in PAPERS.glob("*/cells.json"))
+#: [value, tolerance, why] of each cell, by paper and name.
+KEPT = {folder.name: json.loads((folder / "cells.json").read_text(encoding="utf-8")) for folder in FOLDERS}
+
+
+@contextmanager
+def cells_of(folder: Path) -> Iterator[dict[str, Callable[[], float]]]:
+    """The cells of a folder, whose own modules are found, and forgotten afterwards: others have modules of such names."""
+    paths, before = [str(folder), str(PAPERS)], set(sys.modules)
+    sys.path[:0] = paths
+    try:
+        yield runpy.run_path(str(folder / "cells.py"))["CELLS"]
+    finally:
+        del sys.path[: len(paths)]
+        for name in set(sys.modules) - before:
+            if str(PAPERS) in (getattr(sys.modules[name], "__file__", None) or ""):
+                del sys.modules[name]
+
+
+def test_every_paper_has_one_layout():
+    folders = [path for path in PAPERS.iterdir() if path.is_dir() and not path.name.startswith(("_", "."))]
+    for file in ("run.py", "cells.py", "cells.json", "results.md"):
+        assert not [path.name for path in folders if not (path / file).exists()], f"these folders lack {file}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_cell_is_kept_with_a_tolerance_and_a_reason(folder):
+    with cells_of(folder) as cells:
+        assert cells.keys() == KEPT[folder.name].keys()
+    assert all(within >= 0 and why for _, within, why in KEPT[folder.name].values())
+
+
+@pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper in KEPT for name in KEPT[paper]])
+def test_a_cell_has_not_moved(paper, name):
+    value, within, why = KEPT[paper][name]
+    with cells_of(PAPERS / paper) as cells:
+        found = cells[name]()
+    assert abs(found - value) <= within, f"{paper}, {name}: {found:.6g} instead of {value:.6g} ± {within:g} ({why})"
+
+
+if __name__ == "__main__":
+    for each in FOLDERS:
+        with cells_of(each) as own:
+            for label, cell in own.items():
+                print(f"{each.name}, {label}: {cell():.8g}, kept {KEPT[each.name].get(label)}")
