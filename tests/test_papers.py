@@ -23,7 +23,7 @@ KEPT = {folder.name: json.loads((folder / "cells.json").read_text(encoding="utf-
 
 @contextmanager
 def cells_of(folder: Path) -> Iterator[dict[str, Callable[[], float]]]:
-    """The cells of a folder, whose own modules are found, and forgotten afterwards: others have modules of such names."""
+    """The cells of a folder, whose own modules are found, and forgotten afterwards: others have some of such names."""
     paths, before = [str(folder), str(PAPERS)], set(sys.modules)
     sys.path[:0] = paths
     try:

@@ -1,4 +1,4 @@
-"""One cell of tables 2 and 3 each: a method on one split of one set, with what it chose and the time of its last fit."""
+"""Cells of tables 2 and 3: a method on one split of one set, with what it chose and the time of its last fit."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def scales_cell(seed: int, prior: float | None) -> dict[str, Any]:
 
 def _largest(model: SparseGPClassifier) -> float:
     """What turns relevances, of sum 1, into inverse length-scales of standardised inputs."""
-    found = [v for name, v in model.kernel_.tunable().items() if name.endswith("length_scale")][0]
+    found = next(v for name, v in model.kernel_.tunable().items() if name.endswith("length_scale"))
     return float(np.mean(np.asarray(found) * model.relevance_))
 
 

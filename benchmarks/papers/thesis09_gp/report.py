@@ -19,9 +19,9 @@ HEAD = """# Thesis09, chapter 5: sparse Gaussian process classifiers
 - The kernel is variance × ARD Gaussian + constant; the thesis has no constant.
 - The weak prior on length-scales (`length_scale_prior=2.0`, the package's default, a standard deviation of their
   logarithms around their mean) is on but for the second line of table 5-3; the thesis has none.
-- The thesis has one random split, which is not known: ours are means over several, the same at every size. A verdict is
-  the difference in standard errors, the printed number being as uncertain as one of our splits. E. coli is tested on its
-  training rows, so that only starts differ.
+- The thesis has one random split, which is not known: ours are means over several, the same at every size. A verdict
+  is the difference in standard errors, the printed number being as uncertain as one of our splits. E. coli is tested on
+  its training rows, so that only starts differ.
 - Seconds are of one x86 thread while fifteen others worked beside it, where nothing else is said; printed ones of 2009.
 """
 KINDS = {"sd": "SD", "pp": "SR/PP", "spgp": "SPGP"}
@@ -104,7 +104,8 @@ def _table(name: str, printed: dict[str, Any], store: Store) -> list[str]:
         theirs = printed["full"]
         where = ", on one H200" if full[0]["device"] == "cuda" else ""
         lines.append(
-            f"\nFull model, {len(full)} run{'s' * (len(full) > 1)}{where}: {accuracy:.2f} % ({theirs[0]} %), {said['full'][0]}; "
+            f"\nFull model, {len(full)} run{'s' * (len(full) > 1)}{where}: {accuracy:.2f} % ({theirs[0]} %), "
+            f"{said['full'][0]}; "
             f"trained in {train:.1f} s ({theirs[1]} s), evaluated in {evaluate:.3g} s ({theirs[2]} s)."
         )
         lines += _cost(found, accuracy, train)
@@ -162,7 +163,7 @@ def _boundaries(store: Store) -> list[str]:
     lines = [
         "\n## Figures 5-1 to 5-4: ten inducing inputs, the full model's kernel\n",
         "![boundaries](../../../docs/figures/thesis09_gp_boundaries.png)\n",
-        f"Share of 10 000 new rows on which a model says what the full model or Bayes' rule says, {len(cells)} draws.\n",
+        f"Share of 10 000 new rows on which a model agrees with the full model or Bayes' rule, {len(cells)} draws.\n",
         "| model | as the full model, % | as Bayes' rule, % |",
         "|---|---|---|",
     ]
@@ -174,7 +175,8 @@ def _boundaries(store: Store) -> list[str]:
     nearer = sum(min(c["pp_as_full"], c["spgp_as_full"]) > c["sd_as_full"] for c in cells)
     return [
         *lines,
-        f"\nSR/PP and SPGP both are nearer to the full model than SD in {nearer} of {len(cells)} draws; the thesis shows one, in which they are.",
+        f"\nSR/PP and SPGP both are nearer to the full model than SD in {nearer} of {len(cells)} draws; "
+        "the thesis shows one, in which they are.",
     ]
 
 
@@ -182,7 +184,8 @@ def _alm(printed: dict[str, Any], store: Store) -> list[str]:
     lines = ["\n## Section 5.3.2: inputs of E. coli\n"]
     for cell in store.under("alm/").values():
         lines.append(
-            f"alm1 and alm2 alone, full model: {cell['accuracy']:.2f} % (printed {printed['alm']}, which is no multiple of 1/336)."
+            f"alm1 and alm2 alone, full model: {cell['accuracy']:.2f} % (printed {printed['alm']}, which is no "
+            "multiple of 1/336)."
         )
     full = store.under("ecoli/full/")
     if full:
@@ -213,7 +216,8 @@ def _words(printed: dict[str, Any], store: Store) -> list[str]:
         known = set(next(iter(theirs.values()))["words"])
         shared = [len(known & set(cell["words"])) for cell in voted.values()]
         lines.append(
-            f"- Of our thirteen, {', '.join(map(str, shared))} are among the thesis'. The thesis does not name the model behind its number."
+            f"- Of our thirteen, {', '.join(map(str, shared))} are among the thesis'. The thesis does not name the model "
+            "behind its number."
         )
     return lines
 

@@ -81,7 +81,8 @@ def laser_lines(printed: list[dict[str, Any]], store: Store, table: Callable[...
     each = ["error against printed", "ratio of sizes (printed)", "training s (printed)"]
     second = ["lags", *(f"NRBF by gradient: {one}" for one in each), *(f"ENRBF by EM: {one}" for one in each)]
     text = table(head, rows) + NOTE + table(second, grown)
-    text += f"\nNRBF by gradient: {tally(said['nrbf'])}. ENRBF by EM: {tally(said['enrbf'])}. Standard errors are those of three folds.\n"
+    text += f"\nNRBF by gradient: {tally(said['nrbf'])}. ENRBF by EM: {tally(said['enrbf'])}. "
+    text += "Standard errors are those of three folds.\n"
     text += "\nComponents needed for ENRBF's cross-validated error, the thesis' claim being that NRBF needs more:\n\n"
     return text + table(own_head, equal) + _claim(printed, store)
 

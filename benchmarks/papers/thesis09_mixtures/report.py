@@ -128,7 +128,9 @@ def _wdbc(printed: list[dict[str, Any]], store: Store) -> str:
                 ]
             )
     head = ["model", "covariance", "printed", "ours, training rows", "ten-fold", "ten-fold against printed"]
-    text = f"\nOf the fifteen cells as the thesis chooses sizes: {tally(said)}; standard errors are those of counting 569 rows.\n"
+    text = (
+        f"\nOf the cells with sizes chosen as there: {tally(said)}; standard errors are those of counting 569 rows.\n"
+    )
     return table(head, rows) + text + "\n" + _ahead(store)
 
 
@@ -142,9 +144,9 @@ def _ahead(store: Store) -> str:
             best = max(rivals, key=lambda k: np.mean(rivals[k]["folds"]))
             gap = np.subtract(mine["folds"], rivals[best]["folds"])
             lines.append(
-                f"- {shape}: ENRBFC {np.mean(mine['folds']):.2f} %, {gap.mean():+.2f} ± {standard_error(gap.tolist()):.2f} points "
-                f"over the best rival ({best}); on training rows {mine['train']:.2f} % against "
-                f"{max(c['train'] for c in rivals.values()):.2f} %; {mine['components']} component{'s' * (mine['components'] > 1)}."
+                f"- {shape}: ENRBFC {np.mean(mine['folds']):.2f} %, {gap.mean():+.2f} ± "
+                f"{standard_error(gap.tolist()):.2f} points over the best rival ({best}); on training rows {mine['train']:.2f} % against "
+                f"{max(c['train'] for c in rivals.values()):.2f} %; components: {mine['components']}."
             )
     note = "\nOne component of ENRBFC is logistic regression: where it is chosen, that is ahead, not a mixture.\n"
     return "\n".join(lines) + "\n" + note
