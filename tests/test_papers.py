@@ -56,6 +56,34 @@ def test_a_cell_has_not_moved(paper, name):
     assert abs(found - value) <= within, f"{paper}, {name}: {found:.6g} instead of {value:.6g} ± {within:g} ({why})"
 
 
+def judged(*runs: float, printed: float, **options: object) -> tuple[float, str]:
+    sys.path.insert(0, str(PAPERS))
+    try:
+        verdict = runpy.run_path(str(PAPERS / "judge.py"))["judge"](runs, printed, **options)
+    finally:
+        del sys.path[0]
+    return verdict.difference, verdict.word
+
+
+def test_a_printed_number_of_one_run_is_as_uncertain_as_one_of_ours():
+    difference, word = judged(1.0, 2.0, 3.0, printed=0.0)  # a mean of 2 ± 1/√3 against one run ± 1
+    assert difference == pytest.approx(2 / (1 + 1 / 3) ** 0.5)
+    assert word == "reproduced"
+    assert judged(1.0, 2.0, 3.0, printed=0.0, higher=False)[0] == pytest.approx(-difference)
+
+
+def test_a_printed_mean_has_the_error_of_its_own_runs():
+    difference, word = judged(1.0, 2.0, 3.0, printed=0.0, printed_spread=2.0, printed_runs=4)
+    assert difference == pytest.approx(2 / (1 / 3 + 1) ** 0.5)
+    assert judged(11.0, 12.0, 13.0, printed=0.0, printed_spread=2.0, printed_runs=4)[1] == "better"
+    assert word == "reproduced"
+
+
+def test_what_has_no_spread_is_not_judged_and_counting_is_a_spread():
+    assert judged(1.0, printed=2.0)[1] == "no spread"
+    assert judged(90.0, printed=93.0, n_test=100)[0] == pytest.approx(-3 / (3.0 * 2**0.5))  # each ± 3 points
+
+
 if __name__ == "__main__":
     for each in FOLDERS:
         with cells_of(each) as own:

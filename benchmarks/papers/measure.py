@@ -71,6 +71,11 @@ class Store:
         return f"Cells were made by {len(found)} versions of the code ({', '.join(found)})."
 
 
+def summarise(target: Path, rows: list[list[str]]) -> None:
+    """Keep one line for each table and figure, for docs/reproduce.md, beside `results.md`."""
+    target.with_name("summary.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def options(doc: str | None) -> argparse.ArgumentParser:
     """What every `run.py` understands."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)

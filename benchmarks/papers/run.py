@@ -28,6 +28,8 @@ def main() -> None:
         print(
             f"=== {paper}: {'failed' if done.returncode else 'done'} after {time.monotonic() - began:.0f} s", flush=True
         )
+    if "--quick" not in sys.argv:
+        subprocess.run([sys.executable, str(HERE / "reproduce.py")], check=True)
     if failed:
         raise SystemExit(f"{len(failed)} of {len(PAPERS)} papers failed: {', '.join(failed)}")
 

@@ -52,11 +52,11 @@ def reading(paper: dict[str, Any], found: dict[str, Any], record: Callable[[Any,
     print_faster = sum(row[0] < row[1] for row in times)
     return [
         f"- RPEMEKL and MultiK-MHKS, accuracy: printed RPEMEKL has the higher mean on {ahead} of "
-        f"{len(paper['table2']['rows'])} sets. Ours is significantly better on {won}, no different on {tied} and significantly worse on {lost} of "
-        f"{won + tied + lost}: that the ensemble is the more accurate of the two is "
+        f"{len(paper['table2']['rows'])} sets. Ours is significantly better on {won}, no different on {tied} and "
+        f"significantly worse on {lost} of {won + tied + lost}: that the ensemble is the more accurate of the two is "
         f"{'borne out' if won > lost else 'not borne out'} here.",
-        f"- RPEMEKL and MultiK-MHKS, time: printed RPEMEKL is the faster on {print_faster} of {len(times)} sets. Ours is "
-        f"the faster on {len(faster)} ({_listed(ratio, faster)}) and the slower on {len(slower)} "
+        f"- RPEMEKL and MultiK-MHKS, time: printed RPEMEKL is the faster on {print_faster} of {len(times)} sets. Ours "
+        f"is the faster on {len(faster)} ({_listed(ratio, faster)}) and the slower on {len(slower)} "
         f"({_listed(ratio, slower)}); numbers are its time over that of MultiK-MHKS.",
     ]
 

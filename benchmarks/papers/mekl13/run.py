@@ -16,9 +16,10 @@ sys.path.insert(0, str(HERE.parent))
 
 import methods  # noqa: E402
 import protocol  # noqa: E402
-from measure import Job, Store, measure, options  # noqa: E402
+from measure import Job, Store, measure, options, summarise  # noqa: E402
 from report import draw, write  # noqa: E402
 from rivals import RIVALS  # noqa: E402
+from summary import summary  # noqa: E402
 
 PAPER = tomllib.loads((HERE / "paper.toml").read_text(encoding="utf-8"))
 
@@ -43,7 +44,9 @@ def main() -> None:
     store = Store.of(HERE, given)
     if not given.report:
         measure(store, jobs(given.quick), given)
-    write(PAPER, store, store.path.with_name("results.md"))
+    target = store.path.with_name("results.md")
+    write(PAPER, store, target)
+    summarise(target, summary(PAPER, store))
     if not given.quick:
         draw(store, HERE.parents[2] / "docs" / "figures" / "mekl13_figure1.png")
 

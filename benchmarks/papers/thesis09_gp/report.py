@@ -31,7 +31,7 @@ def write(paper: dict[str, Any], store: Store, target: Path) -> None:
     lines = [HEAD + f"- {store.versions()}"]
     for name in ("ecoli", "spam", "usps"):
         lines += _table(name, paper[name], store)
-    lines += _scales(paper["artificial"], store) + _alone(paper["artificial"], store) + _boundaries(store)
+    lines += _scales(paper["artificial"], store) + _alone(paper["artificial"], store) + boundaries(store)
     lines += _alm(paper["ecoli"], store) + _words(paper["spam"], store) + _pixels(paper["usps"], store)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -156,7 +156,7 @@ def _alone(printed: dict[str, Any], store: Store) -> list[str]:
     return [*lines, f"\nx2 is the least of the three in {order} of {len(cells)} draws, as printed."]
 
 
-def _boundaries(store: Store) -> list[str]:
+def boundaries(store: Store) -> list[str]:
     cells = list(store.under("boundary/").values())
     if not cells:
         return []
@@ -216,8 +216,8 @@ def _words(printed: dict[str, Any], store: Store) -> list[str]:
         known = set(next(iter(theirs.values()))["words"])
         shared = [len(known & set(cell["words"])) for cell in voted.values()]
         lines.append(
-            f"- Of our thirteen, {', '.join(map(str, shared))} are among the thesis'. The thesis does not name the model "
-            "behind its number."
+            f"- Of our thirteen, {', '.join(map(str, shared))} are among the thesis'. The thesis does not name the "
+            "model behind its number."
         )
     return lines
 

@@ -15,8 +15,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import methods  # noqa: E402
-from measure import Job, Store, measure, options  # noqa: E402
+from measure import Job, Store, measure, options, summarise  # noqa: E402
 from report import write  # noqa: E402
+from summary import summary  # noqa: E402
 
 PAPER = tomllib.loads((HERE / "paper.toml").read_text(encoding="utf-8"))
 #: Splits (of E. coli: starts), and those of the sizes that take a GPU.
@@ -58,7 +59,9 @@ def main() -> None:
     store = Store.of(HERE, given)
     if not given.report:
         measure(store, jobs(given.quick), given)
-    write(PAPER, store, store.path.with_name("results.md"))
+    target = store.path.with_name("results.md")
+    write(PAPER, store, target)
+    summarise(target, summary(PAPER, store))
 
 
 if __name__ == "__main__":

@@ -48,9 +48,15 @@ def verdict(store: Store, row: dict[str, Any], key: str) -> Verdict | None:
     return Verdict(error, printed, (printed - error) / spread) if spread else judge([error], printed, higher=False)
 
 
+def laser_verdicts(printed: list[dict[str, Any]], store: Store) -> dict[str, list[Verdict]]:
+    """A verdict for each number of lags, of both models as the thesis trains them."""
+    found = {key: [verdict(store, row, key) for row in printed] for key in AS_THERE}
+    return {AS_THERE[key]: [one for one in said if one is not None] for key, said in found.items()}
+
+
 def laser_lines(printed: list[dict[str, Any]], store: Store, table: Callable[..., str]) -> str:
     rows, equal, grown = [], [], []
-    said: dict[str, list[Verdict]] = {key: [] for key in AS_THERE}
+    said = laser_verdicts(printed, store)
     before: dict[str, int] = {}
     for row in printed:
         lag = row["lags"]
@@ -68,7 +74,6 @@ def laser_lines(printed: list[dict[str, Any]], store: Store, table: Callable[...
         for key, name in AS_THERE.items():
             own = verdict(store, row, key)
             assert own is not None
-            said[key].append(own)
             k, times = found[name]["components"], f"{found[name]['fit_s']:.2f} ({row[key + '_s']})"
             ratio = f"{k / before[name]:.1f}" if name in before else "–"
             theirs = f"{row[key + '_components'] / before[key]:.1f}" if key in before else "–"
@@ -81,7 +86,7 @@ def laser_lines(printed: list[dict[str, Any]], store: Store, table: Callable[...
     each = ["error against printed", "ratio of sizes (printed)", "training s (printed)"]
     second = ["lags", *(f"NRBF by gradient: {one}" for one in each), *(f"ENRBF by EM: {one}" for one in each)]
     text = table(head, rows) + NOTE + table(second, grown)
-    text += f"\nNRBF by gradient: {tally(said['nrbf'])}. ENRBF by EM: {tally(said['enrbf'])}. "
+    text += f"\nNRBF by gradient: {tally(said['NRBF by gradient'])}. ENRBF by EM: {tally(said['ENRBF'])}. "
     text += "Standard errors are those of three folds.\n"
     text += "\nComponents needed for ENRBF's cross-validated error, the thesis' claim being that NRBF needs more:\n\n"
     return text + table(own_head, equal) + _claim(printed, store)

@@ -61,7 +61,7 @@ def size_verdicts(kind: str, printed: list[dict[str, Any]], store: Store) -> dic
     return {row["model"]: judge(found[row["model"]], row["components"]) for row in printed if found[row["model"]]}
 
 
-def _size_word(verdict: Verdict) -> str:
+def size_word(verdict: Verdict) -> str:
     return str(verdict).replace("better", "more").replace("worse", "fewer")
 
 
@@ -73,7 +73,7 @@ def _sin2(printed: list[dict[str, Any]], store: Store) -> str:
             errors = [cell["error"] for cell in cells]
             sizes = f"**{_sizes([cell['size'] for cell in cells])}**"
             error = f"{np.mean(errors):.3f} ± {standard_error(errors):.3f}"
-            rows.append([row["model"], str(row["components"]), sizes, _size_word(said[row["model"]]), error])
+            rows.append([row["model"], str(row["components"]), sizes, size_word(said[row["model"]]), error])
     head = ["model", "components, printed", "ours: median (size: draws)", "verdict", "RMSE to the clean function"]
     return table(head, rows)
 
@@ -86,7 +86,7 @@ def _gaussians(printed: list[dict[str, Any]], store: Store) -> str:
             scores = [cell["score"] for cell in cells]
             sizes = f"**{_sizes([cell['size'] for cell in cells])}**"
             score = f"{np.mean(scores):.1f} ± {standard_error(scores):.1f}"
-            rows.append([row["model"], str(row["components"]), sizes, _size_word(said[row["model"]]), score])
+            rows.append([row["model"], str(row["components"]), sizes, size_word(said[row["model"]]), score])
     head = ["model", "components, printed", "ours: median (size: draws)", "verdict", "accuracy on 10 000 new rows, %"]
     note = "\nBayes' rule is right on 82.7 % of new rows. Components of GMC are those of both classes.\n"
     return table(head, rows) + note
@@ -145,8 +145,8 @@ def _ahead(store: Store) -> str:
             gap = np.subtract(mine["folds"], rivals[best]["folds"])
             lines.append(
                 f"- {shape}: ENRBFC {np.mean(mine['folds']):.2f} %, {gap.mean():+.2f} ± "
-                f"{standard_error(gap.tolist()):.2f} points over the best rival ({best}); on training rows {mine['train']:.2f} % against "
-                f"{max(c['train'] for c in rivals.values()):.2f} %; components: {mine['components']}."
+                f"{standard_error(gap.tolist()):.2f} points over the best rival ({best}); on training rows "
+                f"{mine['train']:.2f} % against {max(c['train'] for c in rivals.values()):.2f} %; components: {mine['components']}."
             )
     note = "\nOne component of ENRBFC is logistic regression: where it is chosen, that is ahead, not a mixture.\n"
     return "\n".join(lines) + "\n" + note
