@@ -47,6 +47,15 @@ def standard_error(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1) / sqrt(len(values))) if len(values) > 1 else nan
 
 
+def in_standard_errors(
+    ours: float, spread: float, n: int, printed: float, printed_spread: float | None = None, printed_n: int = 1
+) -> float:
+    """Our mean less the printed one, over √(s²/n + s²/n of the paper); a paper that prints no spread has ours."""
+    theirs = spread if printed_spread is None else printed_spread
+    error = sqrt(spread**2 / n + theirs**2 / printed_n) if isfinite(spread) else nan
+    return 0.0 if ours == printed else (ours - printed) / error if isfinite(error) and error > 0 else nan
+
+
 def judge(
     runs: Sequence[float],
     printed: float,
@@ -66,10 +75,8 @@ def judge(
     if n_test is not None:
         share = min(max(ours / 100, 0.5 / n_test), 1 - 0.5 / n_test)
         spread = float(np.nanmax([spread, 100 * sqrt(share * (1 - share) / n_test)]))
-    theirs = spread if printed_spread is None else printed_spread
-    error = sqrt(spread**2 / len(runs) + theirs**2 / printed_runs) if isfinite(spread) else nan
-    gap = ours - printed if higher else printed - ours
-    return Verdict(ours, printed, 0.0 if gap == 0 else gap / error if isfinite(error) and error > 0 else nan)
+    difference = in_standard_errors(ours, spread, len(runs), printed, printed_spread, printed_runs)
+    return Verdict(ours, printed, difference if higher else -difference)
 
 
 def tally(verdicts: Iterable[Verdict]) -> str:

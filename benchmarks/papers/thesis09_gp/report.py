@@ -16,7 +16,9 @@ HEAD = """# Thesis09, chapter 5: sparse Gaussian process classifiers
 - Every model has three starts of at most 200 steps each (SPGP: 160 of Adam and 40 of L-BFGS; above 200 inducing inputs
   a hundred of them first, then fewer steps on all). SR/PP takes kernel and rows from SD, as in the thesis, and its
   seconds are those beyond SD's. The thesis says "several random initializations" and conjugate gradients.
-- The kernel is variance × ARD Gaussian + constant; the thesis has no constant.
+- The kernel is variance × ARD Gaussian + constant; the thesis has no constant. Its squashing function is the logistic
+  one, ours too; the probit of its review (eq. 4.9) is not offered. `ARDSelector`, which votes as in section 5.3.4, asks
+  three SPGP models by default and any others that are given.
 - The weak prior on length-scales (`length_scale_prior=2.0`, the package's default, a standard deviation of their
   logarithms around their mean) is on but for the second line of table 5-3; the thesis has none.
 - The thesis has one random split, which is not known: ours are means over several, the same at every size. A verdict

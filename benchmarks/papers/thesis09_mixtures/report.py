@@ -146,7 +146,8 @@ def _ahead(store: Store) -> str:
             lines.append(
                 f"- {shape}: ENRBFC {np.mean(mine['folds']):.2f} %, {gap.mean():+.2f} ± "
                 f"{standard_error(gap.tolist()):.2f} points over the best rival ({best}); on training rows "
-                f"{mine['train']:.2f} % against {max(c['train'] for c in rivals.values()):.2f} %; components: {mine['components']}."
+                f"{mine['train']:.2f} % against {max(c['train'] for c in rivals.values()):.2f} %; "
+                f"components: {mine['components']}."
             )
     note = "\nOne component of ENRBFC is logistic regression: where it is chosen, that is ahead, not a mixture.\n"
     return "\n".join(lines) + "\n" + note
