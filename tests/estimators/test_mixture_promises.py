@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import RegressorMixin
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 
@@ -266,3 +267,22 @@ def test_the_least_variance_is_e_h2_12_for_values_h_apart_and_a_share_of_the_var
     model = GaussianMixtureClassifier(2, random_state=0).fit(table, table[:, 0] > 0)
     least = model.mixture_.floor.variance * model.inputs_.scale**2
     np.testing.assert_allclose(least, [np.e * 0.5**2 / 12, 1e-4 * fine.var()], rtol=1e-10)
+
+
+@pytest.mark.parametrize("face", [ENRBFRegressor, NRBFClassifier])
+def test_a_size_that_was_chosen_starts_on_all_rows_as_it_did_where_it_was_judged(face, monkeypatch):
+    """Judged models grow from smaller ones; one started afresh may end at twice their error (laser, 32 lags)."""
+    starts, train = [], face._train
+
+    def seen(self, sample, k, setting, rng, start=None):
+        starts.append((sample.rows.n_rows, k, start))
+        return train(self, sample, k, setting, rng, start)
+
+    monkeypatch.setattr(face, "_train", seen)
+    y = Y if issubclass(face, RegressorMixin) else CLASSES
+    model = face("auto", max_components=3, **SHORT).fit(X, y)
+    n_rows, k, start = starts[-1]
+    assert n_rows == len(X)
+    assert k > 1, "the table should ask for more than one component"
+    assert start.n_components == k == max(size for _, size, _ in starts[-k:])
+    assert model.n_components_ <= k
