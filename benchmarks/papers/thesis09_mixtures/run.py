@@ -26,13 +26,8 @@ DRAWS = 10
 
 
 def jobs(quick: bool = False) -> dict[str, Job]:
-    """What there is to measure, the longest first."""
+    """What there is to measure, the printed tables first."""
     found: dict[str, Job] = {}
-    for name in reversed(("iris",) if quick else methods.SEVERAL):
-        for shape in ("diagonal", "full"):
-            for model in methods.CLASSIFIERS:
-                found[f"several/{name}/{shape}/{model}"] = (methods.several_cell, (name, model, shape))
-        found[f"several/{name}/none/logistic regression"] = (methods.several_cell, (name, "logistic regression", ""))
     for lag in (1,) if quick else LAGS:
         for name in ("ENRBF",) if quick else sorted(methods.LASER_SIZES, key=lambda n: "gradient" not in n):
             found[f"laser/{lag}/{name}"] = (methods.laser_cell, (lag, name))
@@ -46,6 +41,11 @@ def jobs(quick: bool = False) -> dict[str, Job]:
             found[f"gaussians/{name}/{seed}"] = (methods.gaussians_cell, (name, seed))
         for name in ("two-step NRBF", "ENRBF"):
             found[f"sin2/{name}/{seed}"] = (methods.sin2_cell, (name, seed))
+    for name in reversed(("iris",) if quick else methods.SEVERAL):
+        for shape in ("diagonal", "full"):
+            for model in methods.CLASSIFIERS:
+                found[f"several/{name}/{shape}/{model}"] = (methods.several_cell, (name, model, shape))
+        found[f"several/{name}/none/logistic regression"] = (methods.several_cell, (name, "logistic regression", ""))
     return found
 
 
