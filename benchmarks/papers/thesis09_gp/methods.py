@@ -3,8 +3,8 @@
 As there: standardised inputs, an ARD Gaussian kernel (ours has a constant added, whose variance is tuned as well), a
 random subset of rows for SD and SR/PP, whose kernel and rows are SD's; SPGP optimises kernel and inducing inputs
 together, from random rows. "Several random initializations are tried in each experiment": three for every model, each
-of at most 62 steps (the package's default). The best start is the one of most evidence; of SD's subsets, the one under whose model other
-training rows are most likely, since evidences of different rows cannot be compared.
+of at most 62 steps (the package's default). The best start is the one of most evidence; of SD's subsets, the one under
+whose model other training rows are most likely, since evidences of different rows cannot be compared.
 """
 
 from __future__ import annotations

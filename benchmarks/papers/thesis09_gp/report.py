@@ -14,8 +14,9 @@ HEAD = """# Thesis09, chapter 5: sparse Gaussian process classifiers
 `MERCER_DATA=… python benchmarks/papers/thesis09_gp/run.py` writes this page; ours, with the printed number in brackets.
 
 - Every model has three starts of at most 62 steps each, the package's default (SPGP: 50 of Adam and 12 of L-BFGS; above
-  200 inducing inputs a hundred of them first, then fewer steps on all). SR/PP takes kernel and rows from SD, as in the thesis, and its
-  seconds are those beyond SD's. The thesis says "several random initializations" and conjugate gradients.
+  200 inducing inputs a hundred of them first, then fewer steps on all). SR/PP takes kernel and rows from SD, as in the
+  thesis, and its seconds are those beyond SD's. The thesis says "several random initializations" and conjugate
+  gradients.
 - The kernel is variance × ARD Gaussian + constant; the thesis has no constant. Its squashing function is the logistic
   one, ours too; the probit of its review (eq. 4.9) is not offered. `ARDSelector`, which votes as in section 5.3.4, asks
   three SPGP models by default and any others that are given.

@@ -28,9 +28,6 @@ DRAWS = 10
 def jobs(quick: bool = False) -> dict[str, Job]:
     """What there is to measure, the printed tables first."""
     found: dict[str, Job] = {}
-    for lag in (1,) if quick else LAGS:
-        for name in ("ENRBF",) if quick else sorted(methods.LASER_SIZES, key=lambda n: "gradient" not in n):
-            found[f"laser/{lag}/{name}"] = (methods.laser_cell, (lag, name))
     for shape in ("diagonal",) if quick else SHAPES:
         for name in methods.CLASSIFIERS | methods.PENALTIES:
             found[f"wdbc/{name}/{shape}"] = (methods.wdbc_cell, (name, shape))
@@ -41,7 +38,10 @@ def jobs(quick: bool = False) -> dict[str, Job]:
             found[f"gaussians/{name}/{seed}"] = (methods.gaussians_cell, (name, seed))
         for name in ("two-step NRBF", "ENRBF"):
             found[f"sin2/{name}/{seed}"] = (methods.sin2_cell, (name, seed))
-    for name in reversed(("iris",) if quick else methods.SEVERAL):
+    for name in ("ENRBF",) if quick else methods.LASER_SIZES:
+        for lag in (1,) if quick else LAGS:
+            found[f"laser/{lag}/{name}"] = (methods.laser_cell, (lag, name))
+    for name in ("iris",) if quick else methods.SEVERAL:
         for shape in ("diagonal", "full"):
             for model in methods.CLASSIFIERS:
                 found[f"several/{name}/{shape}/{model}"] = (methods.several_cell, (name, model, shape))
