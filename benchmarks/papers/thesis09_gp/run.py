@@ -26,9 +26,15 @@ DRAWS = 10
 
 
 def jobs(quick: bool = False) -> dict[str, Job]:
-    """What there is to measure: one split after the other, the longest first."""
+    """What there is to measure: the short ones, then one split after the other, the longest first."""
     found: dict[str, Job] = {}
     splits = dict.fromkeys(SPLITS, 1) if quick else SPLITS
+    found["alm/0"] = (methods.alm_cell, (0,))
+    for seed in range(2 if quick else DRAWS):
+        found[f"alone/{seed}"] = (methods.alone_cell, (seed,))
+        found[f"boundary/{seed}"] = (methods.boundary_cell, (seed,))
+        for prior in (2.0, None):
+            found[f"scales/{'prior' if prior else 'none'}/{seed}"] = (methods.scales_cell, (seed, prior))
     cells = [(name, m, s) for name in splits for m in PAPER[name]["sizes"] for s in range(splits[name])]
     for name, m, seed in sorted(cells, key=lambda cell: (cell[2], -cell[1])):
         if m == 512 and not quick:
@@ -43,12 +49,6 @@ def jobs(quick: bool = False) -> dict[str, Job]:
         for seed in range(n if name != "ecoli" else 1):
             if not quick or name == "ecoli":
                 found[f"{name}/full/{seed}"] = (methods.full_cell, (name, seed))
-    found["alm/0"] = (methods.alm_cell, (0,))
-    for seed in range(2 if quick else DRAWS):
-        found[f"alone/{seed}"] = (methods.alone_cell, (seed,))
-        found[f"boundary/{seed}"] = (methods.boundary_cell, (seed,))
-        for prior in (2.0, None):
-            found[f"scales/{'prior' if prior else 'none'}/{seed}"] = (methods.scales_cell, (seed, prior))
     return found
 
 

@@ -28,16 +28,16 @@ DRAWS = 10
 def jobs(quick: bool = False) -> dict[str, Job]:
     """What there is to measure, the printed tables first."""
     found: dict[str, Job] = {}
-    for shape in ("diagonal",) if quick else SHAPES:
-        for name in methods.CLASSIFIERS | methods.PENALTIES:
-            found[f"wdbc/{name}/{shape}"] = (methods.wdbc_cell, (name, shape))
-        for name in ("ENRBFC", *methods.PENALTIES):
-            found[f"two/{name}/{shape}"] = (methods.wdbc_cell, (name, shape, 2))
     for seed in range(2 if quick else DRAWS):
         for name in methods.CLASSIFIERS:
             found[f"gaussians/{name}/{seed}"] = (methods.gaussians_cell, (name, seed))
         for name in ("two-step NRBF", "ENRBF"):
             found[f"sin2/{name}/{seed}"] = (methods.sin2_cell, (name, seed))
+    for shape in ("diagonal",) if quick else SHAPES:
+        for name in methods.CLASSIFIERS | methods.PENALTIES:
+            found[f"wdbc/{name}/{shape}"] = (methods.wdbc_cell, (name, shape))
+        for name in ("ENRBFC", *methods.PENALTIES):
+            found[f"two/{name}/{shape}"] = (methods.wdbc_cell, (name, shape, 2))
     for name in ("ENRBF",) if quick else methods.LASER_SIZES:
         for lag in (1,) if quick else LAGS:
             found[f"laser/{lag}/{name}"] = (methods.laser_cell, (lag, name))
