@@ -24,12 +24,12 @@ KEPT = {folder.name: json.loads((folder / "cells.json").read_text(encoding="utf-
 @contextmanager
 def cells_of(folder: Path) -> Iterator[dict[str, Callable[[], float]]]:
     """The cells of a folder, whose own modules are found, and forgotten afterwards: others have some of such names."""
-    paths, before = [str(folder), str(PAPERS)], set(sys.modules)
-    sys.path[:0] = paths
+    paths, before = list(sys.path), set(sys.modules)
+    sys.path[:0] = [str(folder), str(PAPERS)]
     try:
         yield runpy.run_path(str(folder / "cells.py"))["CELLS"]
     finally:
-        del sys.path[: len(paths)]
+        sys.path[:] = paths
         for name in set(sys.modules) - before:
             if str(PAPERS) in (getattr(sys.modules[name], "__file__", None) or ""):
                 del sys.modules[name]
