@@ -27,6 +27,8 @@ import mercer
 
 Job = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
 ROOT = Path(__file__).parents[2]
+#: The version of cells that were measured before there was one protocol for all.
+EARLIER = "earlier"
 
 
 @cache
@@ -63,9 +65,22 @@ class Store:
         """The cells whose names begin so, by what follows."""
         return {name[len(prefix) :]: cell for name, cell in self.cells.items() if name.startswith(prefix)}
 
+    def lacks(self, name: str) -> bool:
+        """Whether a cell is still to be measured: it is not there, or older than the way in which cells are made."""
+        return name not in self.cells or self.cells[name]["code"] == EARLIER
+
+    def mark(self, prefix: str, label: str) -> str:
+        """A label with a sign where cells of older code stand behind it."""
+        return f"{label} †" if any(cell["code"] == EARLIER for cell in self.under(prefix).values()) else label
+
     def versions(self) -> str:
         """A sentence about the code that the cells were made by."""
-        found = sorted({cell["code"] for cell in self.cells.values()})
+        found = sorted({cell["code"] for cell in self.cells.values()} - {EARLIER})
+        if old := sum(cell["code"] == EARLIER for cell in self.cells.values()):
+            return (
+                f"{len(self.cells) - old} cells were made by the code of version {', '.join(found) or 'none'}; {old} "
+                "are older, are marked †, and are measured again by the next run."
+            )
         if len(found) == 1:
             return f"All cells were made by one version of the code ({found[0]})."
         return f"Cells were made by {len(found)} versions of the code ({', '.join(found)})."
@@ -93,7 +108,7 @@ def options(doc: str | None) -> argparse.ArgumentParser:
 def measure(store: Store, jobs: Mapping[str, Job], given: argparse.Namespace) -> None:
     """Do the jobs that are not kept yet, in their order, by so many processes at once, until time is up."""
     began = time.monotonic()
-    wanted = {name: job for name, job in jobs.items() if given.again or name not in store.cells}
+    wanted = {name: job for name, job in jobs.items() if given.again or store.lacks(name)}
     wanted = {n: job for n, job in wanted.items() if not given.only or any(part in n for part in given.only)}
     wanted = {n: job for n, job in wanted.items() if not any(part in n for part in given.skip)}
     print(f"{len(wanted)} of {len(jobs)} cells to measure, {given.jobs} at a time", flush=True)

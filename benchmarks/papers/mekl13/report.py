@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import protocol
 from judge import Verdict, judge, tally
-from measure import Store
+from measure import EARLIER, Store
 from notes import NOTES, raw_reading, reading
 from scipy.stats import ttest_rel
 
@@ -23,6 +23,7 @@ def results(store: Store) -> Results:
         name, seed, method = (*key.split("/"), "")[:3]
         if name in protocol.SETS:
             own = {method: cell} if method != "coupled" else {one: cell[one] for one in OURS}
+            own = {one: value | {"code": cell["code"]} for one, value in own.items()}
             for one, value in own.items():
                 found.setdefault(name, {}).setdefault(one, {})[seed] = value
     return found
@@ -74,6 +75,7 @@ def _cell(rows: dict[str, Any], method: str) -> str:
     text = f"{np.mean(values):.2f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.2f}"
     if method not in ("RPEMEKL", "raw") and (pair := paired(rows, method)) is not None:
         text += f" (p {pair[1]:.3f}{'*' if pair[1] < 0.05 else ''})"
+    text += " †" if any(cell["code"] == EARLIER for cell in rows[method].values()) else ""
     return text if len(values) == protocol.SPLITS else f"{text} [{len(values)}]"
 
 
@@ -138,8 +140,9 @@ def _seconds(table: dict[str, Any], found: Results) -> list[str]:
 
 
 def seconds(rows: dict[str, Any], method: str) -> float:
-    cells = rows.get(method, {})
-    return float(np.mean([cell["seconds"] for cell in cells.values()])) if cells else float("nan")
+    """The mean time of a method's fits, where the code at hand has measured any."""
+    found = [cell["seconds"] for cell in rows.get(method, {}).values() if cell["seconds"] is not None]
+    return float(np.mean(found)) if found else float("nan")
 
 
 def _convergence(paths: dict[str, list[float]]) -> list[str]:

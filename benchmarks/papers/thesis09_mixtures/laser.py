@@ -65,7 +65,7 @@ def laser_lines(printed: list[dict[str, Any]], store: Store, table: Callable[...
             continue
         nrbf, enrbf = (f"{row[key]:.2f} with {row[key + '_components']}" for key in AS_THERE)
         shown = [_cell(found[name]) for name in LASER]
-        rows.append([str(lag), nrbf, *shown[:2], enrbf, *shown[2:]])
+        rows.append([store.mark(f"laser/{lag}/", str(lag)), nrbf, *shown[:2], enrbf, *shown[2:]])
         line, growth = [str(lag)], [str(lag)]
         for mine, others in (("ENRBF", LASER[:2]), ("ENRBF by gradient", LASER[1:2])):
             line.append(f"{_at(found[mine])[0]:.2f} with **{found[mine]['components']}**")
@@ -74,7 +74,8 @@ def laser_lines(printed: list[dict[str, Any]], store: Store, table: Callable[...
         for key, name in AS_THERE.items():
             own = verdict(store, row, key)
             assert own is not None
-            k, times = found[name]["components"], f"{found[name]['fit_s']:.2f} ({row[key + '_s']})"
+            k, spent = found[name]["components"], found[name]["fit_s"]
+            times = f"{'–' if spent is None else format(spent, '.2f')} ({row[key + '_s']})"
             ratio = f"{k / before[name]:.1f}" if name in before else "–"
             theirs = f"{row[key + '_components'] / before[key]:.1f}" if key in before else "–"
             before |= {name: k, key: row[key + "_components"]}
