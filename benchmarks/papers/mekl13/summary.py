@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from judge import tally
-from measure import Store
+from measure import EARLIER, Store
 from report import record, results, seconds, verdict
 
 
@@ -18,9 +18,11 @@ def summary(paper: dict[str, Any], store: Store) -> list[list[str]]:
         said = {n: verdict(cells, method, table["rows"][n][i]) for n, cells in own.items()}
         worse = [f"{n} {v.difference:+.1f}" for n, v in said.items() if v.word == "worse"]
         outcome = tally(said.values()) + (f"; worse: {', '.join(worse)} s.e." if worse else "")
+        old = any(cell["code"] == EARLIER for cells in own.values() for cell in cells[method].values())
+        outcome += " †" if old else ""
         rows.append([f"Table 2, {method}", "accuracies, standardised inputs", outcome])
     raw = {n: verdict(found[n], "raw", table["rows"][n][0]) for n in ("glass", "iris") if found.get(n, {}).get("raw")}
-    outcome = "; ".join(f"{n} {v}" for n, v in raw.items())
+    outcome = "; ".join(f"{n} {v} ({len(found[n]['raw'])} splits)" for n, v in raw.items()) or "not measured yet"
     rows.append(["Table 2, RPEMEKL", "raw inputs, glass with its row number", outcome])
     rows.append(["Table 2, letter", "432 inputs", "data not to be had: not UCI's letter, on which ours are measured"])
     won, tied, lost = record(found, "MultiK-MHKS")

@@ -27,7 +27,13 @@ def summary(paper: dict[str, Any], store: Store) -> list[list[str]]:
     for name in ("ecoli", "spam", "usps"):
         found = {kind: own for kind, own in verdicts(name, paper[name], store).items() if own}
         said = [f"{KINDS.get(kind, kind)}: {tally(own) if len(own) > 1 else own[0]}" for kind, own in found.items()]
-        rows.append([paper[name]["where"].split(",")[0], paper[name]["what"].split(",")[0], "; ".join(said)])
+        rows.append(
+            [
+                paper[name]["where"].split(",")[0],
+                paper[name]["what"].split(",")[0],
+                store.mark(f"{name}/", "; ".join(said)),
+            ]
+        )
     for cell in store.under("alm/").values():
         outcome = f"{cell['accuracy']:.2f} % (printed {paper['ecoli']['alm']}), one run on the training rows"
         rows.append(["Section 5.3.2", "E. coli by alm1 and alm2", outcome])
@@ -35,7 +41,9 @@ def summary(paper: dict[str, Any], store: Store) -> list[list[str]]:
     if words:
         rows.append(["Section 5.3.4", "spam by the 13 words", str(judge(words, paper["spam"]["words"], n_test=1500))])
     pixels = list(store.under("pixels/").values())
-    if pixels:
+    if not pixels:
+        rows.append(["Section 5.3.5, figure 5-6", "USPS by 256, 105 and 37 pixels", "not measured yet"])
+    else:
         printed = {n: value[0] for n, value in paper["usps"]["pixels"].items()}
         said = [f"{n}: {judge([c[f'accuracy_{n}'] for c in pixels], v, n_test=773)}" for n, v in printed.items()]
         rows.append(["Section 5.3.5, figure 5-6", "USPS by 256, 105 and 37 pixels", "; ".join(said)])
