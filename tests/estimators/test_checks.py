@@ -30,8 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ARDSelector": {"models": [mercer.SparseGPRegressor(10, kernel="gaussian", ard=True, tuning_rows=20, max_iter=2)]},
     "NRBFRegressor": {"n_init": 1, "max_iter": 30},
     "ENRBFRegressor": {"n_init": 1, "max_iter": 20},
-    # where categories are taken tables are whole numbers, onto which narrow Gaussians fall
-    "NRBFClassifier": {"n_init": 1, "max_iter": 50, "covariance_type": "spherical"},
+    "NRBFClassifier": {"n_init": 1, "max_iter": 50},
     "ENRBFClassifier": {"n_components": 2, "n_init": 1, "max_iter": 15},
     "GaussianMixtureClassifier": {"n_components": 2, "n_init": 1, "max_iter": 20},
     "CommonBasisMixtureClassifier": {"n_init": 1, "max_iter": 30},
