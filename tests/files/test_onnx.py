@@ -17,7 +17,7 @@ from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.inputs import encoded
 from mercer.kernels import Gaussian, Laplacian, Matern12, Precomputed
-from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said, targets_for
+from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, THREE, fitted, public_estimators, said, targets_for
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -57,6 +57,13 @@ def test_a_graph_says_what_the_model_says(name, dtype):
 @pytest.mark.parametrize("name", [name for name in public_estimators() if name.endswith("Classifier")])
 def test_two_classes_by_name_are_answered_by_name(name, dtype):
     agree(fitted(name, 2), dtype)
+
+
+@over_types
+@pytest.mark.parametrize("approximation", ["spgp", "sr"])
+def test_joint_posteriors_of_several_classes_are_averaged_in_the_graph(approximation, dtype):
+    settings = {"approximation": approximation, "multi_class": "softmax", "max_iter": 3, "random_state": 0}
+    agree(mercer.SparseGPClassifier(5, kernel="gaussian", **settings).fit(ROWS, THREE), dtype)
 
 
 @over_types
