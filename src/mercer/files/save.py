@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.files.registry import name_of, registry
+from mercer.files.small import smaller
 from mercer.files.tree import Reader, Writer
 from mercer.parts import require
 from mercer.version import __version__
@@ -23,7 +24,7 @@ from mercer.version import __version__
 FORMAT = 1
 
 
-def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False) -> None:
+def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, small: bool = False) -> None:
     """Write a fitted estimator to a file that `mercer.load` reads, on any machine and in every later version.
 
     Nothing in the file can run code. Callbacks, streams of random numbers and the state of a warm start are left out:
@@ -38,6 +39,10 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False) -> N
     stages : bool, default False
         Whether boosted and greedy models keep what `staged_predict` and `path_predict` need: the weights after each
         step, often more numbers than the model itself.
+    small : bool, default False
+        Whether to leave out what no prediction needs: of boosted, greedy and Gaussian process models the basis vectors
+        in the units of `X` and their rows, weights by that name, and the history. Predictions are the same to the last
+        bit; the file is about half as large, or a third where kernel values are float32.
 
     Examples
     --------
@@ -55,8 +60,9 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False) -> N
     ours = isinstance(model, BaseEstimator) and registry().get(name_of(type(model))) is type(model)
     require(ours, "model", "an estimator of mercer", type(model).__name__)
     check_is_fitted(model)
+    require(not (small and stages), "stages", "False for a small file", stages)
     writer = Writer(stages)
-    tree = {"format": FORMAT, "mercer": __version__, "model": writer.encode(model)}
+    tree = {"format": FORMAT, "mercer": __version__, "model": writer.encode(smaller(model) if small else model)}
     Reader(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
     text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
     _write(path, writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
