@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 
 import mercer
-from tests.files.models import NEW, ROWS, fitted, public_estimators, said, targets_for
+from tests.files.models import ROWS, fitted, public_estimators, said, targets_for
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
