@@ -117,7 +117,7 @@ def test_a_bad_line_is_named(tmp_path, capsys):
 
 def test_a_target_that_is_not_there_is_named(table, tmp_path, capsys):
     error = refused(capsys, "fit", table, "--target", "prize", "--out", str(tmp_path / "m.mercer"))
-    assert "columns ['depth', 'width', 'price'], got column 'prize'" in error
+    assert "must have a column 'prize', got columns ['depth', 'width', 'price']" in error
 
 
 def test_a_missing_column_is_named(model, tmp_path, capsys):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.files.registry import name_of, registry
 from mercer.files.small import smaller
 from mercer.files.tree import Reader, Writer
+from mercer.files.whole import written
 from mercer.parts import require
 from mercer.version import __version__
 
@@ -57,6 +56,8 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     >>> bool((again.predict(X) == model.predict(X)).all())
     True
     """
+    from safetensors.numpy import save as as_bytes
+
     ours = isinstance(model, BaseEstimator) and registry().get(name_of(type(model))) is type(model)
     require(ours, "model", "an estimator of mercer", type(model).__name__)
     check_is_fitted(model)
@@ -65,7 +66,8 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     tree = {"format": FORMAT, "mercer": __version__, "model": writer.encode(smaller(model) if small else model)}
     Reader(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
     text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
-    _write(path, writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
+    data = as_bytes(writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
+    written(path, lambda file: file.write(data))
 
 
 def digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
@@ -75,29 +77,3 @@ def digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
         total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         total.update(np.ascontiguousarray(arrays[name]).tobytes())
     return total.hexdigest()
-
-
-def _write(path: str | os.PathLike[str], arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    """All or nothing: beside the file first, then in its place."""
-    from safetensors.numpy import save as as_bytes
-
-    target = Path(path)
-    require(target.parent.is_dir(), "the folder of the path", "one that exists", str(target.parent))
-    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(as_bytes(arrays, metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, target)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    """What permissions new files go without here; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.tables import given_rows
+from mercer.files.whole import written
 from mercer.parts import require
 
 
@@ -50,8 +51,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: st
     check_is_fitted(model)
     made = _pipeline(model, dtype) if isinstance(model, Pipeline) else _model(model, dtype)
     if path is not None:
-        with open(path, "wb") as file:
-            file.write(made.SerializeToString())
+        written(path, lambda file: file.write(made.SerializeToString()))
     return made
 
 
