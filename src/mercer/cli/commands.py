@@ -83,7 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--task", default="auto", choices=["auto", "regression", "classification"],
                      help="auto: text and truth values are classes, numbers are numbers")  # fmt: skip
     fit.add_argument("--without", action="append", default=[], metavar="COLUMN", help="a column that is no input")
-    fit.add_argument("--small", action="store_true", help="a smaller file: leave out what no prediction needs")
+    size = fit.add_mutually_exclusive_group()
+    size.add_argument("--small", action="store_true", help="a smaller file: leave out what no prediction needs")
+    size.add_argument("--stages", action="store_true", help="a larger file: keep the model after each step")
     fit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the estimator")
     fit.add_argument("--time", type=float, metavar="SECONDS", help="the time that fitting may take")
     fit.add_argument("--seed", type=int, default=0, help="of everything random (0)")
@@ -117,7 +119,7 @@ def _fit(options: argparse.Namespace) -> dict[str, Any]:
     model = _estimator(options, classes)
     _require_folder(options.out)
     model.fit(X, y)
-    model.save(options.out, small=options.small)
+    model.save(options.out, small=options.small, stages=options.stages)
     return {
         "model": options.out,
         "estimator": type(model).__name__,
@@ -245,6 +247,8 @@ def _lines(said: dict[str, Any], indent: str = "") -> list[str]:
     for name, value in said.items():
         if isinstance(value, dict):
             lines += [f"{indent}{name}:", *_lines(value, f"{indent}  ")]
+        elif value is not None and name == "verdict":
+            lines += [f"{indent}{sentence}" for sentence in value]
         elif value is not None:
             several = isinstance(value, list | tuple | np.ndarray)
             lines.append(f"{indent}{name}: {', '.join(map(str, value)) if several else value}")

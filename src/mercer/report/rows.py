@@ -85,6 +85,8 @@ def _exact(subject: Subject, at: Sequence[int]) -> Owed | None:
         values = shapley_values(subject.final, part.X).centred().values[: len(at)]
     except (ValueError, TypeError, AttributeError):  # kernels, or models, that have none in closed form
         return None
+    if values.shape[1] != len(part.names):  # of coordinates, not of the table's columns
+        return None
     classes = subject.classes
     if values.ndim == 3:
         values = values[..., 0 if classes is None else -1]
