@@ -27,7 +27,8 @@ from mercer.kernels import Gaussian
 
 mercer.distributed.init()
 X, y = make_smooth_regression(24_000, 4, noise=0.05, random_state=0)
-model = mercer.KernelBoostingRegressor(5, learner_size=100, kernel=Gaussian(2.0), regularization=0.1, random_state=0)
+fixed = {"kernel": Gaussian(2.0), "regularization": 0.1, "dtype": "float64", "random_state": 0}
+model = mercer.KernelBoostingRegressor(5, learner_size=100, **fixed)
 model.fit(X[:20_000], y[:20_000])
 if os.environ["RANK"] == "0":
     model.save(sys.argv[1], stages=True)

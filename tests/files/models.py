@@ -76,5 +76,5 @@ def said(model: Any, X: np.ndarray = NEW) -> dict[str, np.ndarray]:
     if isinstance(model, mercer.SparseGPRegressor | mercer.NRBFRegressor | mercer.ENRBFRegressor):
         answers["std"] = model.predict(X, return_std=True)[1]
     if hasattr(model, "predict_interval"):
-        answers["interval"] = np.stack(model.predict_interval(X))
+        answers["interval"] = model.predict_interval(X)
     return answers

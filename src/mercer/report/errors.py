@@ -97,7 +97,7 @@ def residual_section(subject: Subject) -> Section | None:
             words.append(f"Around {name} = {short(centre[worst])} the {what} is {short(mean[worst])} on average.")
         says = (
             f"{what.capitalize()} along {name}: means of {len(centre)} parts of the test rows with twice their "
-            f"standard error; {int(clear.sum())} of them are clearly away from {short(level)}."
+            f"standard error; {_count(int(clear.sum()))} clearly away from {short(level)}."
         )
         marks: list[Points | Line | Band] = [Band(centre, mean - twice, mean + twice), Line(centre, mean, dots=True)]
         if not wrong:
@@ -114,6 +114,10 @@ def residual_section(subject: Subject) -> Section | None:
         if "level" in one
     ]
     return Section("residuals", "Residuals by input", words, {"inputs": found}, tables, figures)
+
+
+def _count(n: int) -> str:
+    return {0: "none is", 1: "one is"}.get(n, f"{n} are")
 
 
 def _by_bin(

@@ -87,13 +87,10 @@ def _calibration(subject: Subject) -> Section | None:
     share = np.array([len(one) for one in parts]) / len(order)
     gap = float(share @ np.abs(said_ - came))
     lean, noise = float(sure.mean() - right.mean()), CHANCE * float(np.sqrt(np.mean(sure * (1 - sure)) / len(sure)))
+    judged = "as sure as it should be" if abs(lean) < max(noise, 0.02) else f"too {'sure' if lean > 0 else 'cautious'}"
     words = [
         f"The model is {sure.mean():.1%} sure of the class it names, and right in {right.mean():.1%} of the test rows: "
-        + (
-            "as sure as it should be."
-            if abs(lean) < max(noise, 0.02)
-            else f"{'too sure' if lean > 0 else 'too cautious'}."
-        ),
+        f"{judged} (chance alone makes up to ±{noise:.1%}).",
         f"Calibration error (ECE, {len(parts)} parts of equally many rows): {gap:.1%}.",
     ]
     says = f"How often the model is right against how sure it is, in {len(parts)} parts; on the dashed line both agree."

@@ -88,8 +88,10 @@ def advice(subject: Subject, found: Mapping[str, Section]) -> list[str]:
     linear, trees = (errors.get(name) for name in ("linear model", "gradient-boosted trees"))
     if linear is not None and linear["error"] < ours * (1 - ALIKE) and linear["chance"] < -CLEAR:
         said.append("A linear model is better here: take it, or give the model more rows.")
-    elif linear is not None and (linear["error"] < ours * (1 + ALIKE) or linear["chance"] < CLEAR):
-        said.append("A linear model is as good on these rows: it is the simpler choice.")
+    elif linear is not None and linear["error"] < ours * (1 + ALIKE):
+        said.append("A linear model is as good here: it is the simpler choice.")
+    elif linear is not None and linear["chance"] < CLEAR:
+        said.append("A linear model may be as good, as far as these few rows can tell: it is the simpler choice.")
     if trees is not None and trees["error"] < ours * (1 - ALIKE) and trees["chance"] < -CLEAR:
         said.append("Trees are better here, as they are on jumps and on many noisy columns: try them, or average both.")
     why = str(getattr(subject.final, "stop_reason_", ""))
