@@ -17,8 +17,8 @@ from tests.files.models import ROWS, fitted, public_estimators, said, targets_fo
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 NAMES = [name for name in public_estimators() if name != "ARDSelector"]  # which has no device of its own
-#: Answers of another device, of the largest: float32 kernel values, times weights of both signs.
-WITHIN = 1e-3
+#: Roundings of a kernel value in float32: differences of coordinates as large as ten length-scales, their squares, exp.
+ROUNDINGS = 100 * np.finfo(np.float32).eps
 ELSEWHERE = """
 import sys
 from pathlib import Path
@@ -33,6 +33,16 @@ for path in Path(sys.argv[1]).glob("*.mercer"):
     np.savez(path.with_suffix(".npz"), **{ask: one for ask, one in said(model).items() if one.dtype.kind == "f"})
     model.save(path.with_suffix(".back"))
 """
+
+
+def within(model, answer):
+    """How far answers of another device may be: kernel values' rounding times all weights, which have both signs."""
+    size = float(np.abs(answer).max())
+    for one in getattr(model, "expansions_", ()):
+        largest = float(one.kernel.diag(torch.as_tensor(one.basis)).max())
+        units = float(np.max(model.targets_.scale)) if hasattr(getattr(model, "targets_", None), "scale") else 1.0
+        size += units * largest * float(np.abs(one.weights).sum(0).max())
+    return ROUNDINGS * (size + float(np.abs(getattr(model, "normalization_", np.zeros(1))).sum(0).max()))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +64,7 @@ def test_a_model_of_a_gpu_answers_without_one_and_comes_back(name, travelled):
     here = said(models[name])
     with np.load(folder / f"{name}.npz") as elsewhere:
         for ask in elsewhere:
-            atol = WITHIN * np.abs(here[ask]).max()
+            atol = within(models[name], here[ask])
             np.testing.assert_allclose(elsewhere[ask], here[ask], rtol=0, atol=atol, err_msg=ask)
     for again in (mercer.load(folder / f"{name}.mercer"), mercer.load(folder / f"{name}.back", device="cuda")):
         assert again.device == "cuda"
