@@ -17,8 +17,8 @@ from tests.files.models import ROWS, fitted, public_estimators, said, targets_fo
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 NAMES = [name for name in public_estimators() if name != "ARDSelector"]  # which has no device of its own
-#: Roundings of a kernel value in float32: differences of coordinates as large as ten length-scales, their squares, exp.
-ROUNDINGS = 100 * np.finfo(np.float32).eps
+#: Roundings of a kernel value: differences of coordinates as large as ten length-scales, their squares, exp.
+ROUNDINGS = 100 * np.finfo(np.float64).eps
 ELSEWHERE = """
 import sys
 from pathlib import Path
@@ -51,7 +51,8 @@ def travelled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     models = {}
     for name in NAMES:
-        models[name] = clone(fitted(name)).set_params(device="cuda").fit(ROWS, targets_for(name))
+        model = clone(fitted(name)).set_params(device="cuda", dtype="float64")
+        models[name] = model.fit(ROWS, targets_for(name))
         models[name].save(folder / f"{name}.mercer")
     without = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     subprocess.run([sys.executable, "-c", ELSEWHERE, folder], env=without, check=True)
@@ -70,3 +71,13 @@ def test_a_model_of_a_gpu_answers_without_one_and_comes_back(name, travelled):
         assert again.device == "cuda"
         for ask, answer in said(again).items():
             assert np.array_equal(answer, here[ask]), ask
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_of_float32_products_is_the_same_on_its_own_device(name, tmp_path):
+    model = clone(fitted(name)).set_params(device="cuda", dtype="float32").fit(ROWS, targets_for(name))
+    model.save(tmp_path / "m.mercer")
+    model.save(tmp_path / "small.mercer", small=True)
+    for path in tmp_path.iterdir():
+        for ask, answer in said(mercer.load(path)).items():
+            assert np.array_equal(answer, said(model)[ask]), (path.name, ask)
