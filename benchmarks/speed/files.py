@@ -3,7 +3,8 @@
     MERCER_DATA=… python benchmarks/speed/files.py [--vectors 500 1000]
 
 Errors are shares of the targets' variance on 4000 rows that were not fitted; seconds are those of a prediction for
-36 000 rows, by `predict` and by onnxruntime, one thread each. Sizes at equal error: `benchmarks/peers/sizes_on_disk.py`.
+36 000 rows, by `predict` and by onnxruntime, one thread each. Sizes at equal error:
+`benchmarks/peers/sizes_on_disk.py`.
 """
 
 from __future__ import annotations
