@@ -35,8 +35,8 @@ def written(path: str | os.PathLike[str], write: Callable[[Any], Any], *, text: 
     except BaseException as fault:
         if beside is not None:
             Path(beside).unlink(missing_ok=True)
-        if isinstance(fault, OSError):
-            fault.filename, fault.filename2 = str(target), None
+        if isinstance(fault, OSError) and fault.errno is not None and fault.filename2 is None:
+            fault.filename = str(target)
         raise
 
 
