@@ -154,7 +154,7 @@ def test_columns_of_a_file_are_found_by_their_names(model, tmp_path):
     frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
     np.testing.assert_allclose(finest(fitted, tmp_path / "other.csv"), finest(fitted, frame), rtol=1e-12)
     frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
-    with pytest.raises(ValueError, match=r"less.csv has columns \['b'\], got column 'a'"):
+    with pytest.raises(ValueError, match=r"less.csv must have a column 'a', got columns \['b'\]"):
         fitted.predict(tmp_path / "less.csv")
 
 

@@ -20,6 +20,7 @@ import mercer
 from mercer.kernels import Gaussian
 from mercer.report import svg
 from mercer.report.distance import distances
+from mercer.report.rows import estimated
 from mercer.report.subject import Subject
 from mercer.report.svg import Line, Points, chart, round_values, short
 from mercer.report.table import Table
@@ -128,6 +129,42 @@ def test_rows_far_away_are_called_outside_and_basis_vectors_are_not():
     assert near.max() < 1e-6 * reach
     far, reach, _ = distances(Subject.of(model, X[JUDGE] + 10.0, Y[JUDGE], None))
     assert (far > reach).all()
+
+
+def test_estimated_shapley_values_are_exact_where_columns_do_not_interact():
+    model = LinearRegression().fit(X[LEARN], Y[LEARN])
+    subject = Subject.of(model, X[JUDGE], Y[JUDGE], None)
+    owed = estimated(subject, [3, 7]).values
+    beside = X[JUDGE][np.linspace(0, 79, 60).astype(int)].mean(0)
+    np.testing.assert_allclose(owed, model.coef_ * (X[JUDGE][[3, 7]] - beside), rtol=0, atol=1e-10)
+
+
+def test_what_chance_may_make_is_not_called_a_fault():
+    """Classes by lot: no model is better than another, no part of any column is worse, and nobody knows which."""
+    rng = np.random.default_rng(0)
+    rows, lot = rng.normal(size=(400, 4)), rng.integers(2, size=400)
+    model = mercer.KernelBoostingClassifier(kernel=Gaussian(3.0), regularization=100.0, random_state=0)
+    page = mercer.report(model.fit(rows[:200], lot[:200]), rows[200:], lot[200:], None)
+    found = page.to_dict()
+    assert sum("chance" in one or "the same" in one for one in found["verdict"]["words"]) == 3
+    assert "Along none of these inputs" in found["residuals"]["words"][0]
+    assert len(page.advice) == 1
+    assert "A linear model" in page.advice[0]
+    assert "as good" in page.advice[0]
+
+
+def test_a_file_with_further_columns_and_levels_is_reported_as_a_frame_is(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=120).round(3), "tree": rng.choice(["oak", "elm"], 120)})
+    frame["sold"] = pd.Timestamp("2021-03-01") + pd.to_timedelta(rng.integers(0, 400, 120), unit="D")
+    y = frame["size"] + (frame["tree"] == "oak")
+    model = mercer.ENRBFRegressor(2, random_state=0).fit(frame[:80], y[:80])
+    frame.assign(price=y, remark="none").to_csv(tmp_path / "t.csv", index=False)
+    page = mercer.report(model, tmp_path / "t.csv", y, None).to_dict()
+    plain = mercer.report(model, frame, y, None).to_dict()
+    assert page["verdict"]["errors"] == plain["verdict"]["errors"]
+    assert page["effects"] == plain["effects"]
+    assert page["shapley"] == plain["shapley"]
 
 
 def test_a_mixture_shows_its_local_models():
