@@ -377,7 +377,7 @@ def scores(
         case "ald":
             return delta
         case "ran":
-            return delta * mp
+            return 0.5 * delta * scores("ormp", K, Y, w, lam, noise, I, a, gram)
         case "info-gain":
             C = columns[:, I]
             hat = C @ np.linalg.solve(C.T @ (w[:, None] * C) + lam * K[np.ix_(I, I)], C.T) if I else np.zeros((n, n))

@@ -146,15 +146,16 @@ class ApproximateLinearDependence(Criterion):
 class ResourceAllocating(Criterion):
     """RAN: a row enters if δ_j times the decrease of the objective exceeds `threshold` (τ₂; Boost10, footnote 5).
 
-    Rows are looked at as ALD looks at them; fewer together, because each costs a pass over all rows.
+    The decrease is that after all weights have followed. Rows are looked at as ALD looks at them; few together, because
+    each costs as much as its entry would.
     """
 
     short_name = "ran"
-    n_candidates: int | None = 8
+    n_candidates: int | None = 4
     threshold: float = 1e-4
 
     def score(self, seen: Candidates) -> Tensor:
-        return seen.novelty * MatchingPursuit().score(seen)
+        return 0.5 * seen.novelty * OrderRecursive().score(seen)
 
 
 @part

@@ -1,0 +1,45 @@
+"""Boost06 beside ours: measures into `ours/`, then writes `results.md` and the figures from there.
+
+    MERCER_DATA=… python benchmarks/papers/boost06/run.py                            # all tables, ten splits each
+    MERCER_DATA=… python benchmarks/papers/boost06/run.py --quick                    # one split of KIN40K
+    MERCER_DATA=… python benchmarks/papers/boost06/run.py kin40k --seed 3            # one part, one split
+    python benchmarks/papers/boost06/run.py --write                                  # only the page
+
+Times are CPU seconds: one thread (OMP_NUM_THREADS=1), and splits may run beside each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from measure import TABLES, measure
+
+HERE = Path(__file__).parent
+KEPT = HERE / "ours"
+SPLITS = 10
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description="Boost06 beside ours")
+    options.add_argument("tables", nargs="*", help=f"some of {', '.join(TABLES)}, or nothing for all")
+    options.add_argument("--seed", type=int, default=None, help="one split instead of ten")
+    options.add_argument("--quick", action="store_true", help="one split of KIN40K")
+    options.add_argument("--write", action="store_true", help="measure nothing")
+    given = options.parse_args()
+    wanted = given.tables or (TABLES[:1] if given.quick else TABLES)
+    seeds = [given.seed] if given.seed is not None else [0] if given.quick else range(SPLITS)
+    KEPT.mkdir(exist_ok=True)
+    for name in () if given.write else wanted:
+        for seed in seeds:
+            text = json.dumps(measure(name, seed), separators=(",", ":"))
+            (KEPT / f"{name}-{seed}.json").write_text(text + "\n", encoding="utf-8")
+    if given.seed is None:
+        import report
+
+        report.write(KEPT, HERE / "results.md")
+
+
+if __name__ == "__main__":
+    main()
