@@ -23,33 +23,33 @@ KEPT = HERE / "ours"
 SPLITS = 10
 
 
-def keep(name: str, found: Any) -> None:
-    KEPT.mkdir(exist_ok=True)
-    (KEPT / f"{name}.json").write_text(json.dumps(found, separators=(",", ":")) + "\n", encoding="utf-8")
+def keep(folder: Path, name: str, found: Any) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(found, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
-def kin40k(seeds: Sequence[int]) -> None:
+def kin40k(seeds: Sequence[int], folder: Path) -> None:
     """Tables IV and V, figures 2, 4 and 5."""
     import kin40k as part
 
     for seed in seeds:
-        keep(f"kin40k-{seed}", part.measure(seed))
+        keep(folder, f"kin40k-{seed}", part.measure(seed))
 
 
-def probe(seeds: Sequence[int]) -> None:
+def probe(seeds: Sequence[int], folder: Path) -> None:
     """Why our errors on KIN40K are not the printed ones."""
     import probe as part
     import torch
 
     for seed in seeds:
-        keep(f"probe-{seed}", part.measure(seed, "cuda" if torch.cuda.is_available() else "cpu"))
+        keep(folder, f"probe-{seed}", part.measure(seed, "cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def covtype(seeds: Sequence[int]) -> None:
+def covtype(seeds: Sequence[int], folder: Path) -> None:
     """Figure 6 by the paper's protocol, and the core vector machine; without a GPU this takes days."""
     for what in ("boosting", "cvm"):
-        KEPT.mkdir(exist_ok=True)
-        command = [sys.executable, str(HERE / "covtype_paper.py"), what, "--out", str(KEPT / f"covtype-{what}.json")]
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, str(HERE / "covtype_paper.py"), what, "--out", str(folder / f"covtype-{what}.json")]
         subprocess.run(command, check=True)
 
 
@@ -61,16 +61,17 @@ def main() -> None:
     options.add_argument("parts", nargs="*", help=f"some of {', '.join(PARTS)}, or nothing for all")
     options.add_argument("--seed", type=int, default=None, help="one split instead of all")
     options.add_argument("--quick", action="store_true", help="one split, without COVTYPE and the search for causes")
+    options.add_argument("--kept", type=Path, default=KEPT, help="another folder for what is found")
     options.add_argument("--write", action="store_true", help="measure nothing")
     given = options.parse_args()
     wanted = given.parts or (["kin40k"] if given.quick else list(PARTS))
     seeds = [given.seed] if given.seed is not None else [0] if given.quick else range(SPLITS)
     for name in [] if given.write else wanted:
-        PARTS[name](seeds)
+        PARTS[name](seeds, given.kept)
     if given.seed is None:
         import report
 
-        report.write(KEPT, HERE / "results.md")
+        report.write(given.kept, HERE / "results.md")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Greedy02's page: printed cells beside ours, with the difference in standard errors.
 
-The standard error of a difference of means is the root of s²/n of the paper plus s²/n of ours. Where the paper prints no
-deviation, it is taken to have ours. A count of one run (table 6, and the one split of diabetis) has the deviation of a
-count on either side.
+The standard error of a difference of means is the root of s²/n of the paper plus s²/n of ours. Where the paper prints
+no deviation, it is taken to have ours. A count of one run (table 6, and the one split of diabetis) has the deviation of
+a count on either side.
 """
 
 from __future__ import annotations
@@ -126,10 +126,7 @@ def write(kept: dict[str, Any], path: Path) -> None:
         if name == "table2" and "boston_svm" in ours:
             mean, deviation, n = ours["boston_svm"]["boston"]["svm"]
             z = standard_errors("table2", "", "svm", PAPER["boston_svm"]["svm"], [mean, deviation, n])
-            table += [
-                "",
-                f"SVM on Boston, stated in the text: 8.7 ± 6.8 printed, **{mean:.3g}** ± {deviation:.2g}, {z:+.1f}.",
-            ]
+            table += ["", f"SVM on Boston, in the text: 8.7 ± 6.8 printed, **{mean:.3g}** ± {deviation:.2g}, {z:+.1f}."]
         lines += [*table, "", *(f"- {text}" for (table_of, _), text in NOTES.items() if table_of == name), ""]
     text = "\n".join([*lines, FIGURES, ""]).replace("\n\n\n", "\n\n")
     path.write_text(text, encoding="utf-8")

@@ -3,7 +3,7 @@
     MERCER_DATA=… python benchmarks/papers/greedy02/run.py               # all tables and figures
     MERCER_DATA=… python benchmarks/papers/greedy02/run.py --quick       # those of a minute or two
     MERCER_DATA=… python benchmarks/papers/greedy02/run.py 2 4 ripley    # some of them
-    python benchmarks/papers/greedy02/run.py --write a.json b.json       # the page, after taking in what others measured
+    python benchmarks/papers/greedy02/run.py --write a.json b.json       # the page, with what others measured
 
 Ours are kept in `ours.json`, so that the tables can be measured one by one, and on several machines (`--out`): times
 apart, which are CPU seconds of one thread (OMP_NUM_THREADS=1), they do not depend on the machine.
