@@ -69,7 +69,7 @@ CELLS: dict[str, Callable[[], float]] = {
     **{
         f"table V, vectors of {name} at 10 %": partial(lambda name: float(grown(name).reaching(10.0)[1]), name)
         for name in ("random", "mp", "max-res", "ran")
-    },  # fmt: skip
+    },
     "figure 5, T = 80": lambda: float(subset_curve(*friedman(), 80, 0, 10).nmse[-1]),
     "figure 6, one ensemble": boosted,
     "figure 6, core vector machine": core_vectors,
