@@ -26,11 +26,11 @@ P. Sun and X. Yao, "Boosting kernel models for regression", ICDM 2006. `MERCER_D
 benchmarks/papers/boost06/run.py` measures and writes this page.
 
 Test NMSE in percent (mean squared error over the variance of the training targets), splits 90/10 drawn anew for each
-run. Kernel of Boost10's equation 33 and noise by the evidence of 1000 training rows. Boosted: {M} models of D = {D} vectors
-chosen by information gain from {T} random rows, weights by at most D conjugate gradient steps, all models' weights refitted
-when one enters. Single: one vector at a time by eq. 18 among 59 candidates, up to 1000. Not stated in our copy of the
-paper, hence ours: the subset's {T} rows, and 1000 vectors for the single model (table 2 is lost in it; the paper stopped
-where its memory ended). Unlike the paper, conjugate gradients start from zero, and rows used are not drawn again.
+run. Kernel of Boost10's equation 33 and noise by the evidence of 1000 training rows. Boosted: {M} models of D = {D}
+vectors chosen by information gain from {T} random rows, weights by at most D conjugate gradient steps, all models'
+weights refitted when one enters. Single: one vector at a time by eq. 18 among 59 candidates, up to 1000. Not stated in
+our copy of the paper, hence ours: the subset's {T} rows, and 1000 vectors for the single model (table 2 is lost in it;
+the paper stopped where its memory ended). Unlike the paper, conjugate gradients start from zero.
 """
 
 
