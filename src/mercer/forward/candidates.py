@@ -140,6 +140,7 @@ class DenseCandidates:
     """All T rows of a small Gram matrix as candidates, followed through a whole selection.
 
     The matrix (overwritten) becomes K + λI, Greedy02's regularisation: slope and curvature need no further penalty.
+    All rows are candidates, so numbers of candidates and thresholds play no part.
     """
 
     def __init__(self, K: Tensor, y: Tensor, lam: float, n_steps: int, rng: np.random.Generator) -> None:

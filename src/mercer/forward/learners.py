@@ -85,7 +85,8 @@ class SingleVector(Learner):
 class Ensemble(Learner):
     """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
 
-    The T rows are drawn at random, or are those of largest residual (`draw="largest"`). With `gram_rows` the curvature
+    The T rows are drawn at random, or are those of largest residual (`draw="largest"`); unlike in the paper, rows that
+    are basis vectors of the block already are not drawn again. With `gram_rows` the curvature
     K_NSᵀDK_NS of a learner is estimated, from that many random rows and the S chosen ones or from their distances
     (`Sketch`); slopes and values are of all rows, so the learner still descends, and absorption finds how far. Nothing
     of the size N × S is then formed: a learner costs two fused passes.
