@@ -106,7 +106,7 @@ class RowCandidates:
 
     @cached_property
     def leverage(self) -> Tensor:
-        """Columns kept as they come, as minimal residual iterations keep them, have no variance of a mean: zero."""
+        """Zero where columns are kept as they come, which say nothing of the variance."""
         if not self.span.orthonormal:
             return torch.zeros_like(self.diagonal)
         values = self.span.values[: self.span.size]
@@ -114,8 +114,13 @@ class RowCandidates:
 
     @cached_property
     def captured(self) -> Tensor:
-        """Where most rows are candidates the sum is kept for all of them and only new functions are added to it."""
+        """Where most rows are candidates the sum is kept for all of them and only new functions are added to it.
+
+        Columns kept as they come, as minimal residual iterations keep them, capture nothing: zero.
+        """
         span, n = self.span, len(self.problem.y)
+        if not span.orthonormal:
+            return torch.zeros_like(self.curvature)
         if 2 * len(self.index) < n:
             return self._captured_by(span.values[: span.size], self.index)
         if span.captured is None:
