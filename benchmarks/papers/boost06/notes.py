@@ -1,0 +1,4 @@
+"""What Boost06's numbers need in words."""
+
+NOTES = """
+"""
