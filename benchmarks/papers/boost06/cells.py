@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
+import method as boost06
 import numpy as np
+from regression import Curve, Table, curve, with_kernel
 from sklearn.datasets import make_friedman1
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-import measure as boost06  # noqa: E402
-from regression import Curve, Table, curve, with_kernel  # noqa: E402
-
-from mercer.kernels import Gaussian  # noqa: E402
+from mercer.kernels import Gaussian
 
 
 @cache

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import TABLES, D, M, T
+from method import TABLES, D, M, T
 from scipy.stats import ttest_rel
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1]))
 from regression import Curve, kept
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"

@@ -1,6 +1,6 @@
 """Boost06 beside ours: measures into `ours/`, then writes `results.md` and the figures from there.
 
-    MERCER_DATA=… python benchmarks/papers/boost06/run.py                            # all tables, ten splits each
+    MERCER_DATA=… python benchmarks/papers/boost06/run.py                            # what `ours/` does not hold yet
     MERCER_DATA=… python benchmarks/papers/boost06/run.py --quick                    # one split of KIN40K
     MERCER_DATA=… python benchmarks/papers/boost06/run.py kin40k --seed 3            # one part, one split
     python benchmarks/papers/boost06/run.py --write                                  # only the page
@@ -15,7 +15,7 @@ import argparse
 import json
 from pathlib import Path
 
-from measure import TABLES, measure
+from method import TABLES, measure
 
 HERE = Path(__file__).parent
 KEPT = HERE / "ours"
@@ -36,8 +36,11 @@ def main() -> None:
     given.kept.mkdir(exist_ok=True)
     for name in () if given.write else wanted:
         for seed in seeds:
+            path = given.kept / f"{name}-{given.device}-{seed}.json"
+            if path.exists() and given.seed is None:
+                continue
             text = json.dumps(measure(name, seed, given.device), separators=(",", ":"))
-            (given.kept / f"{name}-{given.device}-{seed}.json").write_text(text + "\n", encoding="utf-8")
+            path.write_text(text + "\n", encoding="utf-8")
     if given.seed is None:
         import report
 

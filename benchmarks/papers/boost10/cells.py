@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 
+import covtype_paper
 import numpy as np
 import torch
+from cvm import CoreVectorMachine
+from kin40k import AS_PRINTED, subset_curve
+from regression import Curve, Table, curve, with_kernel
 from sklearn.datasets import make_friedman1
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-import covtype_paper  # noqa: E402
-from cvm import CoreVectorMachine  # noqa: E402
-from kin40k import AS_PRINTED, subset_curve  # noqa: E402
-from regression import Curve, Table, curve, with_kernel  # noqa: E402
-
-from mercer.datasets import make_ripley  # noqa: E402
-from mercer.forward.combine import Rayleigh  # noqa: E402
-from mercer.forward.criteria import MaxResidual  # noqa: E402
-from mercer.forward.learners import Ensemble  # noqa: E402
-from mercer.forward.problem import Problem  # noqa: E402
-from mercer.kernels import Gaussian  # noqa: E402
+from mercer.datasets import make_ripley
+from mercer.forward.combine import Rayleigh
+from mercer.forward.criteria import MaxResidual
+from mercer.forward.learners import Ensemble
+from mercer.forward.problem import Problem
+from mercer.kernels import Gaussian
 
 
 @cache

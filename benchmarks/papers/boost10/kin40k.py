@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1]))
 from regression import Curve, Table, curve, problem
 
 from mercer.forward.combine import JointPursuit, Rayleigh, Separate

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1]))
 from regression import Table, curve, with_kernel
 
 from mercer import tune_kernel

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from kin40k import SUBSETS, YARDSTICK
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1]))
 from regression import Curve, kept
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 
-import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
 import methods
+import numpy as np
 import protocol
 import rivals
 

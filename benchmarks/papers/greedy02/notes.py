@@ -5,23 +5,23 @@ A note belongs to a table and a column, or to the whole table ("always").
 
 from __future__ import annotations
 
-READINGS = """Each cell holds the printed number, ours in bold with its deviation over the repeats, and the difference of the
-means in standard errors (`report.py`); beyond two a cell differs. `protocol.py` states every choice on which the paper is
-silent. Those that matter:
+READINGS = """Each cell holds the printed number, ours in bold with its deviation over the repeats, and the difference
+of the means in standard errors (`report.py`); beyond two a cell differs. `protocol.py` states every choice on which
+the paper is silent. Those that matter:
 
 - No intercept, targets as they come; Boston scaled to [0, 1], abalone standardised with sex as three indicators.
 - MRX predicts with weights recomputed on its basis vectors at the end, which section 4.1 suggests.
 - QR goes without exchange: the paper does not say for its tables.
-- MDL and AIC are used without regularisation. In tables 4 and 5 they stop after 12 steps without a new minimum; table 6,
-  and table 5 a second time, are read where they are smallest on the whole path.
-- Support vector machines are scikit-learn's, the relevance vector machine is `rvm.py` (fast marginal likelihood); their
-  widths and C are chosen as ours are, by five-fold cross-validation on the first split. The printed ones are quoted from
-  their authors, so these columns compare implementations, not greedy methods.
+- MDL and AIC are used without regularisation. In tables 4 and 5 they stop after 12 steps without a new minimum; table
+  6, and table 5 a second time, are read where they are smallest on the whole path.
+- Support vector machines are scikit-learn's, the relevance vector machine is `rvm.py` (fast marginal likelihood);
+  their widths and C are chosen as ours are, by five-fold cross-validation on the first split. The printed ones are
+  quoted from their authors, so these columns compare implementations, not greedy methods.
 - These readings were picked for being closest to the printed numbers, test errors among them: of 42 ways to draw the
-  synthetic data (2 to 4 draws each), 6 combinations of scaling and intercept for Boston, 4 of coding and intercept for
-  abalone, 30 forms of sinc and more than 72 settings for Ripley. The 12 steps were set by the sizes of table 4; the
-  limit and the grid of widths in table 5 after one run with others. Agreement shows that the paper can be reproduced,
-  not that a reading is the authors', and a verdict on the cells a reading was picked by is no test of it."""
+  synthetic data (2 to 4 draws each), 6 combinations of scaling and intercept for Boston, 4 of coding and intercept
+  for abalone, 30 forms of sinc and more than 72 settings for Ripley. The 12 steps were set by the sizes of table 4;
+  the limit and the grid of widths in table 5 after one run with others. Agreement shows that the paper can be
+  reproduced, not that a reading is the authors', and a verdict on the cells a reading was picked by is no test of it."""
 
 NOTES: dict[tuple[str, str], str] = {
     ("table1", "always"): (

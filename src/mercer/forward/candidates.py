@@ -24,8 +24,9 @@ class Candidates(Protocol):
     """
 
     lam: float  # of the penalty λ‖f‖²
-    noise: Tensor | float  # σ², the noise that either penalty stands for, over the rows' weights
 
+    @property
+    def noise(self) -> Tensor | float: ...  # σ², the noise that either penalty stands for, over the rows' weights
     @property
     def residual(self) -> Tensor: ...  # r at the candidates, c × p
     @property
