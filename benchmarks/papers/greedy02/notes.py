@@ -21,7 +21,7 @@ the paper is silent. Those that matter:
   synthetic data (2 to 4 draws each), 6 combinations of scaling and intercept for Boston, 4 of coding and intercept
   for abalone, 30 forms of sinc and more than 72 settings for Ripley. The 12 steps were set by the sizes of table 4;
   the limit and the grid of widths in table 5 after one run with others. Agreement shows that the paper can be
-  reproduced, not that a reading is the authors', and a verdict on the cells a reading was picked by is no test of it."""
+  reproduced, not that a reading is the authors', and cells that a reading was picked by are no test of it."""
 
 NOTES: dict[tuple[str, str], str] = {
     ("table1", "always"): (
