@@ -161,7 +161,7 @@ def draw(folder: Path, splits: list[Any]) -> None:
 
 
 def write(folder: Path, path: Path) -> None:
-    from notes import COVTYPE, HEAD, KIN40K, OURS, PROBE
+    from notes import HEAD, explained, on_covtype, on_tables
 
     splits, found = _read(folder, "kin40k-*.json"), _read(folder, "probe-*.json")
     lines = [
@@ -170,12 +170,18 @@ def write(folder: Path, path: Path) -> None:
         "",
         *tables(splits, "printed"),
         "",
-        KIN40K,
+        on_tables(_curves(splits, "printed")),
     ]
     lines += ["## Figure 4, on KIN40K: error and CPU time against vectors", "", *by_vectors(splits), ""]
     lines += ["## Figure 5, on KIN40K: other subsets", "", *by_subset(splits), ""]
-    lines += ["## Why the errors are not the printed ones", "", *(probes(found) if found else []), "", PROBE]
-    lines += ["## Figure 6: COVTYPE by the paper's protocol", "", *covtype(folder), "", COVTYPE]
-    lines += ["## KIN40K by our code of today", "", *tables(splits, "ours"), "", OURS]
+    lines += ["## Why the errors are not the printed ones", "", *(probes(found) if found else []), "", explained(found)]
+    lines += [
+        "## Figure 6: COVTYPE by the paper's protocol",
+        "",
+        *covtype(folder),
+        "",
+        on_covtype(_read(folder, "covtype-*.json")),
+    ]
+    lines += ["## KIN40K by our code of today", "", *tables(splits, "ours"), ""]
     path.write_text("\n".join(lines), encoding="utf-8")
     draw(folder, splits)

@@ -1,4 +1,0 @@
-"""What Boost06's numbers need in words."""
-
-NOTES = """
-"""
