@@ -50,17 +50,17 @@ def explained(found: list[Any]) -> str:
     others = {name: value for name, value in mean.items() if name not in (TRIED, DIRECT)}
     lowest = min(others, key=lambda name: others[name])
     tried = (
-        "Tried: other stops of the evidence search (from θ = 1, as NETLAB starts), the evidence of more rows, longer and",
-        "shorter length-scales, rows drawn again in the ensemble, and a kernel chosen for the error itself, on rows held",
-        f"out of the training part. As in the tables: {mean[TRIED]:.2f} %. Of the other kernels the best is",
+        "Tried: other stops of the evidence search (from θ = 1, as NETLAB starts), the evidence of more rows, longer",
+        "and shorter length-scales, rows drawn again in the ensemble, and a kernel chosen for the error itself, on rows",
+        f"held out of the training part. As in the tables: {mean[TRIED]:.2f} %. Of the other kernels the best is",
         f'"{lowest}" with {others[lowest]:.2f} %. The kernel of least held-out error leaves {mean[DIRECT]:.2f} %,',
         f"{mean[DIRECT] / PRINTED_RANDOM:.2f} times the printed number.",
     )
     if mean[DIRECT] > 1.15 * PRINTED_RANDOM:
         return paragraph(
             *tried,
-            "So hyper-parameters of equation 33 do not explain the printed errors: none that was found brings 700 random",
-            "rows there. What remains is another measure (a factor near two, such as the ½ of the loss, would do),",
+            "So hyper-parameters of equation 33 do not explain the printed errors: none that was found brings 700",
+            "random rows there. What remains is another measure (a factor near two, such as the ½ of the loss, would do),",
             "another version of the table or another preparation of it; nothing at hand decides between them.",
         )
     return paragraph(
@@ -88,7 +88,7 @@ def on_covtype(found: list[Any]) -> str:
         at = f"{forty[0]:.2f} % after 40 ensembles (printed 2.19) and " if forty else ""
         text.append(f"Ours has {at}{last['error']:.2f} % after {last['ensembles']} (printed 2.02 in 25 000 s).")
     text += [
-        "`KernelBoostingClassifier()` without arguments is another method on other inputs, and reaches 1.80 % in 14 s on",
-        "the same card (`docs/benchmarks.md`): it is not a reproduction.",
+        "`KernelBoostingClassifier()` without arguments is another method on other inputs, and reaches 1.80 % in 14 s",
+        "on the same card (`docs/benchmarks.md`): it is not a reproduction.",
     ]
     return paragraph(*text)
