@@ -83,9 +83,13 @@ def table4(folder: Path) -> list[str]:
             at = int(single.nmse.argmin())
             seconds, vectors = boosted.reaching(single.nmse[at])
             rows.append((single.nmse[at], single.seconds[at], seconds, vectors / D))
-        nmse, alone, together, models = np.nanmean(rows, axis=0)
-        never = int(np.isnan([row[2] for row in rows]).sum())
-        reached = f"{together:.0f} ({models:.0f})" + (f", never in {never} runs" if never else "")
+        there = [row for row in rows if not np.isnan(row[2])]
+        nmse, alone = np.mean([row[:2] for row in rows], axis=0)
+        if not there:
+            lines.append(f"| {name} | {len(rows)} | {nmse:.2f} | {alone:.0f} | never | – |")
+            continue
+        together, models = np.mean([row[2:] for row in there], axis=0)
+        reached = f"{together:.0f} ({models:.0f})" + ("" if len(there) == len(rows) else f", in {len(there)} runs")
         lines.append(f"| {name} | {len(rows)} | {nmse:.2f} | {alone:.0f} | {reached} | {alone / together:.1f} |")
     return lines
 

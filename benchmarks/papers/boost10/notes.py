@@ -51,8 +51,8 @@ def explained(found: list[Any]) -> str:
     lowest = min(others, key=lambda name: others[name])
     tried = (
         "Tried: other stops of the evidence search (from θ = 1, as NETLAB starts), the evidence of more rows, longer",
-        "and shorter length-scales, rows drawn again in the ensemble, and a kernel chosen for the error itself, on rows",
-        f"held out of the training part. As in the tables: {mean[TRIED]:.2f} %. Of the other kernels the best is",
+        "and shorter length-scales, rows drawn again in the ensemble, and a kernel chosen for the error itself, on",
+        f"rows held out of the training part. As in the tables: {mean[TRIED]:.2f} %. Of the other kernels the best is",
         f'"{lowest}" with {others[lowest]:.2f} %. The kernel of least held-out error leaves {mean[DIRECT]:.2f} %,',
         f"{mean[DIRECT] / PRINTED_RANDOM:.2f} times the printed number.",
     )
@@ -60,8 +60,8 @@ def explained(found: list[Any]) -> str:
         return paragraph(
             *tried,
             "So hyper-parameters of equation 33 do not explain the printed errors: none that was found brings 700",
-            "random rows there. What remains is another measure (a factor near two, such as the ½ of the loss, would do),",
-            "another version of the table or another preparation of it; nothing at hand decides between them.",
+            "random rows there. What remains is another measure (a factor near two, such as the ½ of the loss, would",
+            "do), another version of the table or another preparation of it; nothing at hand decides between them.",
         )
     return paragraph(
         *tried,
