@@ -37,7 +37,7 @@ def main() -> None:
     for folder, title in PARTS.items():
         lines += [f"## {title}", "", f"Details: `benchmarks/papers/{folder}/results.md`.", ""]
         lines += ["| what | shows | outcome |", "|---|---|---|"]
-        lines += ["| " + " | ".join(row) + " |" for row in rows_of(folder)] + [""]
+        lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows_of(folder)] + [""]
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text("\n".join(lines), encoding="utf-8")
 

@@ -143,7 +143,7 @@ def summary(folder: Path) -> list[list[str]]:
         [
             "Table 3, KIN40K",
             "best test NMSE",
-            f"differs, why is open: {', '.join(told)} ({n} runs){sign if n else ''}{p}",
+            f"{', '.join(told)} ({n} runs){sign if n else ''}{p}",
         ],
         ["Table 3, census-house", "the same", "another table than ours: not comparable, run on both of ours"],
         ["Tables 3 and 4, Outaouais and Sarcos", "the same", "data not to be had"],

@@ -139,7 +139,7 @@ def summary(kept: dict[str, Any]) -> list[list[str]]:
         [
             "Figure 7",
             "time against rows",
-            "ORMP grows fastest, as printed; QR with exchange is twice as fast at 4000 rows",
+            "ORMP grows fastest, as printed; see results.md",
         ],
     ]
 
