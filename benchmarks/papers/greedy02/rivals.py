@@ -1,7 +1,7 @@
 """The rivals' columns of Greedy02's tables 5 and 6: support vector machines by scikit-learn, and our RVM.
 
-Widths (and C) by five-fold cross-validation on the first split, as for the greedy models. Table 6 has the published
-settings of Schölkopf et al. (1997): exp(−d²/(0.3 · 256)) and C = 10.
+Widths (and C) by five-fold cross-validation on the first split, as for the greedy models. Table 6 has
+exp(−d²/(0.3 · 256)) and C = 10 (ours: the paper quotes its column and states no settings).
 """
 
 from __future__ import annotations
