@@ -154,6 +154,7 @@ def summary(folder: Path) -> list[list[str]]:
         told.append(f"{method} {ours.mean():.2f} % for {printed[0]} %{z}" if n else f"{method} not measured")
     told += [line.removeprefix("- ").rstrip(".") for line in unfinished(found["boosted"])] if n else []
     sign = "; boosted ahead" if n and best(found["boosted"]).mean() < best(found["single"]).mean() else "; single ahead"
+    sign = "" if n and unfinished(found["boosted"]) else sign
     p = f", paired t-test p = {ttest_rel(*(best(found[m]) for m in found)).pvalue:.1g}" if n > 1 else ""
     return [
         ["Table 1", "the data", "no experiment"],
