@@ -28,7 +28,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst"]
+exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst", "reproduce/*.md"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3

@@ -137,7 +137,7 @@ def notes(folder: Path) -> list[str]:
         "- Census-house: the printed 7.51 ± 0.03 and 7.38 ± 0.01 % are not comparable with the two tables of that "
         "survey at hand: on their raw prices gradient-boosted trees leave 31 % (house_8L) and 33 % (house_16H). "
         "The paper's inputs and kernel width are garbled in our copy; ours has length-scales by evidence.",
-        "- Figures: `docs/figures/boost06_*.png` (figure 4: KIN40K; figure 6: the census tables, where measured). Outaouais "
+        "- Figures: `docs/figures/boost06_*.png` (figure 4: KIN40K; figure 6: census tables, if measured). Outaouais "
         "(figure 3), Sarcos (figure 5; only its test file is to be had) and their rows of tables 3 and 4 are missing. "
         "Table 1 describes the data, table 2 is lost in our copy, and the times of table 4 are lost as well.",
         "",
