@@ -40,9 +40,9 @@ class Learner(Part):
 
 @part
 class SingleVector(Learner):
-    """One basis vector, the best of the candidates by a criterion; the first one whatever its score.
+    """One basis vector: the best of the candidates by a criterion, or the first above its threshold.
 
-    A model without any vector would say nothing, not even that the targets are zero.
+    The first vector enters whatever its score: a model without any would say nothing, not even that targets are zero.
     """
 
     criterion: Criterion
@@ -52,29 +52,41 @@ class SingleVector(Learner):
         return self.criterion.residual_alone
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
-        problem, wanted = block.problem, self.criterion.n_candidates
-        open_rows = block.open_rows()
-        if len(open_rows) == 0:
+        rows = block.open_rows()
+        if len(rows) == 0:
             return None
-        if wanted is not None and wanted < len(open_rows):
-            draw = torch.from_numpy(rng.choice(len(open_rows), wanted, replace=False))
-            open_rows = open_rows[draw.to(open_rows.device)]
-        seen = RowCandidates(
-            problem, open_rows, block.gradient(), block.f, block.span, block.members, rng, block.gram_noise
-        )
-        value, best = self.criterion.score(seen).max(0)
-        if step > 0 and self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
+        if self.criterion.threshold > 0:
+            index = self._acceptable(block, rows, rng, must=step == 0)
+        else:
+            wanted = self.criterion.n_candidates
+            if wanted is not None and wanted < len(rows):
+                rows = rows[torch.from_numpy(rng.choice(len(rows), wanted, replace=False)).to(rows.device)]
+            index = rows[self.criterion.score(RowCandidates(block, rows, rng)).argmax()]
+        if index is None:
             return None
-        index = open_rows[best][None]
         one = torch.ones(1, 1, dtype=torch.float64, device=index.device)
-        return Functions(index, one, problem.column(index))
+        return Functions(index[None], one, block.problem.column(index[None]))
+
+    def _acceptable(self, block: Block, rows: Tensor, rng: np.random.Generator, must: bool) -> Tensor | None:
+        """The first row above the threshold, in random order; the best of the first draw where one `must` enter."""
+        order = rows[torch.from_numpy(rng.permutation(len(rows))).to(rows.device)]
+        fallback: Tensor | None = None
+        for some in order.split(self.criterion.n_candidates or len(order)):
+            score = self.criterion.score(RowCandidates(block, some, rng))
+            above = (score > self.criterion.threshold).nonzero()
+            if len(above):
+                return some[above[0, 0]]
+            if must and fallback is None:
+                fallback = some[score.argmax()]
+        return fallback
 
 
 @part
 class Ensemble(Learner):
     """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
 
-    The T rows are drawn at random, or are those of largest residual (`draw="largest"`). With `gram_rows` the curvature
+    The T rows are drawn at random, or are those of largest residual (`draw="largest"`); unlike in the paper, rows that
+    are basis vectors of the block already are not drawn again. With `gram_rows` the curvature
     K_NSᵀDK_NS of a learner is estimated, from that many random rows and the S chosen ones or from their distances
     (`Sketch`); slopes and values are of all rows, so the learner still descends, and absorption finds how far. Nothing
     of the size N × S is then formed: a learner costs two fused passes.
