@@ -38,6 +38,7 @@ MODELS = {
     ),
     "two classes": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
     "three classes": KernelBoostingClassifier(validation_fraction=0.1, **FIXED, **COMMON),
+    "three classes by softmax": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
 }
 #: Sums over rows are rounded otherwise where they are cut otherwise, by some 1e-14; polish and combination solve
 #: systems of condition up to 1e7 with them.
