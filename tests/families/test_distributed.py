@@ -14,10 +14,13 @@ import mercer
 from mercer import (
     ENRBFClassifier,
     ENRBFRegressor,
+    GreedyKernelClassifier,
+    GreedyKernelRegressor,
     GaussianMixtureClassifier,
     KernelBoostingClassifier,
     KernelBoostingRegressor,
     NRBFRegressor,
+    SparseGPClassifier,
     SparseGPRegressor,
 )
 from mercer.data import ArrayRows, Pieces
@@ -43,10 +46,33 @@ MODELS = {
 #: Sums over rows are rounded otherwise where they are cut otherwise, by some 1e-14; polish and combination solve
 #: systems of condition up to 1e7 with them.
 TOLERANCE = 1e-6
+GREEDY = {"n_basis": 25, "dtype": "float64", "random_state": 0, "memory_limit": "1GB", **FIXED}
+#: Every criterion, update and extra of greedy selection; a vector a step, so that every step is a decision.
+SELECTED = {
+    "max-res": GreedyKernelRegressor(**GREEDY),
+    "by 59 candidates": GreedyKernelRegressor(criterion="mp", update="one", **GREEDY),
+    "novel and useful": GreedyKernelRegressor(criterion="ran", **GREEDY),
+    "information": GreedyKernelRegressor(criterion="info-gain", tol=1e-3, **GREEDY),
+    "all columns": GreedyKernelRegressor(criterion="ormp", update="qr", **GREEDY),
+    "at random, one by one": GreedyKernelRegressor(criterion="random", step_size=1, stopping="mdl", **GREEDY),
+    "at random, at once": GreedyKernelRegressor(criterion="random", step_size=25, **GREEDY),
+    "several a step": GreedyKernelRegressor(step_size=5, prune=True, **GREEDY),
+    "exchanged": GreedyKernelRegressor(exchange=True, update="qr", **GREEDY),
+    "minimal residuals": GreedyKernelRegressor(update="mrx", exchange=True, **GREEDY),
+    "unweighted and refined": GreedyKernelRegressor(refine=True, refine_iter=8, **GREEDY),
+    "two classes chosen for": GreedyKernelClassifier(loss="logistic", validation_fraction=0.1, **GREEDY),
+}
 OTHERS = {
     "moving inducing inputs": SparseGPRegressor(12, kernel="gaussian", max_iter=8, random_state=0, dtype="float64"),
     "the bound": SparseGPRegressor(
         12, approximation="variational", inducing="random", kernel=Gaussian(1.0), random_state=0, dtype="float64"
+    ),
+    "chosen by a criterion": SparseGPRegressor(
+        12, inducing="mp", kernel=Gaussian(1.0), max_iter=4, random_state=0, dtype="float64"
+    ),
+    "two classes by Laplace": SparseGPClassifier(10, max_iter=4, random_state=0, dtype="float64"),
+    "three classes by Laplace": SparseGPClassifier(
+        10, approximation="pp", multi_class="softmax", kernel="gaussian", max_iter=4, random_state=0, dtype="float64"
     ),
     "mixture of experts": ENRBFRegressor(n_components=3, n_init=2, max_iter=20, random_state=0),
     "two classes by shares": ENRBFClassifier(n_components=3, max_iter=10, random_state=0),
@@ -82,8 +108,10 @@ def said(model):
 def all_fits(group, path, names):
     """Models on an array, one from a file, and from rows of which every second process has none."""
     X, y, weight = table()
-    models = {**MODELS, **OTHERS}
-    found = {name: said(models[name].fit(X, targets(name, y), weight)) for name in names}
+    models = {**MODELS, **SELECTED, **OTHERS}
+    found = {}
+    for name in names:
+        found[name] = said(models[name].fit(X, targets(name, y), None if "unweighted" in name else weight))
     plain = MODELS["watched and polished"]
     found["file"] = said(plain.fit(mercer.data.ParquetRows(path, target="y", columns=["a", "b", "c"])))
     found["rows given to watch"] = said(plain.fit(X[:700], y[:700], X_val=X[700:], y_val=y[700:]))
@@ -108,11 +136,12 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(path):
     with cluster.as_if_large():
-        return all_fits(None, path, [*MODELS, *OTHERS])
+        return all_fits(None, path, ALL)
 
 
 #: What every run of the tests asks of three processes; the others wait for `make test-cluster`.
-QUICK = ["watched and polished", "two classes", "the bound", "mixture of experts"]
+QUICK = ["watched and polished", "two classes", "exchanged", "the bound", "mixture of experts"]
+ALL = [*MODELS, *SELECTED, *OTHERS]
 SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks=pytest.mark.cluster)]
 
 
@@ -120,7 +149,7 @@ SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks
 @pytest.mark.parametrize("n", SIZES)
 def test_processes_that_share_a_table_fit_the_model_of_one(n, path, alone):
     """From an array, from row groups of a file, and where some processes have no rows."""
-    for found in cluster.on_processes(n, all_fits, path, QUICK if n == 3 else [*MODELS, *OTHERS]):
+    for found in cluster.on_processes(n, all_fits, path, QUICK if n == 3 else ALL):
         for name, (index, values, watched) in found.items():
             np.testing.assert_array_equal(index, alone[name][0], err_msg=name)
             np.testing.assert_allclose(values, alone[name][1], atol=TOLERANCE, err_msg=name)

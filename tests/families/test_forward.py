@@ -497,8 +497,8 @@ def test_a_score_is_its_formula(criterion, p, gram_noise, n_steps):
     rows, a = expansion(fit) if n_steps else (np.empty(0, dtype=int), np.zeros((0, p)))
     index = block.open_rows()
     seen = RowCandidates(
-        problem,
         index,
+        problem,
         block.gradient(),
         block.f,
         block.span,

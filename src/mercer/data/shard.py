@@ -58,9 +58,18 @@ class Shard:
         rows = mask.nonzero()[:, 0]
         return rows[torch.from_numpy(np.asarray(positions, dtype=np.int64)).to(rows.device)]
 
+    def positions(self, mask: Tensor) -> np.ndarray:
+        """Where the true rows of this process stand among those of all: `nth` the other way round."""
+        return np.arange(int(mask.sum()))
+
     def best(self, score: Tensor, places: Tensor, n: int) -> Tensor:
         """The numbers of the `n` rows of largest score, among these of this process and those of the others."""
         return places[score.topk(n).indices]
+
+    def largest(self, score: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest score of all and the number of its row, the first one among equals (1 each)."""
+        value, at = score.max(0)
+        return value[None], places[at][None]
 
     # What all shards do alike
 
@@ -152,22 +161,40 @@ class Pieces(Shard):
         order = np.lexsort((numbers, -scores))[:n]  # among equals the smaller number
         return torch.from_numpy(numbers[order]).to(score.device)
 
+    def largest(self, score: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        own = None
+        if len(score):
+            value, at = score.max(0)
+            own = -float(value), int(self.numbers(np.array([int(places[at])]))[0])
+        value, number = min(one for one in self.group.gather(own) if one is not None)
+        return score.new_tensor([-value]), torch.tensor([number], device=score.device)
+
     def nth(self, mask: Tensor, positions: np.ndarray) -> Tensor:
-        places = mask.nonzero()[:, 0].cpu().numpy()
-        bounds = np.searchsorted(places, np.append(self._first, self.n_rows))  # of each own run among the true rows
-        mine = self._runs[:, 2] == self.rank
-        counts = np.zeros(len(self._runs), dtype=np.int64)
-        counts[mine] = np.diff(bounds)[self._order]
-        counts = self.group.sum(torch.from_numpy(counts)).numpy()
-        ends = np.cumsum(counts)
+        places, first, counts = self._true(mask)
+        ends, mine = np.cumsum(counts), self._runs[:, 2] == self.rank
         run = np.searchsorted(ends, positions, side="right")
         owned = mine[run]
-        first = np.zeros(len(self._runs), dtype=np.int64)
-        first[mine] = bounds[:-1][self._order]
         found = np.zeros(len(positions), dtype=np.int64)
         within = np.asarray(positions)[owned] - (ends - counts)[run[owned]]
         found[owned] = self.numbers(places[first[run[owned]] + within])
         return self.group.sum(torch.from_numpy(found)).to(mask.device)
+
+    def positions(self, mask: Tensor) -> np.ndarray:
+        places, first, counts = self._true(mask)
+        before, found = np.cumsum(counts) - counts, np.empty(len(places), dtype=np.int64)
+        for run in np.flatnonzero(self._runs[:, 2] == self.rank):
+            here = np.arange(counts[run])
+            found[first[run] + here] = before[run] + here
+        return found
+
+    def _true(self, mask: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Places of true rows; of each run of the table where they begin among those, if it is here, and how many."""
+        places = mask.nonzero()[:, 0].cpu().numpy()
+        bounds = np.searchsorted(places, np.append(self._first, self.n_rows))  # of each own run among the true rows
+        mine = self._runs[:, 2] == self.rank
+        counts, first = np.zeros((2, len(self._runs)), dtype=np.int64)
+        counts[mine], first[mine] = np.diff(bounds)[self._order], bounds[:-1][self._order]
+        return places, first, self.group.sum(torch.from_numpy(counts)).numpy()
 
 
 def even_run(group: Group, n: int) -> tuple[int, int]:

@@ -106,7 +106,8 @@ class Block:
     def _noisy(self, new: Functions) -> Tensor:
         """Values with Greedy02's σ² added: the columns of K + σ²I instead of those of K."""
         if self.gram_noise:
-            new.values[:, new.index] += self.gram_noise * new.A.T.to(new.values.dtype)
+            at, places = self.problem.rows.shard.held(new.index)
+            new.values[:, places] += self.gram_noise * new.A.T[:, at].to(new.values.dtype)
         return new.values
 
     def _enter(self, new: Functions, where: slice) -> None:

@@ -126,7 +126,6 @@ class Boosting(Resumable):
     metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
     n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
 
-    _spreads: ClassVar[bool] = True
     _growing: ClassVar[tuple[str, ...]] = (*Resumable._growing, "n_learners", "polish")
 
     def _races(self) -> bool:

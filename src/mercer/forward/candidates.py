@@ -45,12 +45,12 @@ class Candidates(Protocol):
 
 
 class RowCandidates:
-    """Some rows of a problem as candidates, at one step of a fit."""
+    """Some rows of a problem as candidates, at one step of a fit; `index` are their numbers, wherever they live."""
 
     def __init__(
         self,
-        problem: Problem,
         index: Tensor,
+        problem: Problem,
         gradient: Tensor,
         f: Tensor,
         span: FunctionSpan,
@@ -67,13 +67,16 @@ class RowCandidates:
 
     @cached_property
     def residual(self) -> Tensor:
-        return self.problem.loss.residual(self.problem.y, self.f)[self.index]
+        return self.problem.pick(self.problem.loss.residual(self.problem.y, self.f), self.index)
 
     @cached_property
     def _scores(self) -> tuple[Tensor, Tensor]:
         slope, curvature = self.problem.matrix(self.rows).column_scores(self.gradient, self.span.metric)
-        own = self.gram_noise * (2 * self.diagonal + self.gram_noise) * self.span.metric[self.index]
-        return slope + self.gram_noise * self.gradient[self.index], curvature + own
+        if not self.gram_noise:
+            return slope, curvature
+        metric = self.problem.rows.pick(self.span.metric, self.index)
+        own = self.gram_noise * (2 * self.diagonal + self.gram_noise) * metric
+        return slope + self.gram_noise * self.problem.pick(self.gradient, self.index), curvature + own
 
     @property
     def data_slope(self) -> Tensor:
@@ -81,7 +84,7 @@ class RowCandidates:
 
     @property
     def slope(self) -> Tensor:
-        return self._scores[0] - self.lam * self.f[self.index].double()
+        return self._scores[0] - self.lam * self.problem.pick(self.f, self.index).double()
 
     @property
     def curvature(self) -> Tensor:
@@ -103,7 +106,7 @@ class RowCandidates:
     @cached_property
     def captured(self) -> Tensor:
         """Where most rows are candidates the sum is kept for all of them and only new functions are added to it."""
-        span, n = self.span, len(self.problem.y)
+        span, n = self.span, self.problem.rows.shard.length(len(self.problem.y))
         if 2 * len(self.index) < n:
             return self._captured_by(span.values[: span.size], self.index)
         if span.captured is None:
@@ -117,11 +120,36 @@ class RowCandidates:
 
     def _captured_by(self, functions: Tensor, index: Tensor) -> Tensor:
         data = self.problem.matrix(self.problem.basis(index)).transposed((functions * self.span.metric).T)
-        own = self.lam + self.gram_noise * self.span.metric[index].double()
-        return (data.T + own * functions[:, index].double()).square().sum(0)
+        pick = self.problem.rows.pick
+        own = self.lam + self.gram_noise * pick(self.span.metric, index).double()
+        return (data.T + own * pick(functions, index).double()).square().sum(0)
 
     def random(self) -> Tensor:
         return torch.from_numpy(self.rng.random(len(self.index))).to(self.index.device)
+
+
+class RowsAtHand(RowCandidates):
+    """Rows of this process as candidates, by their places; all there are, where it is the only one.
+
+    On several processes each scores its own, so nothing may be asked that all must answer together: residuals and
+    novelty, and what is drawn for all rows alike.
+    """
+
+    @cached_property
+    def rows(self) -> Tensor:
+        return self.problem.rows.take(self.index).to(self.problem.plan.device, self.problem.plan.dtype)
+
+    @cached_property
+    def residual(self) -> Tensor:
+        return self.problem.loss.residual(self.problem.y, self.f)[self.index]
+
+    def random(self) -> Tensor:
+        shard = self.problem.rows.shard
+        if not shard.spread:
+            return super().random()
+        mask = torch.zeros(len(self.problem.y), dtype=torch.bool, device=self.index.device)
+        mask[self.index] = True
+        return torch.from_numpy(self.rng.random(shard.count(mask))[shard.positions(mask)]).to(self.index.device)
 
 
 class DenseCandidates:

@@ -116,8 +116,6 @@ class ForwardEstimator(Face):
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
-    #: Whether several processes may share the rows of a fit.
-    _spreads: ClassVar[bool] = False
     #: What a further fit of a warm model may change.
     _growing: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 
@@ -172,10 +170,12 @@ class ForwardEstimator(Face):
         learners made so far.
         """
         check(self)
-        group = current_group() if self._spreads else ALONE
+        group = ALONE if self._pairwise else current_group()  # values of a kernel belong to rows and columns alike
         budget = Clock(self.time_budget, group=group)
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
         given, plan = planned(read(self, X, y, sample_weight, **kinds, group=group), self)
+        shared = self._pairwise and given.shard.spread
+        require(not shared, "kernel", "other than 'precomputed' where processes share the rows", self.kernel)
         made = partial(self._fitted, given, plan, X_val, y_val, budget)
         return self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
-from mercer.forward.candidates import RowCandidates
+from mercer.forward.candidates import RowCandidates, RowsAtHand
 from mercer.forward.combine import Combination, Sketch
 from mercer.forward.criteria import Criterion
 from mercer.forward.span import Functions
@@ -52,22 +52,27 @@ class SingleVector(Learner):
         return self.criterion.residual_alone
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
-        problem, wanted = block.problem, self.criterion.n_candidates
-        open_rows = block.open_rows()
-        if len(open_rows) == 0:
+        n_open = block.n_open
+        if n_open == 0:
             return None
-        if wanted is not None and wanted < len(open_rows):
-            draw = torch.from_numpy(rng.choice(len(open_rows), wanted, replace=False))
-            open_rows = open_rows[draw.to(open_rows.device)]
-        seen = RowCandidates(
-            problem, open_rows, block.gradient(), block.f, block.span, block.members, rng, block.gram_noise
-        )
-        value, best = self.criterion.score(seen).max(0)
+        value, index = self._best(block, n_open, rng)
         if step > 0 and self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
             return None
-        index = open_rows[best][None]
         one = torch.ones(1, 1, dtype=torch.float64, device=index.device)
-        return Functions(index, one, problem.column(index))
+        return Functions(index, one, block.problem.column(index))
+
+    def _best(self, block: Block, n_open: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """The best score among the candidates and the number of its row (1 each), on every process the same."""
+        wanted, shard = self.criterion.n_candidates, block.problem.rows.shard
+        seen = (block.problem, block.gradient(), block.f, block.span, block.members, rng, block.gram_noise)
+        few = wanted is not None and wanted < n_open
+        if not few and (self.criterion.at_hand or not shard.spread):
+            places = block.open_rows()
+            return shard.largest(self.criterion.score(RowsAtHand(places, *seen)), places)
+        drawn = rng.choice(n_open, wanted, replace=False) if few else np.arange(n_open)
+        numbers = shard.nth(block.is_open, drawn)
+        value, best = self.criterion.score(RowCandidates(numbers, *seen)).max(0)
+        return value[None], shard.group.same(numbers[best][None])
 
 
 @part

@@ -46,7 +46,7 @@ def select_rows(
     plan = data.plan
     as_vector: dict[str, Any] = {"device": plan.device, "dtype": plan.dtype}
     problem = Problem(data.rows, data.Y.to(**as_vector), kernel, lam, plan, data.weight.to(**as_vector))
-    n = len(problem.candidates())
+    n = problem.n_candidates
     alone = n <= SINGLE_ROWS or criterion.short_name == "ormp"
     draw = "largest" if criterion.n_candidates is None else "random"
     learner: Learner = (

@@ -58,12 +58,12 @@ class RandomRows(Learner):
     size: int
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
-        rows = block.open_rows()
-        if len(rows) == 0 or step > 0:
+        n_open = block.n_open
+        if n_open == 0 or step > 0:
             return None
-        draw = rng.choice(len(rows), min(self.size, len(rows)), replace=False)
-        index = rows[torch.from_numpy(draw).to(rows.device)]
-        A = sparse_ridge(block.problem, index)
+        shard = block.problem.rows.shard
+        index = shard.nth(block.is_open, rng.choice(n_open, min(self.size, n_open), replace=False))
+        A = shard.group.same(sparse_ridge(block.problem, index))
         return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
 
 
