@@ -20,6 +20,8 @@ from mercer import (
     KernelBoostingClassifier,
     KernelBoostingRegressor,
     NRBFRegressor,
+    RPEMEKLClassifier,
+    RPEMEKLRegressor,
     SparseGPClassifier,
     SparseGPRegressor,
 )
@@ -74,6 +76,10 @@ OTHERS = {
     "three classes by Laplace": SparseGPClassifier(
         10, approximation="pp", multi_class="softmax", kernel="gaussian", max_iter=4, random_state=0, dtype="float64"
     ),
+    "three classes by members": RPEMEKLClassifier(
+        n_members=3, subset_size=(20, 30), multiclass="ovr", max_iter=10, random_state=0, dtype="float64"
+    ),
+    "members of numbers": RPEMEKLRegressor(n_members=5, subset_size=30, random_state=0, dtype="float64"),
     "mixture of experts": ENRBFRegressor(n_components=3, n_init=2, max_iter=20, random_state=0),
     "two classes by shares": ENRBFClassifier(n_components=3, max_iter=10, random_state=0),
     "three classes by densities": GaussianMixtureClassifier(n_components=2, max_iter=20, random_state=0),
@@ -99,7 +105,9 @@ def said(model):
     """What two fits of one model are compared by."""
     X = table()[0][:200]
     answer = model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
-    chosen = model.basis_indices_ if hasattr(model, "basis_indices_") else model.n_components_
+    chosen = getattr(model, "basis_indices_", getattr(model, "n_components_", None))
+    if hasattr(model, "members_"):
+        chosen = np.concatenate([one.basis_indices for members in model.members_ for one in members])
     if hasattr(model, "history_"):
         return chosen, answer, model.history_["validation"]
     return chosen, answer, getattr(model, "log_likelihood_path_", ())

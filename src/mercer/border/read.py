@@ -127,15 +127,17 @@ def read(
     *,
     numeric: bool = False,
     multi_output: bool = False,
-    group: Group = ALONE,
+    group: Group | None = None,
     supervised: bool = True,
 ) -> Given:
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
     `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
     Where the rows are not `supervised`, the targets say nothing and levels are not averaged over. A `group` of
-    processes that all name the same table shares it: each gets some of its rows.
+    processes that all name the same table shares it: each gets some of its rows. Without one, every process must have
+    all of them.
     """
+    shares, group = group is not None, ALONE if group is None else group
     target = table = means = None
     stored, spread, dealt = y is None, False, False
     if isinstance(X, RowSource | str | os.PathLike):
@@ -143,6 +145,8 @@ def read(
         dealt = group is not ALONE and not (source.shard.spread or source.mixed)  # else of this process alone, or whole
         source = source.dealt(group) if dealt else source
         spread = source.shard.spread
+        own = spread and not shares and source.shard.group.size > 1
+        require(not own, "X", f"whole on each process for a {type(estimator).__name__}", "a process's own rows")
         if stored:
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
