@@ -14,9 +14,9 @@ import mercer
 from mercer import (
     ENRBFClassifier,
     ENRBFRegressor,
+    GaussianMixtureClassifier,
     GreedyKernelClassifier,
     GreedyKernelRegressor,
-    GaussianMixtureClassifier,
     KernelBoostingClassifier,
     KernelBoostingRegressor,
     NRBFRegressor,
@@ -42,6 +42,9 @@ MODELS = {
         gram_rows=60, kernel=Gaussian(0.3), regularization=1e-2, **COMMON
     ),
     "two classes": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
+    "two classes in focus": KernelBoostingClassifier(
+        focus="margin", absorption="blocks", block_length=2, validation_fraction=0.1, **FIXED, **COMMON
+    ),
     "three classes": KernelBoostingClassifier(validation_fraction=0.1, **FIXED, **COMMON),
     "three classes by softmax": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
 }

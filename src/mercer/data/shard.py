@@ -66,6 +66,18 @@ class Shard:
         """The numbers of the `n` rows of largest score, among these of this process and those of the others."""
         return places[score.topk(n).indices]
 
+    def smallest(self, values: Tensor, n: int) -> float:
+        """The n-th smallest of all numbers (n × 1 of them on this process)."""
+        return float(values.kthvalue(n).values)
+
+    def part(self, places: Tensor) -> Shard:
+        """Some rows (of this process these places, in order) as a table of their own, in the order they had."""
+        return self
+
+    def named(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
+        """The numbers of rows that have other `numbers` in that `part` of the rows, which is of these `places`."""
+        return places[numbers]
+
     def largest(self, score: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """The largest score of all and the number of its row, the first one among equals (1 each)."""
         value, at = score.max(0)
@@ -168,6 +180,28 @@ class Pieces(Shard):
             own = -float(value), int(self.numbers(np.array([int(places[at])]))[0])
         value, number = min(one for one in self.group.gather(own) if one is not None)
         return score.new_tensor([-value]), torch.tensor([number], device=score.device)
+
+    def smallest(self, values: Tensor, n: int) -> float:
+        bits = values.double().view(torch.int64)
+        keys = torch.where(bits < 0, bits ^ (2**63 - 1), bits)  # whole numbers in the order of the values
+        low, high = -(2**63), 2**63 - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.count(keys <= middle) >= n else (middle + 1, high)
+        return float(torch.tensor(low if low >= 0 else low ^ (2**63 - 1)).view(torch.float64))
+
+    def part(self, places: Tensor) -> Shard:
+        mask = torch.zeros(self.n_rows, dtype=torch.bool, device=places.device)
+        mask[places] = True
+        _, _, counts = self._true(mask)
+        own = np.flatnonzero(self._runs[:, 2] == self.rank)[np.argsort(self._order)]  # in the order they are held
+        return Pieces(self.group, (np.cumsum(counts) - counts)[own], counts[own])
+
+    def named(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
+        at, here = part.held(numbers)
+        found = torch.zeros_like(numbers)
+        found[at] = self.numbers(places[here])
+        return self.group.sum(found)
 
     def nth(self, mask: Tensor, positions: np.ndarray) -> Tensor:
         places, first, counts = self._true(mask)

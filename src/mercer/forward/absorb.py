@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data import WHOLE, Shard
 from mercer.forward.problem import Problem
 from mercer.forward.span import Functions, FunctionSpan
 
@@ -48,6 +49,7 @@ class Block:
         min_novelty: float = 0.0,
     ) -> None:
         self.problem, self.pool, self.gram_noise, self.min_novelty = problem, pool, gram_noise, min_novelty
+        self.whole: Shard = WHOLE  # by which rows are known where the block looks at a `pool` of them
         self.f = f.clone()
         self.metric = problem.loss.bound * problem.weight
         self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, before=f)
@@ -111,7 +113,8 @@ class Block:
         return new.values
 
     def _enter(self, new: Functions, where: slice) -> None:
-        index = new.index if self.pool is None else self.pool[new.index]
+        part = self.problem.rows.shard
+        index = new.index if self.pool is None else self.whole.named(part, self.pool, new.index)
         self.terms.append(Term(index, new.A, where))
         self.members = torch.cat([self.members, new.index])
         self._open[self.problem.rows.shard.held(new.index)[1]] = False

@@ -175,8 +175,6 @@ class Boosting(Resumable):
 
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
-        shared = problem.rows.shard.spread
-        require(not shared or self.focus is None, "focus", "None where processes share the rows", self.focus)
         n_rows = problem.n_candidates
         exact = self._exact(n_rows, problem.plan, problem.loss)
         _, size, subset = self._sizes(n_rows, problem.plan)
@@ -238,7 +236,7 @@ class Boosting(Resumable):
         if self._classes:
             problem = replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
             wrong = float(problem.mean((problem.margins(f, fit.validation).amin(1) <= 0).double()))
-            at_hand = isinstance(problem.rows, TensorRows) and not problem.rows.shard.spread  # else none are cheap
+            at_hand = isinstance(problem.rows, TensorRows)  # else none are cheap
             focus = HingeFocus() if focus is None and wrong < SEPARABLE and at_hand else focus
 
         def make(left: Problem) -> ForwardFit:

@@ -128,11 +128,12 @@ class ForwardFit:
         if self.focus is not None and (self.blocks or problem.codes is not None):
             pool = self.focus.rows(problem, self.f)
             if self.validation is not None:  # of weight zero, but what is watched must be up to date
-                pool = torch.cat([pool, self.validation])
+                pool = torch.cat([pool, self.validation]).unique()
             problem, f = problem.part(pool), self.f[pool]
         b = self.problem.n_outputs
         capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
         self.current = block = self.make_block(problem, f, capacity, pool)
+        block.whole = self.problem.rows.shard
         replays = self.learner.replayable and can_replay(block)
         self._pursuit = ReplayedPursuit(block, self.shrinkage) if replays else None
         return block

@@ -46,9 +46,9 @@ class Problem:
         return self.rows.shard.count(self.weight > 0)
 
     def part(self, rows: Tensor) -> Problem:
-        """The same problem on some of its rows."""
+        """The same problem on some of its rows: on this process those of these places, in order."""
         codes = None if self.codes is None else self.codes[rows]
-        taken = TensorRows(self.rows.take(rows))
+        taken = TensorRows(self.rows.take(rows), self.rows.shard.part(rows))
         return replace(self, rows=taken, y=self.y[rows], weight=self.weight[rows], codes=codes)
 
     def after(self, f: Tensor, kernel: Kernel) -> Problem:

@@ -106,7 +106,9 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         approximation = self._prior()
         group = self._group(approximation)
         clock = Clock(self.time_budget, group=group)
-        given = gathered(read(self, X, y, sample_weight, numeric=True, multi_output=True, group=None if approximation.dense else group), MERGED_ROWS)
+        kinds: dict[str, Any] = {"numeric": True, "multi_output": True}
+        given = read(self, X, y, sample_weight, **kinds, group=None if approximation.dense else group)
+        given = gathered(given, MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
         return self._keep(**(group.first(made) if alone else made()))

@@ -8,7 +8,7 @@ length-scales are fitted to as many rows as an exact solution allows, and rows t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data import Group
 from mercer.data.column_maps import KINDS, ColumnMap, fit_column_map
+from mercer.data.group import ALONE
 from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
 from mercer.linalg import cholesky
 from mercer.tuning.metric import group_means
@@ -46,42 +48,53 @@ class Again:
 
 
 def on_more_rows(
-    X: Tensor, Y: Tensor, weight: Tensor, members: Sequence[Member], *, device: Any, seed: int, seconds: float | None,
-    kept: Tensor | None = None, groups: Tensor | None = None,
+    X: Tensor, Y: Tensor, weight: Tensor, candidates: Sequence[Member], *, device: Any, seed: int,
+    seconds: float | None, group: Group = ALONE,
 ) -> Again:  # fmt: skip
-    """The best of `members` and of kernels with the evidence's length-scales, for raw columns `X` and targets `Y`.
+    """The best of the race's members and those `by_evidence`, for raw columns `X` and targets `Y`.
+
+    Each process of a `group` tries some of them.
+    """
+    on_gpu = torch.device(device).type == "cuda"
+    n_fit = min(FITTED_ROWS[on_gpu], len(X) // 2)
+    learned, judge = _parts(len(X), seed)
+    fit = learned[:n_fit]
+    began = time.perf_counter()
+    parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
+
+    def tried(one: Member) -> tuple[Member, dict[str, Any]]:
+        started = time.perf_counter()
+        best = min(_tried(one, [part.to(device) for part in parts]), key=lambda tried: tried.loss)
+        line = {"candidate": f"{one.name}, on more rows", "rows": n_fit, "loss": best.loss}
+        return best, line | {"seconds": time.perf_counter() - started}
+
+    def some(places: Sequence[int]) -> list[tuple[Member, dict[str, Any]] | None]:
+        late = lambda: seconds is not None and time.perf_counter() - began > seconds  # noqa: E731
+        return [None if k and late() else tried(candidates[k]) for k in places]
+
+    found = [one for one in group.dealt(len(candidates), some) if one is not None]
+    best, *others = sorted((replace(one, share=1.0) for one, _ in found), key=lambda one: one.loss)
+    nearly = [one for one in others if one.loss <= (1 + NEARLY) * best.loss]
+    return Again(best, nearly, [line for _, line in found])
+
+
+def _parts(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows that are learnt from, and rows that judge."""
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(n))
+    n_judge = min(JUDGING_ROWS, n // 4)
+    return order[:-n_judge], order[-n_judge:]
+
+
+def by_evidence(
+    X: Tensor, Y: Tensor, weight: Tensor, *, device: Any, seed: int, seconds: float | None,
+    kept: Tensor | None = None, groups: Tensor | None = None,
+) -> list[Member]:  # fmt: skip
+    """Kernels on standardised columns, each divided by the length-scale that the evidence gives it.
 
     Columns that are `kept` are not scaled, those of one of the `groups` share a length-scale, as in the race.
     """
-    on_gpu = torch.device(device).type == "cuda"
-    n_fit, n_judge = min(FITTED_ROWS[on_gpu], len(X) // 2), min(JUDGING_ROWS, len(X) // 4)
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(X)))
-    learned, judge = order[:-n_judge], order[-n_judge:]
-    fit = learned[:n_fit]
-    began = time.perf_counter()
-    late: Callable[[float], bool] = lambda share: seconds is not None and time.perf_counter() - began > share * seconds  # noqa: E731
-    table = X[learned], Y[learned], weight[learned], kept, groups
-    candidates = [*members, *_by_evidence(*table, on_gpu, seed, seconds)]
-    report: list[dict[str, Any]] = []
-    found: list[Member] = []
-    for one in candidates:
-        if found and late(1.0):
-            break
-        started = time.perf_counter()
-        parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
-        best = min(_tried(one, [part.to(device) for part in parts]), key=lambda tried: tried.loss)
-        name = f"{one.name}, on more rows"
-        report.append({"candidate": name, "rows": n_fit, "loss": best.loss, "seconds": time.perf_counter() - started})
-        found.append(best)
-    best, *others = sorted((replace(one, share=1.0) for one in found), key=lambda one: one.loss)
-    return Again(best, [one for one in others if one.loss <= (1 + NEARLY) * best.loss], report)
-
-
-def _by_evidence(
-    X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, groups: Tensor | None, on_gpu: bool, seed: int,
-    seconds: float | None,
-) -> list[Member]:  # fmt: skip
-    """Kernels on standardised columns, each divided by the length-scale that the evidence gives it."""
+    learned, on_gpu = _parts(len(X), seed)[0], torch.device(device).type == "cuda"
+    X, Y, weight = X[learned], Y[learned], weight[learned]
     columns: ColumnMap = fit_column_map(KINDS[0], X, weight, kept)
     Z = columns(X)
     if not bool((Y.std(0) > 0).all()):
