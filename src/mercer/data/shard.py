@@ -78,6 +78,10 @@ class Shard:
         """The numbers of rows that have other `numbers` in that `part` of the rows, which is of these `places`."""
         return places[numbers]
 
+    def numbered(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
+        """The numbers in a `part` of the rows, of these `places`, of rows that have these `numbers`: `named` undone."""
+        return torch.searchsorted(places, numbers)
+
     def largest(self, score: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """The largest score of all and the number of its row, the first one among equals (1 each)."""
         value, at = score.max(0)
@@ -201,6 +205,12 @@ class Pieces(Shard):
         at, here = part.held(numbers)
         found = torch.zeros_like(numbers)
         found[at] = self.numbers(places[here])
+        return self.group.sum(found)
+
+    def numbered(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
+        at, here = self.held(numbers)
+        found = torch.zeros_like(numbers)
+        found[at] = part.numbers(torch.searchsorted(places, here))
         return self.group.sum(found)
 
     def nth(self, mask: Tensor, positions: np.ndarray) -> Tensor:

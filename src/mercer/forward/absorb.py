@@ -119,6 +119,10 @@ class Block:
         self.members = torch.cat([self.members, new.index])
         self._open[self.problem.rows.shard.held(new.index)[1]] = False
 
+    def inside(self, index: Tensor) -> Tensor:
+        """Rows of the whole problem by their numbers in this block: `_enter` the other way round."""
+        return index if self.pool is None else self.whole.numbered(self.problem.rows.shard, self.pool, index)
+
     def _descend(self, shrinkage: float) -> None:
         span, loss, y = self.span, self.problem.loss, self.problem.y
         everything = slice(0, span.size)

@@ -242,6 +242,8 @@ class Boosting(Resumable):
         def make(left: Problem) -> ForwardFit:
             grown = self._growth(left, fit.validation, fit.rng)
             grown.focus = focus
+            if task.kept is not None:
+                task.kept.follow(grown)
             return grown
 
         return problem, f, make

@@ -232,8 +232,9 @@ class ForwardEstimator(Face):
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
-        keeper = () if task.kept is None else (task.kept.follow(fit),)
-        why = fit.run(rules, (*keeper, *listeners("learners", total, lambda fit: fit.n_steps)))
+        if task.kept is not None:
+            task.kept.follow(fit)
+        why = fit.run(rules, listeners("learners", total, lambda fit: fit.n_steps))
         if task.kept is not None:
             task.kept.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
@@ -241,7 +242,10 @@ class ForwardEstimator(Face):
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
         outside = outside_values(fit, final, numbers=not self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
-        return [first, *self._further(task, first, budget, share)]
+        further = self._further(task, first, budget, share)
+        if task.kept is not None and further:
+            task.kept.finish()
+        return [first, *further]
 
     def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
         """Stages that build on the first, of families that have them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +29,9 @@ Size = int | Sequence[int] | Callable[[int], int]
 
 class Learner(Part):
     """Proposes the next functions for a block of a fit, or None when no row is worth adding."""
+
+    #: Whether what it proposed is worth keeping in a checkpoint.
+    resumes: ClassVar[bool] = True
 
     @property
     def replayable(self) -> bool:

@@ -58,6 +58,7 @@ class ForwardFit:
         self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._began = time.perf_counter()
         self.interrupted = False
+        self.keeper: Callback | None = None  # called after every step, whoever asked for it
 
     @property
     def n_steps(self) -> int:
@@ -111,6 +112,8 @@ class ForwardFit:
         if self.block_length is not None and len(block.terms) >= self.block_length:
             self._close(block, penalty)
         self._record(penalty, novelty, n_new)
+        if self.keeper is not None:
+            self.keeper(self)
         return True
 
     def _advance(self, block: Block) -> int | None:

@@ -7,6 +7,7 @@ ensemble at its largest: S = N, in one step.
 from __future__ import annotations
 
 from dataclasses import field, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ class AllRows(Learner):
     nearly meets its own targets, so neither probabilities nor intervals can be made from the values it has there.
     """
 
+    resumes: ClassVar[bool] = False  # one step, and all of it is found again by that step
     left_out: Tensor | None = field(default=None, init=False)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
