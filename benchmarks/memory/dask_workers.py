@@ -69,49 +69,48 @@ def main() -> None:
     n_rows = TIMES * limit // (4 * COLUMNS * PARTITIONS) + 1
     settings: dict[str, Any] = {"kernel": Gaussian(40.0), "regularization": 1e-2, "random_state": 0, "polish": False}
     model = lambda: DaskKernelBoostingRegressor(2, learner_size=20, **settings)  # noqa: E731
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        with LocalCluster(
-            n_workers=given.workers, threads_per_worker=1, processes=True, memory_limit=limit, dashboard_address=None,
-            local_directory=folder,
-        ) as cluster, Client(cluster) as client:  # fmt: skip
-            pids = list(client.run(lambda: __import__("os").getpid()).values())
-            size = PARTITIONS * n_rows * COLUMNS * 4
-            print(f"{PARTITIONS * n_rows} × {COLUMNS}, {size / 2**20:.0f} MiB; {given.workers} workers of "
-                  f"{limit / 2**20:.0f} MiB", flush=True)  # fmt: skip
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder, LocalCluster(
+        n_workers=given.workers, threads_per_worker=1, processes=True, memory_limit=limit, dashboard_address=None,
+        local_directory=folder,
+    ) as cluster, Client(cluster) as client:  # fmt: skip
+        pids = list(client.run(lambda: __import__("os").getpid()).values())
+        size = PARTITIONS * n_rows * COLUMNS * 4
+        print(f"{PARTITIONS * n_rows} × {COLUMNS}, {size / 2**20:.0f} MiB; {given.workers} workers of "
+              f"{limit / 2**20:.0f} MiB", flush=True)  # fmt: skip
 
-            def watched(what: str, work: Any) -> Any:
-                began = time.perf_counter()
-                with Peaks(pids) as peaks:
-                    made = work()
-                said = ", ".join(f"{peak / 2**20:.0f}" for peak in peaks.of.values())
-                assert list(client.run(lambda: __import__("os").getpid()).values()) == pids, "a worker was restarted"
-                print(f"{what}: {time.perf_counter() - began:.0f} s, workers held {said} MiB at most", flush=True)
-                assert max(peaks.of.values()) <= limit, "a worker held more than its limit"
-                return made
+        def watched(what: str, work: Any) -> Any:
+            began = time.perf_counter()
+            with Peaks(pids) as peaks:
+                made = work()
+            said = ", ".join(f"{peak / 2**20:.0f}" for peak in peaks.of.values())
+            assert list(client.run(lambda: __import__("os").getpid()).values()) == pids, "a worker was restarted"
+            print(f"{what}: {time.perf_counter() - began:.0f} s, workers held {said} MiB at most", flush=True)
+            assert max(peaks.of.values()) <= limit, "a worker held more than its limit"
+            return made
 
-            frame = dd.from_map(partition, range(PARTITIONS), n_rows=n_rows, meta=partition(0, 1).iloc[:0])
-            table, answers = Path(folder) / "table", Path(folder) / "answers"
-            inputs = [name for name in frame.columns if name != "y"]
-            watched("written to Parquet", lambda: frame.to_parquet(table))
-            first = watched("fitted as a dataframe", lambda: model().fit(frame[inputs], frame["y"]))
-            stored = dd.read_parquet(table, split_row_groups=False)
-            second = watched("fitted from Parquet", lambda: model().fit(stored[inputs], stored["y"]))
-            assert np.array_equal(first.basis_indices_, second.basis_indices_), "other vectors from the same rows"
-            said = second.predict(stored[inputs])
-            watched("predicted to Parquet", lambda: said.to_frame("said").to_parquet(answers))
-            n_said = len(dd.read_parquet(answers))
-            assert n_said == PARTITIONS * n_rows, f"{n_said} predictions"
+        frame = dd.from_map(partition, range(PARTITIONS), n_rows=n_rows, meta=partition(0, 1).iloc[:0])
+        table, answers = Path(folder) / "table", Path(folder) / "answers"
+        inputs = [name for name in frame.columns if name != "y"]
+        watched("written to Parquet", lambda: frame.to_parquet(table))
+        first = watched("fitted as a dataframe", lambda: model().fit(frame[inputs], frame["y"]))
+        stored = dd.read_parquet(table, split_row_groups=False)
+        second = watched("fitted from Parquet", lambda: model().fit(stored[inputs], stored["y"]))
+        assert np.array_equal(first.basis_indices_, second.basis_indices_), "other vectors from the same rows"
+        said = second.predict(stored[inputs])
+        watched("predicted to Parquet", lambda: said.to_frame("said").to_parquet(answers))
+        n_said = len(dd.read_parquet(answers))
+        assert n_said == PARTITIONS * n_rows, f"{n_said} predictions"
 
-            def both() -> None:
-                models = [model(), model()]
-                threads = [threading.Thread(target=one.fit, args=(stored[inputs], stored["y"])) for one in models]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
-                assert all(np.array_equal(one.basis_indices_, second.basis_indices_) for one in models)
+        def both() -> None:
+            models = [model(), model()]
+            threads = [threading.Thread(target=one.fit, args=(stored[inputs], stored["y"])) for one in models]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert all(np.array_equal(one.basis_indices_, second.basis_indices_) for one in models)
 
-            watched("two fits at once", both)
+        watched("two fits at once", both)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,7 @@ INPUTS = 8
 #: Learners and their size where bytes are counted.
 LEARNERS, SIZE = 3, 100
 MODELS: dict[str, Any] = {
-    "boosting": lambda: KernelBoostingRegressor(
-        20, learner_size=200, kernel="gaussian", polish=False, random_state=0
-    ),
+    "boosting": lambda: KernelBoostingRegressor(20, learner_size=200, kernel="gaussian", polish=False, random_state=0),
     "sparse GP": lambda: SparseGPRegressor(50, kernel="gaussian", max_iter=20, random_state=0),
     "mixture": lambda: ENRBFRegressor(8, max_iter=60, random_state=0),
 }
