@@ -1,6 +1,7 @@
 """Large tables through public estimators: land or sea (`global-land-mask`), a robot arm, boosting's own speed.
 
-    python benchmarks/speed/large.py --land 1e7 [--speed] [--budget 60]
+    python benchmarks/speed/large.py --land 1e7 [--speed] [--budget 60] [--memory 40GiB]
+    python benchmarks/speed/large.py --land all --memory 40GiB
     python benchmarks/speed/large.py --robot 1e7
     python benchmarks/speed/large.py --growth 1e5 1e6 1e7
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,23 +24,48 @@ from mercer.datasets import make_smooth_regression
 from mercer.kernels import Gaussian
 
 
-def land_or_sea(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors of random cells of the globe, and whether they are land; made in pieces."""
-    from pathlib import Path
-
+def globe() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which cells of the globe are sea, and the factors of their unit vectors: by latitude and by longitude."""
     import global_land_mask
 
     found = np.load(Path(global_land_mask.__file__).parent / "globe_combined_mask_compressed.npz")
-    sea, lat, lon = found["mask"], np.radians(found["lat"]), np.radians(found["lon"])
-    unit = np.stack([np.cos(lon), np.sin(lon), np.ones_like(lon)], 1).astype(np.float32)
+    lat, lon = np.radians(found["lat"]), np.radians(found["lon"])
     height = np.stack([np.cos(lat), np.cos(lat), np.sin(lat)], 1).astype(np.float32)
+    unit = np.stack([np.cos(lon), np.sin(lon), np.ones_like(lon)], 1).astype(np.float32)
+    return found["mask"], height, unit
+
+
+def land_or_sea(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors of random cells of the globe, and whether they are land; made in pieces."""
+    sea, height, unit = globe()
     X, y = np.empty((n, 3), np.float32), np.empty(n, np.int8)
     rng = np.random.default_rng(seed)
     for begin in range(0, n, 1 << 22):
         some = slice(begin, min(begin + (1 << 22), n))
-        i, j = rng.integers(len(lat), size=some.stop - begin), rng.integers(len(lon), size=some.stop - begin)
+        i, j = rng.integers(len(height), size=some.stop - begin), rng.integers(len(unit), size=some.stop - begin)
         X[some], y[some] = height[i] * unit[j], ~sea[i, j]
     return X, y
+
+
+def every_cell(n_test: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """All 933 120 000 cells but a random part of them, in the order of the globe, and that part."""
+    sea, height, unit = globe()
+    wide = len(unit)
+    held = np.zeros(sea.size, bool)
+    held[np.random.default_rng(seed).choice(sea.size, n_test, replace=False, shuffle=False)] = True
+    X, y = torch.empty(sea.size - n_test, 3), np.empty(sea.size - n_test, np.int8)
+    at, by_longitude = 0, torch.from_numpy(unit)
+    for i in range(len(height)):
+        free = np.flatnonzero(~held[i * wide : (i + 1) * wide])
+        torch.mul(by_longitude[free], torch.from_numpy(height[i]), out=X[at : at + len(free)])
+        y[at : at + len(free)] = ~sea[i, free]
+        at += len(free)
+    i, j = np.divmod(np.flatnonzero(held), wide)
+    return X.numpy(), y, height[i] * unit[j], (~sea[i, j]).astype(np.int8)
+
+
+def drawn_cells(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    return *land_or_sea(n, 0), *land_or_sea(1_000_000, 1)
 
 
 def fitted(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, name: str) -> float:
@@ -64,15 +91,15 @@ def fitted(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test:
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--land", type=float, default=None)
+    options.add_argument("--land", default=None, help="rows, or 'all' for every cell")
     options.add_argument("--robot", type=float, default=None)
     options.add_argument("--growth", type=float, nargs="*", default=[])
     options.add_argument("--speed", action="store_true")
     options.add_argument("--budget", type=float, default=None)
+    options.add_argument("--memory", default=None, help="memory_limit, such as 40GiB")
     given = options.parse_args()
     if given.land:
-        X, y = land_or_sea(int(given.land), 0)
-        test = land_or_sea(1_000_000, 1)
+        X, y, *test = every_cell(1_000_000, 0) if given.land == "all" else drawn_cells(int(float(given.land)))
         if given.speed:
             fixed: dict[str, Any] = {
                 "kernel": Gaussian(0.02), "scale_inputs": False, "regularization": 0.01, "n_learners": 100,
@@ -85,7 +112,8 @@ def main() -> None:
             ):
                 fitted(KernelBoostingClassifier(**(fixed | options_)), X, y, *test, f"100 learners of 1000, {name}")
         else:
-            fitted(KernelBoostingClassifier(random_state=0, time_budget=given.budget), X, y, *test, "land or sea")
+            limits = {"time_budget": given.budget, "memory_limit": given.memory}
+            fitted(KernelBoostingClassifier(random_state=0, **limits), X, y, *test, "land or sea")
     for n in [int(given.robot)] if given.robot else []:
         X, y = make_smooth_regression(n + 20_000, random_state=0)
         model = KernelBoostingRegressor(random_state=0, time_budget=given.budget)

@@ -236,7 +236,7 @@ def test_without_triton_products_are_torchs(monkeypatch):
 @pytest.mark.parametrize("family", [FAMILIES[name] for name in (*WAYS, "tuned")], ids=[*WAYS, "tuned"])
 def test_the_kernel_matrix_answers_from_fused_products(family, monkeypatch):
     monkeypatch.setattr("mercer.engine.products.fused_columns", lambda kernel, basis, plan: fused.bind(kernel, basis))
-    monkeypatch.setattr("mercer.engine.plan.CHUNK_ROWS", 130)
+    monkeypatch.setattr("mercer.engine.plan.CHUNK_ROWS", {"cpu": 130, "cuda": 130})
     X, Z, R, d = normal(N, 3), normal(M, 3), normal(N, 2), normal(N).square()
     plan = Plan(torch.device(DEVICE), torch.float32, 1 << 21)
     kernel = family(3)

@@ -169,8 +169,9 @@ def assert_is_the_dense_product(
 
 def with_sizes(monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int] | None) -> None:
     if sizes is not None:
-        for name, size in zip(("CACHE_ELEMENTS", "PANEL_ROWS", "CHUNK_ROWS"), sizes, strict=True):
+        for name, size in zip(("CACHE_ELEMENTS", "PANEL_ROWS"), sizes[:2], strict=True):
             monkeypatch.setattr(plan, name, size)
+        monkeypatch.setitem(plan.CHUNK_ROWS, "cpu", sizes[2])
 
 
 def matrix(X: Tensor, kernel: Kernel, uses: int = 1, limit: int = 1 << 30, rows: RowSource | None = None):

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
 from mercer.engine import plan as plans
-from mercer.forward import boosting_base, scales
+from mercer.forward import boosting_base, further, scales
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
 from mercer.forward.focus import HingeFocus
@@ -155,7 +156,7 @@ def few_more(monkeypatch):
 def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypatch):
     X, y = wiggly(2000)
     X_test, y_test = wiggly(1000, seed=1)
-    monkeypatch.setattr(boosting_base, "LITTLE", 0.01)
+    monkeypatch.setattr(further, "LITTLE", 0.01)
     model = KernelBoostingRegressor(random_state=0, polish=False, metric=None).fit(X, y)
     steps = list(model.staged_predict(X_test))
     assert np.allclose(steps[-1], model.predict(X_test), atol=1e-6)
@@ -164,7 +165,7 @@ def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypa
     assert np.diff(model.history_["seconds"]).min() >= 0
     lengths = [float(np.mean(one.kernel.length_scale)) for one in model.expansions_]
     assert lengths == sorted(lengths, reverse=True)
-    monkeypatch.setattr(boosting_base, "further_stages", lambda *_: [])
+    monkeypatch.setattr(further, "further_stages", lambda *_: [])
     first = KernelBoostingRegressor(random_state=0, polish=False, metric=None).fit(X, y)
     assert np.mean((model.predict(X_test) - y_test) ** 2) <= 1.02 * np.mean((first.predict(X_test) - y_test) ** 2)
 
@@ -172,7 +173,7 @@ def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypa
 def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margins(large, monkeypatch):
     X, y = wiggly(2000)
     labels = np.array(["sea", "land"])[(y > 0.7).astype(int)]
-    monkeypatch.setattr(boosting_base, "LITTLE", 0.01)
+    monkeypatch.setattr(further, "LITTLE", 0.01)
     model = KernelBoostingClassifier(random_state=0, metric=None).fit(X[:1500], labels[:1500])
     assert model.score(X[1500:], labels[1500:]) > 0.5 + 0.5 * np.mean(labels == "sea")  # half of what a guess misses
     probabilities = model.predict_proba(X[1500:])
@@ -182,7 +183,7 @@ def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margin
 
 def test_with_time_to_spare_further_models_are_averaged(large, monkeypatch):
     monkeypatch.setattr(boosting_base, "MODELS", 2)
-    monkeypatch.setattr(boosting_base, "LITTLE_IN_BUDGET", 0.02)
+    monkeypatch.setattr(further, "LITTLE_IN_BUDGET", 0.02)
     X, y = wiggly(1200)
     model = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
     monkeypatch.setattr(boosting_base, "MODELS", 1)
@@ -214,11 +215,11 @@ def test_a_stage_that_gains_nothing_is_not_begun():
     weight[held] = 0
     problem = Problem(problem.rows, problem.y, problem.kernel, 1e-2, problem.plan, weight)
 
-    def make(left):
+    def make(left, watched):
         learner = Ensemble(LargestResiduals(), JointPursuit(), 50, 500)
         return ForwardFit(left, learner, np.random.default_rng(1), block_length=1, validation=held)
 
-    assert scales.further_stages(problem, torch.zeros_like(problem.y), make, lambda fit, n: True) == []
+    assert scales.further_stages(problem, torch.zeros_like(problem.y), held, make, lambda fit, n: True) == []
 
 
 def test_more_rows_find_length_scales_that_few_rows_miss(monkeypatch):
@@ -230,7 +231,7 @@ def test_more_rows_find_length_scales_that_few_rows_miss(monkeypatch):
     Y = Y - Y.mean()
     weight = torch.ones(len(X), dtype=torch.float64)
     members = race(X[:150], Y[:150], weight[:150], classes=False, rng=np.random.default_rng(0)).members
-    shared = {"device": "cpu", "seed": 0, "seconds": 5.0}
+    shared = {"device": "cpu", "seed": 0, "clock": Clock(5.0)}
     found = on_more_rows(X, Y, weight, [*members, *by_evidence(X, Y, weight, **shared)], **shared)
     assert found.best.loss <= min(row["loss"] for row in found.report) + 1e-12
     assert found.best.loss < 0.2 * float(Y.square().mean())

@@ -255,8 +255,9 @@ def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     weight = np.bincount(group.reshape(-1), weights=given.weight[alive])
     means = None if given.means is None else given.means.take(index)
     kept = replace(
-        given, rows=ArrayRows(given.rows.X[index]), y=given.y[index], weight=weight, original=index, means=means
-    )
+        given, rows=ArrayRows(given.rows.X[index]), y=given.y[index], weight=weight, original=given.places(index),
+        means=means,
+    )  # fmt: skip
     return kept, Y[index]
 
 

@@ -20,8 +20,8 @@ from mercer.parts import as_float, require
 CACHE_ELEMENTS = 1 << 19
 #: Rows of a panel for matrix products whose result is m × m: enough to hide the pass over that result.
 PANEL_ROWS = 2048
-#: Rows read from a source at a time.
-CHUNK_ROWS = 1 << 16
+#: Rows read from a source at a time, for a CPU and for a GPU.
+CHUNK_ROWS = {"cpu": 1 << 16, "cuda": 1 << 22}
 #: Elements of the packed inputs of a fused product at a time: offsets into them are 32-bit numbers.
 FUSED_ELEMENTS = 1 << 30
 #: Rows up to which an exact solution is worth its cube of work, on a CPU and on a GPU.
@@ -77,7 +77,7 @@ class Plan:
     def chunk_rows(self, n_columns: int) -> int:
         """Rows read from a source at a time, an eighth of the memory at most."""
         affordable = self.memory_limit // (8 * 8 * max(n_columns, 1))
-        return max(min(CHUNK_ROWS, affordable), 1)
+        return max(min(CHUNK_ROWS[self.device.type], affordable), 1)
 
     def holds_rows(self, n_rows: int, n_columns: int) -> bool:
         """Whether all rows stay on the device: where they take at most a quarter of the memory."""

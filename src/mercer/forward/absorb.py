@@ -159,5 +159,5 @@ class Block:
 
     def close(self) -> None:
         """Let go of everything of the size of the rows."""
-        del self.span.values, self.span.before, self.span.metric, self.span.rows
+        del self.span.values, self.span.before, self.span.metric, self.span.rows, self.span.basis
         del self.problem, self.pool, self.f, self.metric, self._open

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mercer.border.read import Given
 from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.clock import Clock
-from mercer.data import TensorRows
 from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
-from mercer.forward.focus import Focus, HingeFocus
+from mercer.forward.draws import rows_at_a_time, some_rows
+from mercer.forward.focus import Focus
+from mercer.forward.further import STAGING_SHARE, further
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, only, raced_members, tuned_member
 from mercer.forward.problem import Problem
 from mercer.forward.resumable import Resumable
-from mercer.forward.scales import LITTLE, LITTLE_IN_BUDGET, finished, further_stages
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
 from mercer.forward.stages import Final
-from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
+from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import Grown, Task, averaged
 from mercer.kernels import Stationary
 from mercer.losses import Loss
 from mercer.parts import require
-from mercer.progress import listeners
 
 #: Share of the time budget that the race may take.
 RACING_SHARE = 0.4
@@ -50,10 +47,6 @@ LARGEST = {"cpu": (300, 500), "cuda": (1000, 2000)}
 DRAWN = {"cpu": 5, "cuda": 20}
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED = {"cpu": 1e9, "cuda": 3e9}
-#: Share of the time budget after which nothing is added to further stages.
-STAGING_SHARE = 0.95
-#: The share of rows held out that may be wrong for further stages to look at rows of small margin alone.
-SEPARABLE = 0.1
 #: Models that are averaged at most where there is time for them.
 MODELS = 8
 
@@ -105,6 +98,11 @@ class Boosting(Resumable):
     n_kernels : int or "auto", default "auto"
         Kernels that the model averages, at most, where they race; "auto" takes as many as rows held out ask for.
 
+    max_rows : int, None or "auto", default "auto"
+        Rows that learners see at a time. Larger tables are drawn from, anew for every stage where everything else is
+        left open, and of classes among many more rows those that are not told apart with ease. "auto" takes a million
+        on a CPU and ten million on a GPU, or what fits into a quarter of the memory; None takes all rows.
+
     Attributes
     ----------
     polish_reason_ : str
@@ -125,6 +123,7 @@ class Boosting(Resumable):
     polish: Annotated[bool | str, SWITCH | AUTO] = "auto"
     metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
     n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
+    max_rows: Annotated[int | str | None, NOTHING | AUTO | whole(2)] = "auto"
 
     _growing: ClassVar[tuple[str, ...]] = (*Resumable._growing, "n_learners", "polish")
 
@@ -212,12 +211,7 @@ class Boosting(Resumable):
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
-        """Learners of the same and of shorter length-scales on what the first stage left, as long as they gain."""
-        fit = first.fit
-        if not self._goes_on(fit):
-            return []
-        left = further_stages(*self._left(task, first), self._on(budget, share), self._little())
-        return finished(first, left)
+        return further(self, task, first, budget, share) if self._goes_on(first.fit) else []
 
     def _goes_on(self, fit: ForwardFit) -> bool:
         """Whether the model may grow beyond its first stage: everything was left open, and rows are watched."""
@@ -225,43 +219,16 @@ class Boosting(Resumable):
         least_squares = fit.problem.loss.quadratic and isinstance(fit.problem.kernel, Stationary)
         return open_ended and least_squares and fit.validation is not None and not isinstance(fit.learner, AllRows)
 
-    def _left(self, task: Task, first: Grown) -> tuple[Problem, Tensor, Callable[[Problem], ForwardFit]]:
-        """The problem, what the first stage says of it, and how a fit to the rest begins.
-
-        Where classes are told apart well already, it looks at rows of small margin alone.
-        """
-        fit, problem = first.fit, first.fit.problem
-        f = problem.matrix(first.final.basis).product(first.final.weights)
-        focus = None if self.focus is None else Focus.resolve(self.focus, "focus")
-        if self._classes:
-            problem = replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
-            wrong = float(problem.mean((problem.margins(f, fit.validation).amin(1) <= 0).double()))
-            at_hand = isinstance(problem.rows, TensorRows)  # else none are cheap
-            focus = HingeFocus() if focus is None and wrong < SEPARABLE and at_hand else focus
-
-        def make(left: Problem) -> ForwardFit:
-            grown = self._growth(left, fit.validation, fit.rng)
-            grown.focus = focus
-            if task.kept is not None:
-                task.kept.follow(grown)
-            return grown
-
-        return problem, f, make
-
-    def _on(self, budget: Clock, share: float) -> Callable[[ForwardFit, int], bool]:
-        def on(fit: ForwardFit, count: int) -> bool:
-            wanted = fit.n_steps + count
-            rules: list[Stopping] = [MaxSteps(wanted)]
-            if self.time_budget is not None:
-                left = max(budget.left(share) - (1 - STAGING_SHARE) * self.time_budget, 0.0)
-                rules.append(TimeBudget(fit.seconds + left, self.time_budget))
-            fit.run(rules, listeners("learners", wanted, lambda fit: fit.n_steps))
-            return fit.n_steps == wanted and not fit.interrupted
-
-        return on
-
-    def _little(self) -> float:
-        return LITTLE if self.time_budget is None else LITTLE_IN_BUDGET
+    def _drawn(self, given: Given, plan: Plan, rng: np.random.Generator) -> Given:
+        """The table, or some of its rows where it is too large to learn from whole."""
+        if self.max_rows is None or given.shard.spread or self._pairwise:
+            return given
+        quadratic = Loss.resolve(self.loss, "loss").quadratic
+        grows = self._races() and self._sizes_are_open() and quadratic and not self.warm_start
+        n = rows_at_a_time(self.max_rows, given.n_columns, plan)
+        if given.n_alive <= n or not (grows or isinstance(self.max_rows, Integral)):
+            return given
+        return some_rows(given, n, rng, classes=self._classes)
 
     def _again(self, task: Task, grown: list[Grown], budget: Clock, rng: np.random.Generator) -> list[Grown]:
         """Further models of other draws, averaged with the first, while there is time for one more like it."""

@@ -151,6 +151,10 @@ class ForwardEstimator(Face):
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
         """Inputs, kernel and penalty of every member."""
 
+    def _drawn(self, given: Given, plan: Plan, rng: np.random.Generator) -> Given:
+        """The table, or some of its rows where a family does not learn from all of them at once."""
+        return given
+
     def _checkpoint(self, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Any:
         """Where the state of the fit is kept, if anywhere."""
         return None
@@ -185,7 +189,9 @@ class ForwardEstimator(Face):
         if warm is None:
             rng = self._generator()
             rng.bit_generator.state = given.shard.group.first(lambda: rng.bit_generator.state)
-            task = self._task(given, plan, X_val, y_val, rng, budget)
+            some = self._drawn(given, plan, rng)
+            task = self._task(some, plan, X_val, y_val, rng, budget)
+            task = task if some is given else replace(task, whole=given)
             fits = (self._growth(task.problem(one), task.held_out, rng) for one in task.choice.members)
         else:
             warm.require_same(seen)

@@ -17,6 +17,7 @@ import torch
 from mercer.border.inputs import InputMap, find_inputs
 from mercer.border.kernel import choose_kernel, is_precomputed, is_tuned
 from mercer.border.read import Given
+from mercer.clock import Clock
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.forward.expansion import with_index
@@ -27,6 +28,8 @@ from mercer.tuning import precise
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
+#: Share of the seconds for choosing that the race takes where more rows have a say after it.
+RACE_SHARE = 0.5
 #: Share of the time budget for tuning by evidence.
 TUNING_SHARE = 0.4
 #: Rows from which is judged whether float32 tiles hold the model.
@@ -109,11 +112,13 @@ def raced_members(
     if (layout := given.layout) is not None:
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
 
-    shared: dict[str, Any] = {"device": plan.device, "seconds": options.get("seconds")}
+    clock = Clock(options.pop("seconds", None))
+    shared: dict[str, Any] = {"device": plan.device, "clock": clock}
     shared["seed"] = int(rng.integers(2**31)) if large else 0
 
     def raced() -> tuple[Any, ...]:
-        found = race(X, y, weight, classes=classes, rng=rng, device=plan.device, **(coded | options))
+        seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
+        found = race(X, y, weight, classes=classes, rng=rng, device=plan.device, seconds=seconds, **(coded | options))
         return found.members, found.report, rng.bit_generator.state
 
     work = [raced, partial(by_evidence, X, y, weight, **shared, **coded)] if large else [raced]

@@ -20,6 +20,7 @@ from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.task import Grown
+from mercer.kernels import Kernel
 from mercer.tuning.more_rows import scaled
 
 #: The next length-scales in units of those at hand.
@@ -27,54 +28,66 @@ FINER = 0.6
 #: Learners between two trials of a finer kernel, and what its first learner must bring in units of one of those at
 #: hand: the first learner of a kernel gains more than the next ones, and what is gone finer too early is not smooth any
 #: more. Chosen on COVTYPE, by a tenth of its training rows (`covtype.py --choosing`): 1.87 % wrong at 2, 1.85 at 4,
-#: 1.84 at 10, 1.83 at 20.
-CHECKED, WORTH = 5, 10.0
+#: 1.84 at 10, 1.83 at 20. Where every stage has other rows, there are enough of them to go finer at once.
+CHECKED, WORTH, WORTH_ANEW = 5, 10.0, 2.0
 #: The share of the held-out loss that a learner has to bring, over two checks, for the model to go on growing; less
 #: where the user gave it time.
 LITTLE, LITTLE_IN_BUDGET = 5e-4, 2e-4
+
+#: How a fit begins: the problem, and its rows that are watched.
+Make = Callable[[Problem, Tensor | None], ForwardFit]
 
 
 def further_stages(
     problem: Problem,
     f: Tensor,
-    make: Callable[[Problem], ForwardFit],
+    watched: Tensor | None,
+    make: Make,
     on: Callable[[ForwardFit, int], bool],
     little: float = LITTLE,
+    renew: Callable[[list[ForwardFit], Kernel], ForwardFit | None] | None = None,
 ) -> list[ForwardFit]:
     """Stages on what a model of values `f` leaves of a problem, until none gains any more.
 
-    `make` begins a fit, `on` adds a number of learners to one and says whether there is time for more.
-    `little` is the share of the held-out loss below which a learner is not worth its time.
+    `make` begins a fit to a problem whose rows `watched` are held out, `on` adds a number of learners to one and says
+    whether there is time for more. `little` is the share of the held-out loss below which a learner is not worth its
+    time. `renew` begins a fit to what these stages leave on other rows (`mercer.forward.draws`), and makes its first
+    learner.
     """
-    current = _best_start(problem, f, make, little)
+    current = _best_start(problem, f, watched, make, little)
+    if current is not None and renew is not None:
+        current = renew([], current.problem.kernel)
     if current is None:
         return []
-    stages, idle = [current], 0
+    stages, idle, worth = [current], 0, WORTH if renew is None else WORTH_ANEW
     while on(current, CHECKED):
         losses = current.history.validation
         seen = min(CHECKED, len(losses) - 1)
         gain, least = (losses[-1 - seen] - losses[-1]) / seen, little * losses[-1]
-        trial, brought = _begun(make, current.problem.after(current.f, scaled(current.problem.kernel, FINER)))
-        if trial is not None and brought > max(WORTH * gain, least):
-            stages.append(trial)
-            current, idle = trial, 0
+        finer = current.problem.after(current.f, scaled(current.problem.kernel, FINER))
+        trial, brought = _begun(make(finer, current.validation))
+        if trial is not None and brought > max(worth * gain, least):
+            begun = trial if renew is None else renew(stages, trial.problem.kernel)
+            if begun is None:
+                break
+            stages.append(begun)
+            current, idle = begun, 0
             continue
-        idle = idle + 1 if gain < least else 0
+        idle = idle + 1 if gain <= least else 0  # both are zero where nothing is wrong any more
         if idle == 2:
             break
     return stages
 
 
-def _best_start(problem: Problem, f: Tensor, make: Callable[[Problem], ForwardFit], little: float) -> ForwardFit | None:
+def _best_start(problem: Problem, f: Tensor, watched: Tensor | None, make: Make, little: float) -> ForwardFit | None:
     """One learner of the kernel at hand, or one of a finer one, whichever gains more; None where neither does."""
-    tried = [_begun(make, problem.after(f, scaled(problem.kernel, factor))) for factor in (1.0, FINER)]
+    tried = [_begun(make(problem.after(f, scaled(problem.kernel, factor)), watched)) for factor in (1.0, FINER)]
     fit, gain = max(tried, key=lambda one: one[1])
     return None if fit is None or gain <= little * fit.history.validation[-1] else fit
 
 
-def _begun(make: Callable[[Problem], ForwardFit], problem: Problem) -> tuple[ForwardFit | None, float]:
+def _begun(fit: ForwardFit) -> tuple[ForwardFit | None, float]:
     """A fit after its first learner, and what that took off the held-out loss."""
-    fit = make(problem)
     before = float(fit.held_out_loss())
     if not fit.step():
         return None, 0.0

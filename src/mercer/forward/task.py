@@ -50,6 +50,7 @@ class Task:
     pairwise: bool
     free: Free
     kept: Any = None  # the checkpoint that follows this fit, if any
+    whole: Given | None = None  # the table of which `given` are some rows
 
     def problem(self, member: Member) -> Problem:
         """What a member minimises."""

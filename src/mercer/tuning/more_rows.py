@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.data import Group
 from mercer.data.column_maps import KINDS, ColumnMap, fit_column_map
 from mercer.data.group import ALONE
@@ -29,6 +30,8 @@ from mercer.tuning.tune import tune_kernel
 EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (2000, 6000), (3000, 10_000), 3000
 #: Seconds within which that is done; with more or fewer, the evidence has as many rows as their cubes allow.
 SECONDS, MOST = (60.0, 10.0), 5.0
+#: Share of the seconds for choosing that are spent when the evidence has spoken.
+EVIDENCE_SHARE = 0.85
 #: Steps of the evidence's climb, and the longest length-scale in standard deviations: longer ones say the same.
 CLIMB, LONGEST = 60, 50.0
 #: Factors on length-scales and on penalties that are tried for every candidate.
@@ -48,8 +51,8 @@ class Again:
 
 
 def on_more_rows(
-    X: Tensor, Y: Tensor, weight: Tensor, candidates: Sequence[Member], *, device: Any, seed: int,
-    seconds: float | None, group: Group = ALONE,
+    X: Tensor, Y: Tensor, weight: Tensor, candidates: Sequence[Member], *, device: Any, seed: int, clock: Clock,
+    group: Group = ALONE,
 ) -> Again:  # fmt: skip
     """The best of the race's members and those `by_evidence`, for raw columns `X` and targets `Y`.
 
@@ -59,7 +62,6 @@ def on_more_rows(
     n_fit = min(FITTED_ROWS[on_gpu], len(X) // 2)
     learned, judge = _parts(len(X), seed)
     fit = learned[:n_fit]
-    began = time.perf_counter()
     parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
 
     def tried(one: Member) -> tuple[Member, dict[str, Any]]:
@@ -69,8 +71,7 @@ def on_more_rows(
         return best, line | {"seconds": time.perf_counter() - started}
 
     def some(places: Sequence[int]) -> list[tuple[Member, dict[str, Any]] | None]:
-        late = lambda: seconds is not None and time.perf_counter() - began > seconds  # noqa: E731
-        return [None if k and late() else tried(candidates[k]) for k in places]
+        return [None if k and clock.over() else tried(candidates[k]) for k in places]
 
     found = [one for one in group.dealt(len(candidates), some) if one is not None]
     best, *others = sorted((replace(one, share=1.0) for one, _ in found), key=lambda one: one.loss)
@@ -86,7 +87,7 @@ def _parts(n: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def by_evidence(
-    X: Tensor, Y: Tensor, weight: Tensor, *, device: Any, seed: int, seconds: float | None,
+    X: Tensor, Y: Tensor, weight: Tensor, *, device: Any, seed: int, clock: Clock,
     kept: Tensor | None = None, groups: Tensor | None = None,
 ) -> list[Member]:  # fmt: skip
     """Kernels on standardised columns, each divided by the length-scale that the evidence gives it.
@@ -99,10 +100,14 @@ def by_evidence(
     Z = columns(X)
     if not bool((Y.std(0) > 0).all()):
         return []
+    seconds = None if clock.seconds is None else clock.left(EVIDENCE_SHARE)
+    if seconds == 0.0:
+        return []
     share = 1.0 if seconds is None else min(seconds / SECONDS[on_gpu], MOST)
     tuned = tune_kernel(
         Z, Y, "matern32", sample_weight=weight, n_rows=max(int(EVIDENCE_ROWS[on_gpu] * share ** (1 / 3)), 100),
-        ard=True, max_iter=CLIMB, tol=1e-6, device="cuda" if on_gpu else "cpu", random_state=seed,
+        ard=True, max_iter=CLIMB, tol=1e-6, time_budget=None if on_gpu else seconds,
+        device="cuda" if on_gpu else "cpu", random_state=seed,
     )  # fmt: skip
     lengths = tuned.length_scale
     if lengths is None:

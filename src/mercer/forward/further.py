@@ -1,0 +1,105 @@
+"""Stages after the first, as a boosted model asks for them: on which rows, with what focus, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.clock import Clock
+from mercer.data import TensorRows
+from mercer.forward.draws import Renewal
+from mercer.forward.focus import Focus, HingeFocus
+from mercer.forward.loop import ForwardFit
+from mercer.forward.problem import Problem
+from mercer.forward.scales import LITTLE, LITTLE_IN_BUDGET, Make, finished, further_stages
+from mercer.forward.stages import Final
+from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
+from mercer.forward.task import Grown, Task
+from mercer.kernels import Kernel
+from mercer.progress import listeners
+
+#: Share of the time budget after which nothing is added to further stages.
+STAGING_SHARE = 0.95
+#: The share of rows held out that may be wrong for further stages to look at rows of small margin alone.
+SEPARABLE = 0.1
+
+
+def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
+    """Learners of the same and of shorter length-scales on what the first stage left, as long as they gain.
+
+    `face` is the estimator: how its fits begin and how long they may take. `share` of the `budget` may be spent.
+    """
+    problem = _coded(first.fit.problem, task) if face._classes else first.fit.problem
+    f = problem.matrix(first.final.basis).product(first.final.weights)
+    focus = _focus(face, problem, f, first.fit.validation)
+
+    def make(left: Problem, watched: Tensor | None) -> ForwardFit:
+        grown: ForwardFit = face._growth(left, watched, first.fit.rng)
+        grown.focus = focus
+        if task.kept is not None:
+            task.kept.follow(grown)
+        return grown
+
+    renew = None if task.whole is None else _renewing(face, task, first, make)
+    little = LITTLE if face.time_budget is None else LITTLE_IN_BUDGET
+    stages = further_stages(problem, f, first.fit.validation, make, _within(face, budget, share), little, renew)
+    return finished(first, stages)
+
+
+def _coded(problem: Problem, task: Task) -> Problem:
+    """The problem with the codes of its classes, from which margins are counted."""
+    return replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
+
+
+def _focus(face: Any, problem: Problem, f: Tensor, watched: Any) -> Focus | None:
+    """Where classes are told apart well already, further stages look at rows of small margin alone."""
+    focus = None if face.focus is None else Focus.resolve(face.focus, "focus")
+    if focus is not None or not face._classes:
+        return focus
+    wrong = float(problem.mean((problem.margins(f, watched).amin(1) <= 0).double()))
+    at_hand = isinstance(problem.rows, TensorRows)  # else none are cheap
+    return HingeFocus() if wrong < SEPARABLE and at_hand else None
+
+
+def _renewing(
+    face: Any, task: Task, first: Grown, make: Make
+) -> Callable[[list[ForwardFit], Kernel], ForwardFit | None]:
+    """How a stage begins on other rows of a table that is too large to learn from whole."""
+    fit = first.fit
+    assert task.whole is not None
+    assert fit.validation is not None
+    n_rows = int(np.count_nonzero(task.given.weight))
+    renewal = Renewal(
+        task.whole, task.given, task.targets, first.member.inputs, fit.problem, fit.validation, n_rows, fit.rng,
+        classes=face._classes,
+    )  # fmt: skip
+
+    def renew(stages: list[ForwardFit], kernel: Kernel) -> ForwardFit | None:
+        model = [first.final, *(Final.at(one.path(), one.n_steps, one.problem) for one in stages)]
+        begun = make(*renewal.problem(model, kernel))
+        if not begun.step():
+            return None
+        begun.flush()
+        return begun
+
+    return renew
+
+
+def _within(face: Any, budget: Clock, share: float) -> Callable[[ForwardFit, int], bool]:
+    """Adds learners to a fit and says whether there is time for more."""
+
+    def on(fit: ForwardFit, count: int) -> bool:
+        wanted = fit.n_steps + count
+        rules: list[Stopping] = [MaxSteps(wanted)]
+        if face.time_budget is not None:
+            left = max(budget.left(share) - (1 - STAGING_SHARE) * face.time_budget, 0.0)
+            rules.append(TimeBudget(fit.seconds + left, face.time_budget))
+        fit.run(rules, listeners("learners", wanted, lambda fit: fit.n_steps))
+        return fit.n_steps == wanted and not fit.interrupted
+
+    return on

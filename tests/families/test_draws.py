@@ -1,0 +1,161 @@
+"""Tables that are not learned from whole: which rows are drawn, with what weights, and what that brings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.border.inputs import InputMap
+from mercer.border.read import Given
+from mercer.border.targets import ClassTargets
+from mercer.data import ArrayRows, TensorRows
+from mercer.engine import make_plan
+from mercer.forward import draws
+from mercer.forward.draws import Renewal, bernoulli, rows_at_a_time, some_rows
+from mercer.forward.problem import Problem
+from mercer.forward.stages import Final
+from mercer.kernels import Gaussian
+
+
+def table(n, seed=0, weight=None):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    y = np.where(X[:, 0] > 0.2 * np.sin(6 * X[:, 1]), "land", "sea")
+    return Given(ArrayRows(X), y, np.ones(n) if weight is None else weight)
+
+
+@pytest.mark.parametrize(("n_rows", "n"), [(1000, 10), (1000, 900), (50_000, 5000)])
+def test_every_row_is_drawn_with_the_same_probability(n_rows, n):
+    """Counts of 40 draws: each of ten equal parts of the table has its share within five standard deviations."""
+    counts = np.zeros(10)
+    for seed in range(40):
+        drawn = bernoulli(n_rows, n, np.random.default_rng(seed))
+        assert np.all(np.diff(drawn) > 0)
+        assert drawn[0] >= 0
+        assert drawn[-1] < n_rows
+        counts += np.histogram(drawn, bins=10, range=(0, n_rows))[0]
+    expected = 40 * n / 10
+    assert np.all(np.abs(counts - expected) < 5 * (expected * (1 - n / n_rows)) ** 0.5 + 1)
+
+
+def test_rows_of_weight_zero_are_never_drawn_and_rare_classes_always_are():
+    given = table(20_000, weight=np.where(np.arange(20_000) % 2, 1.0, 0.0))
+    given.y[[1, 4001, 9001]] = "ice"
+    some = some_rows(given, 500, np.random.default_rng(0), classes=True)
+    assert np.all(some.original % 2 == 1)
+    assert np.sum(some.y == "ice") == 3
+    assert np.array_equal(some.y, given.y[some.original])
+    assert np.array_equal(some.rows.X, given.rows.X[some.original])
+    # what a class weighs beside another is what it weighs in the table, up to chance
+    ice, land = (some.weight[some.y == label].sum() for label in ("ice", "land"))
+    assert ice / land == pytest.approx(3 / np.sum((given.y == "land") & (given.weight > 0)), rel=0.5)
+
+
+def renewal(n=4000, size=400, held=200):
+    given = table(n)
+    sample = some_rows(given, size + held, np.random.default_rng(0), classes=True)
+    targets = ClassTargets.of(given.y, given.weight, centred=True)
+    plan = make_plan(n, device="cpu", dtype="float64")
+    Y = torch.as_tensor(targets.encode(sample.y))
+    watched = torch.arange(0, held)
+    weight = torch.ones(len(Y), dtype=torch.float64)
+    weight[watched] = 0.0
+    rows = TensorRows(torch.as_tensor(sample.rows.X))
+    first = Problem(rows, Y, Gaussian(0.5), 1e-2, plan, weight)
+    rng = np.random.default_rng(1)
+    inputs = InputMap.plain(2)
+    return given, sample, targets, Renewal(given, sample, targets, inputs, first, watched, size, rng, classes=True)
+
+
+def linear_model(slope=3.0):
+    """f(x) = slope·x₀, as a difference of two wide bells."""
+    Z = torch.tensor([[20.0, 0.0], [-20.0, 0.0]], dtype=torch.float64)
+    kernel = Gaussian(20.0)
+    at = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    unit = (kernel(at, Z) @ torch.tensor([[1.0], [-1.0]], dtype=torch.float64)).item()
+    W = torch.tensor([[1.0], [-1.0]], dtype=torch.float64) * slope / unit
+    return Final(torch.tensor([0, 1]), Z, W, kernel, 1e-2)
+
+
+def test_a_stage_sees_rows_near_the_border_densely_and_others_with_larger_weights(monkeypatch):
+    monkeypatch.setitem(draws.LOOKED_AT, "cpu", 8)
+    _, _, targets, anew = renewal(n=40_000)
+    model = linear_model(-3.0)  # land, the first class, is negative
+    problem, watched = anew.problem([model], Gaussian(0.2))
+    X, w = problem.rows.X, problem.weight
+    assert torch.equal(w[watched], torch.zeros(len(watched), dtype=w.dtype))
+    learned = w > 0
+    margins = problem.margins(torch.zeros_like(problem.y))[:, 0]
+    near = margins < anew._widest()
+    assert torch.allclose(w[learned & near], torch.ones((), dtype=w.dtype), rtol=1e-6)  # shares are float32
+    assert float(w[learned & ~near].min()) > 1
+    # weights undo the drawing: rows of the whole table have the same share of the right half
+    expected = 0.5
+    share = float(w[learned & (X[:, 0] > 0)].sum() / w.sum())
+    assert share == pytest.approx(expected, abs=5 * (0.25 * float(w.square().sum() / w.sum() ** 2)) ** 0.5)
+    # what the model leaves: codes less what it says, offsets aside
+    f = model.kernel(X, model.basis) @ model.weights
+    codes = problem.codes
+    assert torch.allclose(problem.y, codes - torch.as_tensor(targets.offset) - f, atol=1e-9)
+    assert torch.allclose(codes.abs(), torch.ones((), dtype=codes.dtype))
+
+
+def test_rows_held_out_are_never_learned_from_and_stay_in_order():
+    _, sample, _, anew = renewal()
+    model = [linear_model()]
+    first, watched = anew.problem(model, Gaussian(0.2))
+    second, again = anew.problem([*model, linear_model(-1.0)], Gaussian(0.1))
+    held = torch.as_tensor(sample.rows.X[:200])
+    assert torch.equal(first.rows.X[watched], held)
+    assert torch.equal(second.rows.X[again], held)
+    for problem, places in ((first, watched), (second, again)):
+        distances = torch.cdist(problem.rows.X[: places[0]], held)
+        assert float(distances.min()) > 0
+    both = linear_model(2.0)
+    f = both.kernel(held, both.basis) @ both.weights
+    assert torch.allclose(second.codes[again] - second.y[again], f + anew.offset, atol=1e-9)
+
+
+def test_rows_at_a_time_keep_to_the_memory():
+    plan = make_plan(10**7, device="cpu", memory_limit="32MiB")
+    assert rows_at_a_time("auto", 4, plan) == 2**25 // (4 * 4 * 4)
+    assert rows_at_a_time(123, 4, plan) == 123
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    from mercer.engine import plan as plans
+    from mercer.forward import boosting_base, further
+    from mercer.tuning import more_rows
+
+    monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
+    monkeypatch.setattr(boosting_base, "LARGEST", {"cpu": (40, 40), "cuda": (40, 40)})
+    monkeypatch.setattr(further, "LITTLE", 0.02)
+    for name, value in (("EVIDENCE_ROWS", 150), ("FITTED_ROWS", 400)):
+        monkeypatch.setattr(more_rows, name, (value, value))
+
+
+def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(small_pieces):
+    given, test = table(12_000), table(2000, seed=9)
+    options = {"random_state": 0, "metric": None}
+    few = KernelBoostingClassifier(max_rows=800, **options).fit(given.rows.X, given.y)
+    assert few.basis_indices_.max() > 1000  # rows of the whole table
+    assert np.allclose(few.basis_, given.rows.X[few.basis_indices_])
+    right = few.score(test.rows.X, test.y)
+    same = KernelBoostingClassifier(max_rows=800, **options).fit(given.rows.X, given.y)
+    assert np.array_equal(few.decision_function(test.rows.X), same.decision_function(test.rows.X))
+    first = KernelBoostingClassifier(max_rows=None, **options).fit(given.rows.X[:800], given.y[:800])
+    assert right >= first.score(test.rows.X, test.y) - 0.01
+    assert np.allclose(few.predict_proba(test.rows.X).sum(1), 1)
+
+
+def test_a_regressor_draws_other_rows_for_every_stage(small_pieces):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (6000, 2))
+    y = np.sin(8 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=6000)
+    model = KernelBoostingRegressor(max_rows=600, random_state=0, metric=None, polish=False).fit(X, y)
+    assert model.score(X, y) > 0.9
+    steps = list(model.staged_predict(X[:50]))
+    assert np.allclose(steps[-1], model.predict(X[:50]), atol=1e-6)
