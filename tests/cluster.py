@@ -20,7 +20,7 @@ import mercer.mixture.estimator
 from mercer.data.group import within
 from mercer.distributed import join, open_store
 
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 
 
 @contextmanager

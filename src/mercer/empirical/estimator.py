@@ -128,7 +128,8 @@ class EnsembleEstimator(Face):
         group = current_group()
         clock, wanted = Clock(self.time_budget, group=group), self._candidates()
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
-        given = read(self, X, y, sample_weight, **kinds, group=ALONE)  # every process has all rows and some members
+        own = group if isinstance(X, RowSource) and X.shard.spread else ALONE
+        given = read(self, X, y, sample_weight, **kinds, group=own)  # every process has all rows and some members
         given = gathered(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)

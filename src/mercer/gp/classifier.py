@@ -98,7 +98,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         approximation = self._prior()
         group = self._group(approximation)
         clock = Clock(self.time_budget, group=group)
-        given = gathered(read(self, X, y, sample_weight, group=None if approximation.dense else group), MERGED_ROWS)
+        given = gathered(read(self, X, y, sample_weight, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
         return self._keep(**(group.first(made) if alone else made()))

@@ -107,7 +107,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         group = self._group(approximation)
         clock = Clock(self.time_budget, group=group)
         kinds: dict[str, Any] = {"numeric": True, "multi_output": True}
-        given = read(self, X, y, sample_weight, **kinds, group=None if approximation.dense else group)
+        given = read(self, X, y, sample_weight, **kinds, group=group)
         given = gathered(given, MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
