@@ -246,12 +246,20 @@ def collectives(group):
     except ZeroDivisionError as error:
         failed = str(error)
     total = group.sum(torch.tensor([group.rank, 1]))
-    return names, asked, function(), failed, total.tolist(), group.least(group.rank), group.largest(group.rank)
+    work = group.dealt(4, lambda places: [(place, group.first(lambda: group.rank)) for place in places])
+    try:
+        group.dealt(3, lambda places: [1 / (place - 2) for place in places])  # of the last process alone
+    except ZeroDivisionError as error:
+        failed += str(error)
+    functions = group.dealt(2, lambda places: [lambda: 5 for _ in places])  # cannot be sent
+    sums = total.tolist(), group.least(group.rank), group.largest(group.rank)
+    return names, asked, function(), failed, *sums, work, functions[1]()
 
 
 @pytest.mark.cluster
 def test_collectives_say_the_same_to_all():
-    expected = (["a", "b", "c"], 0, 3, "division by zero", [3, 3], 0, 2)
+    failed = 2 * "division by zero"
+    expected = (["a", "b", "c"], 0, 3, failed, [3, 3], 0, 2, [(0, 0), (1, 1), (2, 2), (3, 0)], 5)
     assert cluster.on_processes(3, collectives) == [expected] * 3
 
 
