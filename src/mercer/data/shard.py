@@ -182,8 +182,8 @@ class Pieces(Shard):
         if len(score):
             value, at = score.max(0)
             own = -float(value), int(self.numbers(np.array([int(places[at])]))[0])
-        value, number = min(one for one in self.group.gather(own) if one is not None)
-        return score.new_tensor([-value]), torch.tensor([number], device=score.device)
+        least, number = min(one for one in self.group.gather(own) if one is not None)
+        return score.new_tensor([-least]), torch.tensor([number], device=score.device)
 
     def smallest(self, values: Tensor, n: int) -> float:
         bits = values.double().view(torch.int64)
@@ -199,7 +199,7 @@ class Pieces(Shard):
         mask[places] = True
         _, _, counts = self._true(mask)
         own = np.flatnonzero(self._runs[:, 2] == self.rank)[np.argsort(self._order)]  # in the order they are held
-        return Pieces(self.group, (np.cumsum(counts) - counts)[own], counts[own])
+        return Pieces(self.group, (np.cumsum(counts) - counts)[own].tolist(), counts[own].tolist())
 
     def named(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
         at, here = part.held(numbers)

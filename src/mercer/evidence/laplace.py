@@ -153,8 +153,8 @@ class Laplace:
         if self.alpha > 0:
             inner = torch.eye(self.p, dtype=torch.float64, device=at.f.device)
             inner = inner + self.delta[:, None, None] * self.loss.hessian(self.y, at.f)
-            own = self._total((self.weight * torch.linalg.slogdet(inner)[1]).sum())
-        return at.value - 0.5 * float(own) - float(L_B.diagonal().log().sum())
+            own = float(self._total((self.weight * torch.linalg.slogdet(inner)[1]).sum()))
+        return at.value - 0.5 * own - float(L_B.diagonal().log().sum())
 
     def gradient(self, at: State, L_B: Tensor, alpha: float, inputs: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """The gradient of log q in kernel and inducing inputs, through the mode as well (eq. 4.24).

@@ -7,6 +7,7 @@ column maps, metrics and kernels race.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -121,7 +122,7 @@ def raced_members(
         found = race(X, y, weight, classes=classes, rng=rng, device=plan.device, seconds=seconds, **(coded | options))
         return found.members, found.report, rng.bit_generator.state
 
-    work = [raced, partial(by_evidence, X, y, weight, **shared, **coded)] if large else [raced]
+    work: list[Callable[[], Any]] = [raced, partial(by_evidence, X, y, weight, **shared, **coded)] if large else [raced]
     (chosen, report, rng.bit_generator.state), *further = group.dealt(len(work), lambda own: [work[k]() for k in own])
     spare: list[Any] = []
     if large:
