@@ -13,6 +13,7 @@ import pytest
 
 import mercer.forward.boosting_base
 import mercer.forward.checkpoint
+import mercer.forward.further
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.distributed import LostProcessError
 from mercer.forward.learners import Ensemble
@@ -92,7 +93,7 @@ def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch):
     Both fits begin from one folder, so the race is run once.
     """
     monkeypatch.setattr(mercer.forward.boosting_base, "LEARNERS", 3)
-    monkeypatch.setattr(mercer.forward.boosting_base, "LITTLE", 0.05)
+    monkeypatch.setattr(mercer.forward.further, "LITTLE", 0.05)
     monkeypatch.setattr(mercer.forward.checkpoint, "SHARE", np.inf)  # written after every learner
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (600, 2))

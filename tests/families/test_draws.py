@@ -118,10 +118,14 @@ def test_rows_held_out_are_never_learned_from_and_stay_in_order():
     assert torch.allclose(second.codes[again] - second.y[again], f + anew.offset, atol=1e-9)
 
 
-def test_rows_at_a_time_keep_to_the_memory():
+def test_rows_at_a_time_keep_to_memory_and_time():
     plan = make_plan(10**7, device="cpu", memory_limit="32MiB")
     assert rows_at_a_time("auto", 4, plan) == 2**25 // (4 * 4 * 4)
     assert rows_at_a_time(123, 4, plan) == 123
+    hurried = [rows_at_a_time("auto", 4, plan, seconds) for seconds in (0.01, 30.0, 60.0, 1e9)]
+    assert hurried == sorted(hurried)
+    assert hurried[0] == draws.FEWEST
+    assert hurried[-1] == 2**25 // (4 * 4 * 4)
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ class Boosting(Resumable):
     max_rows : int, None or "auto", default "auto"
         Rows that learners see at a time. Larger tables are drawn from, anew for every stage where everything else is
         left open, and of classes among many more rows those that are not told apart with ease. "auto" takes a million
-        on a CPU and ten million on a GPU, or what fits into a quarter of the memory; None takes all rows.
+        on a CPU and ten million on a GPU, fewer where memory or `time_budget` ask for it; None takes all rows.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ class Boosting(Resumable):
             return given
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         grows = self._races() and self._sizes_are_open() and quadratic and not self.warm_start
-        n = rows_at_a_time(self.max_rows, given.n_columns, plan)
+        n = rows_at_a_time(self.max_rows, given.n_columns, plan, self.time_budget)
         if given.n_alive <= n or not (grows or isinstance(self.max_rows, Integral)):
             return given
         return some_rows(given, n, rng, classes=self._classes)

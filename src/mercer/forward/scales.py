@@ -20,7 +20,6 @@ from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.task import Grown
-from mercer.kernels import Kernel
 from mercer.tuning.more_rows import scaled
 
 #: The next length-scales in units of those at hand.
@@ -45,21 +44,21 @@ def further_stages(
     make: Make,
     on: Callable[[ForwardFit, int], bool],
     little: float = LITTLE,
-    renew: Callable[[list[ForwardFit], Kernel], ForwardFit | None] | None = None,
+    anew: Callable[[list[ForwardFit], ForwardFit], ForwardFit] | None = None,
 ) -> list[ForwardFit]:
     """Stages on what a model of values `f` leaves of a problem, until none gains any more.
 
     `make` begins a fit to a problem whose rows `watched` are held out, `on` adds a number of learners to one and says
     whether there is time for more. `little` is the share of the held-out loss below which a learner is not worth its
-    time. `renew` begins a fit to what these stages leave on other rows (`mercer.forward.draws`), and makes its first
-    learner.
+    time. `anew` is given stages and how the next one begins, and may begin it on other rows (`mercer.forward.draws`).
     """
+    worth = WORTH if anew is None else WORTH_ANEW
+    anew = anew or (lambda stages, begun: begun)
     current = _best_start(problem, f, watched, make, little)
-    if current is not None and renew is not None:
-        current = renew([], current.problem.kernel)
     if current is None:
         return []
-    stages, idle, worth = [current], 0, WORTH if renew is None else WORTH_ANEW
+    current = anew([], current)
+    stages, idle = [current], 0
     while on(current, CHECKED):
         losses = current.history.validation
         seen = min(CHECKED, len(losses) - 1)
@@ -67,11 +66,8 @@ def further_stages(
         finer = current.problem.after(current.f, scaled(current.problem.kernel, FINER))
         trial, brought = _begun(make(finer, current.validation))
         if trial is not None and brought > max(worth * gain, least):
-            begun = trial if renew is None else renew(stages, trial.problem.kernel)
-            if begun is None:
-                break
-            stages.append(begun)
-            current, idle = begun, 0
+            current, idle = anew(stages, trial), 0
+            stages.append(current)
             continue
         idle = idle + 1 if gain <= least else 0  # both are zero where nothing is wrong any more
         if idle == 2:

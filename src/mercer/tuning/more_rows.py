@@ -30,8 +30,10 @@ from mercer.tuning.tune import tune_kernel
 EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (2000, 6000), (3000, 10_000), 3000
 #: Seconds within which that is done; with more or fewer, the evidence has as many rows as their cubes allow.
 SECONDS, MOST = (60.0, 10.0), 5.0
+#: Operations a second that factors of candidates are counted on to take, and rows they have in any case.
+RATE, FEWEST = (5e9, 5e12), 300
 #: Share of the seconds for choosing that are spent when the evidence has spoken.
-EVIDENCE_SHARE = 0.85
+EVIDENCE_SHARE = 0.8
 #: Steps of the evidence's climb, and the longest length-scale in standard deviations: longer ones say the same.
 CLIMB, LONGEST = 60, 50.0
 #: Factors on length-scales and on penalties that are tried for every candidate.
@@ -59,7 +61,7 @@ def on_more_rows(
     Each process of a `group` tries some of them.
     """
     on_gpu = torch.device(device).type == "cuda"
-    n_fit = min(FITTED_ROWS[on_gpu], len(X) // 2)
+    n_fit = group.first(lambda: _fitted_rows(len(X), len(candidates), on_gpu, clock))
     learned, judge = _parts(len(X), seed)
     fit = learned[:n_fit]
     parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
@@ -77,6 +79,15 @@ def on_more_rows(
     best, *others = sorted((replace(one, share=1.0) for one, _ in found), key=lambda one: one.loss)
     nearly = [one for one in others if one.loss <= (1 + NEARLY) * best.loss]
     return Again(best, nearly, [line for _, line in found])
+
+
+def _fitted_rows(n_rows: int, n_candidates: int, on_gpu: bool, clock: Clock) -> int:
+    """Rows that candidates are fitted to: fewer where there is no time for that many."""
+    most = min(FITTED_ROWS[on_gpu], n_rows // 2)
+    if clock.seconds is None:
+        return most
+    each = clock.left() / (n_candidates * len(FACTORS) * len(PENALTY_FACTORS))
+    return min(most, max(int((3 * RATE[on_gpu] * each) ** (1 / 3)), FEWEST))
 
 
 def _parts(n: int, seed: int) -> tuple[Tensor, Tensor]:
