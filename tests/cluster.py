@@ -14,18 +14,25 @@ import torch
 import mercer.border.gathered
 import mercer.border.read
 import mercer.engine.plan
+import mercer.gp.classifier
 import mercer.gp.regressor
 import mercer.mixture.estimator
 from mercer.data.group import within
 from mercer.distributed import join, open_store
 
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 
 
 @contextmanager
 def as_if_large(bound=10):
     """Tables of more than `bound` rows are shared and not solved exactly, here and in processes started meanwhile."""
-    modules = (mercer.border.read, mercer.border.gathered, mercer.gp.regressor, mercer.mixture.estimator)
+    modules = (
+        mercer.border.read,
+        mercer.border.gathered,
+        mercer.gp.classifier,
+        mercer.gp.regressor,
+        mercer.mixture.estimator,
+    )
     kept = [module.MERGED_ROWS for module in modules], mercer.engine.plan.EXACT_ROWS
     try:
         for module in modules:

@@ -1,11 +1,15 @@
-"""Processes against one: seconds, and bytes that each process sends for a learner, which must not grow with the rows.
+"""Worker processes of one thread against one: whole fits of three families, and the bytes that a learner moves.
 
-python benchmarks/speed/distributed.py [processes ...]
+python benchmarks/speed/distributed.py [--rows 1e6] [--processes 2] [--only boosting]
+python benchmarks/speed/distributed.py --bytes
+
+Seconds are those of `fit`, tuning and all; CPU seconds are of the process that worked longest, and say on a busy
+machine what seconds would on a quiet one. Bytes are what one process sends into collectives.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from typing import Any
 
@@ -13,12 +17,19 @@ import numpy as np
 import torch
 import torch.multiprocessing as processes
 
-from mercer import KernelBoostingRegressor
+from mercer import ENRBFRegressor, KernelBoostingRegressor, SparseGPRegressor
 from mercer.data.group import within
 from mercer.distributed import join, open_store
 from mercer.kernels import Gaussian
 
-LEARNERS, SIZE, INPUTS = 4, 100, 8
+INPUTS = 8
+#: Learners and their size where bytes are counted.
+LEARNERS, SIZE = 3, 100
+MODELS: dict[str, Any] = {
+    "boosting": lambda: KernelBoostingRegressor(20, learner_size=200, kernel="gaussian", polish=False, random_state=0),
+    "sparse GP": lambda: SparseGPRegressor(50, kernel="gaussian", max_iter=20, random_state=0),
+    "mixture": lambda: ENRBFRegressor(8, max_iter=60, random_state=0),
+}
 
 
 def table(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,47 +39,72 @@ def table(n: int) -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(X[:, 0] + X[:, 1]) * X[:, 2] + 0.3 * X[:, 3:].sum(1) + 0.05 * rng.normal(size=n)
 
 
-def fit(n: int, n_learners: int) -> float:
-    """Seconds of growing, which is where the rows are."""
-    model = KernelBoostingRegressor(
+def counted(n_learners: int) -> KernelBoostingRegressor:
+    """A model whose learners are all alike."""
+    return KernelBoostingRegressor(
         n_learners, learner_size=SIZE, kernel=Gaussian(2.0), regularization=1e-2, polish=False, random_state=0
     )
-    X, y = table(n)
-    return float(model.fit(X, y).history_["seconds"][-1])
 
 
-def child(rank: int, size: int, port: int, n: int, answers: Any) -> None:
+def fitted(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Seconds and CPU seconds of a fit."""
+    began, worked = time.perf_counter(), time.process_time()
+    model.fit(X, y)
+    return time.perf_counter() - began, time.process_time() - worked
+
+
+def child(rank: int, size: int, port: int, n: int, name: str, answers: Any) -> None:
     torch.set_num_threads(1)
-    with join(rank, size, "127.0.0.1", port, 120.0) as group, within(group):
+    X, y = table(n)
+    if size == 1:
+        answers.put([(*fitted(MODELS[name](), X, y), 0, 0)])
+        return
+    with join(rank, size, "127.0.0.1", port, 600.0) as group, within(group):
         found = []
-        for n_learners in (1, LEARNERS):
+        for make in [MODELS[name]] if name else [lambda: counted(1), lambda: counted(LEARNERS)]:
             group.gather(0)  # all begin together
-            before = group.bytes, group.calls
-            found.append((fit(n, n_learners), group.bytes - before[0], group.calls - before[1]))
+            sent, calls = group.bytes, group.calls
+            seconds, worked = fitted(make(), X, y)
+            found.append((seconds, worked, group.bytes - sent, group.calls - calls))
+        everyone = group.gather(found)
         if rank == 0:
-            answers.put(found)
+            longest = [max(each[k][1] for each in everyone) for k in range(len(found))]
+            answers.put([(one[0], cpu, *one[2:]) for one, cpu in zip(found, longest, strict=True)])
+
+
+def run(size: int, n: int, name: str = "") -> Any:
+    """What `size` processes say of a fit: seconds, CPU seconds, bytes, collectives."""
+    store, answers = open_store("127.0.0.1"), processes.get_context("spawn").SimpleQueue()
+    context = processes.start_processes(
+        child, (size, store.port, n, name, answers), nprocs=size, join=False, start_method="spawn"
+    )
+    while not context.join():
+        pass
+    return answers.get()
 
 
 def main() -> None:
-    sizes = [int(size) for size in sys.argv[1:]] or [2]
-    torch.set_num_threads(1)
-    for n in (100_000, 1_000_000):
-        began = time.perf_counter()
-        alone = fit(n, LEARNERS)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=float, default=1e6)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", choices=list(MODELS))
+    parser.add_argument("--bytes", action="store_true", help="bytes of a learner at 1e5, 1e6 and 1e7 rows")
+    given = parser.parse_args()
+    if given.bytes:
+        for n in (100_000, 1_000_000, 10_000_000):
+            (_, _, first, calls), (_, _, sent, more) = run(given.processes, n)
+            learner, each = (sent - first) / (LEARNERS - 1), (more - calls) / (LEARNERS - 1)
+            print(f"{n} rows: {learner:.0f} bytes and {each:.0f} collectives a learner", flush=True)
+        return
+    for name in [given.only] if given.only else MODELS:
+        [(alone, cpu, _, _)] = run(1, int(given.rows), name)
+        [(seconds, longest, sent, calls)] = run(given.processes, int(given.rows), name)
         print(
-            f"{n} rows: one process {alone:.2f} s for {LEARNERS} learners, {time.perf_counter() - began:.2f} s in all"
+            f"{name}, {int(given.rows)} rows: {alone:.1f} s alone, {seconds:.1f} s on {given.processes} processes, "
+            f"{alone / seconds:.2f} times as fast (CPU {cpu:.1f} s and {longest:.1f} s, {cpu / longest:.2f}); "
+            f"{sent} bytes in {calls} collectives",
+            flush=True,
         )
-        for size in sizes:
-            store, answers = open_store("127.0.0.1"), processes.get_context("fork").SimpleQueue()
-            arguments = (size, store.port, n, answers)
-            processes.start_processes(child, arguments, nprocs=size, join=True, start_method="fork")
-            (_, first, calls), (seconds, sent, more) = answers.get()
-            a_learner = (sent - first) / (LEARNERS - 1)
-            print(
-                f"   {size} processes {seconds:.2f} s, {alone / seconds:.2f} times as fast; {a_learner:.0f} bytes and "
-                f"{(more - calls) / (LEARNERS - 1):.0f} collectives a learner",
-                flush=True,
-            )
 
 
 if __name__ == "__main__":

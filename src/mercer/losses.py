@@ -23,6 +23,8 @@ class Loss(Part):
     quadratic: ClassVar[bool] = False
     #: Whether it makes sense of targets that are numbers, not codes of classes.
     for_numbers: ClassVar[bool] = False
+    #: Whether outputs meet in V, so that its Hessian has entries between them.
+    joint: ClassVar[bool] = False
     #: The largest curvature: V lies below its tangent parabola of this curvature.
     bound: ClassVar[float] = 1.0
 
@@ -41,6 +43,10 @@ class Loss(Part):
     def hessian(self, y: Tensor, f: Tensor) -> Tensor:
         """∂²V/∂f∂fᵀ between the outputs of a row, n × p × p (k × p × p × n): diagonal unless outputs meet in V."""
         return self.curvature(y, f)[:, :, None] * _identity(f)
+
+    def bent(self, y: Tensor, f: Tensor, u: Tensor) -> Tensor:
+        """The Hessian of each row times changes `u` of its outputs, n × p."""
+        return self.curvature(y, f) * u
 
 
 @part
@@ -157,9 +163,12 @@ class Softmax(Loss):
     [[0.5, -0.5]]
     >>> Softmax().hessian(torch.tensor([[1.0, -1.0]]), torch.zeros(1, 2)).tolist()
     [[[0.25, -0.25], [-0.25, 0.25]]]
+    >>> Softmax().bent(torch.tensor([[1.0, -1.0]]), torch.zeros(1, 2), torch.tensor([[2.0, 0.0]])).tolist()
+    [[0.5, -0.5]]
     """
 
     short_name = "softmax"
+    joint = True
     bound = 0.5
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
@@ -175,6 +184,10 @@ class Softmax(Loss):
     def hessian(self, y: Tensor, f: Tensor) -> Tensor:
         p = torch.softmax(f, 1)
         return p[:, :, None] * (_identity(f) - p[:, None])
+
+    def bent(self, y: Tensor, f: Tensor, u: Tensor) -> Tensor:
+        p = torch.softmax(f, 1)
+        return p * (u - (p * u).sum(1, keepdim=True))
 
 
 def _identity(f: Tensor) -> Tensor:

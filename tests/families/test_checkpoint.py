@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -10,8 +11,12 @@ import cluster
 import numpy as np
 import pytest
 
+import mercer.forward.boosting_base
+import mercer.forward.checkpoint
+import mercer.forward.further
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.distributed import LostProcessError
+from mercer.forward.learners import Ensemble
 from mercer.kernels import Function, Gaussian, Matern32
 
 SIZES = {"n_learners": 6, "learner_size": 20, "subset_size": 60, "memory_limit": "1GB"}
@@ -45,6 +50,10 @@ MODELS = {
         {"kernel": "gaussian", "tuning_rows": 60, "validation_fraction": 0.2},
     ),
     "one block": (KernelBoostingRegressor, {**FIXED, "absorption": "full", "random_state": 0}),
+    "in focus": (
+        KernelBoostingClassifier,
+        {**FIXED, "focus": "margin", "absorption": "blocks", "block_length": 2, "random_state": 0},
+    ),
     "classes": (KernelBoostingClassifier, {**FIXED, "loss": "logistic", "absorption": "full", "random_state": 0}),
     "a function": (
         KernelBoostingRegressor,
@@ -76,6 +85,48 @@ def test_a_fit_that_was_cut_off_ends_with_the_undisturbed_model(name, tmp_path):
         with cluster.as_if_large():
             plain = cls(**settings, **SIZES).fit(X, y)
         np.testing.assert_array_equal(plain.predict(X), whole.predict(X))
+
+
+def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch):
+    """Learners of further stages, tried ones too, are absorbed again and not made again.
+
+    Both fits begin from one folder, so the race is run once.
+    """
+    monkeypatch.setattr(mercer.forward.boosting_base, "LEARNERS", 3)
+    monkeypatch.setattr(mercer.forward.further, "LITTLE", 0.05)
+    monkeypatch.setattr(mercer.forward.checkpoint, "SHARE", np.inf)  # written after every learner
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (600, 2))
+    y = np.sin(4 * X[:, 0]) + np.sin(30 * X[:, 1])
+    begun, done, seen = tmp_path / "begun", tmp_path / "done", []
+
+    def cut(event):
+        seen.append(event.phase)
+        if seen.count("learners") == 7:
+            raise CutOff
+
+    made = []
+    propose = Ensemble.next
+
+    def counted(self, block, step, rng):
+        made.append(step)
+        return propose(self, block, step, rng)
+
+    settings = {"random_state": 0, "metric": None, "n_kernels": 1, "memory_limit": "1GB"}
+    with cluster.as_if_large():
+        with pytest.raises(CutOff):
+            KernelBoostingRegressor(**settings, checkpoint=begun, callbacks=after(1)).fit(X, y)
+        shutil.copytree(begun, done)
+        with pytest.raises(CutOff):
+            KernelBoostingRegressor(**settings, checkpoint=begun, callbacks=cut).fit(X, y)
+        monkeypatch.setattr(Ensemble, "next", counted)
+        resumed = KernelBoostingRegressor(**settings, checkpoint=begun).fit(X, y)
+        n_made = len(made)
+        whole = KernelBoostingRegressor(**settings, checkpoint=done).fit(X, y)
+    assert resumed.n_steps_ > 7  # or there would be no stage to cut off
+    assert n_made <= len(made) - n_made - 6
+    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+    assert len(resumed.expansions_) == len(whole.expansions_) > 1
 
 
 @pytest.fixture

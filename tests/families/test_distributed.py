@@ -15,9 +15,14 @@ from mercer import (
     ENRBFClassifier,
     ENRBFRegressor,
     GaussianMixtureClassifier,
+    GreedyKernelClassifier,
+    GreedyKernelRegressor,
     KernelBoostingClassifier,
     KernelBoostingRegressor,
     NRBFRegressor,
+    RPEMEKLClassifier,
+    RPEMEKLRegressor,
+    SparseGPClassifier,
     SparseGPRegressor,
 )
 from mercer.data import ArrayRows, Pieces
@@ -37,16 +42,47 @@ MODELS = {
         gram_rows=60, kernel=Gaussian(0.3), regularization=1e-2, **COMMON
     ),
     "two classes": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
+    "two classes in focus": KernelBoostingClassifier(
+        focus="margin", absorption="blocks", block_length=2, validation_fraction=0.1, **FIXED, **COMMON
+    ),
     "three classes": KernelBoostingClassifier(validation_fraction=0.1, **FIXED, **COMMON),
+    "three classes by softmax": KernelBoostingClassifier(loss="logistic", validation_fraction=0.1, **FIXED, **COMMON),
 }
 #: Sums over rows are rounded otherwise where they are cut otherwise, by some 1e-14; polish and combination solve
 #: systems of condition up to 1e7 with them.
 TOLERANCE = 1e-6
+GREEDY = {"n_basis": 25, "dtype": "float64", "random_state": 0, "memory_limit": "1GB", **FIXED}
+#: Every criterion, update and extra of greedy selection; a vector a step, so that every step is a decision.
+SELECTED = {
+    "max-res": GreedyKernelRegressor(**GREEDY),
+    "by 59 candidates": GreedyKernelRegressor(criterion="mp", update="one", **GREEDY),
+    "novel and useful": GreedyKernelRegressor(criterion="ran", **GREEDY),
+    "information": GreedyKernelRegressor(criterion="info-gain", tol=1e-3, **GREEDY),
+    "all columns": GreedyKernelRegressor(criterion="ormp", update="qr", **GREEDY),
+    "at random, one by one": GreedyKernelRegressor(criterion="random", step_size=1, stopping="mdl", **GREEDY),
+    "at random, at once": GreedyKernelRegressor(criterion="random", step_size=25, **GREEDY),
+    "several a step": GreedyKernelRegressor(step_size=5, prune=True, **GREEDY),
+    "exchanged": GreedyKernelRegressor(exchange=True, update="qr", **GREEDY),
+    "minimal residuals": GreedyKernelRegressor(update="mrx", exchange=True, **GREEDY),
+    "unweighted and refined": GreedyKernelRegressor(refine=True, refine_iter=8, **GREEDY),
+    "two classes chosen for": GreedyKernelClassifier(loss="logistic", validation_fraction=0.1, **GREEDY),
+}
 OTHERS = {
     "moving inducing inputs": SparseGPRegressor(12, kernel="gaussian", max_iter=8, random_state=0, dtype="float64"),
     "the bound": SparseGPRegressor(
         12, approximation="variational", inducing="random", kernel=Gaussian(1.0), random_state=0, dtype="float64"
     ),
+    "chosen by a criterion": SparseGPRegressor(
+        12, inducing="mp", kernel=Gaussian(1.0), max_iter=4, random_state=0, dtype="float64"
+    ),
+    "two classes by Laplace": SparseGPClassifier(10, max_iter=4, random_state=0, dtype="float64"),
+    "three classes by Laplace": SparseGPClassifier(
+        10, approximation="pp", multi_class="softmax", kernel="gaussian", max_iter=4, random_state=0, dtype="float64"
+    ),
+    "three classes by members": RPEMEKLClassifier(
+        n_members=3, subset_size=(20, 30), multiclass="ovr", max_iter=10, random_state=0, dtype="float64"
+    ),
+    "members of numbers": RPEMEKLRegressor(n_members=5, subset_size=30, random_state=0, dtype="float64"),
     "mixture of experts": ENRBFRegressor(n_components=3, n_init=2, max_iter=20, random_state=0),
     "two classes by shares": ENRBFClassifier(n_components=3, max_iter=10, random_state=0),
     "three classes by densities": GaussianMixtureClassifier(n_components=2, max_iter=20, random_state=0),
@@ -72,7 +108,9 @@ def said(model):
     """What two fits of one model are compared by."""
     X = table()[0][:200]
     answer = model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
-    chosen = model.basis_indices_ if hasattr(model, "basis_indices_") else model.n_components_
+    chosen = getattr(model, "basis_indices_", getattr(model, "n_components_", None))
+    if hasattr(model, "members_"):
+        chosen = np.concatenate([one.basis_indices for members in model.members_ for one in members])
     if hasattr(model, "history_"):
         return chosen, answer, model.history_["validation"]
     return chosen, answer, getattr(model, "log_likelihood_path_", ())
@@ -81,8 +119,10 @@ def said(model):
 def all_fits(group, path, names):
     """Models on an array, one from a file, and from rows of which every second process has none."""
     X, y, weight = table()
-    models = {**MODELS, **OTHERS}
-    found = {name: said(models[name].fit(X, targets(name, y), weight)) for name in names}
+    models = {**MODELS, **SELECTED, **OTHERS}
+    found = {}
+    for name in names:
+        found[name] = said(models[name].fit(X, targets(name, y), None if "unweighted" in name else weight))
     plain = MODELS["watched and polished"]
     found["file"] = said(plain.fit(mercer.data.ParquetRows(path, target="y", columns=["a", "b", "c"])))
     found["rows given to watch"] = said(plain.fit(X[:700], y[:700], X_val=X[700:], y_val=y[700:]))
@@ -91,7 +131,8 @@ def all_fits(group, path, names):
         full = (group.size + 1) // 2
         own = slice(*(len(X) * ((group.rank + k) // 2) // full for k in (0, 2))) if group.rank % 2 == 0 else slice(0)
     rows = X[own] if group is None else own_rows(X[own])
-    found["own rows"] = said(plain.fit(rows, y[own], weight[own]))
+    for name in set(OF_EACH_FAMILY) & set(names):
+        found[f"{name}, own rows"] = said(models[name].fit(rows, targets(name, y)[own], weight[own]))
     return found
 
 
@@ -107,11 +148,15 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(path):
     with cluster.as_if_large():
-        return all_fits(None, path, [*MODELS, *OTHERS])
+        return all_fits(None, path, ALL)
 
 
 #: What every run of the tests asks of three processes; the others wait for `make test-cluster`.
-QUICK = ["watched and polished", "two classes", "the bound", "mixture of experts"]
+QUICK = ["watched and polished", "two classes", "exchanged", "the bound", "mixture of experts"]
+ALL = [*MODELS, *SELECTED, *OTHERS]
+#: Fitted to rows that are not known to all, too, of which some processes have none.
+OF_EACH_FAMILY = ["watched and polished", "exchanged", "the bound", "two classes by Laplace", "mixture of experts"]
+OF_EACH_FAMILY += ["members of numbers"]
 SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks=pytest.mark.cluster)]
 
 
@@ -119,7 +164,7 @@ SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks
 @pytest.mark.parametrize("n", SIZES)
 def test_processes_that_share_a_table_fit_the_model_of_one(n, path, alone):
     """From an array, from row groups of a file, and where some processes have no rows."""
-    for found in cluster.on_processes(n, all_fits, path, QUICK if n == 3 else [*MODELS, *OTHERS]):
+    for found in cluster.on_processes(n, all_fits, path, QUICK if n == 3 else ALL):
         for name, (index, values, watched) in found.items():
             np.testing.assert_array_equal(index, alone[name][0], err_msg=name)
             np.testing.assert_allclose(values, alone[name][1], atol=TOLERANCE, err_msg=name)
@@ -201,12 +246,20 @@ def collectives(group):
     except ZeroDivisionError as error:
         failed = str(error)
     total = group.sum(torch.tensor([group.rank, 1]))
-    return names, asked, function(), failed, total.tolist(), group.least(group.rank), group.largest(group.rank)
+    work = group.dealt(4, lambda places: [(place, group.first(lambda: group.rank)) for place in places])
+    try:
+        group.dealt(3, lambda places: [1 / (place - 2) for place in places])  # of the last process alone
+    except ZeroDivisionError as error:
+        failed += str(error)
+    functions = group.dealt(2, lambda places: [lambda: 5 for _ in places])  # cannot be sent
+    sums = total.tolist(), group.least(group.rank), group.largest(group.rank)
+    return names, asked, function(), failed, *sums, work, functions[1]()
 
 
 @pytest.mark.cluster
 def test_collectives_say_the_same_to_all():
-    expected = (["a", "b", "c"], 0, 3, "division by zero", [3, 3], 0, 2)
+    failed = 2 * "division by zero"
+    expected = (["a", "b", "c"], 0, 3, failed, [3, 3], 0, 2, [(0, 0), (1, 1), (2, 2), (3, 0)], 5)
     assert cluster.on_processes(3, collectives) == [expected] * 3
 
 

@@ -22,7 +22,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.task import Grown, averaged
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
 from mercer.tuning import more_rows
-from mercer.tuning.more_rows import on_more_rows, scaled
+from mercer.tuning.more_rows import by_evidence, on_more_rows, scaled
 from mercer.tuning.race import race
 
 
@@ -230,7 +230,8 @@ def test_more_rows_find_length_scales_that_few_rows_miss(monkeypatch):
     Y = Y - Y.mean()
     weight = torch.ones(len(X), dtype=torch.float64)
     members = race(X[:150], Y[:150], weight[:150], classes=False, rng=np.random.default_rng(0)).members
-    found = on_more_rows(X, Y, weight, members, device="cpu", seed=0, clock=Clock(5.0))
+    shared = {"device": "cpu", "seed": 0, "clock": Clock(5.0)}
+    found = on_more_rows(X, Y, weight, [*members, *by_evidence(X, Y, weight, **shared)], **shared)
     assert found.best.loss <= min(row["loss"] for row in found.report) + 1e-12
     assert found.best.loss < 0.2 * float(Y.square().mean())
     assert all(one.loss <= 1.1 * found.best.loss for one in found.nearly)

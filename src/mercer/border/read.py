@@ -6,6 +6,7 @@ Nothing here touches the estimator: what a fit keeps about names and columns it 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +23,9 @@ from mercer.border.columns_fit import code_table
 from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
 from mercer.border.columns_targets import CrossFit, averaged_targets
 from mercer.border.finite_rows import FiniteRows
-from mercer.data import ArrayRows, Group, Pieces, RowSource, Shard, as_source
+from mercer.data import ArrayRows, Group, RowSource, Shard, as_source
 from mercer.data.frames import column_names
 from mercer.data.group import ALONE
-from mercer.data.shard import even_run
 from mercer.parts import require
 
 #: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
@@ -143,6 +143,8 @@ def read(
         dealt = group is not ALONE and not (source.shard.spread or source.mixed)  # else of this process alone, or whole
         source = source.dealt(group) if dealt else source
         spread = source.shard.spread
+        alone = group is not ALONE or not spread or source.shard.group.size == 1
+        require(alone, "X", f"whole on each process for a {type(estimator).__name__}", type(X).__name__)
         if stored:
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
@@ -152,8 +154,7 @@ def read(
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
     else:
         require(y is not None, "y", "given: requires y to be passed, but the target y is None", None)
-        names = _names(X)
-        found = numbers_or_columns(host(X), estimator)
+        names, found = _names(X), numbers_or_columns(host(X), estimator)
         n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
     if not (spread and rows.n_rows == 0 and (stored or not dealt)):
         y = checked_targets(host(y), numeric, multi_output, estimator)
@@ -161,8 +162,7 @@ def read(
     if isinstance(found, list):
         coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight)
         rows, table, means = ArrayRows(coded.X), coded.table, coded.means
-        if getattr(estimator, "verbose", False):
-            _tell(table)
+        _tell(table.described if getattr(estimator, "verbose", False) else ())
     elif found is not None:
         rows = ArrayRows(found)
     own = rows.shard.numbers(np.arange(rows.n_rows)) if dealt else slice(None)
@@ -177,10 +177,9 @@ def read(
 
 def _shared(given: Given, group: Group) -> Given:
     """The run of rows of a table that falls to this process; what targets mean over levels stays that of all rows."""
-    assert isinstance(given.rows, ArrayRows)
-    start, stop = even_run(group, given.rows.n_rows)
-    rows = ArrayRows(given.rows.X[start:stop], Pieces(group, [start], [stop - start]))
-    return replace(given, rows=rows, y=given.y[start:stop], weight=given.weight[start:stop], means=None)
+    rows = given.rows.dealt(group)
+    own = rows.shard.numbers(np.arange(rows.n_rows))
+    return replace(given, rows=rows, y=given.y[own], weight=given.weight[own], means=None)
 
 
 def _of_length(y: Any, n_rows: int) -> np.ndarray:
@@ -287,9 +286,9 @@ def host(X: Any) -> Any:
     return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
 
 
-def _tell(table: TableMap) -> None:
+def _tell(columns: Iterable[Any]) -> None:
     """What became of each column, above the progress bar."""
-    for one in table.described:
+    for one in columns:
         gaps = f", {100 * one.missing:.3g} % missing" if one.missing else ""
         tqdm.write(f"column {one.name!r} ({one.kind}{gaps}): {one.map}")
 

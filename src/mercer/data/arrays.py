@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from mercer.data.columns import choose_columns
+from mercer.data.group import Group
 from mercer.data.heavy_tails import Bend
-from mercer.data.shard import WHOLE, Shard
+from mercer.data.shard import WHOLE, Pieces, Shard, even_run
 from mercer.data.source import RowSource
 
 
@@ -44,6 +45,12 @@ class ArrayRows(RowSource):
 
     def take(self, index: Any) -> Tensor:
         return as_tensor(self.X[np.asarray(index)])
+
+    def dealt(self, group: Group) -> RowSource:
+        if type(self) is not ArrayRows:  # others know names and targets of their rows
+            return super().dealt(group)
+        start, stop = even_run(group, self.n_rows)
+        return ArrayRows(self.X[start:stop], Pieces(group, [start], [stop - start]))
 
 
 class FrameRows(ArrayRows):

@@ -7,7 +7,7 @@ sums are what it holds: no algorithm asks how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -23,6 +23,8 @@ class Group:
     >>> from mercer.data.group import Group
     >>> Group().first(lambda: 3), Group().gather("mine"), Group().size
     (3, ['mine'], 1)
+    >>> Group().dealt(3, lambda places: [10 * place for place in places])
+    [0, 10, 20]
     """
 
     rank: int = 0
@@ -43,6 +45,14 @@ class Group:
     def gather(self, thing: T) -> list[T]:
         """Small things of all processes, in the order of their ranks."""
         return [thing]
+
+    def dealt(self, n: int, make: Callable[[Sequence[int]], list[T]]) -> list[T]:
+        """What `make` gives for each of `n` pieces of work, in order: every process does some of them for all.
+
+        `make` gets the places of its own and gives as many answers; an error of one process is everybody's. Meanwhile
+        each works by itself: collectives asked for in a piece of work are its own affair.
+        """
+        return make(range(n))
 
     def least(self, number: float) -> float:
         """The smallest of the processes' numbers."""

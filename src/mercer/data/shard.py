@@ -58,9 +58,34 @@ class Shard:
         rows = mask.nonzero()[:, 0]
         return rows[torch.from_numpy(np.asarray(positions, dtype=np.int64)).to(rows.device)]
 
+    def positions(self, mask: Tensor) -> np.ndarray:
+        """Where the true rows of this process stand among those of all: `nth` the other way round."""
+        return np.arange(int(mask.sum()))
+
     def best(self, score: Tensor, places: Tensor, n: int) -> Tensor:
         """The numbers of the `n` rows of largest score, among these of this process and those of the others."""
         return places[score.topk(n).indices]
+
+    def smallest(self, values: Tensor, n: int) -> float:
+        """The n-th smallest of all numbers (n × 1 of them on this process)."""
+        return float(values.kthvalue(n).values)
+
+    def part(self, places: Tensor) -> Shard:
+        """Some rows (of this process these places, in order) as a table of their own, in the order they had."""
+        return self
+
+    def named(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
+        """The numbers of rows that have other `numbers` in that `part` of the rows, which is of these `places`."""
+        return places[numbers]
+
+    def numbered(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
+        """The numbers in a `part` of the rows, of these `places`, of rows that have these `numbers`: `named` undone."""
+        return torch.searchsorted(places, numbers)
+
+    def largest(self, score: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest score of all and the number of its row, the first one among equals (1 each)."""
+        value, at = score.max(0)
+        return value[None], places[at][None]
 
     # What all shards do alike
 
@@ -152,22 +177,68 @@ class Pieces(Shard):
         order = np.lexsort((numbers, -scores))[:n]  # among equals the smaller number
         return torch.from_numpy(numbers[order]).to(score.device)
 
+    def largest(self, score: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        own = None
+        if len(score):
+            value, at = score.max(0)
+            own = -float(value), int(self.numbers(np.array([int(places[at])]))[0])
+        least, number = min(one for one in self.group.gather(own) if one is not None)
+        return score.new_tensor([-least]), torch.tensor([number], device=score.device)
+
+    def smallest(self, values: Tensor, n: int) -> float:
+        bits = values.double().view(torch.int64)
+        keys = torch.where(bits < 0, bits ^ (2**63 - 1), bits)  # whole numbers in the order of the values
+        low, high = -(2**63), 2**63 - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.count(keys <= middle) >= n else (middle + 1, high)
+        return float(torch.tensor(low if low >= 0 else low ^ (2**63 - 1)).view(torch.float64))
+
+    def part(self, places: Tensor) -> Shard:
+        mask = torch.zeros(self.n_rows, dtype=torch.bool, device=places.device)
+        mask[places] = True
+        _, _, counts = self._true(mask)
+        own = np.flatnonzero(self._runs[:, 2] == self.rank)[np.argsort(self._order)]  # in the order they are held
+        return Pieces(self.group, (np.cumsum(counts) - counts)[own].tolist(), counts[own].tolist())
+
+    def named(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
+        at, here = part.held(numbers)
+        found = torch.zeros_like(numbers)
+        found[at] = self.numbers(places[here])
+        return self.group.sum(found)
+
+    def numbered(self, part: Shard, places: Tensor, numbers: Tensor) -> Tensor:
+        at, here = self.held(numbers)
+        found = torch.zeros_like(numbers)
+        found[at] = part.numbers(torch.searchsorted(places, here))
+        return self.group.sum(found)
+
     def nth(self, mask: Tensor, positions: np.ndarray) -> Tensor:
-        places = mask.nonzero()[:, 0].cpu().numpy()
-        bounds = np.searchsorted(places, np.append(self._first, self.n_rows))  # of each own run among the true rows
-        mine = self._runs[:, 2] == self.rank
-        counts = np.zeros(len(self._runs), dtype=np.int64)
-        counts[mine] = np.diff(bounds)[self._order]
-        counts = self.group.sum(torch.from_numpy(counts)).numpy()
-        ends = np.cumsum(counts)
+        places, first, counts = self._true(mask)
+        ends, mine = np.cumsum(counts), self._runs[:, 2] == self.rank
         run = np.searchsorted(ends, positions, side="right")
         owned = mine[run]
-        first = np.zeros(len(self._runs), dtype=np.int64)
-        first[mine] = bounds[:-1][self._order]
         found = np.zeros(len(positions), dtype=np.int64)
         within = np.asarray(positions)[owned] - (ends - counts)[run[owned]]
         found[owned] = self.numbers(places[first[run[owned]] + within])
         return self.group.sum(torch.from_numpy(found)).to(mask.device)
+
+    def positions(self, mask: Tensor) -> np.ndarray:
+        places, first, counts = self._true(mask)
+        before, found = np.cumsum(counts) - counts, np.empty(len(places), dtype=np.int64)
+        for run in np.flatnonzero(self._runs[:, 2] == self.rank):
+            here = np.arange(counts[run])
+            found[first[run] + here] = before[run] + here
+        return found
+
+    def _true(self, mask: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Places of true rows; of each run of the table where they begin among those, if it is here, and how many."""
+        places = mask.nonzero()[:, 0].cpu().numpy()
+        bounds = np.searchsorted(places, np.append(self._first, self.n_rows))  # of each own run among the true rows
+        mine = self._runs[:, 2] == self.rank
+        counts, first = np.zeros((2, len(self._runs)), dtype=np.int64)
+        counts[mine], first[mine] = np.diff(bounds)[self._order], bounds[:-1][self._order]
+        return places, first, self.group.sum(torch.from_numpy(counts)).numpy()
 
 
 def even_run(group: Group, n: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -85,6 +85,22 @@ class ProcessGroup(Group):
         if self.rank != 0:  # a function of the user's cannot be sent: then every process does the same work
             answer = pickle.loads(body) if body else self._answer(make)[0]
         made, error = answer
+        if error is not None:
+            raise error
+        return made
+
+    def dealt(self, n: int, make: Callable[[Sequence[int]], list[T]]) -> list[T]:
+        if self.size == 1 or self._leading:
+            return make(range(n))
+        _, body = self._answer(lambda: make(range(self.rank, n, self.size)))
+        bodies = self.gather(body)
+        if not all(bodies):  # a function of the user's cannot be sent: then every process does the same work
+            made, error = self._answer(lambda: make(range(n)))[0]
+            bodies = []
+        else:
+            answers = [pickle.loads(one) for one in bodies]
+            error = next((error for _, error in answers if error is not None), None)
+            made = [] if error is not None else [answers[k % self.size][0][k // self.size] for k in range(n)]
         if error is not None:
             raise error
         return made

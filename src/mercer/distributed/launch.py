@@ -42,6 +42,8 @@ def init(timeout: float = TIMEOUT, backend: str = "auto") -> Group:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     here, beside = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     own_gpu = torch.cuda.is_available() and beside <= torch.cuda.device_count()
+    shared = f"'gloo' where {beside} processes have {torch.cuda.device_count()} GPUs: NCCL wants one for each"
+    require(own_gpu or backend != "nccl", "backend", shared, backend)
     if own_gpu:
         torch.cuda.set_device(here)
     chosen = ("nccl" if own_gpu else "gloo") if backend == "auto" else backend

@@ -6,15 +6,17 @@ These functions run inside workers. Only `fit_parts` knows about groups; the mod
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import numpy as np
+from torch import Tensor
 
-from mercer.data import ArrayRows
+from mercer.data import RowSource
+from mercer.data.arrays import as_tensor
 from mercer.data.group import within
 from mercer.distributed.group import ProcessGroup, open_store, reach_store
 from mercer.distributed.rows import OwnRows
@@ -31,6 +33,25 @@ class Spooled:
     n_rows: int
     n_columns: int
     names: tuple[str, ...] | None
+
+
+#: The share of the memory that a worker has left which a fit may plan with, and the least it plans with.
+SHARE, LEAST = 0.5, 2**26
+
+
+class SpooledRows(RowSource):
+    """Rows of a partition on the disk, mapped only while they are read: pages of a map count as memory of a worker."""
+
+    def __init__(self, path: Path, n_rows: int, n_columns: int) -> None:
+        self.path, self.n_rows, self.n_columns = path, n_rows, n_columns
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        table = np.load(self.path, mmap_mode="r")
+        for start in range(0, self.n_rows, size):
+            yield start, as_tensor(table[start : start + size])
+
+    def take(self, index: Any) -> Tensor:
+        return as_tensor(np.load(self.path, mmap_mode="r")[np.asarray(index)])
 
 
 def parts_of(X: Any, y: Any, sample_weight: Any = None) -> list[tuple[Any, Any, Any]]:
@@ -79,6 +100,8 @@ def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: s
             where.set((host, own.port))
         host, port = where.get(timeout=timeout)
         store = own if own is not None else reach_store(host, port, timeout)
+        if model.memory_limit is None and (left := _memory_left(get_worker())) is not None:
+            model.set_params(memory_limit=left)
         with ProcessGroup(rank, size, store, timeout) as group, within(group):
             fitted = model.fit(*_table(parts))
             group.gather(rank)  # nobody leaves, nor does the store close, before all are done
@@ -88,10 +111,16 @@ def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: s
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _memory_left(worker: Any) -> int | None:
+    """Bytes that a fit may plan with, where the worker has a limit."""
+    limit = worker.memory_manager.memory_limit
+    return max(int(SHARE * (limit - worker.monitor.get_process_memory())), LEAST) if limit else None
+
+
 def _table(parts: Sequence[Spooled]) -> tuple[OwnRows, np.ndarray, np.ndarray | None]:
     """Rows that stay on the disk, targets, and weights where there are any."""
     first = parts[0]
-    sources = [ArrayRows(np.load(_file(part, "X"), mmap_mode="r")) for part in parts]
+    sources = [SpooledRows(_file(part, "X"), part.n_rows, part.n_columns) for part in parts]
     rows = OwnRows(sources, [part.place for part in parts], first.n_columns, first.names)
     y = np.concatenate([np.load(_file(part, "y")) for part in parts])
     weighted = _file(first, "w").exists()

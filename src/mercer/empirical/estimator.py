@@ -11,13 +11,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import Face
+from mercer.border.gathered import gathered
 from mercer.border.inputs import find_inputs
 from mercer.border.read import merged, read, read_new
 from mercer.border.rules import NOTHING, check, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock
-from mercer.data import RowSource
+from mercer.data import RowSource, current_group
+from mercer.data.group import ALONE
 from mercer.empirical.choice import Candidates, choose
 from mercer.empirical.ensemble import Ensemble
 from mercer.empirical.learners import Learner
@@ -123,8 +125,12 @@ class EnsembleEstimator(Face):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
-        clock, wanted = Clock(self.time_budget), self._candidates()
-        given = read(self, X, y, sample_weight, numeric=not self._classes, multi_output=not self._classes)
+        group = current_group()
+        clock, wanted = Clock(self.time_budget, group=group), self._candidates()
+        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
+        own = group if isinstance(X, RowSource) and X.shard.spread else ALONE
+        given = read(self, X, y, sample_weight, **kinds, group=own)  # every process has all rows and some members
+        given = gathered(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)
         n_classes = len(targets.classes) if self._classes else 0
@@ -133,14 +139,16 @@ class EnsembleEstimator(Face):
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=False)
         rng, learner = self._generator(), self._learner(clock)
+        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
         original = given.places(np.arange(given.rows.n_rows))
         table = Table(inputs.rows(given.rows, plan), given.weight, original, plan)
         problems = pair_problems(table, Y, pairs, wanted.kernels, rng) or [table.problem(Y, wanted.kernels, rng)]
         penalties = wanted.penalties(unit, float(weight.sum()))
         grid = list(product(penalties, wanted.couplings(len(problems[0].kernels))))
-        chosen = choose(problems, learner, wanted.sizes(), grid, self.n_folds, int(rng.integers(2**31)), clock)
+        seed = int(rng.integers(2**31))
+        chosen = group.first(lambda: choose(problems, learner, wanted.sizes(), grid, self.n_folds, seed, clock))
         seeds = rng.integers(2**31, size=(len(problems), wanted.n_members))
-        training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock)
+        training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
         trained, unfinished = training.run(problems)
         ensemble = Ensemble([one.members for one in trained], pairs, n_classes)
         first = ensemble.machines[0][0]

@@ -18,6 +18,8 @@ from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor
 
 from mercer.clock import Clock
+from mercer.data import Group
+from mercer.data.group import ALONE
 from mercer.empirical.batch import Stack, groups
 from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.ensemble import Member
@@ -53,6 +55,7 @@ class Training:
     seeds: np.ndarray
     n_jobs: int | None = None
     clock: Clock = field(default_factory=Clock)
+    group: Group = ALONE  # whose processes train some members each, on rows that all of them have
 
     def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], str]:
         """All members of all problems, and what the time budget left undone, in words ("" for nothing)."""
@@ -110,9 +113,10 @@ class Training:
             return trained
 
         # threads: torch works outside Python's lock, and rows and factors need no copies
-        made = Parallel(self.n_jobs, prefer="threads")(
-            delayed(train)(job, first and at == 0) for at, job in enumerate(jobs)
-        )
+        def trained(places: Sequence[int]) -> list[list[tuple[Member, np.ndarray]]]:
+            return Parallel(self.n_jobs, prefer="threads")(delayed(train)(jobs[k], first and k == 0) for k in places)
+
+        made = self.group.dealt(len(jobs), trained)
         found = [Trained(problem) for problem in problems]
         placed = (zip(job.places, trained, strict=False) for job, trained in zip(jobs, made, strict=True))
         for place, (member, f) in sorted((one for several in placed for one in several), key=lambda one: one[0]):

@@ -72,7 +72,8 @@ class Sample:
 
     def here(self, places: Tensor) -> Sample:
         """Some rows of this process alone (places, in this order)."""
-        return replace(self, rows=TensorRows(self.rows.take(places)), Y=self.Y[places], weight=self.weight[places])
+        rows = TensorRows(self.rows.take(places), self.rows.shard.part(places))
+        return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places])
 
     def in_tiles(self, plan: Plan) -> Sample:
         """The same with targets and weights on the plan's device, in the precision of its tiles."""

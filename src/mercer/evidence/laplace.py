@@ -49,7 +49,7 @@ class Laplace:
 
     def __init__(self, system: Inducing, y: Tensor, weight: Tensor, loss: Loss, approximation: Approximation) -> None:
         self.system, self.y, self.weight, self.loss = system, y.double(), weight.double(), loss
-        self.p = y.shape[1]
+        self.p, self.alpha, self._total = y.shape[1], approximation.alpha, system.rows.total
         self.delta = torch.zeros(system.n, dtype=torch.float64, device=y.device)
         if approximation.alpha > 0:
             diagonal = system.diagonal()
@@ -63,7 +63,7 @@ class Laplace:
 
     def mode(self, slopes: Tensor | None = None) -> State:
         """The mode by damped Newton steps, from the slopes a of an earlier mode if they are better than none."""
-        zero = torch.zeros_like(self.y)
+        zero, enough = torch.zeros_like(self.y), TOL * float(self._total(self.weight.sum()))
         state = self._valued(State(self.y.new_zeros(self.system.m, self.p), zero, zero.clone(), 0.0))
         if slopes is not None and slopes.shape == self.y.shape:
             u = self._down(slopes)
@@ -71,7 +71,7 @@ class Laplace:
             state = max(state, warm, key=lambda s: s.value)
         for _ in range(MAX_NEWTON):
             trial, promise = self._newton(state)
-            if promise <= TOL * float(self.weight.sum()):
+            if promise <= enough:
                 return max(state, self._valued(trial), key=lambda s: s.value)
             step, moved = 1.0, trial
             while (moved := self._valued(state.toward(trial, step))).value <= state.value and step > 1e-6:
@@ -83,8 +83,8 @@ class Laplace:
 
     def _valued(self, s: State) -> State:
         fit = -(self.weight[:, None] * self.loss.value(self.y, s.f)).sum()
-        penalty = s.u.square().sum() + ((self.weight * self.delta)[:, None] * s.a.square()).sum()
-        return State(s.u, s.a, s.f, float(fit - 0.5 * penalty))
+        own = ((self.weight * self.delta)[:, None] * s.a.square()).sum()
+        return State(s.u, s.a, s.f, float(self._total(fit - 0.5 * own) - 0.5 * s.u.square().sum()))
 
     def _newton(self, s: State) -> tuple[State, float]:
         """The full Newton step (eq. 4.17 by Woodbury), and the increase it promises."""
@@ -98,7 +98,7 @@ class Laplace:
         a = pull - _times(shrink, _times(W, g))
         trial = State(u, a, g + self.delta[:, None] * a, -float("inf"))
         # ∇Ψᵀ(f_new − f) with ∇Ψ = slope − a_old, halved: the quadratic model's increase
-        promise = 0.5 * float((self.weight[:, None] * (slope - s.a) * (trial.f - s.f)).sum())
+        promise = 0.5 * float(self._total((self.weight[:, None] * (slope - s.a) * (trial.f - s.f)).sum()))
         return trial, promise
 
     def _shrink(self, W: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class Laplace:
         for c in range(p):
             for e in range(c):
                 S[e, c] = S[c, e].T
-        S = self.system.rows.total(S).permute(0, 2, 1, 3).reshape(p * m, p * m)
+        S = self._total(S).permute(0, 2, 1, 3).reshape(p * m, p * m)
         S.diagonal().add_(1)
         return cholesky(S)[0]
 
@@ -136,7 +136,7 @@ class Laplace:
         out = torch.zeros(self.system.m, values.shape[1], dtype=torch.float64, device=values.device)
         weighted = self.weight[:, None] * values
         self.system.each(lambda where, A: out.add_(A.T @ weighted[where].to(A.dtype)))
-        return self.system.rows.total(out)
+        return self._total(out)
 
     def _up(self, u: Tensor) -> Tensor:
         """A u, n × p, in float64."""
@@ -150,11 +150,11 @@ class Laplace:
     def evidence(self, at: State, L_B: Tensor) -> float:
         """log q(y) of eq. 4.21: Ψ(f̂) − ½ log|I + ΔW| − ½ log|B|."""
         own = 0.0
-        if bool((self.delta > 0).any()):
+        if self.alpha > 0:
             inner = torch.eye(self.p, dtype=torch.float64, device=at.f.device)
             inner = inner + self.delta[:, None, None] * self.loss.hessian(self.y, at.f)
-            own = (self.weight * torch.linalg.slogdet(inner)[1]).sum()
-        return at.value - 0.5 * float(own) - float(L_B.diagonal().log().sum())
+            own = float(self._total((self.weight * torch.linalg.slogdet(inner)[1]).sum()))
+        return at.value - 0.5 * own - float(L_B.diagonal().log().sum())
 
     def gradient(self, at: State, L_B: Tensor, alpha: float, inputs: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """The gradient of log q in kernel and inducing inputs, through the mode as well (eq. 4.24).
@@ -250,7 +250,8 @@ class LaplaceEvidence:
         """The evidence and its gradient; there is no noise variance, so `noise` is not read."""
         model, at, L_B = self._at(kernel, basis)
         by_parameter, by_basis = model.gradient(at, L_B, self.approximation.alpha, self.inputs)
-        return Gradient(model.evidence(at, L_B), by_parameter, 0.0, by_basis)
+        found = Gradient(model.evidence(at, L_B), by_parameter, 0.0, by_basis)
+        return self.data.rows.shard.group.first(lambda: found)  # the same to the last bit: all take the same steps
 
     def posterior(self, kernel: Kernel, basis: Tensor) -> tuple[Posterior, float]:
         """The posterior of the latent functions, and the evidence."""

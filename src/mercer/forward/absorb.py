@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data import WHOLE, Shard
 from mercer.forward.posterior import KernelFactor
 from mercer.forward.problem import Problem
 from mercer.forward.span import Functions, FunctionSpan
@@ -49,6 +50,7 @@ class Block:
         min_novelty: float = 0.0,
     ) -> None:
         self.problem, self.pool, self.gram_noise, self.min_novelty = problem, pool, gram_noise, min_novelty
+        self.whole: Shard = WHOLE  # by which rows are known where the block looks at a `pool` of them
         self.f = f.clone()
         self.metric = problem.loss.bound * problem.weight
         self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, before=f)
@@ -108,14 +110,20 @@ class Block:
     def _noisy(self, new: Functions) -> Tensor:
         """Values with Greedy02's σ² added: the columns of K + σ²I instead of those of K."""
         if self.gram_noise:
-            new.values[:, new.index] += self.gram_noise * new.A.T.to(new.values.dtype)
+            at, places = self.problem.rows.shard.held(new.index)
+            new.values[:, places] += self.gram_noise * new.A.T[:, at].to(new.values.dtype)
         return new.values
 
     def _enter(self, new: Functions, where: slice) -> None:
-        index = new.index if self.pool is None else self.pool[new.index]
+        part = self.problem.rows.shard
+        index = new.index if self.pool is None else self.whole.named(part, self.pool, new.index)
         self.terms.append(Term(index, new.A, where))
         self.members = torch.cat([self.members, new.index])
         self._open[self.problem.rows.shard.held(new.index)[1]] = False
+
+    def inside(self, index: Tensor) -> Tensor:
+        """Rows of the whole problem by their numbers in this block: `_enter` the other way round."""
+        return index if self.pool is None else self.whole.numbered(self.problem.rows.shard, self.pool, index)
 
     def _descend(self, shrinkage: float) -> None:
         span, loss, y = self.span, self.problem.loss, self.problem.y

@@ -126,7 +126,6 @@ class Boosting(Resumable, ForwardEstimator):
     n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
     max_rows: Annotated[int | str | None, NOTHING | AUTO | whole(2)] = "auto"
 
-    _spreads: ClassVar[bool] = True
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "checkpoint", "n_learners", "polish")
 
     def _races(self) -> bool:
@@ -176,8 +175,6 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
-        shared = problem.rows.shard.spread
-        require(not shared or self.focus is None, "focus", "None where processes share the rows", self.focus)
         n_rows = problem.n_candidates
         exact = self._exact(n_rows, problem.plan, problem.loss)
         _, size, subset = self._sizes(n_rows, problem.plan)

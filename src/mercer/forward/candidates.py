@@ -49,11 +49,15 @@ class Candidates(Protocol):
 
 
 class RowCandidates:
-    """Some rows of a problem as candidates, at one step of a fit."""
+    """Some rows of a problem as candidates, at one step of a fit; `index` are their numbers, wherever they live."""
 
     def __init__(self, block: Block, index: Tensor, rng: np.random.Generator) -> None:
         self.block, self.problem, self.span, self.index, self.rng = block, block.problem, block.span, index, rng
         self.lam, self.gram_noise, self.f = block.span.lam, block.gram_noise, block.f
+
+    def at(self, values: Tensor) -> Tensor:
+        """Numbers of all rows, which run along the last axis, at the candidates."""
+        return self.problem.rows.pick(values, self.index)
 
     @cached_property
     def gradient(self) -> Tensor:
@@ -65,17 +69,19 @@ class RowCandidates:
 
     @cached_property
     def residual(self) -> Tensor:
-        return self.problem.loss.residual(self.problem.y, self.f)[self.index]
+        return self.at(self.problem.loss.residual(self.problem.y, self.f).T).T
 
     @property
     def noise(self) -> Tensor:
-        return self.problem.lam / self.problem.weight[self.index].double()
+        return self.problem.lam / self.at(self.problem.weight).double()
 
     @cached_property
     def _scores(self) -> tuple[Tensor, Tensor]:
         slope, curvature = self.problem.matrix(self.rows).column_scores(self.gradient, self.span.metric)
-        own = self.gram_noise * (2 * self.diagonal + self.gram_noise) * self.span.metric[self.index]
-        return slope + self.gram_noise * self.gradient[self.index], curvature + own
+        if not self.gram_noise:
+            return slope, curvature
+        own = self.gram_noise * (2 * self.diagonal + self.gram_noise) * self.at(self.span.metric)
+        return slope + self.gram_noise * self.at(self.gradient.T).T, curvature + own
 
     @property
     def data_slope(self) -> Tensor:
@@ -83,7 +89,7 @@ class RowCandidates:
 
     @property
     def slope(self) -> Tensor:
-        return self._scores[0] - self.lam * self.f[self.index].double()
+        return self._scores[0] - self.lam * self.at(self.f.T).T.double()
 
     @property
     def curvature(self) -> Tensor:
@@ -97,7 +103,7 @@ class RowCandidates:
     def novelty(self) -> Tensor:
         """By the factor of the block's kernel matrix; where most rows are candidates it is kept for all of them."""
         factor = self.block.factor.follow(self.block.members)
-        if 2 * len(self.index) < len(self.problem.y):
+        if self.problem.rows.shard.spread or 2 * len(self.index) < len(self.problem.y):
             return factor.left(self.rows.double())
         return factor.left_of_all(self.span)[self.index]
 
@@ -111,7 +117,7 @@ class RowCandidates:
         if not self.span.orthonormal:
             return torch.zeros_like(self.diagonal)
         values = self.span.values[: self.span.size]
-        return self.problem.weight[self.index] * values[:, self.index].double().square().sum(0)
+        return self.at(self.problem.weight) * self.at(values).double().square().sum(0)
 
     @cached_property
     def captured(self) -> Tensor:
@@ -119,7 +125,7 @@ class RowCandidates:
 
         Columns kept as they come, as minimal residual iterations keep them, capture nothing: zero.
         """
-        span, n = self.span, len(self.problem.y)
+        span, n = self.span, self.problem.rows.shard.length(len(self.problem.y))
         if not span.orthonormal:
             return torch.zeros_like(self.curvature)
         if 2 * len(self.index) < n:
@@ -135,11 +141,35 @@ class RowCandidates:
 
     def _captured_by(self, functions: Tensor, index: Tensor) -> Tensor:
         data = self.problem.matrix(self.problem.basis(index)).transposed((functions * self.span.metric).T)
-        own = self.lam + self.gram_noise * self.span.metric[index].double()
-        return (data.T + own * functions[:, index].double()).square().sum(0)
+        pick = self.problem.rows.pick
+        own = self.lam + self.gram_noise * pick(self.span.metric, index).double()
+        return (data.T + own * pick(functions, index).double()).square().sum(0)
 
     def random(self) -> Tensor:
         return torch.from_numpy(self.rng.random(len(self.index))).to(self.index.device)
+
+
+class RowsAtHand(RowCandidates):
+    """Rows of this process as candidates, by their places; all there are, where it is the only one.
+
+    On several processes each scores its own, so nothing may be asked that all must answer together: residuals and
+    novelty, and what is drawn for all rows alike.
+    """
+
+    @cached_property
+    def rows(self) -> Tensor:
+        return self.problem.rows.take(self.index).to(self.problem.plan.device, self.problem.plan.dtype)
+
+    def at(self, values: Tensor) -> Tensor:
+        return values[..., self.index]
+
+    def random(self) -> Tensor:
+        shard = self.problem.rows.shard
+        if not shard.spread:
+            return super().random()
+        mask = torch.zeros(len(self.problem.y), dtype=torch.bool, device=self.index.device)
+        mask[self.index] = True
+        return torch.from_numpy(self.rng.random(shard.count(mask))[shard.positions(mask)]).to(self.index.device)
 
 
 class DenseCandidates:

@@ -31,7 +31,7 @@ from mercer.forward.plain import plain, restored
 from mercer.forward.span import Functions
 from mercer.parts import part, require
 
-FORMAT = 1
+FORMAT = 2
 #: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.
 FREE = ("checkpoint", "device", "memory_limit")
 #: Writing takes at most about this share of the time.
@@ -50,6 +50,7 @@ class Resumed(Learner):
         if step >= len(self.kept):
             return self.learner.next(block, step, rng)
         index, A = (torch.as_tensor(one, device=block.f.device) for one in self.kept[step])
+        index = block.inside(index)
         if step + 1 == len(self.kept):
             rng.bit_generator.state = self.state
         K = block.problem.matrix(block.problem.basis(index))
@@ -58,7 +59,11 @@ class Resumed(Learner):
 
 @dataclass
 class Checkpoint:
-    """The state of a fit in a folder; `grown` are rows and weights of every learner, member by member."""
+    """The state of a fit in a folder; `grown` are rows and weights of every learner, member by member.
+
+    Stages and further models are members like the first, in the order in which they were begun; what `keys` say of
+    their kernels must be said again when they are, else they are grown anew.
+    """
 
     folder: Path
     group: Group
@@ -67,6 +72,7 @@ class Checkpoint:
     choice: Any = None
     grown: list[list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
     _next: float = 0.0
     _followed: int = 0
 
@@ -78,7 +84,7 @@ class Checkpoint:
         if found is None:
             return cls(path, group, seen, rng.bit_generator.state)
         rng.bit_generator.state = found["rng"]
-        return cls(path, group, seen, found["rng"], found["choice"], found["grown"], found["states"])
+        return cls(path, group, seen, found["rng"], found["choice"], found["grown"], found["states"], found["keys"])
 
     def chosen(self, choose: Callable[[], Any], rng: np.random.Generator) -> Any:
         """The members of an earlier fit, or those chosen now."""
@@ -89,14 +95,20 @@ class Checkpoint:
         self.choice = choice, rng.bit_generator.state
         return choice
 
-    def follow(self, fit: Any) -> Callable[[Any], None]:
-        """Let the next fit begin with the learners kept for it; gives what is to be called after each step."""
+    def follow(self, fit: Any) -> None:
+        """Let the next fit begin with the learners kept for it, and keep those that it adds."""
+        if not fit.learner.resumes:
+            return
         place, rng, self._followed = self._followed, fit.rng, self._followed + 1
-        if place < len(self.grown) and self.grown[place]:
-            fit.learner = Resumed(fit.learner, list(self.grown[place]), self.states[place])
-        elif place == len(self.grown):
+        key = _text((fit.problem.kernel, fit.problem.lam))
+        if place < len(self.keys) and self.keys[place] != key:  # time or rounding led elsewhere
+            del self.grown[place:], self.states[place:], self.keys[place:]
+        if place == len(self.grown):
             self.grown.append([])
             self.states.append(None)
+            self.keys.append(key)
+        if self.grown[place]:
+            fit.learner = Resumed(fit.learner, list(self.grown[place]), self.states[place])
 
         def after(now: Any) -> None:
             if now.n_steps <= len(self.grown[place]):
@@ -106,7 +118,7 @@ class Checkpoint:
             self.states[place] = rng.bit_generator.state
             self.group.first(self._write_in_time)
 
-        return after
+        fit.keeper = after
 
     def _write_in_time(self) -> None:
         began = time.monotonic()
@@ -121,7 +133,7 @@ class Checkpoint:
     def write(self) -> None:
         """Replace what the folder holds, in one step: until then, and where that fails, the old state stands."""
         arrays: dict[str, np.ndarray] = {}
-        state = {"rng": self.rng, "states": self.states, "grown": self.grown, "choice": None}
+        state = {"rng": self.rng, "states": self.states, "grown": self.grown, "keys": self.keys, "choice": None}
         written = {name: plain(value, arrays) for name, value in state.items()}
         try:
             written["choice"] = plain(self.choice, arrays)

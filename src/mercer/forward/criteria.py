@@ -25,6 +25,8 @@ class Criterion(Part):
     threshold: float = 0.0
     #: Whether the residual alone decides, so that steps can be replayed (`mercer.forward.replay`).
     residual_alone = False
+    #: Whether a row's score needs nothing of other rows but the basis vectors, so that each process scores its own.
+    at_hand = False
 
     @abstractmethod
     def score(self, seen: Candidates) -> Tensor:
@@ -60,6 +62,7 @@ class Random(Criterion):
     """A row at random: the baseline that must not be ignored."""
 
     short_name = "random"
+    at_hand = True
 
     def score(self, seen: Candidates) -> Tensor:
         return seen.random()
@@ -73,7 +76,7 @@ class MaxResidual(Criterion):
     """MAX-RES: the row of largest residual (Greedy02 eq. 5); several outputs count by their norm."""
 
     short_name = "max-res"
-    residual_alone = True
+    residual_alone = at_hand = True
 
     def score(self, seen: Candidates) -> Tensor:
         return seen.residual.square().sum(1)
@@ -84,7 +87,7 @@ class LargestResiduals(Criterion):
     """The S rows of largest residual at once: MAX-RES without its loop and its Gram matrix."""
 
     short_name = "largest-residuals"
-    residual_alone = True
+    residual_alone = at_hand = True
 
     def score(self, seen: Candidates) -> Tensor:
         return seen.residual.square().sum(1)
@@ -135,6 +138,7 @@ class ApproximateLinearDependence(Criterion):
     """
 
     short_name = "ald"
+    at_hand = True
     n_candidates: int | None = 59
     threshold: float = 1e-2
 
@@ -175,6 +179,7 @@ class InformationGain(Criterion):
     """
 
     short_name = "info-gain"
+    at_hand = True
     n_candidates: int | None = 59
 
     def score(self, seen: Candidates) -> Tensor:

@@ -116,8 +116,6 @@ class ForwardEstimator(Face):
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
-    #: Whether several processes may share the rows of a fit.
-    _spreads: ClassVar[bool] = False
     #: What a further fit of a warm model may change.
     _growing: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 
@@ -176,7 +174,7 @@ class ForwardEstimator(Face):
         learners made so far.
         """
         check(self)
-        group = current_group() if self._spreads else ALONE
+        group = ALONE if self._pairwise else current_group()  # values of a kernel belong to rows and columns alike
         budget = Clock(self.time_budget, group=group)
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
         given, plan = planned(read(self, X, y, sample_weight, **kinds, group=group), self)
@@ -244,8 +242,9 @@ class ForwardEstimator(Face):
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
-        keeper = () if task.kept is None else (task.kept.follow(fit),)
-        why = fit.run(rules, (*keeper, *listeners("learners", total, lambda fit: fit.n_steps)))
+        if task.kept is not None:
+            task.kept.follow(fit)
+        why = fit.run(rules, listeners("learners", total, lambda fit: fit.n_steps))
         if task.kept is not None:
             task.kept.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
@@ -253,7 +252,10 @@ class ForwardEstimator(Face):
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
         outside = outside_values(fit, final, numbers=not self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
-        return [first, *self._further(task, first, budget, share)]
+        further = self._further(task, first, budget, share)
+        if task.kept is not None and further:
+            task.kept.finish()
+        return [first, *further]
 
     def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
         """Stages that build on the first, of families that have them."""

@@ -19,18 +19,20 @@ class _Swapping(Block):
 
     def _swap(self, weights: Tensor) -> tuple[int, Tensor, Tensor, Tensor] | None:
         """Member s to leave, row l to enter, its column and its weight; None if the residual would not fall."""
-        residual, w = self.problem.y - self.f, self.problem.weight[:, None]
-        size = residual.square().sum(1)
-        s = int(size[self.members].argmin())
-        l = size.masked_fill(~self._open, -torch.inf).argmax()[None]
-        if len(self.members) < 2 or not bool(self._open[l]):
+        problem, shard, total = self.problem, self.problem.rows.shard, self.problem.rows.total
+        residual, w = problem.y - self.f, problem.weight[:, None]
+        if len(self.members) < 2 or self.n_open == 0:
             return None
+        size, places = residual.square().sum(1), self.open_rows()
+        s = int(shard.pick(size, self.members).argmin())
+        _, l = shard.largest(size[places], places)
         k_s, k_l = self._column(self.members[s][None]), self._column(l)
         freed = residual + k_s * weights[s].to(residual.dtype)
-        gamma = (w * k_l * freed).sum(0) / (w * k_l.square()).sum()
-        if not bool((w * (freed - k_l * gamma).square()).sum() < (w * residual.square()).sum()):
+        gamma = total((w * k_l * freed).sum(0)) / total((w * k_l.square()).sum())
+        if not bool(total((w * (freed - k_l * gamma).square()).sum()) < total((w * residual.square()).sum())):
             return None
-        self._open[self.members[s]], self._open[l] = True, False
+        self._open[shard.held(self.members[s][None])[1]] = True
+        self._open[shard.held(l)[1]] = False
         return s, l, k_l, gamma
 
     def _column(self, index: Tensor) -> Tensor:
@@ -68,13 +70,14 @@ class MinimalResidualBlock(_Swapping):
     exchange = True
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
-        span, w = self.span, self.problem.weight[:, None]
+        span, w, total = self.span, self.problem.weight[:, None], self.problem.rows.total
         where = span.append(self._noisy(new))
         self._enter(new, where)
         residual = self.problem.y - self.f
-        d = residual[self.members].double()
+        d = self.problem.pick(residual, self.members).double()
         q = span.values[: span.size].T @ d.to(self.f.dtype)
-        beta = (w * residual * q).sum(0, dtype=torch.float64) / (w * q.square()).sum(0).clamp(min=1e-30)
+        slope = total((w * residual * q).sum(0, dtype=torch.float64))
+        beta = slope / total((w * q.square()).sum(0)).clamp(min=1e-30)
         self.f += span.move(slice(0, span.size), shrinkage * beta * d)
         if self.exchange and (swap := self._swap(span.coef)) is not None:
             s, l, k_l, gamma = swap

@@ -21,15 +21,15 @@ class Focus(Part):
     share: float
 
     def rows(self, problem: Problem, f: Tensor) -> Tensor:
-        """Indices of the rows to look at; never fewer than a few, so that a perfect fit can go on."""
+        """Rows to look at, in order, by their places; never fewer than a few, so that a perfect fit can go on."""
+        shard, alive = problem.rows.shard, problem.n_candidates
         margins = problem.margins(f).min(1).values
         margins = torch.where(problem.weight > 0, margins, torch.inf)
-        alive = int((problem.weight > 0).sum())
-        wanted = int((margins < self.margin).sum())
+        wanted = shard.count(margins < self.margin)
         size = max(min(wanted, int(self.share * alive)), min(alive, 100))
         if size == wanted:  # all of them: no order is needed
             return (margins < self.margin).nonzero()[:, 0]
-        return margins.topk(size, largest=False).indices
+        return (margins <= shard.smallest(margins, size)).nonzero()[:, 0]
 
     def loss(self, problem: Problem, f: Tensor, rows: Tensor) -> Tensor:
         """What the rows that are watched have lost, one number each."""

@@ -42,6 +42,8 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
     def make(left: Problem, watched: Tensor | None) -> ForwardFit:
         grown: ForwardFit = face._growth(left, watched, first.fit.rng)
         grown.focus = focus
+        if task.kept is not None:
+            task.kept.follow(grown)
         return grown
 
     anew = None if task.whole is None else _anew(face, task, first, make, budget, share)
@@ -61,7 +63,7 @@ def _focus(face: Any, problem: Problem, f: Tensor, watched: Any) -> Focus | None
     if focus is not None or not face._classes:
         return focus
     wrong = float(problem.mean((problem.margins(f, watched).amin(1) <= 0).double()))
-    at_hand = isinstance(problem.rows, TensorRows) and not problem.rows.shard.spread  # else none are cheap
+    at_hand = isinstance(problem.rows, TensorRows)  # else none are cheap
     return HingeFocus() if wrong < SEPARABLE and at_hand else None
 
 

@@ -104,7 +104,7 @@ class Greedy(ForwardEstimator):
 
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         criterion = Criterion.resolve(self.criterion, "criterion")
-        n_rows = len(problem.candidates())
+        n_rows = problem.n_candidates
         step = self._vectors_a_step(criterion, n_rows)
         self._refuse_nonsense(problem, step)
         learner: Learner = SingleVector(criterion)
@@ -143,8 +143,9 @@ class Greedy(ForwardEstimator):
         if self.update == "mrx":
             require(exact, "update", "other than 'mrx' unless the loss is squared", self.update)
         if self.refine:
-            weight = problem.weight[problem.weight > 0]
-            plain = bool((weight == weight[0]).all()) and exact and bool(problem.kernel.tunable())
+            weight, group = problem.weight[problem.weight > 0].cpu().numpy(), problem.rows.shard.group
+            equal = group.least(weight.min(initial=np.inf)) == group.largest(weight.max(initial=0.0))
+            plain = equal and exact and bool(problem.kernel.tunable())
             require(plain, "refine", "False unless loss is squared, weights are equal and the kernel tunable", True)
         if self.prune:
             kind = self.update in ("full", "qr") and exact and not self.exchange
@@ -164,13 +165,14 @@ class Greedy(ForwardEstimator):
 
     def _rules(self, fit: ForwardFit) -> list[Stopping]:
         problem = fit.problem
-        n_rows = len(problem.candidates())
+        n_rows = problem.n_candidates
         step = self._vectors_a_step(Criterion.resolve(self.criterion, "criterion"), n_rows)
         n_steps = -(-min(self.n_basis, n_rows) // step)
         require(n_steps >= fit.n_steps, "n_basis", f"at least the {fit.n_steps * step} of the warm model", self.n_basis)
         rules: list[Stopping] = [MaxSteps(n_steps, "steps")]
         if self.tol > 0:
-            rules.append(Tolerance(self.tol, float((problem.weight[:, None] * problem.y.square()).sum().sqrt())))
+            start = problem.rows.total((problem.weight[:, None] * problem.y.square()).sum()).sqrt()
+            rules.append(Tolerance(self.tol, float(start)))
         if step == 1 and self.update in ("full", "qr"):
             rules.append(Dependence(self.min_novelty))
         return rules + self._size_rules()
@@ -197,9 +199,13 @@ class Greedy(ForwardEstimator):
 
     def _refined(self, problem: Problem, final: Final) -> Final:
         """Basis vectors, kernel and noise moved uphill on the sparse evidence; then all weights anew."""
-        alive = problem.candidates()
-        data = Sample(TensorRows(problem.basis(alive)), problem.y[alive], problem.weight[alive], problem.plan)
-        start: dict[str, Any] = {"max_iter": self.refine_iter, "rng": self._generator()}
+        alive, shard, rng = problem.candidates(), problem.rows.shard, self._generator()
+        rng.bit_generator.state = shard.group.first(lambda: rng.bit_generator.state)
+        rows, y, weight = problem.rows, problem.y, problem.weight
+        if not shard.spread:
+            rows, y, weight = TensorRows(problem.basis(alive)), y[alive], weight[alive]
+        data = Sample(rows, y, weight, problem.plan)
+        start: dict[str, Any] = {"max_iter": self.refine_iter, "rng": rng}
         kernel, noise, basis, bound = refine_basis(problem.kernel, max(problem.lam, 1e-6), final.basis, data, **start)
         weights: Tensor = whitened_ridge(replace(problem, kernel=kernel, lam=noise), basis)
         return Final(final.index, basis, weights, kernel, noise, moved=True, kept={"log_evidence_bound_": bound})

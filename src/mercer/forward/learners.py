@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
-from mercer.forward.candidates import RowCandidates
+from mercer.forward.candidates import RowCandidates, RowsAtHand
 from mercer.forward.combine import Combination, Sketch
 from mercer.forward.criteria import Criterion
 from mercer.forward.span import Functions
@@ -28,6 +29,9 @@ Size = int | Sequence[int] | Callable[[int], int]
 
 class Learner(Part):
     """Proposes the next functions for a block of a fit, or None when no row is worth adding."""
+
+    #: Whether what it proposed is worth keeping in a checkpoint.
+    resumes: ClassVar[bool] = True
 
     @property
     def replayable(self) -> bool:
@@ -52,33 +56,41 @@ class SingleVector(Learner):
         return self.criterion.residual_alone
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
-        rows = block.open_rows()
-        if len(rows) == 0:
+        n_open = block.n_open
+        if n_open == 0:
             return None
-        if self.criterion.threshold > 0:
-            index = self._acceptable(block, rows, rng, must=step == 0)
-        else:
-            wanted = self.criterion.n_candidates
-            if wanted is not None and wanted < len(rows):
-                rows = rows[torch.from_numpy(rng.choice(len(rows), wanted, replace=False)).to(rows.device)]
-            index = rows[self.criterion.score(RowCandidates(block, rows, rng)).argmax()]
+        pick = self._acceptable if self.criterion.threshold > 0 else self._best
+        index = pick(block, n_open, rng, step)
         if index is None:
             return None
         one = torch.ones(1, 1, dtype=torch.float64, device=index.device)
-        return Functions(index[None], one, block.problem.column(index[None]))
+        return Functions(index, one, block.problem.column(index))
 
-    def _acceptable(self, block: Block, rows: Tensor, rng: np.random.Generator, must: bool) -> Tensor | None:
-        """The first row above the threshold, in random order; the best of the first draw where one `must` enter."""
-        order = rows[torch.from_numpy(rng.permutation(len(rows))).to(rows.device)]
-        fallback: Tensor | None = None
+    def _acceptable(self, block: Block, n_open: int, rng: np.random.Generator, step: int) -> Tensor | None:
+        """The first row above the threshold, in random order; at the first step the best of the first draw, else."""
+        shard, fallback = block.problem.rows.shard, None
+        order = shard.nth(block.is_open, rng.permutation(n_open))
         for some in order.split(self.criterion.n_candidates or len(order)):
             score = self.criterion.score(RowCandidates(block, some, rng))
-            above = (score > self.criterion.threshold).nonzero()
-            if len(above):
-                return some[above[0, 0]]
-            if must and fallback is None:
-                fallback = some[score.argmax()]
+            above = (score > self.criterion.threshold).nonzero()[:1, 0]
+            first = shard.group.same(above if len(above) else above.new_full((1,), -1))
+            if int(first) >= 0:
+                return some[first]
+            if step == 0 and fallback is None:
+                fallback = shard.group.same(some[score.argmax()][None])
         return fallback
+
+    def _best(self, block: Block, n_open: int, rng: np.random.Generator, step: int) -> Tensor:
+        """The number of the row of best score among the candidates, on every process the same."""
+        wanted, shard = self.criterion.n_candidates, block.problem.rows.shard
+        few = wanted is not None and wanted < n_open
+        if not few and (self.criterion.at_hand or not shard.spread):
+            places = block.open_rows()
+            return shard.largest(self.criterion.score(RowsAtHand(block, places, rng)), places)[1]
+        drawn = rng.choice(n_open, wanted, replace=False) if few else np.arange(n_open)
+        numbers = shard.nth(block.is_open, drawn)
+        best = self.criterion.score(RowCandidates(block, numbers, rng)).argmax()
+        return shard.group.same(numbers[best][None])
 
 
 @part

@@ -58,6 +58,7 @@ class ForwardFit:
         self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._began = time.perf_counter()
         self.interrupted = False
+        self.keeper: Callback | None = None  # called after every step, whoever asked for it
 
     @property
     def n_steps(self) -> int:
@@ -111,6 +112,8 @@ class ForwardFit:
         if self.block_length is not None and len(block.terms) >= self.block_length:
             self._close(block, penalty)
         self._record(penalty, novelty, n_new)
+        if self.keeper is not None:
+            self.keeper(self)
         return True
 
     def _advance(self, block: Block) -> int | None:
@@ -128,11 +131,12 @@ class ForwardFit:
         if self.focus is not None and (self.blocks or problem.codes is not None):
             pool = self.focus.rows(problem, self.f)
             if self.validation is not None:  # of weight zero, but what is watched must be up to date
-                pool = torch.cat([pool, self.validation])
+                pool = torch.cat([pool, self.validation]).unique()
             problem, f = problem.part(pool), self.f[pool]
         b = self.problem.n_outputs
         capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
         self.current = block = self.make_block(problem, f, capacity, pool)
+        block.whole = self.problem.rows.shard
         replays = self.learner.replayable and can_replay(block)
         self._pursuit = ReplayedPursuit(block, self.shrinkage) if replays else None
         return block

@@ -7,7 +7,9 @@ column maps, metrics and kernels race.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -98,12 +100,12 @@ def raced_members(
     """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given.
 
     `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take. Of a `large` table
-    one member is kept, chosen again by more rows (`mercer.tuning.more_rows`).
+    one member is kept, chosen again by more rows (`mercer.tuning.more_rows`); processes of a group divide that work.
     """
-    from mercer.tuning.more_rows import on_more_rows
+    from mercer.tuning.more_rows import by_evidence, on_more_rows
     from mercer.tuning.race import race
 
-    began = time.perf_counter()
+    began, group = time.perf_counter(), given.shard.group
     some = given.draw(RACE_ROWS, rng)
     X = given.rows.fetch(some).double().cpu()
     y, weight = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
@@ -112,21 +114,24 @@ def raced_members(
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
 
     clock = Clock(options.pop("seconds", None))
+    shared: dict[str, Any] = {"device": plan.device, "clock": clock}
+    shared["seed"] = int(rng.integers(2**31)) if large else 0
 
-    def found() -> tuple[Any, ...]:
+    def raced() -> tuple[Any, ...]:
         seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
-        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, seconds=seconds, **(coded | options))
-        if not large:
-            return raced.members, [], raced.report, rng.bit_generator.state
-        more = on_more_rows(X, y, weight, raced.members, device=plan.device, seed=int(rng.integers(2**31)),
-                            clock=clock, **coded)  # fmt: skip
-        return [more.best], more.nearly, raced.report + more.report, rng.bit_generator.state
+        found = race(X, y, weight, classes=classes, rng=rng, device=plan.device, seconds=seconds, **(coded | options))
+        return found.members, found.report, rng.bit_generator.state
 
-    chosen, spare, report, rng.bit_generator.state = given.shard.group.first(found)
+    work: list[Callable[[], Any]] = [raced, partial(by_evidence, X, y, weight, **shared, **coded)] if large else [raced]
+    (chosen, report, rng.bit_generator.state), *further = group.dealt(len(work), lambda own: [work[k]() for k in own])
+    spare: list[Any] = []
+    if large:
+        more = on_more_rows(X, y, weight, [*chosen, *further[0]], **shared, group=group)
+        chosen, spare, report = [more.best], more.nearly, report + more.report
     penalty = None if isinstance(regularization, str) else float(regularization)
     return Choice(
         [_as_member(one, penalty) for one in chosen],
-        given.shard.group.first(lambda: time.perf_counter() - began),
+        group.first(lambda: time.perf_counter() - began),
         report,
         [_as_member(one, penalty) for one in spare],
     )

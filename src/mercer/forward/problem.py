@@ -59,7 +59,7 @@ class Problem:
         return self.sample.n_alive
 
     def part(self, rows: Tensor) -> Problem:
-        """The same problem on some of its rows."""
+        """The same problem on some of its rows: on this process those of these places, in order."""
         return replace(self, sample=self.sample.here(rows), codes=None if self.codes is None else self.codes[rows])
 
     def after(self, f: Tensor, kernel: Kernel) -> Problem:

@@ -20,7 +20,7 @@ from mercer.forward.span import REAL
 def can_replay(block: Block) -> bool:
     """Whether a step is recorded: where it is the same few operations every time, least squares on rows on a GPU."""
     problem, rows = block.problem, block.problem.rows
-    if not isinstance(rows, TensorRows) or rows.X.device.type != "cuda" or not rows.n_rows:
+    if not isinstance(rows, TensorRows) or rows.X.device.type != "cuda" or not rows.n_rows or rows.shard.spread:
         return False
     fused = problem.kernel.columns(rows.X[:1]).fused_form() is not None  # then its tiles are made of torch's operations
     return may_record() and block.replayable and problem.loss.quadratic and fused

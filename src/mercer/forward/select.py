@@ -43,7 +43,7 @@ def select_rows(
     """
     criterion = Criterion.resolve(criterion, "criterion")
     problem = Problem(data.in_tiles(data.plan), kernel, lam)
-    n = len(problem.candidates())
+    n = problem.n_candidates
     alone = n <= SINGLE_ROWS or criterion.short_name == "ormp"
     draw = "largest" if criterion.n_candidates is None else "random"
     learner: Learner = (

@@ -217,7 +217,8 @@ class FunctionSpan:
         keep = torch.cat([keep[:j], keep[j + 1 :]])
         self.W[: m - 1, : m - 1] = self.W[keep[:, None], keep]
         self.W[m - 1 : m], self.W[:, m - 1 : m] = 0.0, 0.0
-        self.alive[j : m - 1], self.alive[m - 1] = self.values[j : m - 1].any(1), False
+        held = self.rows.total(self.values[j : m - 1].any(1).to(torch.uint8))  # a process may have no rows
+        self.alive[j : m - 1], self.alive[m - 1] = held > 0, False
         if self.points is not None and len(self.points) == m:
             self.points, self._sizes = self.points[keep], self._sizes[keep]
             R = self.R[: m - 1, : m - 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, replace
+from functools import partial
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -12,11 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.class_weight import WeighsClasses
 from mercer.border.face import face
+from mercer.border.gathered import gathered
 from mercer.border.kept import on_host
-from mercer.border.read import merged, read
+from mercer.border.read import MERGED_ROWS, Given, merged, read
 from mercer.border.rules import check, literal, whole
 from mercer.border.targets import ClassTargets
 from mercer.clock import Clock
+from mercer.data import WHOLE
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.coordinates import Point
@@ -89,14 +92,21 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and classes `y`."""
         check(self)
-        clock = Clock(self.time_budget)
         approximation = self._prior()
-        given = read(self, X, y, sample_weight)
-        targets = ClassTargets.of(given.y, given.weight)
+        group = self._group(approximation)
+        clock = Clock(self.time_budget, group=group)
+        given = gathered(read(self, X, y, sample_weight, group=group), MERGED_ROWS)
+        alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
+        made = partial(self._fitted, given, approximation, clock)
+        return self._keep(**(group.first(made) if alone else made()))
+
+    def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
+        """All that a fit of this table leaves behind."""
+        targets = ClassTargets.of(given.y, given.weight, given.shard)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._tunes())
         models = [on_host(self._model(one)) for one in self._shares(task)]
-        return self._keep(**shown(models, given, inputs, task.data.plan), targets_=targets, classes_=targets.classes)
+        return {**shown(models, given, inputs, task.data.plan), "targets_": targets, "classes_": targets.classes}
 
     def _prior(self) -> Approximation:
         approximation = super()._prior()
@@ -138,7 +148,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
 
         kernel = self._first_kernel(task, evidence, free)
         last = FinalPass.timed(lambda rows, Z: evidence(rows).posterior(kernel, Z), task.n_inducing, data, clock)
-        index, at = self._search(task, evidence, Point(kernel), free, last.before(clock, data.rows.n_rows))
+        index, at = self._search(task, evidence, Point(kernel), free, last.before(clock, data.n_total))
         rows = last.rows(data, clock, task.rng)
         assert at.basis is not None
         posterior, value = evidence(rows).posterior(at.kernel, at.basis)

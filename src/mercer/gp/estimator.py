@@ -15,7 +15,8 @@ from mercer.border.read import Given, host, read_new
 from mercer.border.rules import NOTHING, Rule, literal, number, part_of, whole
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock
-from mercer.data import Pieces
+from mercer.data import Group, Pieces, current_group
+from mercer.data.group import ALONE
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
@@ -161,6 +162,10 @@ class SparseGP(Face):
         return as_kernel("gaussian" if isinstance(self.kernel, str) else self.kernel)
 
     # Rows and searches
+
+    def _group(self, approximation: Approximation) -> Group:
+        """The processes that share the rows; dense models see few of them, and every process all."""
+        return ALONE if approximation.dense else current_group()
 
     def _task(
         self, given: Given, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool

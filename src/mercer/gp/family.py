@@ -42,20 +42,24 @@ def best_family(
     Every family sees the same rows, at most `n_rows` that stand for all. Once a rougher one has less evidence than a
     smoother one, still rougher ones are not tried. `adapt` makes a plain kernel the first of a search.
     """
-    some = data.rows.take(data.spaced(SPREAD_ROWS))
-    n = len(data.alive)
-    if n > n_rows:
+    some, group = data.rows.fetch(data.spaced(SPREAD_ROWS)), data.rows.shard.group
+    n = data.n_alive
+    if n > n_rows or data.rows.shard.spread:
         part = data.part(data.draw(n_rows, rng))
-        data = replace(part, weight=part.weight * (n / n_rows))
-    seed = int(rng.integers(2**31))
-    clock, best = clock.part(SHARE), Point(adapt(plain_start(FAMILIES[0], some, ard)))
-    for family in FAMILIES:
-        kernel = adapt(plain_start(family, some, ard))
-        own = np.random.default_rng(seed)
-        index = choose_rows("k-means++", data, kernel, 0.1, INDUCING, own)
-        Z = data.rows.take(index).to(data.plan.device, data.plan.dtype)
-        found = explore(evidence, Point(kernel, basis=Z), data, rng=own, n_steps=STEPS, clock=clock, **shared)
-        if found.value <= best.value:
-            break
-        best = found
-    return best.kernel
+        data = replace(part, weight=part.weight * (n / part.n_rows))
+    seed, clock = int(rng.integers(2**31)), clock.part(SHARE)
+
+    def found() -> Kernel:
+        best = Point(adapt(plain_start(FAMILIES[0], some, ard)))
+        for family in FAMILIES:
+            kernel = adapt(plain_start(family, some, ard))
+            own = np.random.default_rng(seed)
+            index = choose_rows("k-means++", data, kernel, 0.1, INDUCING, own)
+            Z = data.rows.take(index).to(data.plan.device, data.plan.dtype)
+            trial = explore(evidence, Point(kernel, basis=Z), data, rng=own, n_steps=STEPS, clock=clock, **shared)
+            if trial.value <= best.value:
+                break
+            best = trial
+        return best.kernel
+
+    return group.first(found)

@@ -34,10 +34,10 @@ def choose_rows(
     if isinstance(choice, str) and choice == "k-means++":
         scale = torch.as_tensor(relevance_of(kernel, data.rows.n_columns), device=data.plan.device)
         return pool[spread_out(data.rows.fetch(pool).double() * scale, m, rng)]
-    require(not shard.spread, "inducing", "'k-means++', 'random' or an array where processes share the rows", choice)
     chosen = select_rows(data, kernel, max(noise, 1e-4), choice, m, rng)
-    rest = np.setdiff1d(data.alive, chosen)
-    return np.concatenate([chosen, rng.choice(rest, m - len(chosen), replace=False)])
+    alive[shard.held(torch.as_tensor(chosen, device=alive.device))[1]] = False
+    drawn = rng.choice(shard.count(alive), m - len(chosen), replace=False)
+    return np.concatenate([chosen, shard.nth(alive, drawn).cpu().numpy()])
 
 
 def find_rows(Z: Tensor, data: Sample) -> np.ndarray:

@@ -20,8 +20,7 @@ from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
 from mercer.border.rules import AUTO, check, number
 from mercer.border.targets import RealTargets
 from mercer.clock import Clock
-from mercer.data import WHOLE, TensorRows, current_group
-from mercer.data.group import ALONE
+from mercer.data import WHOLE, TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, SubsetOfData
@@ -105,9 +104,11 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y` of one column or several."""
         check(self)
         approximation = self._prior()
-        group = ALONE if approximation.dense else current_group()  # dense models see few rows
+        group = self._group(approximation)
         clock = Clock(self.time_budget, group=group)
-        given = gathered(read(self, X, y, sample_weight, numeric=True, multi_output=True, group=group), MERGED_ROWS)
+        kinds: dict[str, Any] = {"numeric": True, "multi_output": True}
+        given = read(self, X, y, sample_weight, **kinds, group=group)
+        given = gathered(given, MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
         return self._keep(**(group.first(made) if alone else made()))

@@ -9,6 +9,9 @@ import torch
 from mercer.mixture.em import Mixture
 from mercer.mixture.gates import Gates, make_gates
 
+#: Numbers that differ by less than this share are taken for equal.
+ALIKE = 1e-9
+
 
 def sizes_up_to(most: int) -> list[int]:
     """Numbers of components worth trying: all up to 10, then steps of about a fifth.
@@ -26,7 +29,7 @@ def grown(mixture: Mixture, n_components: int) -> Mixture:
     """The mixture with components split until there are `n_components`, the heaviest and worst fitted first."""
     while mixture.n_components < n_components:
         score = mixture.gates.weights * mixture.experts.badness()
-        mixture = split(mixture, int(score.argmax()))
+        mixture = split(mixture, _first_of_largest(score))
     return mixture
 
 
@@ -56,8 +59,17 @@ def _longest_axis(gates: Gates, j: int) -> torch.Tensor:
     covariance = gates.covariances[j]
     if covariance.ndim == 2:
         values, V = torch.linalg.eigh(covariance)
-        return V[:, -1] * values[-1].sqrt()
-    largest = int(covariance.argmax())
+        axis = V[:, -1] * values[-1].sqrt()
+        return axis * axis[_first_of_largest(axis.abs())].sign()  # an eigenvector has no sign of its own
+    largest = _first_of_largest(covariance)
     axis = torch.zeros_like(covariance)
     axis[largest] = covariance[largest].sqrt()
     return axis
+
+
+def _first_of_largest(values: torch.Tensor) -> int:
+    """Where the largest number stands; among equals, as the variances of standardised inputs are, the first one.
+
+    Rounding, which differs between machines and numbers of processes, does not choose among them.
+    """
+    return int((values >= values.max() * (1 - ALIKE)).nonzero()[0])

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
+from mercer.data import Group
 from mercer.data.column_maps import KINDS, ColumnMap, fit_column_map
+from mercer.data.group import ALONE
 from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
 from mercer.linalg import cholesky
 from mercer.tuning.metric import group_means
@@ -51,44 +53,60 @@ class Again:
 
 
 def on_more_rows(
-    X: Tensor, Y: Tensor, weight: Tensor, members: Sequence[Member], *, device: Any, seed: int, clock: Clock,
-    kept: Tensor | None = None, groups: Tensor | None = None,
+    X: Tensor, Y: Tensor, weight: Tensor, candidates: Sequence[Member], *, device: Any, seed: int, clock: Clock,
+    group: Group = ALONE,
 ) -> Again:  # fmt: skip
-    """The best of `members` and of kernels with the evidence's length-scales, for raw columns `X` and targets `Y`.
+    """The best of the race's members and those `by_evidence`, for raw columns `X` and targets `Y`.
+
+    Each process of a `group` tries some of them.
+    """
+    on_gpu = torch.device(device).type == "cuda"
+    n_fit = group.first(lambda: _fitted_rows(len(X), len(candidates), on_gpu, clock))
+    learned, judge = _parts(len(X), seed)
+    fit = learned[:n_fit]
+    parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
+
+    def tried(one: Member) -> tuple[Member, dict[str, Any]]:
+        started = time.perf_counter()
+        best = min(_tried(one, [part.to(device) for part in parts]), key=lambda tried: tried.loss)
+        line = {"candidate": f"{one.name}, on more rows", "rows": n_fit, "loss": best.loss}
+        return best, line | {"seconds": time.perf_counter() - started}
+
+    def some(places: Sequence[int]) -> list[tuple[Member, dict[str, Any]] | None]:
+        return [None if k and clock.over() else tried(candidates[k]) for k in places]
+
+    found = [one for one in group.dealt(len(candidates), some) if one is not None]
+    best, *others = sorted((replace(one, share=1.0) for one, _ in found), key=lambda one: one.loss)
+    nearly = [one for one in others if one.loss <= (1 + NEARLY) * best.loss]
+    return Again(best, nearly, [line for _, line in found])
+
+
+def _fitted_rows(n_rows: int, n_candidates: int, on_gpu: bool, clock: Clock) -> int:
+    """Rows that candidates are fitted to: fewer where there is no time for that many."""
+    most = min(FITTED_ROWS[on_gpu], n_rows // 2)
+    if clock.seconds is None:
+        return most
+    each = clock.left() / (n_candidates * len(FACTORS) * len(PENALTY_FACTORS))
+    return min(most, max(int((3 * RATE[on_gpu] * each) ** (1 / 3)), FEWEST))
+
+
+def _parts(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows that are learnt from, and rows that judge."""
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(n))
+    n_judge = min(JUDGING_ROWS, n // 4)
+    return order[:-n_judge], order[-n_judge:]
+
+
+def by_evidence(
+    X: Tensor, Y: Tensor, weight: Tensor, *, device: Any, seed: int, clock: Clock,
+    kept: Tensor | None = None, groups: Tensor | None = None,
+) -> list[Member]:  # fmt: skip
+    """Kernels on standardised columns, each divided by the length-scale that the evidence gives it.
 
     Columns that are `kept` are not scaled, those of one of the `groups` share a length-scale, as in the race.
     """
-    on_gpu = torch.device(device).type == "cuda"
-    n_judge = min(JUDGING_ROWS, len(X) // 4)
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(X)))
-    learned, judge = order[:-n_judge], order[-n_judge:]
-    table = X[learned], Y[learned], weight[learned], kept, groups
-    candidates = [*members, *_by_evidence(*table, on_gpu, seed, clock)]
-    n_fit = min(FITTED_ROWS[on_gpu], len(X) // 2)
-    if clock.seconds is not None:
-        each = clock.left() / (len(candidates) * len(FACTORS) * len(PENALTY_FACTORS))
-        n_fit = min(n_fit, max(int((3 * RATE[on_gpu] * each) ** (1 / 3)), FEWEST))
-    fit = learned[:n_fit]
-    report: list[dict[str, Any]] = []
-    found: list[Member] = []
-    for one in candidates:
-        if found and clock.over():
-            break
-        started = time.perf_counter()
-        parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
-        best = min(_tried(one, [part.to(device) for part in parts]), key=lambda tried: tried.loss)
-        name = f"{one.name}, on more rows"
-        report.append({"candidate": name, "rows": n_fit, "loss": best.loss, "seconds": time.perf_counter() - started})
-        found.append(best)
-    best, *others = sorted((replace(one, share=1.0) for one in found), key=lambda one: one.loss)
-    return Again(best, [one for one in others if one.loss <= (1 + NEARLY) * best.loss], report)
-
-
-def _by_evidence(
-    X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, groups: Tensor | None, on_gpu: bool, seed: int,
-    clock: Clock,
-) -> list[Member]:  # fmt: skip
-    """Kernels on standardised columns, each divided by the length-scale that the evidence gives it."""
+    learned, on_gpu = _parts(len(X), seed)[0], torch.device(device).type == "cuda"
+    X, Y, weight = X[learned], Y[learned], weight[learned]
     columns: ColumnMap = fit_column_map(KINDS[0], X, weight, kept)
     Z = columns(X)
     if not bool((Y.std(0) > 0).all()):

@@ -90,6 +90,31 @@ class Preconditioner:
         return torch.cholesky_solve(r, self.factor)
 
 
+class ByOutput:
+    """A preconditioner of every output's own, for losses that see the differences of outputs alone.
+
+    Along what all outputs have in common such a loss is flat, and nothing but the penalty holds it: the best model has
+    none of it, so points and steps are kept without it. Left in, it makes the system as ill-posed as λ is small, steps
+    multiply, and they end where rounding leads them: one process and two differed by 1e-5 of what they said. Where
+    memory does not hold a factor for each output, all share one of their mean curvature.
+    """
+
+    def __init__(self, at: Coordinates, weight: Tensor, sample: Tensor) -> None:
+        fits = at.problem.plan.holds_square(len(at.L), copies=4 + weight.shape[1])
+        self.each = [Preconditioner(at, one, sample) for one in (weight.T if fits else weight.mean(1)[None])]
+
+    def __call__(self, r: Tensor) -> Tensor:
+        r = without_common(r)
+        if len(self.each) == 1:
+            return self.each[0](r)
+        return without_common(torch.cat([one(r[:, [k]]) for k, one in enumerate(self.each)], 1))
+
+
+def without_common(v: Tensor) -> Tensor:
+    """Outputs (m × p) less their mean."""
+    return v - v.mean(1, keepdim=True)
+
+
 def _square(Phi: Tensor, panel: int = 768) -> Tensor:
     """The lower block triangle of ΦᵀΦ, which is all that a Cholesky factor looks at."""
     out = Phi.new_zeros(Phi.shape[1], Phi.shape[1])

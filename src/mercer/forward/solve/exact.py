@@ -7,6 +7,7 @@ ensemble at its largest: S = N, in one step.
 from __future__ import annotations
 
 from dataclasses import field, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -41,6 +42,7 @@ class AllRows(Learner):
     nearly meets its own targets, so neither probabilities nor intervals can be made from the values it has there.
     """
 
+    resumes: ClassVar[bool] = False  # one step, and all of it is found again by that step
     left_out: Tensor | None = field(default=None, init=False)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
@@ -61,12 +63,12 @@ class RandomRows(Learner):
     size: int
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
-        rows = block.open_rows()
-        if len(rows) == 0 or step > 0:
+        n_open = block.n_open
+        if n_open == 0 or step > 0:
             return None
-        draw = rng.choice(len(rows), min(self.size, len(rows)), replace=False)
-        index = rows[torch.from_numpy(draw).to(rows.device)]
-        A = sparse_ridge(block.problem, index)
+        shard = block.problem.rows.shard
+        index = shard.nth(block.is_open, rng.choice(n_open, min(self.size, n_open), replace=False))
+        A = shard.group.same(sparse_ridge(block.problem, index))
         return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
-from mercer.forward.solve.coordinates import Coordinates, Preconditioner
+from mercer.forward.solve.coordinates import ByOutput, Coordinates, Preconditioner, without_common
 from mercer.linalg import conjugate_gradients
 from mercer.losses import Squared
 from mercer.progress import tell
@@ -133,18 +133,11 @@ def _newton(
     at: Coordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
 ) -> tuple[Tensor, Tensor, int, str]:
     """Newton steps, each by conjugate gradients; a step that would raise the objective is halved."""
-    loss, y, w, lam = at.problem.loss, at.problem.y, at.problem.weight[:, None], at.problem.lam
+    v = without_common(v) if at.problem.loss.joint else v
     f = at.values(v)
     value, why, n_iter = at.objective(v, f), f"all {max_iter} Newton steps were taken", 0
     for n_iter in range(1, max_iter + 1):
-        gradient = at.slopes(w * loss.residual(y, f)) - lam * v
-        curvature = w * loss.curvature(y, f)
-
-        def system(x: Tensor, curvature: Tensor = curvature) -> Tensor:
-            return at.slopes(curvature * at.values(x)) + lam * x
-
-        precondition = Preconditioner(at, curvature.mean(1), sample)
-        step = conjugate_gradients(system, gradient, precondition=precondition, tol=0.1, max_iter=20).x
+        step = _newton_step(at, v, f, sample)
         along, length = at.values(step), 1.0
         while (new := at.objective(v + length * step, f + length * along)) > value and length > 1e-3:
             length /= 2
@@ -161,3 +154,26 @@ def _newton(
             continue
         break
     return v, f, n_iter, why
+
+
+def _newton_step(at: Coordinates, v: Tensor, f: Tensor, sample: Tensor) -> Tensor:
+    """The change of v (m × p) that solves Newton's equations to a tenth; outputs that meet in the loss are one system.
+
+    With the diagonal of the Hessian alone, steps would be too long and halved again and again.
+    """
+    loss, y, w, lam = at.problem.loss, at.problem.y, at.problem.weight[:, None], at.problem.lam
+    curvature = w * loss.curvature(y, f)
+    inner = ByOutput(at, curvature, sample) if loss.joint else Preconditioner(at, curvature.mean(1), sample)
+
+    def shaped(x: Tensor) -> Tensor:
+        return x.reshape(v.shape)
+
+    def system(x: Tensor) -> Tensor:
+        return (at.slopes(w * loss.bent(y, f, at.values(shaped(x)))) + lam * shaped(x)).reshape(x.shape)
+
+    def precondition(r: Tensor) -> Tensor:
+        return inner(shaped(r)).reshape(r.shape)
+
+    gradient = at.slopes(w * loss.residual(y, f)) - lam * v
+    b = gradient.reshape(-1) if loss.joint else gradient
+    return shaped(conjugate_gradients(system, b, precondition=precondition, tol=0.1, max_iter=20).x)
