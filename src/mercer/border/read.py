@@ -14,7 +14,6 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from mercer.border.class_weight import class_weighted
 from mercer.border.columns import Layout, TableMap
@@ -22,7 +21,8 @@ from mercer.border.columns_fit import code_table
 from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
 from mercer.border.columns_targets import CrossFit, averaged_targets
 from mercer.border.finite_rows import FiniteRows
-from mercer.data import ArrayRows, Group, Pieces, RowSource, Shard, as_source
+from mercer.border.sparse import dense_or_sparse
+from mercer.data import ArrayRows, Group, Pieces, RowSource, Shard, SparseRows, as_source
 from mercer.data.frames import column_names
 from mercer.data.group import ALONE
 from mercer.data.shard import even_run
@@ -138,8 +138,11 @@ def read(
     """
     target = table = means = None
     stored, spread, dealt = y is None, False, False
+    X = dense_or_sparse(X, estimator)
     if isinstance(X, RowSource | str | os.PathLike):
-        source: RowSource = as_source(X)
+        source: RowSource = dense_or_sparse(as_source(X), estimator)
+        sparse = isinstance(source, SparseRows)
+        require(group is ALONE or not sparse, "X", "dense where processes share a table", "a wide sparse matrix")
         dealt = group is not ALONE and not (source.shard.spread or source.mixed)  # else of this process alone, or whole
         source = source.dealt(group) if dealt else source
         spread = source.shard.spread
@@ -147,7 +150,7 @@ def read(
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
         found = numbers_or_columns(source.columns(), estimator) if source.mixed else None
-        rows: RowSource = source if source.mixed else FiniteRows(source)
+        rows: RowSource = source if source.mixed or sparse else FiniteRows(source)
         n_rows = source.shard.length(source.n_rows) if dealt else source.n_rows
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
     else:
@@ -162,7 +165,7 @@ def read(
         coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight)
         rows, table, means = ArrayRows(coded.X), coded.table, coded.means
         if getattr(estimator, "verbose", False):
-            _tell(table)
+            table.tell()
     elif found is not None:
         rows = ArrayRows(found)
     own = rows.shard.numbers(np.arange(rows.n_rows)) if dealt else slice(None)
@@ -191,6 +194,7 @@ def _of_length(y: Any, n_rows: int) -> np.ndarray:
 
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
     """A table without targets, for transformers."""
+    X = dense_or_sparse(X, estimator)
     if isinstance(X, RowSource | str | os.PathLike):
         n_rows = as_source(X).n_rows
     else:
@@ -201,14 +205,17 @@ def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
 
 def read_new(estimator: Any, X: Any) -> RowSource:
     """Rows to predict for, their columns checked against those of `fit`: the file that `fit` read will do as well."""
+    X = dense_or_sparse(X, estimator)
     if not isinstance(X, RowSource | str | os.PathLike):
         found = new_numbers_or_columns(host(X), estimator)
         return ArrayRows(found if isinstance(found, np.ndarray) else estimator.table_.encode(found))
     known, wanted = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     names = None if known is None else list(known)
     source = as_source(X, names=names, target=getattr(estimator, "target_column_", None))
-    seen = source.n_columns
+    seen, source = source.n_columns, dense_or_sparse(source, estimator)
     require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
+    if isinstance(source, SparseRows):
+        return source
     if hasattr(estimator, "table_") or source.mixed:
         return read_new(estimator, source.columns() if source.mixed else source.take(np.arange(source.n_rows)))
     return FiniteRows(source)
@@ -220,7 +227,7 @@ def read_held_out(
     """Rows to watch, and their targets, checked as those of `fit` were and against them."""
     require(isinstance(given.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
-    X_val = _like_those_given(estimator, given, host(X_val))
+    X_val = _like_those_given(estimator, given, host(dense_or_sparse(X_val, estimator)))
     y_val = checked_targets(host(y_val), numeric, given.y.ndim == 2, estimator)
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
     require(y_val.shape[1:] == given.y.shape[1:], "y_val", f"of the shape of y, {given.y.shape}", y_val.shape)
@@ -281,17 +288,8 @@ def host(X: Any) -> Any:
     """A tensor as an array, in a precision NumPy knows; anything else as it is."""
     if not isinstance(X, Tensor):
         return X
-    if X.layout != torch.strided:
-        raise TypeError(f"sparse input is not supported: X is a {X.layout} tensor, pass X.to_dense()")
     X = X.detach().cpu()
     return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
-
-
-def _tell(table: TableMap) -> None:
-    """What became of each column, above the progress bar."""
-    for one in table.described:
-        gaps = f", {100 * one.missing:.3g} % missing" if one.missing else ""
-        tqdm.write(f"column {one.name!r} ({one.kind}{gaps}): {one.map}")
 
 
 def _names(X: Any) -> np.ndarray | None:

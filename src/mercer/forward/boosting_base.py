@@ -13,6 +13,7 @@ from torch import Tensor
 from mercer.border.read import Given
 from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.clock import Clock
+from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
@@ -132,8 +133,13 @@ class Boosting(Resumable):
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
 
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
-        if not self._races():
-            require(self.metric == "auto", "metric", "'auto' unless kernel='auto' and scale_inputs=True", self.metric)
+        if not self._races() or isinstance(given.rows, SparseRows):
+            require(
+                self.metric == "auto",
+                "metric",
+                "'auto' unless kernel='auto', scale_inputs=True and X is not sparse and wide",
+                self.metric,
+            )
             return tuned_member(given, Y, plan, self, rng)
         options: dict[str, Any] = {
             "metric": self.metric,

@@ -118,6 +118,8 @@ class ForwardEstimator(Face):
     _classes: ClassVar[bool] = False
     #: Whether several processes may share the rows of a fit.
     _spreads: ClassVar[bool] = False
+    #: Wide sparse tables stay sparse: rows are seen by products of them.
+    _by_products: ClassVar[bool] = True
     #: What a further fit of a warm model may change.
     _growing: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 

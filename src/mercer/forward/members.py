@@ -17,9 +17,11 @@ from mercer.border.inputs import InputMap, find_inputs
 from mercer.border.kernel import choose_kernel, is_precomputed, is_tuned
 from mercer.border.read import Given
 from mercer.clock import Clock
+from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.forward.expansion import with_index
+from mercer.forward.numbered import numbered_kernel
 from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
 from mercer.losses import Loss
@@ -73,12 +75,14 @@ def tuned_member(
     Within a time budget tuning takes `TUNING_SHARE` of it, and columns are not bent, which would take as long.
     """
     began = time.perf_counter()
+    seconds = None if settings.time_budget is None else TUNING_SHARE * settings.time_budget
+    if isinstance(given.rows, SparseRows):
+        made = numbered_kernel(given, Y, plan, settings, rng, seconds)
+        return Choice([Member(*made[:3])], made[3])
     pairwise = is_precomputed(settings.kernel)
     scaling = False if pairwise else settings.scale_inputs
-    hurried = settings.time_budget is not None
-    inputs = find_inputs(given, Y, plan, scaling, may_bend=is_tuned(settings.kernel) and not hurried)
+    inputs = find_inputs(given, Y, plan, scaling, may_bend=is_tuned(settings.kernel) and seconds is None)
     sample = sample_of(given, Y, inputs, plan, pairwise=pairwise)
-    seconds = TUNING_SHARE * settings.time_budget if hurried else None
     chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng, seconds)
     taken = given.shard.group.first(lambda: time.perf_counter() - began)
     return Choice([Member(inputs, chosen.kernel, chosen.lam)], taken)
