@@ -114,7 +114,7 @@ def test_a_narrow_sparse_table_is_a_table():
 
 
 def test_what_does_not_go_gets_a_sentence():
-    X, y = text_like(60)
+    X, y = text_like(300)
     with pytest.raises(ValueError, match="kernel must be radial or of dot products"):
         KernelBoostingRegressor(kernel=Laplacian(1.0), regularization=0.1).fit(X, y)
     bad = X.copy()
@@ -122,4 +122,4 @@ def test_what_does_not_go_gets_a_sentence():
     with pytest.raises(ValueError, match=r"X must be of finite numbers, got .NaN or infinity"):
         KernelBoostingRegressor().fit(bad, y)
     with pytest.raises(ValueError, match=r"X must be at most .* when made dense, which SparseGPRegressor needs"):
-        SparseGPRegressor(memory_limit="200kB").fit(X, y)
+        SparseGPRegressor(memory_limit="1MiB").fit(X, y)

@@ -22,7 +22,7 @@ from mercer.border.columns_read import new_numbers_or_columns, numbers_or_column
 from mercer.border.columns_targets import CrossFit, averaged_targets
 from mercer.border.finite_rows import FiniteRows
 from mercer.border.sparse import dense_or_sparse
-from mercer.data import ArrayRows, Group, Pieces, RowSource, Shard, SparseRows, as_source
+from mercer.data import ArrayRows, Group, Pieces, RowSource, Shard, SparseRows, as_source, sparse_matrix
 from mercer.data.frames import column_names
 from mercer.data.group import ALONE
 from mercer.data.shard import even_run
@@ -288,6 +288,8 @@ def host(X: Any) -> Any:
     """A tensor as an array, in a precision NumPy knows; anything else as it is."""
     if not isinstance(X, Tensor):
         return X
+    if X.layout != torch.strided:
+        return sparse_matrix(X)
     X = X.detach().cpu()
     return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
 
