@@ -355,3 +355,23 @@ def test_tags_say_what_tables_may_hold():
     assert tags.string
     assert tags.categorical
     assert not get_tags(mercer.KernelBoostingRegressor(kernel="precomputed")).input_tags.allow_nan
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        mercer.SparseGPRegressor(n_inducing=8, kernel="gaussian", ard=True, max_iter=10, random_state=0),
+        mercer.SparseGPRegressor(approximation="full", kernel="gaussian", ard=True, max_iter=5, random_state=0),
+        mercer.SparseGPClassifier(n_inducing=8, kernel="gaussian", ard=True, max_iter=10, random_state=0),
+        mercer.GreedyKernelRegressor(n_basis=5, kernel="gaussian", random_state=0),
+    ],
+    ids=repr,
+)
+def test_levels_of_a_category_share_one_length_scale(model):
+    rng = np.random.default_rng(0)
+    town, area = rng.integers(0, 3, 60), rng.normal(size=60)
+    frame = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area})
+    y = town + np.sin(3 * area)
+    kernel = model.fit(frame, y > 1 if isinstance(model, mercer.SparseGPClassifier) else y).kernel_
+    (lengths,) = [v for name, v in kernel.tunable().items() if name.endswith("length_scale")]
+    assert np.ndim(lengths) == 0 or len(set(np.round(lengths[:3], 9))) == 1

@@ -56,7 +56,7 @@ def choose_kernel(
     first = sample.rows.shard.group.first
     if fixed is None:
         options |= {"n_rows": n_rows, "max_iter": 50, "tol": 1e-6, "random_state": int(rng.integers(2**31))}
-        options |= {"time_budget": seconds, "ard": ard}
+        options |= {"time_budget": seconds, "ard": ard, "groups": sample.groups}
         tuned = first(lambda: tune_kernel(*table, kernel, **options))
         fixed, noise = tuned.kernel, tuned.noise
     else:

@@ -147,7 +147,8 @@ def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pair
     """The rows as a member's kernel sees them, with targets and weights."""
     rows = with_index(given.rows, plan) if pairwise else inputs.rows(given.rows, plan)
     on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
-    return Sample(rows, torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device), plan)
+    groups = None if pairwise or given.layout is None else given.layout.group
+    return Sample(rows, torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device), plan, groups)
 
 
 def problem_of(

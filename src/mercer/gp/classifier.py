@@ -141,7 +141,9 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
 
         kernel = self._first_kernel(task, evidence, free)
         last = FinalPass.timed(lambda rows, Z: evidence(rows).posterior(kernel, Z), task.n_inducing, data, clock)
-        index, at = self._search(task, evidence, Point(kernel), free, last.before(clock, data.rows.n_rows))
+        index, at = self._search(
+            task, evidence, Point(kernel, groups=data.groups), free, last.before(clock, data.rows.n_rows)
+        )
         rows = last.rows(data, clock, task.rng)
         assert at.basis is not None
         posterior, value = evidence(rows).posterior(at.kernel, at.basis)

@@ -54,7 +54,9 @@ def best_family(
         own = np.random.default_rng(seed)
         index = choose_rows("k-means++", data, kernel, 0.1, INDUCING, own)
         Z = data.rows.take(index).to(data.plan.device, data.plan.dtype)
-        found = explore(evidence, Point(kernel, basis=Z), data, rng=own, n_steps=STEPS, clock=clock, **shared)
+        found = explore(
+            evidence, Point(kernel, basis=Z, groups=data.groups), data, rng=own, n_steps=STEPS, clock=clock, **shared
+        )
         if found.value <= best.value:
             break
         best = found
