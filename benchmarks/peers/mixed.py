@@ -55,7 +55,7 @@ def judge(frame: pd.DataFrame, most: int | None, seed: int) -> dict[str, Any]:
         return result
     P = model.predict_proba(X.iloc[test])
     result["error"] = 100 * float(np.mean(model.classes_[P.argmax(1)] != answer[test]))
-    result["log_loss"] = float(log_loss(answer[test], P, labels=model.classes_))
+    result["logloss"] = float(log_loss(answer[test], P, labels=model.classes_))
     if len(model.classes_) == 2:
         result["1-auc"] = float(1 - roc_auc_score(answer[test] == model.classes_[1], P[:, 1]))
     return result
@@ -63,7 +63,7 @@ def judge(frame: pd.DataFrame, most: int | None, seed: int) -> dict[str, Any]:
 
 def measure_of(anchor: dict[str, Any]) -> str:
     """By what a table is compared."""
-    return next(name for name in ("rmse", "1-auc", "log_loss", "error") if name in anchor["lightgbm"])
+    return next(name for name in ("rmse", "1-auc", "logloss", "error") if name in anchor["lightgbm"])
 
 
 def shown(name: str, ours: dict[str, Any], anchor: dict[str, Any]) -> str:

@@ -19,6 +19,10 @@ from mercer.kernels import Kernel, as_kernel
 from mercer.kernels.numbered import Entries, Numbered, require_products
 
 
+#: Rows by which a kernel is tuned at most: they have as many coordinates, so the evidence costs more than elsewhere.
+TUNED_ROWS = 600
+
+
 @dataclass(frozen=True)
 class RowNumbers(InputMap):
     """Rows as their numbers, 0, 1, …: what numbered kernels take."""
@@ -38,13 +42,12 @@ def numbered_kernel(
     assert isinstance(rows, SparseRows)
     if not is_tuned(settings.kernel):
         require_products(as_kernel(settings.kernel))
-    some = given.draw(settings.tuning_rows, rng)
+    n_rows = min(settings.tuning_rows, TUNED_ROWS)
+    some = given.draw(n_rows, rng)
     fine = replace(plan, dtype=torch.float64)
     table = (torch.as_tensor(given.pick(values, some), device=fine.device) for values in (Y, given.weight))
     sample = Sample(TensorRows(rows.coordinates(some).to(fine.device)), *table, fine)
-    chosen = choose_kernel(
-        sample, settings.kernel, settings.regularization, settings.tuning_rows, rng, seconds, ard=False
-    )
+    chosen = choose_kernel(sample, settings.kernel, settings.regularization, n_rows, rng, seconds, ard=False)
     kernel = Numbered(chosen.kernel, rows.entries, rows.entries)
     kernel.check()
     return RowNumbers(np.zeros(1), np.ones(1)), kernel, chosen.lam, time.perf_counter() - began
