@@ -26,6 +26,7 @@ from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
 from mercer.losses import Loss
 from mercer.tuning import precise
+from mercer.tuning.constants import RACES, SMALL
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
@@ -117,11 +118,16 @@ def raced_members(
 
     clock = Clock(options.pop("seconds", None))
 
+    n_races = _races(given) if coded and clock.seconds is None and not large else 1
+
     def found() -> tuple[Any, ...]:
         seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
-        raced = race(X, y, weight, classes=classes, rng=rng, device=plan.device, seconds=seconds, **(coded | options))
+        shared: dict[str, Any] = {"classes": classes, "rng": rng, "device": plan.device, "seconds": seconds}
+        several = [race(X, y, weight, **(shared | coded | options)) for _ in range(n_races)]
         if not large:
-            return raced.members, [], raced.report, rng.bit_generator.state
+            members = [replace(one, share=one.share / n_races) for raced in several for one in raced.members]
+            return members, [], [line for raced in several for line in raced.report], rng.bit_generator.state
+        (raced,) = several
         more = on_more_rows(X, y, weight, raced.members, device=plan.device, seed=int(rng.integers(2**31)),
                             clock=clock, **coded)  # fmt: skip
         return [more.best], more.nearly, raced.report + more.report, rng.bit_generator.state
@@ -134,6 +140,12 @@ def raced_members(
         report,
         [_as_member(one, penalty) for one in spare],
     )
+
+
+def _races(given: Given) -> int:
+    """How many races a table of this many rows runs."""
+    n = given.n_alive
+    return next((times for most, times in RACES if SMALL <= n <= most), 1)
 
 
 def _as_member(one: Any, penalty: float | None) -> Member:
