@@ -26,7 +26,7 @@ from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
 from mercer.losses import Loss
 from mercer.tuning import precise
-from mercer.tuning.constants import RACES, SMALL
+from mercer.tuning.constants import RACED_AGAIN, RACES
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
@@ -145,7 +145,7 @@ def raced_members(
 def _races(given: Given) -> int:
     """How many races a table of this many rows runs."""
     n = given.n_alive
-    return next((times for most, times in RACES if SMALL <= n <= most), 1)
+    return next((times for most, times in RACES if RACED_AGAIN <= n <= most), 1)
 
 
 def _as_member(one: Any, penalty: float | None) -> Member:

@@ -18,7 +18,6 @@ from mercer.engine.sample import Sample
 from mercer.kernels import Kernel, as_kernel
 from mercer.kernels.numbered import Entries, Numbered, require_products
 
-
 #: Rows by which a kernel is tuned at most: they have as many coordinates, so the evidence costs more than elsewhere.
 TUNED_ROWS = 600
 
