@@ -375,3 +375,17 @@ def test_levels_of_a_category_share_one_length_scale(model):
     kernel = model.fit(frame, y > 1 if isinstance(model, mercer.SparseGPClassifier) else y).kernel_
     (lengths,) = [v for name, v in kernel.tunable().items() if name.endswith("length_scale")]
     assert np.ndim(lengths) == 0 or len(set(np.round(lengths[:3], 9))) == 1
+
+
+def test_days_that_matter_one_by_one_have_means_of_their_own():
+    rng = np.random.default_rng(0)
+    day, hour = rng.integers(0, 30, 600), rng.integers(0, 24, 600)
+    weather = rng.normal(size=30)[day]
+    frame = pd.DataFrame({"at": pd.Timestamp("2024-01-01") + pd.to_timedelta(24 * day + hour, unit="h")})
+    model = mercer.GreedyKernelRegressor(n_basis=5, kernel=Gaussian(1.0), regularization=0.1, random_state=0)
+    model.fit(frame, weather + 0.1 * rng.normal(size=600))
+    assert "mean target of each of 30 days" in model.columns_[0]["map"]
+    hours = pd.DataFrame({"at": pd.to_datetime(["2024-01-05 01:00", "2024-01-05 23:00", "2025-01-05 01:00"])})
+    early, late, another_year = mercer.border.read.read_new(model, hours).take([0, 1, 2]).numpy()[:, -1]
+    assert early == late
+    assert another_year == pytest.approx(model.table_.codes[-1].prior.item())

@@ -13,7 +13,20 @@ from hashlib import blake2b
 import numpy as np
 
 from mercer.border.columns import Described, TableMap
-from mercer.border.columns_codes import Code, Counts, Cycle, Day, Levels, Means, Missing, Rank, Truth, Value, places
+from mercer.border.columns_codes import (
+    Code,
+    Counts,
+    Cycle,
+    Day,
+    DayMeans,
+    Levels,
+    Means,
+    Missing,
+    Rank,
+    Truth,
+    Value,
+    places,
+)
 from mercer.border.columns_sentinels import sentinel
 from mercer.border.columns_targets import CrossFit
 from mercer.border.columns_values import single_values_matter
@@ -88,13 +101,26 @@ def _codes(place: int, column: RawColumn, weight: np.ndarray, targets: np.ndarra
             span = float(np.ptp(values))
             at_times = bool((values % 1 > 0).any())
             yield from (Cycle(place, d) for d in CYCLES if span >= SPANNED * d and (d > 1 or at_times))
+            yield from _single(DayMeans, place, replace(column, values=np.floor(values)), targets, missing, weight)
         elif np.ptp(values) > 0:
             yield Truth(place, fill) if column.kind == "bool" else Value(place, fill, odd)
-            if targets is not None and single_values_matter(values, targets[~missing], weight[~missing]):
-                levels, outputs = as_levels(replace(column, values=values)).levels, targets.shape[1]
-                yield Means(place, levels, False, np.zeros((len(levels), outputs)), np.zeros(outputs))
+            yield from _single(Means, place, replace(column, values=values), targets, missing, weight)
     if gap:
         yield Missing(place, odd)
+
+
+def _single(
+    kind: type[Means],
+    place: int,
+    column: RawColumn,
+    targets: np.ndarray | None,
+    missing: np.ndarray,
+    weight: np.ndarray,
+) -> Iterator[Code]:
+    """Means of the targets of single numbers or days, where they say more one by one than their neighbours do."""
+    if targets is not None and single_values_matter(column.values, targets[~missing], weight[~missing]):
+        levels, outputs = as_levels(column).levels, targets.shape[1]
+        yield kind(place, levels, False, np.zeros((len(levels), outputs)), np.zeros(outputs))
 
 
 def _levels(place: int, column: RawColumn, weight: np.ndarray, gap: bool, outputs: int | None) -> Iterator[Code]:
