@@ -95,7 +95,7 @@ FINALISTS, MEMBERS, GAIN, DRAWS = 6, 4, 0.003, 12
 #: many rows: what they choose differs, and so do their errors. Of 2000 rows three gain 2.2 % over one (six tables, four
 #: splits each: churn 5 %, ames 4 %, adult 2 %, hotel_rates and titanic 1 %), eight members of one race 0.6 %. Tables of
 #: numbers alone, and of fewer rows than the first number, run once.
-RACED_AGAIN, RACES = 400, ((3000, 3), (12_000, 2))
+RACED_AGAIN, RACES = 400, ((3000, 3), (8000, 2))
 
 #: Rows of unknown class beside those by which probabilities are fitted. One instead of none takes 14 % off the log
 #: loss (twelve tables, two splits of 1800 rows), nearly all of it on penguins, where no row left out is mistaken and
