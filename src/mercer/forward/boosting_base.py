@@ -149,7 +149,8 @@ class Boosting(Resumable):
         n_rows = given.n_alive
         exact = self._exact(n_rows, plan, Loss.resolve(self.loss, "loss"))
         large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
-        choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, large=large, **options)
+        options |= {"large": large, "again": isinstance(self.n_kernels, str)}
+        choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
 
     def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:

@@ -98,12 +98,14 @@ def raced_members(
     classes: bool,
     regularization: Any = "auto",
     large: bool = False,
+    again: bool = False,
     **options: Any,
 ) -> Choice:
     """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given.
 
     `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take. Of a `large` table
-    one member is kept, chosen again by more rows (`mercer.tuning.more_rows`).
+    one member is kept, chosen again by more rows (`mercer.tuning.more_rows`). With `again` a mixed table that is not
+    large and has all the time runs several races, and their averages are averaged.
     """
     from mercer.tuning.more_rows import on_more_rows
     from mercer.tuning.race import race
@@ -118,7 +120,7 @@ def raced_members(
 
     clock = Clock(options.pop("seconds", None))
 
-    n_races = _races(given) if coded and clock.seconds is None and not large else 1
+    n_races = _races(given) if again and coded and clock.seconds is None and not large else 1
 
     def found() -> tuple[Any, ...]:
         seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
