@@ -133,13 +133,10 @@ class Boosting(Resumable):
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
 
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
-        if not self._races() or isinstance(given.rows, SparseRows):
-            require(
-                self.metric == "auto",
-                "metric",
-                "'auto' unless kernel='auto', scale_inputs=True and X is not sparse and wide",
-                self.metric,
-            )
+        sparse = isinstance(given.rows, SparseRows)
+        if not self._races() or sparse:
+            wanted = "'auto' where X is sparse" if sparse else "'auto' unless kernel='auto' and scale_inputs=True"
+            require(self.metric == "auto", "metric", wanted, self.metric)
             return tuned_member(given, Y, plan, self, rng)
         options: dict[str, Any] = {
             "metric": self.metric,
