@@ -23,6 +23,10 @@ from mercer.kernels.radial import Radial
 from mercer.parts import part, require
 
 
+#: Kernel values made at a time.
+TILE = 1 << 21
+
+
 @dataclass(frozen=True)
 class Entries:
     """A sparse table by its entries, row after row (CSR): plain arrays, as model files hold them."""
@@ -87,10 +91,13 @@ class Numbered(Kernel):
         basis, norms = self.right.table[places].T.tocsc(), self.right.norms[places]
 
         def tile(X: Tensor, _: Tensor) -> Tensor:
-            rows = _places(X)
-            products = self.left.table[rows] @ basis
-            parts = (products.toarray(), self.left.norms[rows][:, None], norms)
-            return by_products(self.kernel, *(torch.from_numpy(part) for part in parts)).to(X)
+            rows, out = _places(X), X.new_empty(len(X), len(places))
+            size = max(TILE // max(len(places), 1), 1)
+            for start in range(0, len(rows), size):  # sparse products take several times the memory of the tile
+                some = rows[start : start + size]
+                parts = ((self.left.table[some] @ basis).toarray(), self.left.norms[some][:, None], norms)
+                out[start : start + size] = by_products(self.kernel, *(torch.from_numpy(part) for part in parts))
+            return out
 
         return _Bound(self, Tiles(tile, Z))
 
