@@ -22,7 +22,6 @@ from mercer.kernels.dot import Linear, Polynomial
 from mercer.kernels.radial import Radial
 from mercer.parts import part, require
 
-
 #: Kernel values made at a time.
 TILE = 1 << 21
 
