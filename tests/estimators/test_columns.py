@@ -389,3 +389,20 @@ def test_days_that_matter_one_by_one_have_means_of_their_own():
     early, late, another_year = mercer.border.read.read_new(model, hours).take([0, 1, 2]).numpy()[:, -1]
     assert early == late
     assert another_year == pytest.approx(model.table_.codes[-1].prior.item())
+
+
+def test_a_mixed_table_averages_several_races(monkeypatch):
+    import mercer.forward.members as members
+
+    rng = np.random.default_rng(0)
+    town, area = rng.integers(0, 3, 80), rng.normal(size=80)
+    frame, y = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area}), town + np.sin(3 * area)
+    once = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
+    monkeypatch.setattr(members, "RACED_AGAIN", 50)
+    twice = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
+    assert len(twice.tuning_report_) > len(once.tuning_report_)
+    # the first race of several is the only one of one, at its share
+    first, same = once.expansions_[0], twice.expansions_[0]
+    np.testing.assert_allclose(same.weights * 3, first.weights, rtol=1e-9)
+    fixed = mercer.KernelBoostingRegressor(n_kernels=1, random_state=0).fit(frame, y)
+    assert len(fixed.expansions_) == 1
