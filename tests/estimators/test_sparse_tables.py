@@ -61,7 +61,9 @@ def test_a_wide_sparse_table_gives_the_model_of_the_dense_one():
 
 def test_the_default_learns_from_words():
     X, y = text_like(400)
-    model = KernelBoostingRegressor(random_state=0, tuning_rows=150).fit(X[:200], y[:200])
+    # dense rows would be more than such memory holds at a time, and some of them would have to do
+    model = KernelBoostingRegressor(random_state=0, tuning_rows=150, memory_limit="3MiB").fit(X[:200], y[:200])
+    assert scipy.sparse.issparse(model.basis_)
     assert model.score(X[200:], y[200:]) > 0.4
     low, high = model.predict_interval(X[200:]).T
     assert 0.8 < np.mean((low <= y[200:]) & (y[200:] <= high)) < 0.98  # 200 rows: three deviations about 0.9
