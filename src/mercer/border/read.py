@@ -133,8 +133,7 @@ def read(
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
     `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
-    Where the rows are not `supervised`, the targets say nothing and levels are not averaged over. A `group` of
-    processes that all name the same table shares it: each gets some of its rows.
+    Where rows are not `supervised`, levels are not averaged over. A `group` of processes shares a table that all name.
     """
     target = table = means = None
     stored, spread, dealt = y is None, False, False
