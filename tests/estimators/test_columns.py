@@ -282,7 +282,7 @@ def test_held_out_rows_have_no_say_in_means_of_targets():
     from mercer.border.read import read
 
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"who": rng.integers(0, 50, 300).astype(str), "x": rng.normal(size=300)})
+    frame = pd.DataFrame({"who": rng.integers(0, 90, 300).astype(str), "x": rng.normal(size=300)})
     y = rng.normal(size=300)
     weight = np.ones(300)
     weight[:100] = 0
