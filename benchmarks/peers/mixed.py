@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 from sklearn.metrics import log_loss, roc_auc_score
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
@@ -55,7 +56,7 @@ def judge(frame: pd.DataFrame, most: int | None, seed: int) -> dict[str, Any]:
         return result
     P = model.predict_proba(X.iloc[test])
     result["error"] = 100 * float(np.mean(model.classes_[P.argmax(1)] != answer[test]))
-    result["log_loss"] = float(log_loss(answer[test], P, labels=model.classes_))
+    result["logloss"] = float(log_loss(answer[test], P, labels=model.classes_))
     if len(model.classes_) == 2:
         result["1-auc"] = float(1 - roc_auc_score(answer[test] == model.classes_[1], P[:, 1]))
     return result
@@ -63,12 +64,17 @@ def judge(frame: pd.DataFrame, most: int | None, seed: int) -> dict[str, Any]:
 
 def measure_of(anchor: dict[str, Any]) -> str:
     """By what a table is compared."""
-    return next(name for name in ("rmse", "1-auc", "log_loss", "error") if name in anchor["lightgbm"])
+    return next(name for name in ("rmse", "1-auc", "logloss", "error") if name in anchor["lightgbm"])
+
+
+def figures_of(ours: dict[str, Any], anchor: dict[str, Any]) -> list[float]:
+    """Our error and the rivals'."""
+    by = measure_of(anchor)
+    return [ours[by], *(anchor[rival][by] for rival in RIVALS)]
 
 
 def shown(name: str, ours: dict[str, Any], anchor: dict[str, Any]) -> str:
-    by = measure_of(anchor)
-    figures = [ours[by], *(anchor.get(rival, {}).get(by, float("nan")) for rival in RIVALS)]
+    by, figures = measure_of(anchor), figures_of(ours, anchor)
     rank = 1 + sum(other < figures[0] for other in figures[1:])
     words = "".join(f"{figure:12.5g}" for figure in figures)
     return f"{name:22s}{by:>9s}{words}{rank:5d}{ours['seconds']:9.1f}{ours['train']:8d}"
@@ -90,15 +96,16 @@ def main() -> None:
         + "".join(f"{rival:>12s}" for rival in RIVALS)
         + " rank  seconds    rows"
     )
-    results, ranks = {}, []
+    results: dict[str, Any] = {}
+    ranks: list[list[float]] = []
     for name in wanted:
         results[name] = judge(pd.read_parquet(folder / f"{name}.parquet"), given.rows, given.seed)
-        line = shown(name, results[name], anchors[name])
-        ranks.append(int(line.split()[6]))
-        print(line, flush=True)
+        ranks.append(list(rankdata(figures_of(results[name], anchors[name]))))
+        print(shown(name, results[name], anchors[name]), flush=True)
         if given.out is not None:
             given.out.write_text(json.dumps(results, indent=1) + "\n")
-    print(f"mean rank of ours among {1 + len(RIVALS)}: {np.mean(ranks):.2f}")
+    mean = np.mean(ranks, axis=0)
+    print("mean ranks: " + ", ".join(f"{who} {rank:.2f}" for who, rank in zip(("ours", *RIVALS), mean, strict=True)))
 
 
 if __name__ == "__main__":

@@ -298,11 +298,11 @@ def test_a_memory_map_is_never_held_whole(tmp_path):
 # Refusals
 
 
-def test_sparse_input_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"sparse input is not supported: X is a csr_array, pass X\.toarray"):
-        as_source(scipy.sparse.csr_array(X))
-    with pytest.raises(TypeError, match=r"sparse input is not supported: .* pass X\.to_dense"):
-        as_source(torch.from_numpy(X).to_sparse())
+def test_sparse_input_is_rows_too():
+    for sparse in (scipy.sparse.csr_array(X), torch.from_numpy(X).to_sparse()):
+        rows = as_source(sparse)
+        assert np.array_equal(rows.take([2, 0]).numpy(), X[[2, 0]])
+        assert np.array_equal(torch.cat([block for _, block in rows.blocks(3)]).numpy(), X)
 
 
 @pytest.mark.parametrize(

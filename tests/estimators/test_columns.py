@@ -282,7 +282,7 @@ def test_held_out_rows_have_no_say_in_means_of_targets():
     from mercer.border.read import read
 
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"who": rng.integers(0, 50, 300).astype(str), "x": rng.normal(size=300)})
+    frame = pd.DataFrame({"who": rng.integers(0, 90, 300).astype(str), "x": rng.normal(size=300)})
     y = rng.normal(size=300)
     weight = np.ones(300)
     weight[:100] = 0
@@ -355,3 +355,54 @@ def test_tags_say_what_tables_may_hold():
     assert tags.string
     assert tags.categorical
     assert not get_tags(mercer.KernelBoostingRegressor(kernel="precomputed")).input_tags.allow_nan
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        mercer.SparseGPRegressor(n_inducing=8, kernel="gaussian", ard=True, max_iter=10, random_state=0),
+        mercer.SparseGPRegressor(approximation="full", kernel="gaussian", ard=True, max_iter=5, random_state=0),
+        mercer.SparseGPClassifier(n_inducing=8, kernel="gaussian", ard=True, max_iter=10, random_state=0),
+        mercer.GreedyKernelRegressor(n_basis=5, kernel="gaussian", random_state=0),
+    ],
+    ids=repr,
+)
+def test_levels_of_a_category_share_one_length_scale(model):
+    rng = np.random.default_rng(0)
+    town, area = rng.integers(0, 3, 60), rng.normal(size=60)
+    frame = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area})
+    y = town + np.sin(3 * area)
+    kernel = model.fit(frame, y > 1 if isinstance(model, mercer.SparseGPClassifier) else y).kernel_
+    (lengths,) = [v for name, v in kernel.tunable().items() if name.endswith("length_scale")]
+    assert np.ndim(lengths) == 0 or len(set(np.round(lengths[:3], 9))) == 1
+
+
+def test_days_that_matter_one_by_one_have_means_of_their_own():
+    rng = np.random.default_rng(0)
+    day, hour = rng.integers(0, 30, 600), rng.integers(0, 24, 600)
+    weather = rng.normal(size=30)[day]
+    frame = pd.DataFrame({"at": pd.Timestamp("2024-01-01") + pd.to_timedelta(24 * day + hour, unit="h")})
+    model = mercer.GreedyKernelRegressor(n_basis=5, kernel=Gaussian(1.0), regularization=0.1, random_state=0)
+    model.fit(frame, weather + 0.1 * rng.normal(size=600))
+    assert "mean target of each of 30 days" in model.columns_[0]["map"]
+    hours = pd.DataFrame({"at": pd.to_datetime(["2024-01-05 01:00", "2024-01-05 23:00", "2025-01-05 01:00"])})
+    early, late, another_year = mercer.border.read.read_new(model, hours).take([0, 1, 2]).numpy()[:, -1]
+    assert early == late
+    assert another_year == pytest.approx(model.table_.codes[-1].prior.item())
+
+
+def test_a_mixed_table_averages_several_races(monkeypatch):
+    import mercer.forward.members as members
+
+    rng = np.random.default_rng(0)
+    town, area = rng.integers(0, 3, 80), rng.normal(size=80)
+    frame, y = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area}), town + np.sin(3 * area)
+    once = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
+    monkeypatch.setattr(members, "RACED_AGAIN", 50)
+    twice = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
+    assert len(twice.tuning_report_) > len(once.tuning_report_)
+    # the first race of several is the only one of one, at its share
+    first, same = once.expansions_[0], twice.expansions_[0]
+    np.testing.assert_allclose(same.weights * 3, first.weights, rtol=1e-9)
+    fixed = mercer.KernelBoostingRegressor(n_kernels=1, random_state=0).fit(frame, y)
+    assert len(fixed.expansions_) == 1

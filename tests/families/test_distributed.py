@@ -209,7 +209,7 @@ from mercer import KernelBoostingRegressor
 from mercer.kernels import Gaussian
 
 group = mercer.distributed.init(timeout=60)
-X = np.random.default_rng(0).normal(size=(12_000, 3))
+X = np.random.default_rng(0).normal(size=(13_000, 3))
 model = KernelBoostingRegressor(
     2, learner_size=20, kernel=Gaussian(1.0), regularization=0.1, random_state=0, polish=False, dtype="float64"
 )

@@ -83,3 +83,43 @@ def test_a_column_that_is_none_gets_a_sentence(column):
     model = mercer.GreedyKernelRegressor(5, kernel=kernels.Gaussian(), random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="column must be"):
         mercer.partial_effects(model, X, column)
+
+
+MIXED_TOWNS = np.array(["Aachen", "Bonn", "Celle"])
+
+
+def mixed_model(**settings):
+    rng = np.random.default_rng(0)
+    n = 80
+    town, area = rng.integers(0, 3, n), np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n))
+    frame = pd.DataFrame({"town": MIXED_TOWNS[town], "one": "same", "area": area})
+    y = town + np.sin(np.nan_to_num(area))
+    return mercer.KernelBoostingRegressor(random_state=0, regularization=0.1, **settings).fit(frame, y), frame
+
+
+@pytest.mark.parametrize("kernel", [mercer.kernels.Gaussian(1.0), mercer.kernels.Matern32(1.0)], ids=repr)
+def test_of_a_mixed_table_columns_take_the_users_values(kernel):
+    model, frame = mixed_model(kernel=kernel)
+    found = mercer.partial_effects(model, frame, "town")
+    names = [found.labels[0][int(place)] for place in found.grid[0]]
+    assert names == MIXED_TOWNS.tolist()
+    expected = [model.predict(frame.assign(town=name)).mean() for name in names]
+    np.testing.assert_allclose(found.values, expected, rtol=1e-8)
+    pair = mercer.partial_effects(model, frame, ["area", "town"], grid_size=8)
+    point = frame.assign(area=pair.grid[0][2], town=names[1])
+    np.testing.assert_allclose(pair.values[2, 1], model.predict(point).mean(), rtol=1e-8)
+
+
+def test_of_a_mixed_table_shapley_values_are_the_users_columns():
+    model, frame = mixed_model(kernel=mercer.kernels.Gaussian(1.0))
+    found = mercer.shapley_values(model, frame)
+    assert found.values.shape == (80, 3)
+    assert found.feature_names == ["town", "one", "area"]
+    assert not found.values[:, 1].any()  # it was left out
+    np.testing.assert_allclose(found.predictions(), model.predict(frame), rtol=1e-9)
+    assert found.data[0, 0] == frame["town"][0]
+    figure = pytest.importorskip("matplotlib.pyplot").figure()
+    plots = pytest.importorskip("mercer.plots")
+    plots.plot_shapley(found, ax=figure.add_subplot())
+    plots.plot_shapley_row(found, ax=figure.add_subplot())
+    plots.plot_effect(mercer.partial_effects(model, frame, "town"), ax=figure.add_subplot())

@@ -371,3 +371,18 @@ def test_the_noise_is_in_units_of_the_kernel_not_of_the_targets(scale):
 def test_constant_targets_leave_a_positive_noise(targets):
     lam = tune_noise(Gaussian(), torch.from_numpy(uniform(20)), targets)
     assert 0 < lam < math.inf
+
+
+def test_inputs_of_a_group_share_their_length_scale():
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 3, 90)
+    X = np.column_stack([rng.normal(size=90), np.eye(3)[level] / 2**0.5])
+    y = np.sin(2 * X[:, 0]) + level
+    apart, tied = (
+        tune_kernel(X, y, "gaussian", ard=True, groups=groups, random_state=0) for groups in (None, [5, 7, 7, 7])
+    )
+    assert len(np.unique(tied.length_scale)) == 2
+    assert len(np.unique(apart.length_scale)) == 4
+    assert tied.log_marginal_likelihood <= apart.log_marginal_likelihood + 1e-6  # fewer parameters
+    with pytest.raises(ValueError, match="groups must be one number for each of 4 inputs"):
+        tune_kernel(X, y, groups=[0, 1])

@@ -19,7 +19,7 @@ def table(n: int, seed: int) -> Any:
         {
             "size": rng.normal(size=n).round(3),
             "tree": rng.choice(["oak", "elm", "ash"], n),
-            "town": rng.choice([f"town {k}" for k in range(40)], n),
+            "town": rng.choice([f"town {k}" for k in range(70)], n),
             "grade": pandas.Categorical(rng.choice(["low", "mid", "top"], n), ["low", "mid", "top"], ordered=True),
             "old": rng.random(n) < 0.5,
             "price": rng.choice([1.0, 2.5, 9.99, 20.0], n),

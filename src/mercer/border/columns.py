@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from mercer.border.columns_codes import Code
 from mercer.data.raw import RawColumn
@@ -80,6 +81,12 @@ class TableMap:
     def encode(self, columns: Sequence[RawColumn]) -> np.ndarray:
         """The coordinates of rows given by the user's columns, in the order of `fit`; n × D."""
         return np.concatenate([code.encode(columns[code.column]) for code in self.codes], axis=1)
+
+    def tell(self) -> None:
+        """What became of each column, above the progress bar."""
+        for one in self.described:
+            gaps = f", {100 * one.missing:.3g} % missing" if one.missing else ""
+            tqdm.write(f"column {one.name!r} ({one.kind}{gaps}): {one.map}")
 
 
 def column_table(model: Any) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ Coordinates of one code share a length-scale. Which code a column gets is decide
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -154,15 +154,30 @@ class Means(Code):
     def width(self) -> int:
         return len(self.prior)
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def place(self, column: RawColumn) -> np.ndarray:
+        """The place of each row's mean among `means`; negative where there is none."""
         place = places(column, self.levels)
-        if self.gap:
-            place = np.where(place == MISSING, len(self.levels), place)
+        return np.where(place == MISSING, len(self.levels), place) if self.gap else place
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        place = self.place(column)
         return np.vstack([self.means, self.prior])[np.where(place < 0, len(self.means), place)]
 
     @property
     def words(self) -> str:
         return f"mean target of each of {len(self.means)}"
+
+
+@dataclass(frozen=True)
+class DayMeans(Means):
+    """The mean of the targets of each day, whatever the hour."""
+
+    def place(self, column: RawColumn) -> np.ndarray:
+        return super().place(replace(column, values=np.floor(numbers(column, "date"))))
+
+    @property
+    def words(self) -> str:
+        return f"mean target of each of {len(self.means)} days"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from hashlib import blake2b
 import numpy as np
 
 from mercer.border.columns import TableMap
-from mercer.border.columns_codes import MISSING, Means, places
+from mercer.border.columns_codes import Means
 from mercer.data.raw import LEVELLED, RawColumn
 
 FOLDS = 5
@@ -44,8 +44,7 @@ class CrossFit:
         found = []
         for code in (table.codes[place] for place in at):
             assert isinstance(code, Means)
-            place = places(columns[code.column], code.levels)
-            found.append(np.where(place == MISSING, len(code.levels) if code.gap else MISSING, place))
+            found.append(code.place(columns[code.column]))
         return cls(at, np.column_stack(found), targets, row_folds(columns, targets))
 
     def take(self, index: np.ndarray) -> CrossFit:

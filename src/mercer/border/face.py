@@ -120,6 +120,7 @@ class Face(Saved, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = not self._pairwise
+        tags.input_tags.sparse = True
         return tags
 
     def _generator(self) -> np.random.Generator:

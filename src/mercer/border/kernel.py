@@ -40,6 +40,7 @@ def choose_kernel(
     n_rows: int,
     rng: np.random.Generator,
     seconds: float | None = None,
+    ard: bool | str = "auto",
 ) -> Chosen:
     """Tune on at most `n_rows` rows what was left open; a kernel object and a number stay as they are."""
     began = time.perf_counter()
@@ -55,7 +56,7 @@ def choose_kernel(
     first = sample.rows.shard.group.first
     if fixed is None:
         options |= {"n_rows": n_rows, "max_iter": 50, "tol": 1e-6, "random_state": int(rng.integers(2**31))}
-        options["time_budget"] = seconds
+        options |= {"time_budget": seconds, "ard": ard, "groups": sample.groups}
         tuned = first(lambda: tune_kernel(*table, kernel, **options))
         fixed, noise = tuned.kernel, tuned.noise
     else:

@@ -6,7 +6,6 @@ Nothing here touches the estimator: what a fit keeps about names and columns it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +14,6 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from mercer.border.class_weight import class_weighted
 from mercer.border.columns import Layout, TableMap
@@ -23,7 +21,8 @@ from mercer.border.columns_fit import code_table
 from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
 from mercer.border.columns_targets import CrossFit, averaged_targets
 from mercer.border.finite_rows import FiniteRows
-from mercer.data import ArrayRows, Group, RowSource, Shard, as_source
+from mercer.border.sparse import dense_or_sparse
+from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source, sparse_matrix
 from mercer.data.frames import column_names
 from mercer.data.group import ALONE
 from mercer.parts import require
@@ -133,13 +132,15 @@ def read(
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
     `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
-    Where the rows are not `supervised`, the targets say nothing and levels are not averaged over. A `group` of
-    processes that all name the same table shares it: each gets some of its rows.
+    Where rows are not `supervised`, levels are not averaged over. A `group` of processes shares a table that all name.
     """
     target = table = means = None
     stored, spread, dealt = y is None, False, False
+    X = dense_or_sparse(X, estimator)
     if isinstance(X, RowSource | str | os.PathLike):
-        source: RowSource = as_source(X)
+        source: RowSource = dense_or_sparse(as_source(X), estimator)
+        sparse = isinstance(source, SparseRows)
+        require(group is ALONE or not sparse, "X", "dense where processes share a table", "a wide sparse matrix")
         dealt = group is not ALONE and not (source.shard.spread or source.mixed)  # else of this process alone, or whole
         source = source.dealt(group) if dealt else source
         spread = source.shard.spread
@@ -149,7 +150,7 @@ def read(
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
         require(y is not None, "y", "given, or a target column of the source", None)
         found = numbers_or_columns(source.columns(), estimator) if source.mixed else None
-        rows: RowSource = source if source.mixed else FiniteRows(source)
+        rows: RowSource = source if source.mixed or sparse else FiniteRows(source)
         n_rows = source.shard.length(source.n_rows) if dealt else source.n_rows
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
     else:
@@ -162,7 +163,8 @@ def read(
     if isinstance(found, list):
         coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight)
         rows, table, means = ArrayRows(coded.X), coded.table, coded.means
-        _tell(table.described if getattr(estimator, "verbose", False) else ())
+        if getattr(estimator, "verbose", False):
+            table.tell()
     elif found is not None:
         rows = ArrayRows(found)
     own = rows.shard.numbers(np.arange(rows.n_rows)) if dealt else slice(None)
@@ -190,6 +192,7 @@ def _of_length(y: Any, n_rows: int) -> np.ndarray:
 
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
     """A table without targets, for transformers."""
+    X = dense_or_sparse(X, estimator)
     if isinstance(X, RowSource | str | os.PathLike):
         n_rows = as_source(X).n_rows
     else:
@@ -200,14 +203,17 @@ def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
 
 def read_new(estimator: Any, X: Any) -> RowSource:
     """Rows to predict for, their columns checked against those of `fit`: the file that `fit` read will do as well."""
+    X = dense_or_sparse(X, estimator)
     if not isinstance(X, RowSource | str | os.PathLike):
         found = new_numbers_or_columns(host(X), estimator)
         return ArrayRows(found if isinstance(found, np.ndarray) else estimator.table_.encode(found))
     known, wanted = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     names = None if known is None else list(known)
     source = as_source(X, names=names, target=getattr(estimator, "target_column_", None))
-    seen = source.n_columns
+    seen, source = source.n_columns, dense_or_sparse(source, estimator)
     require(seen == wanted, "the number of columns", f"{wanted} as in fit", seen)
+    if isinstance(source, SparseRows):
+        return source
     if hasattr(estimator, "table_") or source.mixed:
         return read_new(estimator, source.columns() if source.mixed else source.take(np.arange(source.n_rows)))
     return FiniteRows(source)
@@ -219,7 +225,7 @@ def read_held_out(
     """Rows to watch, and their targets, checked as those of `fit` were and against them."""
     require(isinstance(given.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
-    X_val = _like_those_given(estimator, given, host(X_val))
+    X_val = _like_those_given(estimator, given, host(dense_or_sparse(X_val, estimator)))
     y_val = checked_targets(host(y_val), numeric, given.y.ndim == 2, estimator)
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
     require(y_val.shape[1:] == given.y.shape[1:], "y_val", f"of the shape of y, {given.y.shape}", y_val.shape)
@@ -281,16 +287,9 @@ def host(X: Any) -> Any:
     if not isinstance(X, Tensor):
         return X
     if X.layout != torch.strided:
-        raise TypeError(f"sparse input is not supported: X is a {X.layout} tensor, pass X.to_dense()")
+        return sparse_matrix(X)
     X = X.detach().cpu()
     return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
-
-
-def _tell(columns: Iterable[Any]) -> None:
-    """What became of each column, above the progress bar."""
-    for one in columns:
-        gaps = f", {100 * one.missing:.3g} % missing" if one.missing else ""
-        tqdm.write(f"column {one.name!r} ({one.kind}{gaps}): {one.map}")
 
 
 def _names(X: Any) -> np.ndarray | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import torch
 
 from mercer.data.arrays import ArrayRows, FrameRows, PreparedRows, TensorRows, require_numbers
@@ -21,6 +20,7 @@ from mercer.data.npy import NpyRows
 from mercer.data.parquet import ParquetRows, parquet_files, stored_names
 from mercer.data.shard import WHOLE, Pieces, Shard
 from mercer.data.source import RowSource, spread_rows
+from mercer.data.sparse import SparseRows, sparse_matrix
 from mercer.parts import require
 
 __all__ = [
@@ -36,11 +36,13 @@ __all__ = [
     "PreparedRows",
     "RowSource",
     "Shard",
+    "SparseRows",
     "TensorRows",
     "WHOLE",
     "as_source",
     "current_group",
     "find_bend",
+    "sparse_matrix",
     "spread_rows",
 ]
 
@@ -55,7 +57,7 @@ _BY_SUFFIX: dict[str, type[NpyRows | ParquetRows | CsvRows | LibsvmRows]] = {
 
 
 def as_source(X: Any, names: Sequence[str] | None = None, target: str | None = None) -> RowSource:
-    """The source that reads `X`: an array, tensor, frame, path of a file, or a source already.
+    """The source that reads `X`: an array, tensor, frame, sparse matrix, path of a file, or a source already.
 
     A path is read by its ending: .npy, .parquet (or a folder), .csv, and .svm, .libsvm or .txt for
     LIBSVM text.
@@ -86,14 +88,14 @@ def as_source(X: Any, names: Sequence[str] | None = None, target: str | None = N
 def _table_source(X: Any) -> RowSource:
     if isinstance(X, RowSource):
         return X
+    if (sparse := sparse_matrix(X)) is not None:
+        return SparseRows(sparse)
     if isinstance(X, torch.Tensor):
         return _tensor_source(X)
     if isinstance(X, np.ndarray):
         require(X.ndim == 2, "X", "an array of two dimensions", X.shape)
         require_numbers(X.dtype, "X")
         return ArrayRows(np.asarray(X))
-    if scipy.sparse.issparse(X):
-        raise TypeError(f"sparse input is not supported: X is a {type(X).__name__}, pass X.toarray()")
     if all(hasattr(X, name) for name in ("columns", "dtypes", "to_numpy")):
         return FrameRows(X)
     wanted = "an array, a tensor, a pandas or polars DataFrame, the path of a file or a RowSource"
@@ -101,8 +103,6 @@ def _table_source(X: Any) -> RowSource:
 
 
 def _tensor_source(X: torch.Tensor) -> TensorRows:
-    if X.layout != torch.strided:
-        raise TypeError(f"sparse input is not supported: X is a {X.layout} tensor, pass X.to_dense()")
     require(X.ndim == 2, "X", "a tensor of two dimensions", tuple(X.shape))
     require(not X.is_complex(), "X", "a tensor of real numbers", X.dtype)
     return TensorRows(X)

@@ -1,13 +1,16 @@
-"""Rows of LIBSVM's sparse text format, made dense block by block."""
+"""Rows of LIBSVM's sparse text format, made dense block by block, or kept sparse."""
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
 from numbers import Integral
 
 import numpy as np
+import scipy.sparse
 
 from mercer.data.columns import FilePath
+from mercer.data.sparse import SparseRows
 from mercer.data.text import Line, TextRows, is_number
 from mercer.parts import require
 
@@ -17,6 +20,8 @@ LARGEST_INDEX = 1 << 20
 
 class LibsvmRows(TextRows):
     """Rows of a LIBSVM text file, ``label index:value ...``: made dense (float64) block by block.
+
+    Models that see rows by products of them alone take a file of many columns by its entries (`sparse`).
 
     Indices count from 1 and ascend within a line, as LIBSVM demands; what follows a # is a comment.
 
@@ -56,16 +61,32 @@ class LibsvmRows(TextRows):
 
     def _inputs(self, lines: list[Line]) -> np.ndarray:
         X = np.zeros((len(lines), self.n_columns))
-        for row, (number, text) in enumerate(lines):
-            pairs = [self._pair(number, pair) for pair in _words(text)[1:]]
-            for (before, _), (after, _) in pairwise(pairs):
-                if after <= before:
-                    self._refuse(number, f"indices must ascend, got {after} after {before}")
-            if pairs and pairs[-1][0] > self.n_columns:
-                self._refuse(number, f"an index must be at most n_columns={self.n_columns}, got {pairs[-1][0]}")
-            for index, value in pairs:
+        for row, line in enumerate(lines):
+            for index, value in self._pairs(*line):
                 X[row, index - 1] = value
         return X
+
+    def sparse(self) -> SparseRows:
+        """The whole file by its entries, in one pass."""
+        values, indices, ends = array("d"), array("q"), array("q", [0])
+        for line in self._lines():
+            for index, value in self._pairs(*line):
+                indices.append(index - 1)
+                values.append(value)
+            ends.append(len(values))
+        parts = (np.asarray(part) for part in (values, indices, ends))
+        table = scipy.sparse.csr_array(tuple(parts), shape=(self.n_rows, self.n_columns))
+        return SparseRows(table, self.targets(), self.target_label())
+
+    def _pairs(self, number: int, text: str) -> list[tuple[int, float]]:
+        """The entries of a line."""
+        pairs = [self._pair(number, pair) for pair in _words(text)[1:]]
+        for (before, _), (after, _) in pairwise(pairs):
+            if after <= before:
+                self._refuse(number, f"indices must ascend, got {after} after {before}")
+        if pairs and pairs[-1][0] > self.n_columns:
+            self._refuse(number, f"an index must be at most n_columns={self.n_columns}, got {pairs[-1][0]}")
+        return pairs
 
     def _last_index(self, number: int, text: str) -> int:
         pairs = _words(text)[1:]

@@ -25,7 +25,7 @@ CHUNK_ROWS = {"cpu": 1 << 16, "cuda": 1 << 22}
 #: Elements of the packed inputs of a fused product at a time: offsets into them are 32-bit numbers.
 FUSED_ELEMENTS = 1 << 30
 #: Rows up to which an exact solution is worth its cube of work, on a CPU and on a GPU.
-EXACT_ROWS = (8_000, 40_000)
+EXACT_ROWS = (12_000, 40_000)
 #: Below this many rows float64 costs little on a CPU and spares every question about rounding.
 FLOAT64_ROWS = 10_000
 

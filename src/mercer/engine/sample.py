@@ -35,6 +35,8 @@ class Sample:
     Y: Tensor
     weight: Tensor
     plan: Plan
+    #: A number for each column; those of one number, such as the levels of a category, share a length-scale.
+    groups: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -68,7 +70,7 @@ class Sample:
         where = torch.as_tensor(index, device=self.plan.device)
         block = self.rows.fetch(index).to(self.plan.device, self.plan.dtype)
         Y, weight = self.rows.pick(self.Y.T, where).T.contiguous(), self.rows.pick(self.weight, where)
-        return Sample(TensorRows(block), Y, weight, self.plan)
+        return Sample(TensorRows(block), Y, weight, self.plan, self.groups)
 
     def here(self, places: Tensor) -> Sample:
         """Some rows of this process alone (places, in this order)."""
@@ -78,4 +80,4 @@ class Sample:
     def in_tiles(self, plan: Plan) -> Sample:
         """The same with targets and weights on the plan's device, in the precision of its tiles."""
         Y, weight = (part.to(plan.device, plan.dtype) for part in (self.Y, self.weight))
-        return Sample(self.rows, Y, weight, plan)
+        return replace(self, Y=Y, weight=weight, plan=plan)

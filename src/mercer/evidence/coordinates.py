@@ -42,6 +42,7 @@ class Point:
     value: float = -math.inf
     n_iter: int = 0
     why: str = ""
+    groups: np.ndarray | None = None  # of each input: those of one number share a length-scale
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,16 @@ class Coordinates:
             for name, end, size in zip(self.shapes, self.edges, np.diff([0, *self.edges]), strict=True)
             if size > 1 and name.endswith("length_scale")
         ]
+        for scales in self.scales:
+            for side in (self.vector, self.low, self.high):
+                side[scales] = self._shared(side[scales])
+
+    def _shared(self, values: np.ndarray) -> np.ndarray:
+        """Numbers of each input as means over the inputs that share a length-scale: what starts equal stays equal."""
+        groups = self.start.groups
+        if groups is None or len(groups) != len(values):
+            return values
+        return (np.bincount(groups, weights=values) / np.maximum(np.bincount(groups), 1))[groups]
 
     def _noise_bounds(self) -> tuple[float, float]:
         basis = self.start.basis
@@ -146,7 +157,7 @@ class Coordinates:
         basis = self.start.basis
         if "basis" in self.free and basis is not None:
             basis = torch.as_tensor(x[self.n_log :].reshape(tuple(basis.shape)) * self.unit).to(basis)
-        return Point(kernel, noise, basis)
+        return Point(kernel, noise, basis, groups=self.start.groups)
 
     def evaluated(self, evidence: Evidence, x: np.ndarray) -> tuple[float, float, np.ndarray] | None:
         """Evidence, the same with the prior, and the latter's slope at a vector.
@@ -168,6 +179,8 @@ class Coordinates:
         if "noise" in self.free:
             pieces.append(np.array([gradient.by_noise]))
         slope = np.concatenate(pieces) * np.exp(x[: self.n_log]) if pieces else np.empty(0)  # d/dlogθ = θ d/dθ
+        for scales in self.scales:
+            slope[scales] = self._shared(slope[scales])
         if "basis" not in self.free or gradient.by_basis is None:
             return slope
         return np.concatenate([slope, (gradient.by_basis.cpu().numpy() * self.unit).ravel()])

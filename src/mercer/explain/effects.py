@@ -19,10 +19,10 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.read import read_new
-from mercer.data import ArrayRows, RowSource, spread_rows
-from mercer.engine import Plan, each_block, make_plan
-from mercer.explain.expansions import Expanded, Piece, expanded, names_of, pieces
+from mercer.data import RowSource, spread_rows
+from mercer.engine import Plan, each_block
+from mercer.explain.expansions import Expanded, Piece, expanded, names_of, pieces, plan_for
+from mercer.explain.inputs import Inputs
 from mercer.parts import require, require_whole
 
 #: Rows whose values show where the data lie, and rows that a model without product kernels is asked about.
@@ -39,6 +39,7 @@ class PartialEffects:
     grid: tuple[np.ndarray, ...]
     values: np.ndarray  # one axis for each input, then outputs where there are several
     data: np.ndarray  # n × 1 or n × 2: where rows lie
+    labels: tuple[tuple[str, ...] | None, ...] = (None, None)  # of inputs that hold levels, the names of their places
 
 
 def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> PartialEffects:
@@ -77,23 +78,25 @@ def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> 
     """
     check_is_fitted(model)
     require_whole("grid_size", grid_size, 2)
-    source = read_new(model, X)
-    columns = _places(model, column)
-    shown = source.take(spread_rows(np.ones(source.n_rows), SHOWN_ROWS)).double().cpu().numpy()[:, columns]
+    inputs = Inputs.of(model, X)
+    source, columns = inputs.source, _places(model, column)
+    shown = inputs.values(spread_rows(np.ones(source.n_rows), SHOWN_ROWS), columns)
     size = grid_size if len(columns) == 1 else max(grid_size // 2, 2)
     grid = tuple(_grid(shown[:, k], size) for k in range(len(columns)))
     points = np.array(list(product(*grid)))
-    plan = make_plan(source.n_rows, model.device, "float64", model.memory_limit)
+    coded = [inputs.coordinates(c, points[:, k]) for k, c in enumerate(columns)]
+    places, coordinates = [d for some, _ in coded for d in some], np.concatenate([part for _, part in coded], 1)
+    plan = plan_for(model, inputs)
     try:
         told = expanded(model)
-        parts = pieces(told, plan)
+        parts = pieces(told, plan, inputs)
     except ValueError:
-        values = _asked(model, source, columns, points)
+        values = _asked(model, inputs, columns, points)
     else:
-        values = _by_products(told, parts, source, plan, columns, points)
-    names = names_of(model)
+        values = _by_products(told, parts, source, plan, places, coordinates)
+    names, labels = names_of(model), tuple(inputs.labels(c) for c in columns)
     shape = tuple(len(one) for one in grid) + values.shape[1:]
-    return PartialEffects(tuple(names[c] for c in columns), grid, values.reshape(shape), shown)
+    return PartialEffects(tuple(names[c] for c in columns), grid, values.reshape(shape), shown, labels)
 
 
 def _places(model: Any, column: Any) -> list[int]:
@@ -114,6 +117,7 @@ def _places(model: Any, column: Any) -> list[int]:
 
 def _grid(values: np.ndarray, size: int) -> np.ndarray:
     """The values themselves where they are few, else even steps between their outer quantiles."""
+    values = values[~np.isnan(values)]
     distinct = np.unique(values)
     if len(distinct) <= size:
         return distinct
@@ -130,9 +134,8 @@ def _by_products(
     some[:, columns] = points
     for one in parts:
         U = one.inputs.few(some, plan)
-        varied = [d for c in columns for d in one.groups[c]]
-        others = [d for c, group in enumerate(one.groups) if c not in columns for d in group]
-        total += one.term.variance * _effect(one, one.inputs.rows(source, plan), plan, U, varied, others)
+        others = [d for d in range(some.shape[1]) if d not in columns]
+        total += one.term.variance * _effect(one, one.inputs.rows(source, plan), plan, U, columns, others)
     return told.shaped(total.cpu().numpy())
 
 
@@ -155,15 +158,10 @@ def _mean(rows: RowSource, plan: Plan, m: int, statistic: Any) -> Tensor:
     return torch.stack(sums).sum(0) / rows.n_rows
 
 
-def _asked(model: Any, source: RowSource, columns: list[int], points: np.ndarray) -> np.ndarray:
+def _asked(model: Any, inputs: Inputs, columns: list[int], points: np.ndarray) -> np.ndarray:
     """The mean answer over some rows, the inputs set to each point in turn."""
     require(not model._pairwise, "the kernel", "one of inputs", "precomputed")
-    rows = source.take(spread_rows(np.ones(source.n_rows), ASKED_ROWS)).double().cpu().numpy()
+    some = spread_rows(np.ones(inputs.source.n_rows), ASKED_ROWS)
     named = "predict" if not is_classifier(model) else "decision_function"
     answer = getattr(model, named) if hasattr(model, named) else model.predict_proba
-    out = []
-    for point in points:
-        here = rows.copy()
-        here[:, columns] = point
-        out.append(np.asarray(answer(ArrayRows(here))).mean(0))
-    return np.array(out)
+    return np.array([np.asarray(answer(inputs.set_to(some, columns, point))).mean(0) for point in points])

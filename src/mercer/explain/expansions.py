@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.inputs import InputMap
-from mercer.border.read import read_new
-from mercer.data import RowSource
 from mercer.engine import Plan, make_plan
+from mercer.explain.inputs import Inputs
 from mercer.explain.terms import ELSEWHERE, Term, require_columns_apart, terms_of
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
@@ -81,7 +80,7 @@ def expanded(model: Any) -> Expanded:
     raise ValueError(f"the model must be {wanted}, got {type(model).__name__}")
 
 
-def pieces(model: Expanded, plan: Plan) -> list[Piece]:
+def pieces(model: Expanded, plan: Plan, inputs: Inputs) -> list[Piece]:
     """The product kernels of all expansions, on the plan's device in float64."""
     found = []
     for one in model.expansions:
@@ -90,14 +89,13 @@ def pieces(model: Expanded, plan: Plan) -> list[Piece]:
         basis = torch.as_tensor(one.basis, dtype=torch.float64, device=plan.device)
         weights = torch.as_tensor(one.weights, dtype=torch.float64, device=plan.device)
         for term in terms_of(one.kernel, D):
-            found.append(Piece(one.inputs, term, basis, weights, [[d] for d in range(D)]))
+            found.append(Piece(one.inputs, term, basis, weights, inputs.groups(D)))
     return found
 
 
-def new_rows(model: Any, X: Any) -> tuple[RowSource, Plan]:
-    """Rows to explain and where the work is done: in float64, since sums over basis vectors cancel."""
-    source = read_new(model, X)
-    return source, make_plan(source.n_rows, model.device, "float64", model.memory_limit)
+def plan_for(model: Any, inputs: Inputs) -> Plan:
+    """Where rows are explained: in float64, since sums over basis vectors cancel."""
+    return make_plan(inputs.source.n_rows, model.device, "float64", model.memory_limit)
 
 
 def names_of(model: Any) -> list[str]:

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from mercer.engine import Plan, each_block
-from mercer.explain.expansions import Piece, expanded, names_of, new_rows, pieces
+from mercer.explain.expansions import Piece, expanded, names_of, pieces, plan_for
+from mercer.explain.inputs import Inputs
 
 #: Elements of a tile (rows × basis vectors) of one input on a CPU; on a GPU as many as fill it.
 ELEMENTS = (1 << 14, 1 << 22)
@@ -37,7 +38,7 @@ class ShapleyValues:
 
     values: np.ndarray  # n × D, or n × D × p
     base_values: Any  # a number, or p
-    data: np.ndarray  # n × D
+    data: np.ndarray  # n × D, with names where there are levels
     feature_names: list[str]
 
     def predictions(self) -> np.ndarray:
@@ -76,7 +77,8 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
     Returns
     -------
     ShapleyValues
-        `values` (n × D, or n × D × p for several outputs or classes), `base_values`, `data` and `feature_names`.
+        `values` (n × D, or n × D × p for several outputs or classes), `base_values`, `data` and `feature_names`, for
+        the D columns of the user's table, whatever coordinates they became.
 
     References
     ----------
@@ -94,8 +96,9 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
     ((5, 3), True)
     """
     told = expanded(model)
-    source, plan = new_rows(model, X)
-    parts = pieces(told, plan)
+    inputs = Inputs.of(model, X)
+    source, plan = inputs.source, plan_for(model, inputs)
+    parts = pieces(told, plan, inputs)
     D = len(parts[0].groups)
     out = torch.zeros(source.n_rows, D, told.n_outputs, dtype=torch.float64, device=plan.device)
     base = torch.as_tensor(told.offset, dtype=torch.float64, device=plan.device).clone()
@@ -108,7 +111,7 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
             out[where] += _values(one, block, columns)
 
         each_block(one.inputs.rows(source, plan), plan, rows, visit)
-    data = source.take(np.arange(source.n_rows)).double().cpu().numpy()
+    data = inputs.named()
     return ShapleyValues(
         told.shaped(out.cpu().numpy()), _number(told.shaped(base.cpu().numpy())), data, names_of(model)
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from sklearn.base import BaseEstimator
 
@@ -19,6 +20,7 @@ from mercer.border.rules import check
 from mercer.files.registry import checked_fields, class_named, name_of, parameters, registry
 from mercer.files.shapes import check_arrays
 from mercer.kernels import Kernel
+from mercer.kernels.numbered import Entries
 from mercer.parts import Part, require
 
 #: Nested deeper than this, a tree is none of ours.
@@ -50,6 +52,8 @@ class Writer:
             return self._array(value, where)
         if isinstance(value, np.generic):
             return {"number": self._array(np.asarray(value), where)}
+        if isinstance(value, scipy.sparse.csr_array):
+            return {"sparse": self.encode(Entries.of(value), where)}
         if isinstance(value, torch.device):
             return str(value)
         if isinstance(value, torch.dtype):
@@ -187,6 +191,14 @@ class Reader:
         array[:] = values
         return array.reshape(shape)
 
+    def _sparse(self, node: dict[str, Any], depth: int) -> Any:
+        entries = self.decode(node["sparse"], depth)
+        require(
+            isinstance(entries, Entries), "a sparse table in the file", "one by its entries", type(entries).__name__
+        )
+        entries.check()
+        return entries.table
+
     def _object(self, node: dict[str, Any], depth: int) -> Any:
         cls: Any = class_named(node["class"])
         if issubclass(cls, BaseEstimator) and not issubclass(cls, Part):
@@ -220,6 +232,7 @@ _DECODERS: dict[str, Any] = {
     "array": Reader._array,
     "number": Reader._number,
     "objects": Reader._objects,
+    "sparse": Reader._sparse,
     "class": Reader._object,
 }
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from mercer.border.read import Given
 from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.clock import Clock
+from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
@@ -132,8 +133,10 @@ class Boosting(Resumable, ForwardEstimator):
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
 
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
-        if not self._races():
-            require(self.metric == "auto", "metric", "'auto' unless kernel='auto' and scale_inputs=True", self.metric)
+        sparse = isinstance(given.rows, SparseRows)
+        if not self._races() or sparse:
+            wanted = "'auto' where X is sparse" if sparse else "'auto' unless kernel='auto' and scale_inputs=True"
+            require(self.metric == "auto", "metric", wanted, self.metric)
             return tuned_member(given, Y, plan, self, rng)
         options: dict[str, Any] = {
             "metric": self.metric,
@@ -143,7 +146,8 @@ class Boosting(Resumable, ForwardEstimator):
         n_rows = given.n_alive
         exact = self._exact(n_rows, plan, Loss.resolve(self.loss, "loss"))
         large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
-        choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, large=large, **options)
+        options |= {"large": large, "again": isinstance(self.n_kernels, str)}
+        choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
 
     def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
@@ -222,7 +226,7 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _drawn(self, given: Given, plan: Plan, rng: np.random.Generator) -> Given:
         """The table, or some of its rows where it is too large to learn from whole."""
-        if self.max_rows is None or given.shard.spread or self._pairwise:
+        if self.max_rows is None or given.shard.spread or self._pairwise or isinstance(given.rows, SparseRows):
             return given
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         grows = self._races() and self._sizes_are_open() and quadratic and not self.warm_start

@@ -116,6 +116,8 @@ class ForwardEstimator(Face):
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
+    #: Wide sparse tables stay sparse: rows are seen by products of them.
+    _by_products: ClassVar[bool] = True
     #: What a further fit of a warm model may change.
     _growing: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 

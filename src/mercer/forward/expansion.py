@@ -13,8 +13,10 @@ from torch import Tensor
 from mercer.border.inputs import InputMap
 from mercer.data import RowSource, TensorRows
 from mercer.engine import KernelMatrix, Plan
+from mercer.forward.numbered import entries_of
 from mercer.forward.stages import ExpansionPath
 from mercer.kernels import Kernel
+from mercer.kernels.numbered import Numbered
 
 #: Rows whose answers are made from the model's values at a time.
 ANSWER_ROWS = 1 << 16
@@ -34,8 +36,9 @@ class Expansion:
         """f at the rows of `source`, n × p."""
         plan = replace(plan, dtype=getattr(torch, self.dtype))
         rows = with_index(source, plan) if pairwise else self.inputs.rows(source, plan)
+        kernel = self.kernel.across(entries_of(source)) if isinstance(self.kernel, Numbered) else self.kernel
         Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
-        return KernelMatrix(rows, self.kernel, Z, plan).product(torch.as_tensor(self.weights))
+        return KernelMatrix(rows, kernel, Z, plan).product(torch.as_tensor(self.weights))
 
 
 @dataclass(frozen=True)

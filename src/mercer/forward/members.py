@@ -19,13 +19,16 @@ from mercer.border.inputs import InputMap, find_inputs
 from mercer.border.kernel import choose_kernel, is_precomputed, is_tuned
 from mercer.border.read import Given
 from mercer.clock import Clock
+from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.forward.expansion import with_index
+from mercer.forward.numbered import numbered_kernel
 from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
 from mercer.losses import Loss
 from mercer.tuning import precise
+from mercer.tuning.constants import RACED_AGAIN, RACES
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
@@ -75,12 +78,14 @@ def tuned_member(
     Within a time budget tuning takes `TUNING_SHARE` of it, and columns are not bent, which would take as long.
     """
     began = time.perf_counter()
+    seconds = None if settings.time_budget is None else TUNING_SHARE * settings.time_budget
+    if isinstance(given.rows, SparseRows):
+        made = numbered_kernel(given, Y, plan, settings, rng, seconds)
+        return Choice([Member(*made[:3])], made[3])
     pairwise = is_precomputed(settings.kernel)
     scaling = False if pairwise else settings.scale_inputs
-    hurried = settings.time_budget is not None
-    inputs = find_inputs(given, Y, plan, scaling, may_bend=is_tuned(settings.kernel) and not hurried)
+    inputs = find_inputs(given, Y, plan, scaling, may_bend=is_tuned(settings.kernel) and seconds is None)
     sample = sample_of(given, Y, inputs, plan, pairwise=pairwise)
-    seconds = TUNING_SHARE * settings.time_budget if hurried else None
     chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng, seconds)
     taken = given.shard.group.first(lambda: time.perf_counter() - began)
     return Choice([Member(inputs, chosen.kernel, chosen.lam)], taken)
@@ -95,12 +100,15 @@ def raced_members(
     classes: bool,
     regularization: Any = "auto",
     large: bool = False,
+    again: bool = False,
     **options: Any,
 ) -> Choice:
     """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given.
 
     `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take. Of a `large` table
     one member is kept, chosen again by more rows (`mercer.tuning.more_rows`); processes of a group divide that work.
+    With `again` a mixed table that is not large and has all the time runs several races, and their averages are
+    averaged.
     """
     from mercer.tuning.more_rows import by_evidence, on_more_rows
     from mercer.tuning.race import race
@@ -117,10 +125,14 @@ def raced_members(
     shared: dict[str, Any] = {"device": plan.device, "clock": clock}
     shared["seed"] = int(rng.integers(2**31)) if large else 0
 
+    n_races = _races(given) if again and coded and clock.seconds is None and not large else 1
+
     def raced() -> tuple[Any, ...]:
         seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
-        found = race(X, y, weight, classes=classes, rng=rng, device=plan.device, seconds=seconds, **(coded | options))
-        return found.members, found.report, rng.bit_generator.state
+        how: dict[str, Any] = {"classes": classes, "rng": rng, "device": plan.device, "seconds": seconds}
+        several = [race(X, y, weight, **(how | coded | options)) for _ in range(n_races)]
+        members = [replace(one, share=one.share / n_races) for found in several for one in found.members]
+        return members, [line for found in several for line in found.report], rng.bit_generator.state
 
     work: list[Callable[[], Any]] = [raced, partial(by_evidence, X, y, weight, **shared, **coded)] if large else [raced]
     (chosen, report, rng.bit_generator.state), *further = group.dealt(len(work), lambda own: [work[k]() for k in own])
@@ -137,6 +149,12 @@ def raced_members(
     )
 
 
+def _races(given: Given) -> int:
+    """How many races a table of this many rows runs."""
+    n = given.n_alive
+    return next((times for most, times in RACES if RACED_AGAIN <= n <= most), 1)
+
+
 def _as_member(one: Any, penalty: float | None) -> Member:
     """A member of the race, with the penalty it ran with or another."""
     D = len(one.columns.mean)
@@ -148,7 +166,8 @@ def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pair
     """The rows as a member's kernel sees them, with targets and weights."""
     rows = with_index(given.rows, plan) if pairwise else inputs.rows(given.rows, plan)
     on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
-    return Sample(rows, torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device), plan)
+    groups = None if pairwise or given.layout is None else given.layout.group
+    return Sample(rows, torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device), plan, groups)
 
 
 def problem_of(

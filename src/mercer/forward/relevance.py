@@ -16,6 +16,7 @@ import numpy as np
 from mercer.border.inputs import InputMap
 from mercer.border.read import Given
 from mercer.kernels import Bias, Function, Kernel, Precomputed
+from mercer.kernels.numbered import Numbered
 
 #: Rows from which the spread of columns is taken.
 SPREAD_ROWS = 4000
@@ -31,7 +32,7 @@ def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
     >>> sensitivity(3 * Gaussian([1.0, 2.0]) + Linear() + Bias(), 2).tolist()
     [4.0, 1.75]
     """
-    if isinstance(kernel, Function | Precomputed):
+    if isinstance(kernel, Function | Precomputed | Numbered):
         return None
     if isinstance(kernel, Bias):
         return np.zeros(n_inputs)

@@ -15,7 +15,7 @@ from mercer.border.intervals import Intervals
 from mercer.border.local_scale import fit_local_scale
 from mercer.border.read import Given, read_held_out
 from mercer.border.targets import ClassTargets
-from mercer.data import ArrayRows, Pieces, Shard
+from mercer.data import ArrayRows, Pieces, Shard, SparseRows
 from mercer.data.shard import even_run
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion, Stages
@@ -26,6 +26,8 @@ from mercer.forward.problem import Problem
 from mercer.forward.relevance import what_matters
 from mercer.forward.stages import ExpansionPath, Final
 from mercer.forward.stopping import joined
+from mercer.kernels import Kernel
+from mercer.kernels.numbered import Numbered
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
 from mercer.progress import tell
@@ -90,7 +92,10 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     expansions = tuple(_expansion(one) for one in grown)
     index, final = first.final.index.cpu().numpy(), first.final
     history = joined([one.fit.history for one in grown if one.member.place == first.member.place])
-    rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.fetch(index).cpu().numpy()
+    if isinstance(given.rows, SparseRows):
+        rows = given.rows.rows_of(index)
+    else:
+        rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.fetch(index).cpu().numpy()
     classes = isinstance(task.targets, ClassTargets)
     matters = what_matters(
         [e.kernel for e in expansions], [m.inputs for m in members], [m.share for m in members], given
@@ -108,7 +113,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "basis_": rows,
         "basis_indices_": given.places(index),
         "dual_coef_": expansions[0].weights,
-        "kernel_": final.kernel,
+        "kernel_": expansions[0].kernel,
         "regularization_": final.lam,
         "dtype_": _dtype(first.fit.problem),
         "tuning_seconds_": task.choice.seconds,
@@ -127,15 +132,23 @@ def _dtype(problem: Problem) -> str:
 
 def _expansion(one: Grown) -> Expansion:
     weights = one.member.share * one.final.weights.double().cpu().numpy()
-    basis = one.final.basis.double().cpu().numpy()
-    return Expansion(one.member.inputs, one.final.kernel, basis, weights, _dtype(one.fit.problem))
+    kernel, basis = _kept(one.final.kernel, one.final.basis.double().cpu().numpy())
+    return Expansion(one.member.inputs, kernel, basis, weights, _dtype(one.fit.problem))
+
+
+def _kept(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:
+    """Kernel and basis vectors as a model keeps them: of a sparse table no other rows."""
+    return kernel.kept(basis) if isinstance(kernel, Numbered) else (kernel, basis)
 
 
 def _stages(one: Grown, expansion: Expansion) -> Stages:
     problem, rows = one.fit.problem, expansion.basis
     if one.final.moved or not np.array_equal(one.final.index.cpu().numpy(), one.path.rows):  # not those of the path
         rows = problem.rows.fetch(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
-    at = Expansion(one.member.inputs, problem.kernel, rows, np.empty(0), _dtype(problem))
+    if isinstance(problem.kernel, Numbered):
+        rows = one.path.rows[:, None].astype(np.float64)
+    kernel, rows = _kept(problem.kernel, rows)
+    at = Expansion(one.member.inputs, kernel, rows, np.empty(0), _dtype(problem))
     return Stages(at, one.path, one.member.share, one.n_steps, one.before)
 
 
@@ -166,7 +179,7 @@ def residual_intervals(task: Task, grown: list[Grown]) -> Intervals:
     """From predictions to intervals, wider where the first member's kernel sees larger residuals."""
     outside = outside_of(grown)
     residuals = outside.targets - outside.values
-    if task.pairwise:
+    if task.pairwise or isinstance(task.given.rows, SparseRows):
         return Intervals.of(residuals, outside.weight)
     rows = outside.rows.double().cpu().numpy()
     local, scale = fit_local_scale(rows, outside.values, residuals, outside.weight)

@@ -148,7 +148,8 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
 
         kernel = self._first_kernel(task, evidence, free)
         last = FinalPass.timed(lambda rows, Z: evidence(rows).posterior(kernel, Z), task.n_inducing, data, clock)
-        index, at = self._search(task, evidence, Point(kernel), free, last.before(clock, data.n_total))
+        start = Point(kernel, groups=data.groups)
+        index, at = self._search(task, evidence, start, free, last.before(clock, data.n_total))
         rows = last.rows(data, clock, task.rng)
         assert at.basis is not None
         posterior, value = evidence(rows).posterior(at.kernel, at.basis)

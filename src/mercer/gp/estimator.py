@@ -182,7 +182,8 @@ class SparseGP(Face):
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=isinstance(self.kernel, str))
         # copies, since tensors of arrays that nobody may write to are not allowed
         numbers = [torch.as_tensor(np.array(part, dtype=np.float64), device=plan.device) for part in (Y, given.weight)]
-        data = Sample(inputs.rows(given.rows, plan), numbers[0], numbers[1], plan)
+        groups = None if given.layout is None else given.layout.group
+        data = Sample(inputs.rows(given.rows, plan), numbers[0], numbers[1], plan, groups)
         inducing = self.inducing
         if not isinstance(inducing, str | Criterion):
             points = np.atleast_2d(np.array(host(inducing), dtype=np.float64))

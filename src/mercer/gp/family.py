@@ -56,7 +56,8 @@ def best_family(
             own = np.random.default_rng(seed)
             index = choose_rows("k-means++", data, kernel, 0.1, INDUCING, own)
             Z = data.rows.take(index).to(data.plan.device, data.plan.dtype)
-            trial = explore(evidence, Point(kernel, basis=Z), data, rng=own, n_steps=STEPS, clock=clock, **shared)
+            start = Point(kernel, basis=Z, groups=data.groups)
+            trial = explore(evidence, start, data, rng=own, n_steps=STEPS, clock=clock, **shared)
             if trial.value <= best.value:
                 break
             best = trial

@@ -146,7 +146,13 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         given, first = self._noise_given(), data.rows.shard.group.first
         options: dict[str, Any] = {"sample_weight": some.weight.cpu().numpy(), "device": data.plan.device}
         if isinstance(self.kernel, str) and self._tunes():
-            options |= {"n_rows": max(len(chosen), 2), "ard": self.ard, "max_iter": 50, "tol": 1e-6}
+            options |= {
+                "n_rows": max(len(chosen), 2),
+                "ard": self.ard,
+                "groups": data.groups,
+                "max_iter": 50,
+                "tol": 1e-6,
+            }
             options["random_state"] = int(task.rng.integers(2**31))
             tuned = first(lambda: tune_kernel(X, Y, self.kernel, **options))
             return tuned.kernel, tuned.noise if given is None else given
@@ -177,7 +183,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         everything = len(free) == 3
         kernel, noise = self._plain(task) if everything else self._tuned(task, data, self.tuning_rows)
         evidence = regression_evidence(approximation, inputs="basis" in free)
-        start = Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]))
+        start = Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]), groups=data.groups)
         posterior_of = partial(sparse_posterior, approximation=approximation)
         last = FinalPass.timed(
             lambda rows, Z: posterior_of(kernel, start.noise, Z, rows), self.n_inducing, data, task.clock
@@ -207,7 +213,10 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         starts = [first, *((elsewhere(first[0], task.rng), first[1]) for _ in range(further))]
         options: dict[str, Any] = {"free": free, "max_iter": self.max_iter, "tol": self.tol, "clock": task.clock}
         options |= {"length_scale_prior": self.length_scale_prior, "callback": self._seen(task.clock)}
-        at = max((climb(evidence, Point(*start), **options) for start in starts), key=lambda point: point.value)
+        at = max(
+            (climb(evidence, Point(*start, groups=some.groups), **options) for start in starts),
+            key=lambda point: point.value,
+        )
         posterior = exact_posterior(at.kernel, at.noise, X, some.Y, some.weight)
         return FittedGP(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter, at.noise)
 

@@ -60,6 +60,7 @@ def plot_effect(effect: Any, output: int = 0, ax: Any = None) -> Any:
         ax.plot(*effect.data.T, ".", color="white", ms=1.5, alpha=0.5)
         ax.set(xlim=effect.grid[0][[0, -1]], ylim=effect.grid[1][[0, -1]])
         ax.set(xlabel=effect.names[0], ylabel=effect.names[1])
+        _name_levels(effect, ax)
         return ax
     (grid,) = effect.grid
     ax.plot(grid, values, color="C0", marker="." if len(grid) < 15 else "")
@@ -70,7 +71,28 @@ def plot_effect(effect: Any, output: int = 0, ax: Any = None) -> Any:
     floor = low - 0.25 * (high - low)  # a quarter of the height for the rows
     ax.bar(edges[:-1], 0.2 * (high - low) * counts / counts.max(), np.diff(edges), floor, align="edge", color="0.8")
     ax.set_ylim(floor, high)
+    _name_levels(effect, ax)
     return ax
+
+
+def _written(value: Any) -> str:
+    return str(value) if value is None or isinstance(value, str) else f"{value:.3g}"
+
+
+def _name_levels(effect: Any, ax: Any) -> None:
+    """Names of levels along the axes of inputs that have some."""
+    for axis, grid, labels in zip((ax.xaxis, ax.yaxis), effect.grid, effect.labels, strict=False):
+        if labels is not None:
+            axis.set_ticks(grid, [labels[int(place)] for place in grid])
+
+
+def _as_numbers(values: np.ndarray) -> np.ndarray:
+    """Values of an input as numbers: names of levels by their order, the middle where one is missing."""
+    if values.dtype == object and any(isinstance(value, str) for value in values):
+        names = sorted({value for value in values if value is not None})
+        values = np.array([np.nan if value is None else names.index(value) for value in values])
+    values = values.astype(np.float64)
+    return np.where(np.isnan(values), np.nanmedian(values), values)
 
 
 def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) -> Any:
@@ -92,8 +114,9 @@ def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) ->
     rng = np.random.default_rng(0)
     dots = None
     for place, d in enumerate(order):
-        low, high = np.quantile(found.data[:, d], [0.05, 0.95])
-        colour = np.clip((found.data[:, d] - low) / (high - low if high > low else 1.0), 0, 1)
+        own = _as_numbers(found.data[:, d])
+        low, high = np.quantile(own, [0.05, 0.95])
+        colour = np.clip((own - low) / (high - low if high > low else 1.0), 0, 1)
         across = place + _piled(values[:, d], rng)
         dots = ax.scatter(values[:, d], across, c=colour, cmap="coolwarm", vmin=0, vmax=1, s=6, lw=0, rasterized=True)
     ax.axvline(0, color="0.6", lw=0.8, zorder=0)
@@ -121,7 +144,7 @@ def plot_shapley_row(found: Any, row: int = 0, output: int = 0, ax: Any = None, 
     rest = order[: len(order) - len(shown)]
     steps = [*([values[row, rest].sum()] if len(rest) else []), *values[row, shown]]
     labels = [f"{len(rest)} others"] if len(rest) else []
-    labels += [f"{found.feature_names[d]} = {found.data[row, d]:.3g}" for d in shown]
+    labels += [f"{found.feature_names[d]} = {_written(found.data[row, d])}" for d in shown]
     ax = axes(ax, height=0.9 + 0.28 * len(steps))
     starts = base + np.cumsum([0.0, *steps])
     colours = ["C3" if step > 0 else "C0" for step in steps]

@@ -49,11 +49,12 @@ class Search:
         tol: float = 1e-10,
         least_noise: float = NOISE_BOUNDS[0],
         clock: Clock | None = None,
+        groups: np.ndarray | None = None,
     ) -> None:
         self.clock = Clock() if clock is None else clock
         self.noise_bounds = least_noise, NOISE_BOUNDS[1]
         self.X, self.Y, self.weight, self.ard, self.max_iter, self.tol = X, Y, weight, ard, max_iter, tol
-        self.n_evaluations = 0
+        self.n_evaluations, self.groups = 0, groups
         spread = X.std(0, correction=0).cpu().numpy()
         self.spread = np.where(spread > 0, spread, 1.0)
 
@@ -91,7 +92,8 @@ class Search:
     def _ascend(self, kernel: Kernel, noise: float, ftol: float) -> Point:
         """A local maximum of the evidence."""
         found = climb(
-            self._evidence, Point(kernel, noise), noise_bounds=self.noise_bounds, length_scale_prior=None,
+            self._evidence, Point(kernel, noise, groups=self.groups), noise_bounds=self.noise_bounds,
+            length_scale_prior=None,
             largest=dict.fromkeys(OUTER, LARGEST_VARIANCE), max_iter=self.max_iter, tol=ftol, clock=self.clock,
             callback=lambda point: tell("tuning", state=point),
         )  # fmt: skip
@@ -118,8 +120,9 @@ class Search:
         if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.over():
             finer = self.onward(self.per_input(at), at, same=True)
             (n, D), outputs = self.X.shape, self.Y.shape[1]
+            scales = D if self.groups is None else len(np.unique(self.groups))
             # every output adds its evidence, so every one pays for the length-scales
-            pays = finer.value - at.value > 0.5 * outputs * (D - 1) * math.log(n)
+            pays = finer.value - at.value > 0.5 * outputs * (scales - 1) * math.log(n)
             at = finer if pays or self.ard is True else at
         found, worse = {families[0].__name__: at}, 0
         for family in families[1:]:

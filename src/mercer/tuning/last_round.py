@@ -139,7 +139,7 @@ def _member(rows: Rows, one: Candidate, share: float) -> Member:
     """A member, the last step to its transform taken once more with all rows that the race may fit by."""
     track, point = one.track, one.best.point
     if track.steps or rows.folded:
-        Z = rows.mapped[one.kind][: c.METRIC_ROWS]
+        Z = rows.mapped[one.kind][: rows.metric]
         fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
         if rows.folded:
             again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])], groups=rows.groups), track.steps

@@ -22,7 +22,6 @@ from mercer.data.column_maps import KINDS, ColumnMap, fit_column_map
 from mercer.data.group import ALONE
 from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
 from mercer.linalg import cholesky
-from mercer.tuning.metric import group_means
 from mercer.tuning.race import Member
 from mercer.tuning.tune import tune_kernel
 
@@ -117,15 +116,14 @@ def by_evidence(
     share = 1.0 if seconds is None else min(seconds / SECONDS[on_gpu], MOST)
     tuned = tune_kernel(
         Z, Y, "matern32", sample_weight=weight, n_rows=max(int(EVIDENCE_ROWS[on_gpu] * share ** (1 / 3)), 100),
-        ard=True, max_iter=CLIMB, tol=1e-6, time_budget=None if on_gpu else seconds,
+        ard=True, groups=None if groups is None else groups.cpu().numpy(), max_iter=CLIMB, tol=1e-6,
+        time_budget=None if on_gpu else seconds,
         device="cuda" if on_gpu else "cpu", random_state=seed,
     )  # fmt: skip
     lengths = tuned.length_scale
     if lengths is None:
         return []
     transform = torch.as_tensor(1 / np.minimum(np.broadcast_to(lengths, Z.shape[1]), LONGEST).copy())
-    if groups is not None:
-        transform = group_means(transform.square(), groups).sqrt()
     kernels: list[Kernel] = [Gaussian(1.0), Matern32(1.0)]
     return [
         Member(columns, transform, kernel, 0.03, 1.0, np.inf, f"standard, evidence, {type(kernel).__name__.lower()}")

@@ -33,7 +33,7 @@ class Rows:
         self.n, self.device = len(order), device
         self.groups = None if groups is None else groups.to(device)
         self.codes = codes_of(self.Y) if classes else None
-        most = max(max(c.LAST_ROWS, self.evident) + c.LAST_JUDGING_ROWS, c.METRIC_ROWS)
+        most = max(max(self.last, self.evident) + max(self.last, c.LAST_JUDGING_ROWS), self.metric)
         self.mapped = {kind: self.maps[kind](self.X[:most]) for kind in KINDS}
         self._evidence: dict[tuple[str, bool], Step] = {}
         self._climbs: dict[tuple[bool, int], np.ndarray] = {}
@@ -63,6 +63,16 @@ class Rows:
         return self._evidence[key]
 
     @property
+    def last(self) -> int:
+        """Rows that the last round fits by, and as many judge: a part of very many."""
+        return max(c.LAST_ROWS, min(self.n // c.LAST_PART, c.LAST_MOST_ROWS))
+
+    @property
+    def metric(self) -> int:
+        """Rows by which members take the last step to their transform."""
+        return max(c.METRIC_ROWS, int(c.METRIC_TIMES * self.last) if self.last > c.LAST_ROWS else 0)
+
+    @property
     def small(self) -> bool:
         """So few rows that all of them judge from the beginning, in folds: there is one round."""
         return self.n < min(c.SMALL, c.FOLDED)
@@ -77,8 +87,8 @@ class Rows:
         index = torch.arange(self.n, device=self.X.device)
         if self.small or (self.folded and last):
             pieces = index.tensor_split(c.FOLDS)
-            return [(torch.cat([q for q in pieces if q is not p])[: c.LAST_ROWS], p) for p in pieces]
-        fit, judge = (c.LAST_ROWS, c.LAST_JUDGING_ROWS) if last else (c.ROWS, c.JUDGING_ROWS)
+            return [(torch.cat([q for q in pieces if q is not p])[: self.last], p) for p in pieces]
+        fit, judge = (self.last, max(self.last, c.LAST_JUDGING_ROWS)) if last else (c.ROWS, c.JUDGING_ROWS)
         fit = min(fit, self.n // 2)
         seen = max(fit, self.evident)  # no row judges a transform that it has had a say in
         return [(index[:fit], index[seen : seen + judge])]

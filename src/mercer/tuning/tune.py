@@ -57,6 +57,7 @@ def tune_kernel(
     sample_weight: Any = None,
     n_rows: int = 1000,
     ard: bool | str = "auto",
+    groups: Any = None,
     restarts: int = 0,
     max_iter: int = 100,
     tol: float = 1e-10,
@@ -87,6 +88,8 @@ def tune_kernel(
     ard : bool or "auto"
         One length-scale per input (True), one for all (False), or one per input if that raises the
         log evidence of every output by more than ½ log n for each further length-scale ("auto").
+    groups : sequence of D whole numbers, optional
+        Inputs of one number, such as the coordinates of a category's levels, share a length-scale.
     restarts : int
         Further searches from random starting points; the best of all is returned.
     max_iter : int
@@ -132,7 +135,8 @@ def tune_kernel(
     codes = class_codes(drawn.Y)
     least = LEAST_NOISE if codes else NOISE_BOUNDS[0]
     clock = Clock(time_budget)
-    search = Search(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, clock=clock)
+    search = Search(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, clock=clock,
+                    groups=_groups(groups, drawn.X.shape[1]))  # fmt: skip
     if given is None:
         found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])
     else:
@@ -159,6 +163,15 @@ def _require_numbers(n_rows: Any, ard: Any, restarts: Any, max_iter: Any, tol: A
     known = isinstance(ard, bool | np.bool_) or (isinstance(ard, str) and ard == "auto")
     require(known, "ard", "True, False or 'auto'", ard)
     require_number("tol", tol, "a finite number of at least 0", 0.0)
+
+
+def _groups(groups: Any, n_inputs: int) -> np.ndarray | None:
+    """The groups of the inputs, counted from 0."""
+    if groups is None:
+        return None
+    given = np.asarray(groups)
+    require(given.shape == (n_inputs,), "groups", f"one number for each of {n_inputs} inputs", given.shape)
+    return np.unique(given, return_inverse=True)[1].reshape(-1)
 
 
 def _in_target_units(kernel: Kernel, scale: float) -> Kernel:

@@ -137,6 +137,10 @@ def _means(column: Column, code: Any) -> str:
     return _looked_up(column, code, code.means, code.prior[None])
 
 
+def _day_means(column: Column, code: Any) -> str:
+    return _means(Column(column.g, column.g.op("Floor", column.name), column.text), code)
+
+
 def _counts(column: Column, code: Any) -> str:
     return _looked_up(column, code, code.counts[:, None], np.zeros((1, 1)))
 
@@ -158,6 +162,7 @@ CODES: dict[str, Callable[[Column, Any], str]] = {
     "Missing": _missing,
     "Levels": _levels,
     "Means": _means,
+    "DayMeans": _day_means,
     "Counts": _counts,
     "Cycle": _cycle,
     "Day": _day,

@@ -1,0 +1,103 @@
+"""The inputs that explanations speak of: the columns of the user's table, each with the coordinates it became."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mercer.border.columns import TableMap
+from mercer.border.columns_read import new_numbers_or_columns
+from mercer.border.read import host, read_new
+from mercer.border.sparse import dense_or_sparse
+from mercer.data import ArrayRows, RowSource, as_source
+from mercer.data.raw import LEVELLED, RawColumn
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Rows as the model reads them, and as the user wrote them."""
+
+    source: RowSource  # n rows of coordinates
+    columns: list[RawColumn] | None  # as they came, where they were not all numbers
+    table: TableMap | None
+
+    @classmethod
+    def of(cls, model: Any, X: Any) -> Inputs:
+        """New rows for a fitted model."""
+        table = getattr(model, "table_", None)
+        if table is None:
+            return cls(read_new(model, X), None, None)
+        columns = _as_they_came(model, X)
+        return cls(read_new(model, columns), columns, table)
+
+    def groups(self, n_coordinates: int) -> list[list[int]]:
+        """The coordinates of each of the user's columns; none for one that was left out."""
+        if self.table is None:
+            return [[d] for d in range(n_coordinates)]
+        column = self.table.layout.column
+        return [np.flatnonzero(column == c).tolist() for c in range(self.table.n_columns)]
+
+    def values(self, index: np.ndarray, columns: Sequence[int]) -> np.ndarray:
+        """Values of some columns in some rows; those of levels are their places among `labels`, NaN is missing."""
+        if self.columns is None:
+            return self.source.take(index).double().cpu().numpy()[:, columns]
+        chosen = [self.columns[c] for c in columns]
+        return np.column_stack([np.where(one.missing, np.nan, one.values)[index] for one in chosen]).astype(np.float64)
+
+    def named(self) -> np.ndarray:
+        """All rows of the user's table: numbers, or where there are levels, objects with their names."""
+        places = range(self.source.n_columns if self.columns is None else len(self.columns))
+        values = self.values(np.arange(self.source.n_rows), places)
+        if not any(self.labels(c) for c in places):
+            return values
+        out = values.astype(object)
+        for c in places:
+            if names := self.labels(c):
+                known = np.array([*names, None], dtype=object)
+                out[:, c] = known[np.nan_to_num(values[:, c], nan=-1).astype(int)]
+        return out
+
+    def labels(self, column: int) -> tuple[str, ...] | None:
+        """The names of a column's levels."""
+        if self.columns is None or self.columns[column].kind not in LEVELLED:
+            return None
+        return self.columns[column].levels
+
+    def set_to(self, index: np.ndarray, columns: Sequence[int], values: np.ndarray) -> Any:
+        """Some rows with these values in some of their columns, as a model takes them."""
+        if self.columns is None:
+            rows = self.source.take(index).double().cpu().numpy()
+            rows[:, columns] = values
+            return ArrayRows(rows)
+        out = [replace(one, values=one.values[index]) for one in self.columns]
+        for c, value in zip(columns, values, strict=True):
+            kind = np.int64 if out[c].kind in LEVELLED else np.float64
+            out[c] = replace(out[c], values=np.full(len(index), value).astype(kind))
+        return out
+
+    def coordinates(self, column: int, values: np.ndarray) -> tuple[list[int], np.ndarray]:
+        """Where the coordinates of a column stand, and what they are for these values of it."""
+        if self.table is None or self.columns is None:
+            return [column], values[:, None]
+        as_it_came = self.columns[column]
+        kind = np.int64 if as_it_came.kind in LEVELLED else np.float64
+        one = replace(as_it_came, values=values.astype(kind))
+        parts = [code.encode(one) for code in self.table.codes if code.column == column]
+        places = np.flatnonzero(self.table.layout.column == column).tolist()
+        return places, np.concatenate(parts, 1) if parts else np.empty((len(values), 0))
+
+
+def _as_they_came(estimator: Any, X: Any) -> list[RawColumn]:
+    """New rows column by column, in the order of `fit`, for a model of columns that were not all numbers."""
+    if isinstance(X, RowSource | str | os.PathLike):
+        source = as_source(
+            X, names=getattr(estimator, "feature_names_in_", None), target=getattr(estimator, "target_column_", None)
+        )
+        X = source.columns() if source.mixed else source.take(np.arange(source.n_rows))
+    found = new_numbers_or_columns(host(dense_or_sparse(X, estimator)), estimator)
+    assert isinstance(found, list)
+    return found
