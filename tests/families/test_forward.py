@@ -34,7 +34,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.replay import ReplayedPursuit
 from mercer.forward.solve import exact
-from mercer.forward.solve.exact import exact_ridge
+from mercer.forward.solve.exact import _symmetric, _values, exact_ridge
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.span import Functions
@@ -1061,3 +1061,15 @@ def test_columns_alike_to_the_last_digit_of_float32_leave_a_sound_model(step):
     truth = X[:, 0] + 0.3 * X[:, 1] ** 2
     errors = [np.sqrt(np.mean((model.predict(X) - truth) ** 2)) for model in (narrow, wide)]
     assert errors[0] < 1.5 * errors[1] < 0.2
+
+
+def test_the_exact_solution_has_the_values_of_its_kernel_matrix_and_leaves_the_targets_alone(monkeypatch):
+    problem = make_problem(weight=np.random.default_rng(1).uniform(0.5, 2, N))
+    index, before = torch.arange(N), problem.y.clone()
+    A = exact_ridge(problem, index)[0]
+    slow = problem.matrix(problem.basis(index)).product(A).T
+    torch.testing.assert_close(_values(problem, index, A), slow.contiguous(), rtol=1e-8, atol=1e-8)
+    assert torch.equal(problem.y, before)
+    monkeypatch.setattr("mercer.forward.solve.exact.PANEL_ROWS", 7)
+    X = problem.basis(index)
+    torch.testing.assert_close(_symmetric(problem.kernel, X), problem.kernel(X, X))

@@ -76,7 +76,7 @@ def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
     """The solution at all rows (p × n): y − λa/w at those it was solved for, which needs no kernel values."""
     if len(index) < len(problem.y):
         return problem.matrix(problem.basis(index)).product(A).T.contiguous()
-    f = problem.y.double()
+    f = problem.y.to(torch.float64, copy=True)
     f[index] -= (problem.lam / problem.weight[index].double())[:, None] * A
     return f.to(problem.plan.dtype).T.contiguous()
 
