@@ -15,7 +15,7 @@ import torch
 from mercer import tune_kernel
 from mercer.data import TensorRows
 from mercer.datasets import load, split
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.forward.learners import Learner
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
@@ -59,7 +59,8 @@ def with_kernel(table: Table, kernel: object, noise: float, device: str = "cpu")
     weight = torch.ones(len(table.y), **as_tensor)
     weight[table.n :] = 0
     rows = TensorRows(torch.as_tensor(table.X, **as_tensor))
-    return Problem(rows, torch.as_tensor(table.y, **as_tensor)[:, None], kernel, noise, plan, weight)
+    sample = Sample(rows, torch.as_tensor(table.y, **as_tensor)[:, None], weight, plan)
+    return Problem(sample, kernel, noise)
 
 
 @dataclass(frozen=True)

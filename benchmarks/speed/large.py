@@ -2,6 +2,8 @@
 
     python benchmarks/speed/large.py --land 1e7 [--speed] [--budget 60] [--memory 40GiB]
     python benchmarks/speed/large.py --land all --memory 40GiB
+    python benchmarks/speed/large.py --land 1e8 --write land.parquet
+    python benchmarks/speed/large.py --read land.parquet --memory 4GiB --budget 600
     python benchmarks/speed/large.py --robot 1e7
     python benchmarks/speed/large.py --growth 1e5 1e6 1e7
 
@@ -12,6 +14,7 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ import numpy as np
 import torch
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.data import ParquetRows
 from mercer.datasets import make_smooth_regression
 from mercer.kernels import Gaussian
 
@@ -68,7 +72,20 @@ def drawn_cells(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
     return *land_or_sea(n, 0), *land_or_sea(1_000_000, 1)
 
 
-def fitted(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, name: str) -> float:
+def in_parquet(X: np.ndarray, y: np.ndarray, path: Path) -> None:
+    """The rows in a file, in row groups of a million, the targets in a column of their own."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [f"x{j}" for j in range(X.shape[1])]
+    with pq.ParquetWriter(path, pa.schema([*((name, pa.float32()) for name in names), ("y", pa.int8())])) as file:
+        for begin in range(0, len(X), 1_000_000):
+            some = slice(begin, begin + 1_000_000)
+            columns = [*(pa.array(X[some, j]) for j in range(X.shape[1])), pa.array(y[some])]
+            file.write_table(pa.table(columns, names=[*names, "y"]))
+
+
+def fitted(model: Any, X: Any, y: np.ndarray | None, X_test: np.ndarray, y_test: np.ndarray, name: str) -> float:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -79,11 +96,13 @@ def fitted(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test:
     classes = isinstance(model, KernelBoostingClassifier)
     error = np.mean(f != y_test) if classes else np.mean((f - y_test) ** 2) / np.var(y_test)
     vectors = sum(len(one.basis) for one in model.expansions_)
-    peak = f", peak {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB" if on_gpu else ""
+    used = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    n_rows = X.n_rows if isinstance(X, ParquetRows) else len(X)
     grown = model.history_["seconds"][-1]
     print(
-        f"{name}: {len(X)} rows, {100 * error:.3f} % {'error' if classes else 'NMSE'}, {seconds:.1f} s (tuning "
-        f"{model.tuning_seconds_:.1f}, growing {grown:.2f}), {model.n_steps_} learners, {vectors} vectors{peak}",
+        f"{name}: {n_rows} rows, {100 * error:.3f} % {'error' if classes else 'NMSE'}, {seconds:.1f} s (tuning "
+        f"{model.tuning_seconds_:.1f}, growing {grown:.2f}), {model.n_steps_} learners, {vectors} vectors, peak "
+        f"{used / 2**30:.1f} GiB",
         flush=True,
     )
     return seconds
@@ -97,7 +116,15 @@ def main() -> None:
     options.add_argument("--speed", action="store_true")
     options.add_argument("--budget", type=float, default=None)
     options.add_argument("--memory", default=None, help="memory_limit, such as 40GiB")
+    options.add_argument("--write", type=Path, default=None, help="only write the rows of --land to this Parquet file")
+    options.add_argument("--read", type=Path, default=None, help="land or sea from such a file")
     given = options.parse_args()
+    limits = {"time_budget": given.budget, "memory_limit": given.memory}
+    if given.write:
+        return in_parquet(*land_or_sea(int(float(given.land)), 0), given.write)
+    if given.read:
+        rows, test = ParquetRows(given.read, target="y"), land_or_sea(1_000_000, 1)
+        fitted(KernelBoostingClassifier(random_state=0, **limits), rows, None, *test, "land or sea, from a file")
     if given.land:
         X, y, *test = every_cell(1_000_000, 0) if given.land == "all" else drawn_cells(int(float(given.land)))
         if given.speed:
@@ -112,11 +139,10 @@ def main() -> None:
             ):
                 fitted(KernelBoostingClassifier(**(fixed | options_)), X, y, *test, f"100 learners of 1000, {name}")
         else:
-            limits = {"time_budget": given.budget, "memory_limit": given.memory}
             fitted(KernelBoostingClassifier(random_state=0, **limits), X, y, *test, "land or sea")
     for n in [int(given.robot)] if given.robot else []:
         X, y = make_smooth_regression(n + 20_000, random_state=0)
-        model = KernelBoostingRegressor(random_state=0, time_budget=given.budget)
+        model = KernelBoostingRegressor(random_state=0, **limits)
         fitted(model, X[:n], y[:n], X[n:], y[n:], "robot arm")
     sizes, times = [int(n) for n in given.growth], []
     for n in sizes:

@@ -62,11 +62,10 @@ def refused(capsys, *arguments):
     return said.err
 
 
-def test_fit_then_predict_in_fresh_processes_are_what_python_predicts(table, tmp_path):
+def test_what_a_fresh_process_predicts_is_what_python_predicts(table, tmp_path, capsys):
     path, out = str(tmp_path / "p.mercer"), tmp_path / "predictions.csv"
-    fitted = in_a_process("fit", table, "--target", "price", "--out", path, "--json", *QUICK)
-    assert fitted.returncode == DONE, fitted.stderr
-    said = json.loads(fitted.stdout)
+    assert main(["fit", table, "--target", "price", "--out", path, "--json", *QUICK]) == DONE
+    said = json.loads(capsys.readouterr().out)
     assert said["estimator"] == "NRBFRegressor"
     assert (said["rows"], said["columns"]) == (80, 2)
     predicted = in_a_process("predict", path, table, "--std", "--out", str(out))

@@ -19,7 +19,7 @@ from cvm import CoreVectorMachine
 
 from mercer.data import TensorRows
 from mercer.datasets import load, split
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.forward.combine import Rayleigh
 from mercer.forward.criteria import MatchingPursuit
 from mercer.forward.focus import MarginFocus
@@ -49,7 +49,7 @@ def boosting(X: torch.Tensor, y: torch.Tensor, n: int, device: str, n_ensembles:
     weight = torch.ones(len(X), device=plan.device)
     weight[n:] = 0
     codes = y.to(plan.device, plan.dtype)[:, None]
-    given = Problem(TensorRows(X.to(plan.device)), codes, Gaussian((BETA / 2) ** 0.5), LAM, plan, weight)
+    given = Problem(Sample(TensorRows(X.to(plan.device)), codes, weight, plan), Gaussian((BETA / 2) ** 0.5), LAM)
     learner = Ensemble(MatchingPursuit(), Rayleigh(), S, T)
     test, curve = torch.arange(n, len(X), device=plan.device), []
     began = time.perf_counter()

@@ -31,8 +31,8 @@ def face(cls: type) -> Any:
     return made
 
 
-class Saved(BaseEstimator):
-    """An estimator that can be written to a file."""
+class Saved:
+    """What can be written to a file."""
 
     def save(self, path: str | os.PathLike[str], *, stages: bool = False) -> None:
         """Write the fitted model to a file that `mercer.load` reads; see `mercer.save`."""
@@ -42,7 +42,7 @@ class Saved(BaseEstimator):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Face(Saved):
+class Face(Saved, BaseEstimator):
     """Base of all estimators: a table comes in as an array, frame, tensor, file or source.
 
     Parameters

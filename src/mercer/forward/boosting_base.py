@@ -17,6 +17,7 @@ from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
 from mercer.forward.draws import rows_at_a_time, some_rows
+from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.focus import Focus
 from mercer.forward.further import STAGING_SHARE, further
 from mercer.forward.learners import Ensemble, Size
@@ -52,7 +53,7 @@ MODELS = 8
 
 
 @dataclass(eq=False, repr=False)
-class Boosting(Resumable):
+class Boosting(Resumable, ForwardEstimator):
     """How boosted models grow; the faces below add only what their targets need.
 
     Parameters
@@ -101,7 +102,7 @@ class Boosting(Resumable):
     max_rows : int, None or "auto", default "auto"
         Rows that learners see at a time. Larger tables are drawn from, anew for every stage where everything else is
         left open, and of classes among many more rows those that are not told apart with ease. "auto" takes a million
-        on a CPU and ten million on a GPU, or what fits into a quarter of the memory; None takes all rows.
+        on a CPU and ten million on a GPU, fewer where memory or `time_budget` ask for it; None takes all rows.
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ class Boosting(Resumable):
     max_rows: Annotated[int | str | None, NOTHING | AUTO | whole(2)] = "auto"
 
     _spreads: ClassVar[bool] = True
-    _growing: ClassVar[tuple[str, ...]] = (*Resumable._growing, "n_learners", "polish")
+    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "checkpoint", "n_learners", "polish")
 
     def _races(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
@@ -228,7 +229,7 @@ class Boosting(Resumable):
             return given
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         grows = self._races() and self._sizes_are_open() and quadratic and not self.warm_start
-        n = rows_at_a_time(self.max_rows, given.n_columns, plan)
+        n = rows_at_a_time(self.max_rows, given.n_columns, plan, self.time_budget)
         if given.n_alive <= n or not (grows or isinstance(self.max_rows, Integral)):
             return given
         return some_rows(given, n, rng, classes=self._classes)

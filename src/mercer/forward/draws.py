@@ -28,6 +28,10 @@ from mercer.progress import tell
 
 #: Rows learned from at a time, on a CPU and on a GPU.
 LEARNED = {"cpu": 1_000_000, "cuda": 10_000_000}
+#: Kernel values a second that learners are counted on to make, and those that a model of some size takes for each row
+#: (two passes over forty learners); the share of a time budget for them, and rows that even the shortest one gets.
+RATE, VALUES = {"cpu": 3e8, "cuda": 1e12}, {"cpu": 2 * 40 * 500, "cuda": 2 * 40 * 2000}
+GROWING, FEWEST = 0.5, 10_000
 #: Rows looked through for those that count, in units of the rows learned from at a time.
 LOOKED_AT = {"cpu": 5, "cuda": 20}
 #: The share of the loss that rows which count hold together.
@@ -36,11 +40,16 @@ HOLDING = 0.99
 RARE = 1000
 
 
-def rows_at_a_time(wanted: int | str, n_columns: int, plan: Plan) -> int:
-    """Rows learned from at a time: as many as were asked for, or as pay and take a quarter of the memory at most."""
+def rows_at_a_time(wanted: int | str, n_columns: int, plan: Plan, seconds: float | None = None) -> int:
+    """Rows learned from at a time: as many as were asked for, or as pay, fit into a quarter of the memory, and leave
+    time for enough learners where `seconds` are all that there is."""
     if not isinstance(wanted, str):
         return wanted
-    return min(LEARNED[plan.device.type], plan.memory_limit // (4 * plan.itemsize * n_columns))
+    where = plan.device.type
+    most = min(LEARNED[where], plan.memory_limit // (4 * plan.itemsize * n_columns))
+    if seconds is not None:
+        most = min(most, max(int(GROWING * seconds * RATE[where] / VALUES[where]), FEWEST))
+    return most
 
 
 def some_rows(given: Given, n: int, rng: np.random.Generator, *, classes: bool) -> Given:
@@ -145,21 +154,26 @@ class Renewal:
         self.n_known = 0  # parts of the model that rows held out have been asked about
         self.found: Seen | None = None  # rows that counted when the last stage was drawn
 
-    def problem(self, model: Sequence[Final], kernel: Any) -> tuple[Problem, Tensor]:
-        """What a model, a sum of these parts, leaves to a kernel on other rows, and where rows to watch stand there."""
+    def problem(self, model: Sequence[Final], kernel: Any, values: float = np.inf) -> tuple[Problem, Tensor] | None:
+        """What a model, a sum of these parts, leaves to a kernel on other rows, and where rows to watch stand there.
+
+        None where so few kernel `values` would not do to look at more rows than a stage learns from.
+        """
         plan, new = self.first.plan, model[self.n_known :]
+        again = self.found is None or not self.classes
+        n_rows, asked = (2 * self.size, model) if again else (len(self.found.f), new)  # type: ignore[union-attr]
+        if n_rows * sum(len(one.basis) for one in asked) > values:
+            return None
         self.held_out, self.n_known = self.held_out.after(new, plan), len(model)
         widest = self._widest()
-        if self.found is None or not self.classes:
-            self.found = self._read(model, widest)
+        if self.found is None or again:
+            self.found = self._read(model, widest, values)
         else:
             self.found = self._thinned(self.found.after(new, plan), widest)
         drawn = self._learned(self.found, widest)
         seen = Seen.joined([drawn, self.held_out])
-        problem = replace(
-            self.first, rows=TensorRows(seen.rows), y=seen.y - seen.f, weight=seen.weight, kernel=kernel,
-            codes=seen.y + self.offset,
-        )  # fmt: skip
+        left = self.first.with_sample(rows=TensorRows(seen.rows), Y=seen.y - seen.f, weight=seen.weight)
+        problem = replace(left, kernel=kernel, codes=seen.y + self.offset)
         return problem, torch.arange(len(drawn.f), len(seen.f), device=plan.device)
 
     def _learned(self, found: Seen, widest: float) -> Seen:
@@ -168,10 +182,11 @@ class Renewal:
         share = min(self.size / max(int(counts.sum()), 1), 1.0)
         return self._kept(found, torch.where(counts, share, 1.0), share)
 
-    def _read(self, model: Sequence[Final], widest: float) -> Seen:
+    def _read(self, model: Sequence[Final], widest: float, values: float) -> Seen:
         """Rows of the table that the model has been asked about; of classes those that count, and some others."""
         times = LOOKED_AT[self.first.plan.device.type] if self.classes else 1
-        total = min(times * self.size, self.whole.rows.n_rows)
+        affordable = values / max(sum(len(one.basis) for one in model), 1)
+        total = int(min(times * self.size, self.whole.rows.n_rows, affordable))
         others = total * float((self._margins(self.held_out) >= widest).double().mean())
         parts, done = [], 0
         for some in self._drawn(total):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.data import TensorRows
-from mercer.forward.draws import Renewal
+from mercer.forward.draws import RATE, Renewal
 from mercer.forward.focus import Focus, HingeFocus
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
@@ -20,11 +20,12 @@ from mercer.forward.scales import LITTLE, LITTLE_IN_BUDGET, Make, finished, furt
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
 from mercer.forward.task import Grown, Task
-from mercer.kernels import Kernel
 from mercer.progress import listeners
 
 #: Share of the time budget after which nothing is added to further stages.
 STAGING_SHARE = 0.95
+#: Share of the time left that may go into looking through rows for the next stage.
+LOOKING = 0.3
 #: The share of rows held out that may be wrong for further stages to look at rows of small margin alone.
 SEPARABLE = 0.1
 
@@ -43,9 +44,9 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
         grown.focus = focus
         return grown
 
-    renew = None if task.whole is None else _renewing(face, task, first, make)
-    little = LITTLE if face.time_budget is None else LITTLE_IN_BUDGET
-    stages = further_stages(problem, f, first.fit.validation, make, _within(face, budget, share), little, renew)
+    anew = None if task.whole is None else _anew(face, task, first, make, budget, share)
+    little = (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share
+    stages = further_stages(problem, f, first.fit.validation, make, _within(face, budget, share), little, anew)
     return finished(first, stages)
 
 
@@ -64,11 +65,11 @@ def _focus(face: Any, problem: Problem, f: Tensor, watched: Any) -> Focus | None
     return HingeFocus() if wrong < SEPARABLE and at_hand else None
 
 
-def _renewing(
-    face: Any, task: Task, first: Grown, make: Make
-) -> Callable[[list[ForwardFit], Kernel], ForwardFit | None]:
-    """How a stage begins on other rows of a table that is too large to learn from whole."""
-    fit = first.fit
+def _anew(
+    face: Any, task: Task, first: Grown, make: Make, budget: Clock, share: float
+) -> Callable[[list[ForwardFit], ForwardFit], ForwardFit]:
+    """How a stage begins on other rows of a table that is too large to learn from whole, where there is time for it."""
+    fit, where = first.fit, first.fit.problem.plan.device.type
     assert task.whole is not None
     assert fit.validation is not None
     n_rows = int(np.count_nonzero(task.given.weight))
@@ -77,15 +78,16 @@ def _renewing(
         classes=face._classes,
     )  # fmt: skip
 
-    def renew(stages: list[ForwardFit], kernel: Kernel) -> ForwardFit | None:
+    def anew(stages: list[ForwardFit], begun: ForwardFit) -> ForwardFit:
         model = [first.final, *(Final.at(one.path(), one.n_steps, one.problem) for one in stages)]
-        begun = make(*renewal.problem(model, kernel))
-        if not begun.step():
-            return None
-        begun.flush()
-        return begun
+        drawn = renewal.problem(model, begun.problem.kernel, LOOKING * budget.left(share) * RATE[where])
+        other = None if drawn is None else make(*drawn)
+        if other is None or not other.step():
+            return begun
+        other.flush()
+        return other
 
-    return renew
+    return anew
 
 
 def _within(face: Any, budget: Clock, share: float) -> Callable[[ForwardFit, int], bool]:

@@ -78,7 +78,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     >>> from mercer.datasets import make_ripley
     >>> X, y = make_ripley(250, random_state=0)
     >>> X_test, y_test = make_ripley(1000, random_state=1)
-    >>> model = SparseGPClassifier(8, random_state=0).fit(X, y)
+    >>> model = SparseGPClassifier(8, kernel="gaussian", random_state=0).fit(X, y)
     >>> bool(model.score(X_test, y_test) > 0.88), model.predict_proba(X_test).shape
     (True, (1000, 2))
     """

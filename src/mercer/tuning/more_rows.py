@@ -28,8 +28,10 @@ from mercer.tuning.tune import tune_kernel
 EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (2000, 6000), (3000, 10_000), 3000
 #: Seconds within which that is done; with more or fewer, the evidence has as many rows as their cubes allow.
 SECONDS, MOST = (60.0, 10.0), 5.0
+#: Operations a second that factors of candidates are counted on to take, and rows they have in any case.
+RATE, FEWEST = (5e9, 5e12), 300
 #: Share of the seconds for choosing that are spent when the evidence has spoken.
-EVIDENCE_SHARE = 0.85
+EVIDENCE_SHARE = 0.8
 #: Steps of the evidence's climb, and the longest length-scale in standard deviations: longer ones say the same.
 CLIMB, LONGEST = 60, 50.0
 #: Factors on length-scales and on penalties that are tried for every candidate.
@@ -57,12 +59,16 @@ def on_more_rows(
     Columns that are `kept` are not scaled, those of one of the `groups` share a length-scale, as in the race.
     """
     on_gpu = torch.device(device).type == "cuda"
-    n_fit, n_judge = min(FITTED_ROWS[on_gpu], len(X) // 2), min(JUDGING_ROWS, len(X) // 4)
+    n_judge = min(JUDGING_ROWS, len(X) // 4)
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(X)))
     learned, judge = order[:-n_judge], order[-n_judge:]
-    fit = learned[:n_fit]
     table = X[learned], Y[learned], weight[learned], kept, groups
     candidates = [*members, *_by_evidence(*table, on_gpu, seed, clock)]
+    n_fit = min(FITTED_ROWS[on_gpu], len(X) // 2)
+    if clock.seconds is not None:
+        each = clock.left() / (len(candidates) * len(FACTORS) * len(PENALTY_FACTORS))
+        n_fit = min(n_fit, max(int((3 * RATE[on_gpu] * each) ** (1 / 3)), FEWEST))
+    fit = learned[:n_fit]
     report: list[dict[str, Any]] = []
     found: list[Member] = []
     for one in candidates:
