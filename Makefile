@@ -16,7 +16,8 @@ FEW_NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py t
 CORE := $(if $(filter aarch64 arm64,$(shell uname -m)),ARMV8,Nehalem)
 PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
 
-.PHONY: demo docs browser test tests test-cluster test-rounding test-rounding-quick fuzz fuzz-files check bench clean
+.PHONY: demo docs browser test tests test-cluster test-rounding test-rounding-quick fuzz fuzz-files check bench papers \
+	clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -72,15 +73,22 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-# torch comes first and pinned: a looser request would pull a far larger build.
+# Every table and figure of the five papers (docs/reproduce.md), from the data that MERCER_DATA names: hours, or with
+# PAPERS=--quick minutes, into build/papers.
+papers: $(READY)
+	$(BIN)/python benchmarks/papers/run.py $(PAPERS)
+
+# torch comes first and pinned: a looser request would pull a far larger build. Python is compiled when it is imported,
+# which most of the 14 000 files never are: compiling all of them takes some 40 s of one core.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(INSTALL) torch
+	$(INSTALL) --editable ".[dev]"
 	touch $@
 
 $(DOCS_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	$(INSTALL) --editable ".[docs]"
 	touch $@
 
 clean:

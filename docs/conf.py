@@ -1,6 +1,7 @@
 """How the site is built by `make docs`: Sphinx, its theme, the gallery; nothing is fetched in building or reading."""
 
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -28,7 +29,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst"]
+exclude_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "gallery/GALLERY_HEADER.rst", "reproduce/*.md"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -85,5 +86,18 @@ def list_guides(app, name, source):
         source[0] = source[0].replace("GUIDES", "\n".join(one for one in GUIDES if one in app.env.found_docs))
 
 
+def name_thumbnails(app, name, source):
+    """Say what the small pictures of the gallery show: its titles stand below them."""
+    if name == "gallery/index":
+        below = r'(:alt:)[ ]*\n(((?!:alt:).)*?<div class="sphx-glr-thumbnail-title">)(.*?)</div>'
+        source[0] = re.sub(below, r"\1 Picture of the example: \4\n\2\4</div>", source[0], flags=re.DOTALL)
+
+
+def close_up(app, name, source):
+    """Leave out the empty line at the end of examples, which doctest needs and readers do not."""
+    source[0] = source[0].replace("\n\n```\n", "\n```\n")
+
+
 def setup(app):
-    app.connect("source-read", list_guides)
+    for change in (list_guides, name_thumbnails, close_up):
+        app.connect("source-read", change)

@@ -225,6 +225,12 @@ def test_pickled_objects_are_refused(monkeypatch, tmp_path):
         load("mine")
 
 
+def test_a_series_is_a_table_to_be_made(monkeypatch, tmp_path):
+    np.savez(tmp_path / "waves.npz", series=np.arange(5.0))
+    monkeypatch.setenv("MERCER_DATA", str(tmp_path))
+    assert load("waves").series.tolist() == [0, 1, 2, 3, 4]
+
+
 def test_a_damaged_or_foreign_file_is_refused_with_its_path(monkeypatch, tmp_path):
     X, y = np.zeros((3, 2)), np.zeros(3)
     np.savez(tmp_path / "whole.npz", X=X, y=y)
@@ -241,7 +247,7 @@ def test_a_damaged_or_foreign_file_is_refused_with_its_path(monkeypatch, tmp_pat
     for name in ("empty", "broken", "cut", "bent"):
         with pytest.raises(ValueError, match=rf"{name}\.npz must be an \.npz file of arrays, whole and undamaged"):
             load(name)
-    with pytest.raises(ValueError, match=r"bare\.npz must hold arrays X and y, got \['a'\]"):
+    with pytest.raises(ValueError, match=r"bare\.npz must hold arrays X and y, or a series, got \['a'\]"):
         load("bare")
     for name in ("prose", "listed", "numbered"):
         with pytest.raises(ValueError, match=rf"{name}\.npz: info must be a JSON object as text, got"):

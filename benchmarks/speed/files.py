@@ -1,9 +1,10 @@
-"""Bytes and seconds of models that leave Python: our files, pickles, ONNX graphs and LightGBM's text, on KIN40K.
+"""Bytes and seconds of models that leave Python: our files, pickles and ONNX graphs, on KIN40K.
 
-    MERCER_DATA=… python benchmarks/speed/files.py [--vectors 500 1000] [--trees 1000]
+    MERCER_DATA=… python benchmarks/speed/files.py [--vectors 500 1000]
 
 Errors are shares of the targets' variance on 4000 rows that were not fitted; seconds are those of a prediction for
-36 000 rows, by `predict` and by onnxruntime, one thread each.
+36 000 rows, by `predict` and by onnxruntime, one thread each. Sizes at equal error:
+`benchmarks/peers/sizes_on_disk.py`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from mercer.datasets import split
 
 
 def seconds(run: Any) -> float:
+    """CPU time, the same as that of a clock on one thread of an idle machine."""
     run()
-    began = time.perf_counter()
+    began = time.process_time()
     run()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def ours(n: int, X: Any, y: Any, X_test: Any, y_test: Any, folder: Path) -> None:
@@ -55,27 +57,15 @@ def ours(n: int, X: Any, y: Any, X_test: Any, y_test: Any, folder: Path) -> None
         print(f"  ONNX {dtype}: {len(graph)} bytes, {times}, apart {apart:.1e}")
 
 
-def trees(n: int, X: Any, y: Any, X_test: Any, y_test: Any) -> None:
-    from lightgbm import LGBMRegressor
-
-    model = LGBMRegressor(n_estimators=n, num_leaves=63, learning_rate=0.05, verbose=-1, n_jobs=1).fit(X, y)
-    error = float(np.mean((model.predict(X_test) - y_test) ** 2) / np.var(y_test))
-    size = len(model.booster_.model_to_string())
-    print(f"LightGBM, {n} trees of 63 leaves: error {100 * error:.2f} %, {size} bytes of text")
-
-
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--vectors", type=int, nargs="+", default=[500, 1000])
-    options.add_argument("--trees", type=int, default=1000)
     given = options.parse_args()
     torch.set_num_threads(1)
     X, X_test, y, y_test = split(load_table("kin40k"), test_size=0.1, seed=0)
     with tempfile.TemporaryDirectory() as folder:
         for n in given.vectors:
             ours(n, X, y, X_test, y_test, Path(folder))
-    if given.trees:
-        trees(given.trees, X, y, X_test, y_test)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from mercer import ENRBFRegressor
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.mixture.em import Mixture, Sample, fit_em
-from mercer.mixture.experts import Experts, Linear, NoExperts
+from mercer.mixture.experts import Experts, LinearExperts, NoExperts
 from mercer.mixture.fit import Setting, assigned
 
 N, D, K = 200_000, 10, 20
@@ -71,7 +71,7 @@ def iteration() -> None:
         return assigned(sample, labels, experts, setting)
 
     gates = start(lambda k: NoExperts())
-    lines = start(lambda k: Linear.start(k, D, targets.var(1), 1e-4, 1e-2))
+    lines = start(lambda k: LinearExperts.start(k, D, targets.var(1), 1e-4, 1e-2))
     ours = per_iteration(lambda n: fit_em(sample, gates, n, 0.0))
     ours_lines = per_iteration(lambda n: fit_em(sample, lines, n, 0.0))
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from mercer.data import TensorRows
-from mercer.engine import KernelMatrix, make_plan
+from mercer.engine import KernelMatrix, Sample, make_plan
 from mercer.forward.combine import JointPursuit
 from mercer.forward.criteria import MaxResidual
 from mercer.forward.learners import Ensemble
@@ -60,7 +60,8 @@ def report(name: str, sizes: list[int], times: list[float]) -> None:
 def boosting(n: int, block_length: int | None, n_learners: int = 20) -> None:
     X = rows(n)
     y = torch.sin(3 * X.sum(1, keepdim=True))
-    problem = Problem(TensorRows(X), y, Gaussian(), 1e-2, make_plan(n, DEVICE, "float32"), torch.ones(n, device=DEVICE))
+    sample = Sample(TensorRows(X), y, torch.ones(n, device=DEVICE), make_plan(n, DEVICE, "float32"))
+    problem = Problem(sample, Gaussian(), 1e-2)
     learner = Ensemble(MaxResidual(), JointPursuit(), 50, 500)
     ForwardFit(problem, learner, np.random.default_rng(0), block_length=block_length, capacity=64).run(
         [MaxSteps(n_learners)]

@@ -15,20 +15,18 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
+from mercer.engine.fused import fused_columns
 from mercer.kernels import Gaussian
 
-PACKAGES = (
-    "mercer",
-    "torch",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "safetensors",
-    "triton",
-    "pyarrow",
-    "onnx",
-    "matplotlib",
-)
+PACKAGES = ("mercer", "torch", "numpy", "scipy", "scikit-learn", "safetensors")
+#: Packages that not everybody needs, what they are for, and the extra that brings them.
+EXTRAS = {
+    "triton": ("products with a kernel matrix in one program on a GPU", "gpu"),
+    "pyarrow": ("Parquet and Arrow files", "files"),
+    "matplotlib": ("pictures", "plots"),
+    "onnx": ("ONNX graphs", "onnx"),
+    "distributed": ("fits on Dask clusters", "dask"),
+}
 #: The race: rows, basis vectors and inputs of a product with a Gaussian kernel matrix, and seconds for each side.
 ROWS, BASIS, INPUTS, SECONDS = 20_000, 1_000, 8, 2.0
 #: Relative difference from scikit-learn beyond which products are wrong: float32 tiles of a thousand values.
@@ -41,6 +39,7 @@ def checkup() -> dict[str, Any]:
     products = {device: _product(device) for device in devices}
     return {
         "versions": {name: _version(name) for name in PACKAGES},
+        "extras": {name: _extra(name, *about) for name, about in EXTRAS.items()},
         "python": platform.python_version(),
         "system": platform.platform(),
         "cpu": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
@@ -58,11 +57,21 @@ def _version(name: str) -> str:
         return "not installed"
 
 
+def _extra(name: str, purpose: str, extra: str) -> str:
+    """The version of a package that is there, or what is missed without it."""
+    found = _version(name)
+    return f"not installed, for {purpose}: pip install 'mercer[{extra}]'" if found == "not installed" else found
+
+
 def _fused() -> str:
-    """Whether products of kernel matrices run as one program, in words."""
+    """Whether products of kernel matrices run as one program, in words; whether they are right, `products` says."""
     if not torch.cuda.is_available():
         return "only with a CUDA device"
-    return "work" if _version("triton") != "not installed" else "need Triton: pip install 'mercer[gpu]'"
+    plan = make_plan(ROWS, "cuda", "float32")
+    basis = torch.zeros(2, INPUTS, device=plan.device, dtype=plan.dtype)
+    return (
+        "in use" if fused_columns(Gaussian(2.0), basis, plan) is not None else "need Triton: pip install 'mercer[gpu]'"
+    )
 
 
 def _product(device: str) -> dict[str, Any]:

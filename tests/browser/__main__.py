@@ -23,7 +23,7 @@ SHOWN = ("index", "start", "choose", "gallery/index", "families/boosting", "api/
 WITHOUT_TEXT = """[...document.querySelectorAll('img, svg[role=img]')]
   .filter(one => !one.closest('[aria-hidden=true]')).filter(one =>
   one.tagName == 'IMG' ? !one.hasAttribute('alt') || (one.alt.trim() == '' && one.naturalWidth > 64)
-                       : !(one.getAttribute('aria-label') || '').trim()
+                       : !one.closest('[aria-label]') && !one.hasAttribute('title')
   ).map(one => one.outerHTML.slice(0, 120))"""
 BROKEN = "[...document.images].filter(one => one.complete && one.naturalWidth == 0 && one.src).map(one => one.src)"
 LINKS = "[...document.querySelectorAll('a[href]')].map(one => one.href)"
@@ -31,7 +31,7 @@ STICKS_OUT = """(() => { const wide = document.documentElement.clientWidth;
   return document.documentElement.scrollWidth <= wide + 1 ? [] :
   [...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > wide + 1)
     .slice(0, 3).map(one => one.tagName + '.' + one.className + ' ' + one.textContent.slice(0, 40)) })()"""
-#: Relative luminance of the text and of what lies behind it (WCAG 2).
+#: Relative luminance of what has text of its own and of what lies behind it (WCAG 2).
 COLOURS = """(() => { const light = text => { const parts = text.match(/[\\d.]+/g).map(Number);
     if (parts.length > 3 && parts[3] == 0) return null;
     const [r, g, b] = parts.slice(0, 3).map(v => v / 255)
@@ -39,8 +39,9 @@ COLOURS = """(() => { const light = text => { const parts = text.match(/[\\d.]+/
     return .2126 * r + .7152 * g + .0722 * b };
   const back = one => { for (; one; one = one.parentElement) {
     const found = light(getComputedStyle(one).backgroundColor); if (found !== null) return found } return 1 };
-  return [...document.querySelectorAll('p, h1, h2, td, th, a, figcaption')].filter(one => one.textContent.trim()
-    && one.checkVisibility({ opacityProperty: true, visibilityProperty: true })).map(one => {
+  const own = one => [...one.childNodes].some(part => part.nodeType == 3 && part.data.trim());
+  return [...document.querySelectorAll('p, h1, h2, td, th, a, figcaption')]
+    .filter(one => own(one) && one.checkVisibility({ opacityProperty: true, visibilityProperty: true })).map(one => {
     const [a, b] = [light(getComputedStyle(one).color), back(one)].sort((x, y) => y - x);
     return [(a + .05) / (b + .05), one.tagName + ' ' + one.textContent.trim().slice(0, 40)] })
   .filter(one => one[0] < 4.4).slice(0, 3) })()"""

@@ -184,7 +184,7 @@ def test_columns_are_found_by_name_in_any_order_beside_others(tmp_path):
         assert source.names() == named
         assert np.array_equal(np.concatenate(read_all(source)), X)
         assert np.array_equal(source.take([2, 0]), X[[2, 0]])
-        with pytest.raises(ValueError, match="got column 'd'"):
+        with pytest.raises(ValueError, match="must have a column 'd'"):
             as_source(given, names=["a", "d"])
 
 

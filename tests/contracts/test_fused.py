@@ -56,7 +56,7 @@ FAMILIES = {
 #: One family of each way to compare two rows: by distances, products, absolute differences and their powers.
 WAYS = ("gaussian", "polynomial", "laplacian", "separable")
 #: Up to so many inputs where every operation is interpreted.
-LARGEST = {"gaussian": 130, "polynomial": 54, "laplacian": 130, "separable": 21}
+LARGEST = {"gaussian": 130, "polynomial": 21, "laplacian": 21, "separable": 8}
 #: Every family meets some inputs, every number of inputs meets every way; on a GPU all meet all.
 PAIRS = [
     pytest.param(family, D, id=f"{name}-{D}")
@@ -65,6 +65,8 @@ PAIRS = [
     if DEVICE == "cuda" or D == 8 or (name in WAYS and LARGEST[name] >= D)
 ]
 over_families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+#: What does not depend on a kernel's own formula.
+over_ways = pytest.mark.parametrize("family", [FAMILIES[name] for name in WAYS], ids=WAYS)
 over_columns = pytest.mark.parametrize("p", COLUMNS)
 
 
@@ -111,7 +113,7 @@ def test_every_family_and_dimension_gives_the_dense_products(family, D):
 
 
 @over_columns
-@pytest.mark.parametrize("D", INPUTS if DEVICE == "cuda" else [1, 21])
+@pytest.mark.parametrize("D", INPUTS if DEVICE == "cuda" else [3])
 def test_any_number_of_columns_meets_k(D, p):
     X, Z, V = normal(N, D), normal(M, D), normal(M, p)
     kernel = Gaussian(D**0.5)
@@ -128,7 +130,7 @@ def test_more_columns_than_a_program_holds_go_in_turns(p):
     assert distance(bound(Matern32(), Z).product(X, V), dense(Matern32(), X, Z) @ V.double()) < ACCURATE
 
 
-@over_families
+@over_ways
 @pytest.mark.parametrize("p", [1, 5])
 def test_transposed_is_the_product_with_rows_and_basis_exchanged(family, p):
     X, Z, R = normal(N, 8), normal(M, 8), normal(N, p)
@@ -147,7 +149,7 @@ def test_ragged_blocks_and_split_columns_lose_nothing(n, m):
     assert distance(columns.transposed(X, R), K.T @ R.double()) < ACCURATE
 
 
-@pytest.mark.parametrize("p", [1, 3])
+@pytest.mark.parametrize("p", [1, 3] if DEVICE == "cuda" else [2])
 @over_families
 def test_slopes_are_those_of_plain_tiles(family, p):
     X, Z, W = normal(N, 5), normal(M, 5), normal(M, p)
@@ -190,7 +192,7 @@ def test_unpacked_norms_give_the_same(D, p):
 
 
 @pytest.mark.parametrize("p", [1, 5])
-@over_families
+@over_ways
 def test_fast_products_keep_three_digits(family, p):
     X, Z, V = normal(N, 8), normal(M, 8), normal(M, p)
     kernel = family(8)
@@ -233,7 +235,7 @@ def test_without_triton_products_are_torchs(monkeypatch):
     assert fused.bind(Gaussian(), normal(M, 3)) is None
 
 
-@pytest.mark.parametrize("family", [FAMILIES[name] for name in (*WAYS, "tuned")], ids=[*WAYS, "tuned"])
+@pytest.mark.parametrize("family", [FAMILIES[name] for name in ("laplacian", "tuned")], ids=["laplacian", "tuned"])
 def test_the_kernel_matrix_answers_from_fused_products(family, monkeypatch):
     monkeypatch.setattr("mercer.engine.products.fused_columns", lambda kernel, basis, plan: fused.bind(kernel, basis))
     monkeypatch.setattr("mercer.engine.plan.CHUNK_ROWS", {"cpu": 130, "cuda": 130})

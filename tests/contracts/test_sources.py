@@ -392,7 +392,7 @@ def test_faulty_parquet_files_are_refused_in_a_sentence(tmp_path):
     with pytest.raises(ValueError, match=r"is a folder without \.parquet files"):
         as_source(tmp_path)
     pq.write_table(pa.table({"a": [1.0], "b": [2.0]}), tmp_path / "1.parquet")
-    with pytest.raises(ValueError, match=r"has columns \['a', 'b'\], got column 'c'"):
+    with pytest.raises(ValueError, match=r"must have a column 'c', got columns \['a', 'b'\]"):
         ParquetRows(tmp_path, target="c")
     with pytest.raises(ValueError, match="the target 'a' must not be one of the columns"):
         ParquetRows(tmp_path, target="a", columns=["a", "b"])
@@ -418,7 +418,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 
 def test_a_column_name_needs_a_header(tmp_path):
     (tmp_path / "t.csv").write_text("1,2\n")
-    with pytest.raises(ValueError, match=r"has no column names, got column 'a'"):
+    with pytest.raises(ValueError, match=r"must have a column 'a', got no column names"):
         CsvRows(tmp_path / "t.csv", target="a")
 
 

@@ -36,10 +36,14 @@ def test_balanced_classes_are_rows_weighted_as_scikit_learn_weighs_them(name):
     weight = compute_sample_weight("balanced", y)
     by_class = made(class_weight="balanced").fit(X, y).predict_proba(X)
     np.testing.assert_allclose(by_class, made().fit(X, y, sample_weight=weight).predict_proba(X), atol=1e-6)
-    table = {"rare": 3.0}
-    by_class = made(class_weight=table).fit(X, y).predict_proba(X)
-    by_row = made().fit(X, y, sample_weight=np.where(y == "rare", 3.0, 1.0)).predict_proba(X)
-    np.testing.assert_allclose(by_class, by_row, atol=1e-6)
+
+
+def test_a_class_may_have_a_weight_of_its_own():
+    X, y = uneven()
+    how = {"kernel": kernels.Gaussian(1.0), "regularization": 0.1, "random_state": 0}
+    by_class = mercer.GreedyKernelClassifier(10, class_weight={"rare": 3.0}, **how).fit(X, y)
+    by_row = mercer.GreedyKernelClassifier(10, **how).fit(X, y, sample_weight=np.where(y == "rare", 3.0, 1.0))
+    np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X), atol=1e-6)
 
 
 def test_a_rare_class_is_found_more_often_where_classes_are_balanced():

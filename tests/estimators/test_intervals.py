@@ -16,7 +16,7 @@ from mercer.border.intervals import Intervals
 from mercer.border.left_out import leverages
 from mercer.border.local_scale import fit_local_scale
 from mercer.data import TensorRows
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.forward.problem import Problem
 from mercer.forward.solve import exact
 from mercer.losses import Pinball
@@ -161,7 +161,8 @@ def test_rows_left_out_of_many_are_those_of_the_whole_inverse(monkeypatch):
     X, y = noisy(60, 0)
     X = torch.as_tensor(X)
     y = torch.as_tensor(y)[:, None]
-    problem = Problem(TensorRows(X), y, kernels.Gaussian(1.0), 0.1, make_plan(60, "cpu"), torch.ones(60).double())
+    sample = Sample(TensorRows(X), y, torch.ones(60).double(), make_plan(60, "cpu"))
+    problem = Problem(sample, kernels.Gaussian(1.0), 0.1)
     everything = torch.arange(60)
     _, whole = exact.exact_ridge(problem, everything, leaves_out=True)
     monkeypatch.setattr(exact, "LEFT_OUT_ROWS", 20)

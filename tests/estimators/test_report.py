@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from html.parser import HTMLParser
 
 import numpy as np
@@ -19,6 +20,7 @@ import mercer
 from mercer.kernels import Gaussian
 from mercer.report import svg
 from mercer.report.distance import distances
+from mercer.report.rows import estimated
 from mercer.report.subject import Subject
 from mercer.report.svg import Line, Points, chart, round_values, short
 from mercer.report.table import Table
@@ -38,7 +40,7 @@ MODELS = [
     mercer.ENRBFClassifier(3, random_state=0),
     mercer.MHKSClassifier(random_state=0),
 ]
-over_models = pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+over_models = pytest.mark.parametrize("at", range(len(MODELS)), ids=[type(model).__name__ for model in MODELS])
 
 
 def targets(model):
@@ -48,6 +50,12 @@ def targets(model):
 def made(model, **how):
     y = targets(model)
     return mercer.report(model.fit(X[LEARN], y[LEARN]), X[JUDGE], y[JUDGE], None, **how)
+
+
+@cache
+def page_of(at: int):
+    """The report of a model, made once for all that is asked of it."""
+    return made(MODELS[at])
 
 
 class Page(HTMLParser):
@@ -74,8 +82,8 @@ class Page(HTMLParser):
 
 
 @over_models
-def test_a_page_is_one_small_file_that_asks_nothing_of_a_network(model):
-    text = made(model).to_html()
+def test_a_page_is_one_small_file_that_asks_nothing_of_a_network(at):
+    text = page_of(at).to_html()
     page = Page(text)
     assert len(text.encode()) < 2_000_000
     assert page.asked == []
@@ -86,16 +94,16 @@ def test_a_page_is_one_small_file_that_asks_nothing_of_a_network(model):
 
 
 @over_models
-def test_every_picture_has_a_text_and_every_link_leads_somewhere(model):
-    page = Page(made(model).to_html())
+def test_every_picture_has_a_text_and_every_link_leads_somewhere(at):
+    page = Page(page_of(at).to_html())
     assert page.pictures
     assert all(len(says) > 20 for says in page.pictures)
     assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
 
 
 @over_models
-def test_numbers_behind_the_page_are_json(model):
-    found = made(model).to_dict()
+def test_numbers_behind_the_page_are_json(at):
+    found = page_of(at).to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert {"verdict", "fit", "columns", "cost", "repeat"} <= set(found)
 
@@ -121,6 +129,42 @@ def test_rows_far_away_are_called_outside_and_basis_vectors_are_not():
     assert near.max() < 1e-6 * reach
     far, reach, _ = distances(Subject.of(model, X[JUDGE] + 10.0, Y[JUDGE], None))
     assert (far > reach).all()
+
+
+def test_estimated_shapley_values_are_exact_where_columns_do_not_interact():
+    model = LinearRegression().fit(X[LEARN], Y[LEARN])
+    subject = Subject.of(model, X[JUDGE], Y[JUDGE], None)
+    owed = estimated(subject, [3, 7]).values
+    beside = X[JUDGE][np.linspace(0, 79, 60).astype(int)].mean(0)
+    np.testing.assert_allclose(owed, model.coef_ * (X[JUDGE][[3, 7]] - beside), rtol=0, atol=1e-10)
+
+
+def test_what_chance_may_make_is_not_called_a_fault():
+    """Classes by lot: no model is better than another, no part of any column is worse, and nobody knows which."""
+    rng = np.random.default_rng(0)
+    rows, lot = rng.normal(size=(400, 4)), rng.integers(2, size=400)
+    model = mercer.KernelBoostingClassifier(kernel=Gaussian(3.0), regularization=100.0, random_state=0)
+    page = mercer.report(model.fit(rows[:200], lot[:200]), rows[200:], lot[200:], None)
+    found = page.to_dict()
+    assert sum("chance" in one or "the same" in one for one in found["verdict"]["words"]) == 3
+    assert "Along none of these inputs" in found["residuals"]["words"][0]
+    assert len(page.advice) == 1
+    assert "A linear model" in page.advice[0]
+    assert "as good" in page.advice[0]
+
+
+def test_a_file_with_further_columns_and_levels_is_reported_as_a_frame_is(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=120).round(3), "tree": rng.choice(["oak", "elm"], 120)})
+    frame["sold"] = pd.Timestamp("2021-03-01") + pd.to_timedelta(rng.integers(0, 400, 120), unit="D")
+    y = frame["size"] + (frame["tree"] == "oak")
+    model = mercer.ENRBFRegressor(2, random_state=0).fit(frame[:80], y[:80])
+    frame.assign(price=y, remark="none").to_csv(tmp_path / "t.csv", index=False)
+    page = mercer.report(model, tmp_path / "t.csv", y, None).to_dict()
+    plain = mercer.report(model, frame, y, None).to_dict()
+    assert page["verdict"]["errors"] == plain["verdict"]["errors"]
+    assert page["effects"] == plain["effects"]
+    assert page["shapley"] == plain["shapley"]
 
 
 def test_a_mixture_shows_its_local_models():

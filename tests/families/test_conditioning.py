@@ -15,16 +15,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mercer import GreedyKernelRegressor, KernelBoostingRegressor
 from mercer.data import TensorRows
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.solve.coordinates import Coordinates
-from mercer.forward.solve.exact import FEW_LEFT_OUT_ROWS, AllRows, exact_ridge, kernel_ridge
+from mercer.forward.solve.exact import FEW_LEFT_OUT_ROWS, AllRows, exact_ridge
 from mercer.forward.solve.polish import polish
 from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian, Linear, Matern52
 from mercer.linalg import TiledCholesky, conjugate_gradients
-from mercer.losses import Loss
 from mercer.tuning import precise
 from mercer.tuning.precision import FLOAT32_PENALTY, LARGEST_ROUNDING, rounding
 
@@ -41,7 +40,8 @@ def nearly_polynomial(n: int, dtype: torch.dtype, lam: float = 0.01, variance: f
     X, y = standardised(n)
     plan = make_plan(n, device="cpu", dtype=dtype)
     kernel = variance * Gaussian(LENGTHS.tolist()) + 0.01
-    return Problem(TensorRows(X.to(dtype)), y.to(dtype), kernel, lam, plan, torch.ones(n, dtype=dtype), **change)
+    sample = Sample(TensorRows(X.to(dtype)), y.to(dtype), torch.ones(n, dtype=dtype), plan)
+    return Problem(sample, kernel, lam, **change)
 
 
 # --- polish -----------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_all_rows_polished_are_kernel_ridge():
     problem = nearly_polynomial(300, torch.float64)
     everything = torch.arange(300)
     done = polish(problem, everything, tol=1e-14, max_iter=100)
-    exact = problem.matrix(problem.basis(everything)).product(kernel_ridge(problem, everything))
+    exact = problem.matrix(problem.basis(everything)).product(exact_ridge(problem, everything)[0])
     # Stopped at 1e-7 of the residual; both systems have the condition n·variance/λ = 2e7 at most.
     np.testing.assert_allclose(done.f, exact, atol=1e-4)
 
@@ -141,8 +141,9 @@ def test_the_rounding_foretold_is_the_rounding_met():
     """Kernel ridge with weights of float64 read in tiles of float32, against the number given before any fit."""
     X, y = standardised(1000)
     for kernel in (100.0 * Matern52(20.0), 1e4 * Gaussian(30.0), Gaussian(0.5), Linear() + 1.0):
-        problem = Problem(TensorRows(X), y, kernel, 0.01, make_plan(1000, device="cpu"), torch.ones(1000).double())
-        a = kernel_ridge(problem, torch.arange(1000))
+        sample = Sample(TensorRows(X), y, torch.ones(1000).double(), make_plan(1000, device="cpu"))
+        problem = Problem(sample, kernel, 0.01)
+        a, _ = exact_ridge(problem, torch.arange(1000))
         met = float((kernel(X.float(), X.float()).double() @ a - kernel(X, X) @ a).square().mean().sqrt())
         foretold = rounding(kernel, 0.01, X[::3], y[::3], torch.ones(334), 1000)
         # eps bounds the rounding of an entry, not that of the rows themselves, which short kernels see (1e-5)
@@ -185,15 +186,8 @@ def test_left_out_values_are_those_of_models_without_the_row(outputs, weighted):
     w[7] = 0.0  # takes part in nothing
     kernel, lam = 3.0 * Gaussian(0.8) + 0.1, 0.3
     plan = make_plan(40, device="cpu")
-    problem = Problem(
-        TensorRows(torch.from_numpy(X)),
-        torch.from_numpy(Y),
-        kernel,
-        lam,
-        plan,
-        torch.from_numpy(w),
-        Loss.choices()["squared"](),
-    )
+    sample = Sample(TensorRows(torch.from_numpy(X)), torch.from_numpy(Y), torch.from_numpy(w), plan)
+    problem = Problem(sample, kernel, lam)
     learner = AllRows()
     fit = ForwardFit(problem, learner, np.random.default_rng(0))
     fit.run([MaxSteps(1)])
@@ -211,7 +205,7 @@ def test_where_memory_is_short_some_rows_are_left_out_by_panels(monkeypatch):
     problem = nearly_polynomial(120, torch.float64, lam=0.05, variance=10.0)
     everything = torch.arange(120)
     _, whole = exact_ridge(problem, everything, leaves_out=True)
-    tight = replace(problem, plan=replace(problem.plan, memory_limit=8 * 120 * 120))
+    tight = problem.with_sample(plan=replace(problem.plan, memory_limit=8 * 120 * 120))
     assert not tight.plan.holds_square(120)
     monkeypatch.setattr("mercer.forward.solve.exact.TiledCholesky", lambda n, panel: TiledCholesky(n, panel, width=23))
     monkeypatch.setattr("mercer.forward.solve.exact.FEW_LEFT_OUT_ROWS", 30)

@@ -11,7 +11,7 @@ from mercer.border.inputs import InputMap
 from mercer.border.read import Given
 from mercer.border.targets import ClassTargets
 from mercer.data import ArrayRows, TensorRows
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.forward import draws
 from mercer.forward.draws import Renewal, bernoulli, rows_at_a_time, some_rows
 from mercer.forward.problem import Problem
@@ -63,7 +63,7 @@ def renewal(n=4000, size=400, held=200):
     weight = torch.ones(len(Y), dtype=torch.float64)
     weight[watched] = 0.0
     rows = TensorRows(torch.as_tensor(sample.rows.X))
-    first = Problem(rows, Y, Gaussian(0.5), 1e-2, plan, weight)
+    first = Problem(Sample(rows, Y, weight, plan), Gaussian(0.5), 1e-2)
     rng = np.random.default_rng(1)
     inputs = InputMap.plain(2)
     return given, sample, targets, Renewal(given, sample, targets, inputs, first, watched, size, rng, classes=True)

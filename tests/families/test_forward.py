@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mercer import GreedyKernelRegressor
 from mercer.data import RowSource, TensorRows
-from mercer.engine import Plan, make_plan
+from mercer.engine import Plan, Sample, make_plan
 from mercer.forward import loop as forward_fit
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
@@ -34,7 +34,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.prune import prune
 from mercer.forward.replay import ReplayedPursuit
 from mercer.forward.solve import exact
-from mercer.forward.solve.exact import exact_ridge, kernel_ridge
+from mercer.forward.solve.exact import exact_ridge
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.span import Functions
@@ -92,15 +92,9 @@ def make_problem(
     X = rng.uniform(-1, 1, (n, 2)).astype(np.float32).astype(np.float64)  # the same rows in both precisions
     Y = targets(X, loss, 3 if loss == "softmax" else p, rng)
     w = np.ones(n) if weight is None else np.asarray(weight, dtype=float)
-    return Problem(
-        rows=TensorRows(torch.from_numpy(X).to(dtype)),
-        y=torch.from_numpy(Y).to(dtype),
-        kernel=KERNEL,
-        lam=lam,
-        plan=Plan(torch.device("cpu"), dtype, 1 << 30),
-        weight=torch.from_numpy(w).to(dtype),
-        loss=Loss.resolve(loss, "loss"),
-    )
+    rows, Y, w = (torch.from_numpy(part).to(dtype) for part in (X, Y, w))
+    sample = Sample(TensorRows(rows), Y, w, Plan(torch.device("cpu"), dtype, 1 << 30))
+    return Problem(sample, KERNEL, lam, Loss.resolve(loss, "loss"))
 
 
 def dense(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -266,13 +260,13 @@ def test_all_rows_in_one_learner_is_kernel_ridge(p):
 @pytest.mark.parametrize("lam", [10.0, 1e-2, 1e-6])
 def test_where_memory_is_short_kernel_ridge_is_the_same_by_panels(p, lam, monkeypatch):
     problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=lam)
-    whole = kernel_ridge(problem, torch.arange(N))
-    tight = replace(problem, plan=replace(problem.plan, memory_limit=8 * N * N))
+    whole, _ = exact_ridge(problem, torch.arange(N))
+    tight = problem.with_sample(plan=replace(problem.plan, memory_limit=8 * N * N))
     assert not tight.plan.holds_square(N)
     assert tight.plan.exact_rows >= N
     monkeypatch.setattr("mercer.forward.solve.exact.TiledCholesky", lambda n, panel: TiledCholesky(n, panel, width=23))
     K, Y, w = dense(problem)
-    residual = K @ (by_panels := kernel_ridge(tight, torch.arange(N)).numpy()) + lam / w[:, None] * by_panels - Y
+    residual = K @ (by_panels := exact_ridge(tight, torch.arange(N))[0].numpy()) + lam / w[:, None] * by_panels - Y
     assert np.abs(residual).max() <= 1e-9 * np.abs(Y).max()
     np.testing.assert_allclose(K @ by_panels, K @ whole.numpy(), atol=1e-8)
 
@@ -395,7 +389,7 @@ def repeated(problem: Problem, times: Tensor) -> Problem:
     rest = torch.repeat_interleave(torch.arange(len(times)), (times - 1).clamp(min=0))
     index = torch.cat([first, rest])
     rows = TensorRows(problem.rows.take(index))
-    return replace(problem, rows=rows, y=problem.y[index], weight=torch.ones(len(index), dtype=problem.y.dtype))
+    return problem.with_sample(rows=rows, Y=problem.y[index], weight=torch.ones(len(index), dtype=problem.y.dtype))
 
 
 @over_updates
@@ -404,7 +398,7 @@ def test_a_weight_of_two_is_the_row_twice(update, loss):
     if "make_block" in update and loss != "squared":
         pytest.skip("exchange and minimal residuals are for the squared loss")
     times = torch.from_numpy(np.random.default_rng(3).integers(1, 3, N))
-    weighted = replace(make_problem(loss), weight=times.double())
+    weighted = make_problem(loss).with_sample(weight=times.double())
     learner = Given([5, 17, 40, 3, 28, 55])
     fits = [grown(problem, learner, **update) for problem in (weighted, repeated(weighted, times))]
     np.testing.assert_allclose(fits[0].history.objective, fits[1].history.objective, rtol=1e-10)
@@ -419,9 +413,9 @@ def test_rows_of_weight_zero_are_ignored(update, criterion):
     problem = make_problem(weight=weight)
     wild = problem.y.clone()
     wild[40:] = 1e6
-    few = replace(problem, rows=TensorRows(problem.rows.take(range(40))), y=problem.y[:40], weight=problem.weight[:40])
+    few = problem.part(torch.arange(40))
     learner = SingleVector(part(Criterion, criterion))
-    fits = [grown(case, learner, **update) for case in (replace(problem, y=wild), few)]
+    fits = [grown(case, learner, **update) for case in (problem.with_sample(Y=wild), few)]
     assert fits[0].path().rows.tolist() == fits[1].path().rows.tolist()
     np.testing.assert_allclose(fits[0].f[:40], fits[1].f, atol=1e-9)
 
@@ -547,7 +541,7 @@ def test_candidates_below_the_threshold_end_the_fit(criterion):
 @pytest.mark.parametrize("criterion", ["ald", "ran"])
 def test_the_first_vector_is_taken_whatever_its_score(criterion):
     """Targets of zero offer RAN nothing, and a short kernel column offers ALD less than its threshold."""
-    problem = replace(make_problem(), y=torch.zeros(N, 1, dtype=torch.float64), kernel=1e-3 * Gaussian())
+    problem = replace(make_problem().with_sample(Y=torch.zeros(N, 1, dtype=torch.float64)), kernel=1e-3 * Gaussian())
     fit = ForwardFit(problem, SingleVector(Criterion.choices()[criterion]()), np.random.default_rng(0))
     assert fit.run([MaxSteps(5)]) == "no further row is worth adding as a basis vector"
     assert fit.n_steps == 1
@@ -562,7 +556,7 @@ def test_a_row_whose_column_is_zero_is_never_preferred(criterion):
     X[7] = 0.0
     y = X[:, :1] + 0.1 * problem.y
     y[7] = 0.0
-    problem = replace(problem, rows=TensorRows(X), kernel=Linear(), y=y)
+    problem = replace(problem.with_sample(rows=TensorRows(X), Y=y), kernel=Linear())
     learner = SingleVector(Criterion.choices()[criterion]())
     if learner.criterion.n_candidates:
         learner.criterion.n_candidates = None
@@ -935,7 +929,7 @@ def test_several_outputs_share_vectors_and_are_fitted_as_well_as_alone(length):
     learner = SingleVector(Random())
     together = grown(problem, learner, block_length=length)
     for o in range(3):
-        alone = grown(replace(problem, y=problem.y[:, o : o + 1]), learner, block_length=length)
+        alone = grown(problem.with_sample(Y=problem.y[:, o : o + 1]), learner, block_length=length)
         assert alone.path().rows.tolist() == together.path().rows.tolist()
         np.testing.assert_allclose(alone.f[:, 0], together.f[:, o], atol=1e-10)
 
@@ -977,7 +971,7 @@ def test_a_callback_sees_every_step_and_may_stop():
 def test_replayed_steps_are_those_of_max_res(monkeypatch, p, length, gram_noise, min_novelty):
     """The operations of the captured graph, run one by one, against the general code; arrays grow on the way."""
     rng = np.random.default_rng(3)
-    problem = replace(make_problem(p=p), weight=torch.from_numpy(rng.integers(0, 3, N)).double())
+    problem = make_problem(p=p).with_sample(weight=torch.from_numpy(rng.integers(0, 3, N)).double())
     lam = 0.0 if gram_noise else None
     make_block = partial(Block, lam=lam, gram_noise=gram_noise, min_novelty=min_novelty)
     options = {"block_length": length, "capacity": 2, "make_block": make_block, "shrinkage": 0.9}
@@ -1000,7 +994,8 @@ def test_replayed_steps_pass_over_the_same_dependent_columns(monkeypatch, dtype)
     X = torch.from_numpy(rng.normal(size=(400, 3)))
     y = (X[:, :1] + 0.3 * X[:, 1:2] ** 2 + 0.1 * torch.from_numpy(rng.normal(size=(400, 1)))).to(dtype)
     plan = make_plan(400, device="cpu", dtype=dtype)
-    problem = Problem(TensorRows(X.to(dtype)), y, 100.0 * Gaussian(20.0), 0.05, plan, torch.ones(400, dtype=dtype))
+    sample = Sample(TensorRows(X.to(dtype)), y, torch.ones(400, dtype=dtype), plan)
+    problem = Problem(sample, 100.0 * Gaussian(20.0), 0.05)
     options = {"capacity": 4, "make_block": partial(Block, min_novelty=1e-6)}
     plain = grown(problem, SingleVector(MaxResidual()), 40, **options)
     monkeypatch.setattr(forward_fit, "can_replay", lambda block: True)

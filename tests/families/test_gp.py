@@ -32,6 +32,7 @@ from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence, optimise, refine_basis
 from mercer.evidence.posterior import draw
 from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
+from mercer.gp.averages import LEAST_PIVOT, lower_roots, mean_softmax
 from mercer.gp.predictive_noise import predictive_noise
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
 from mercer.losses import Logistic, Softmax
@@ -475,6 +476,30 @@ def test_samples_have_the_mean_and_covariance_asked_for():
     drawn = draw(mean, cov, 20_000, torch.Generator().manual_seed(0))[:, :, 0]
     torch.testing.assert_close(drawn.mean(0), mean[:, 0], atol=0.05, rtol=0)  # five standard errors
     torch.testing.assert_close(drawn.T.cov(), cov, atol=0.1, rtol=0)
+
+
+def test_roots_of_covariances_are_cholesky_factors_and_singular_ones_are_no_exception():
+    G = np.random.default_rng(0).normal(size=(20, 4, 4))
+    cov = G @ G.transpose(0, 2, 1)
+    np.testing.assert_allclose(
+        lower_roots(cov), np.linalg.cholesky(cov), rtol=0, atol=1e-12 * np.linalg.cond(cov).max()
+    )
+    thin = G[:, :, :2] @ G[:, :, :2].transpose(0, 2, 1)
+    L = lower_roots(np.concatenate([thin, np.zeros((1, 4, 4))]))
+    assert np.abs(np.triu(L, 1)).max() == 0
+    # a pivot that should be zero is at most rounding, and is divided by no less than the root of the least pivot
+    atol = 16 * np.finfo(float).eps / np.sqrt(LEAST_PIVOT) * thin.max()
+    np.testing.assert_allclose((L @ L.transpose(0, 2, 1))[:-1], thin, rtol=0, atol=atol)
+
+
+def test_classes_that_are_alike_are_as_probable_on_average_as_one_would_draw():
+    mean, cov = np.array([[0.0, 0.0, 0.0], [2.0, 0.0, -1.0]]), np.stack([np.eye(3), 4 * np.eye(3) + 1])
+    f = mean[1] + np.random.default_rng(0).normal(size=(200_000, 3)) @ np.linalg.cholesky(cov[1]).T
+    e = np.exp(f)
+    p = mean_softmax(mean, cov)
+    # 512 draws that fill space evenly are off by less than a percent where as many random ones are by two
+    np.testing.assert_allclose(p[0], 1 / 3, rtol=0, atol=0.01)
+    np.testing.assert_allclose(p[1], (e / e.sum(1, keepdims=True)).mean(0), rtol=0, atol=0.01)
 
 
 def test_every_approximation_has_the_name_of_the_thesis():

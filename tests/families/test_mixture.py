@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.mixture.class_experts import Categorical, Logistic, Owned
+from mercer.mixture.class_experts import Categorical, LogisticExperts, Owned
 from mercer.mixture.em import Mixture, Sample, expectation, fit_em, maximisation
-from mercer.mixture.experts import Constant, Experts, Linear, NoExperts
+from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts
 from mercer.mixture.features import Features
 from mercer.mixture.fit import Setting, assigned, fit_classes, fit_mixture, partition
 from mercer.mixture.gates import COVARIANCES, EXPANSION_ERROR, Floor, make_gates
@@ -52,11 +52,11 @@ def setting(sample: Sample, kind: str = "full", **options: Any) -> Setting:
 
 EXPERTS: dict[str, Any] = {
     "none": lambda k, d: NoExperts(),
-    "constant": lambda k, d: Constant.start(k, torch.ones(1, dtype=torch.float64), 1e-4),
-    "linear": lambda k, d: Linear.start(k, d, torch.ones(1, dtype=torch.float64), 1e-4, 1e-2),
+    "constant": lambda k, d: ConstantExperts.start(k, torch.ones(1, dtype=torch.float64), 1e-4),
+    "linear": lambda k, d: LinearExperts.start(k, d, torch.ones(1, dtype=torch.float64), 1e-4, 1e-2),
     "categorical": lambda k, d: Categorical(torch.full((k, 3), 1 / 3, dtype=torch.float64)),
-    "logistic": lambda k, d: Logistic.start(k, d, 2, 1e-2, 300.0, torch.device("cpu")),
-    "softmax": lambda k, d: Logistic.start(k, d, 3, 1e-2, 300.0, torch.device("cpu")),
+    "logistic": lambda k, d: LogisticExperts.start(k, d, 2, 1e-2, 300.0, torch.device("cpu")),
+    "softmax": lambda k, d: LogisticExperts.start(k, d, 3, 1e-2, 300.0, torch.device("cpu")),
 }
 CLASSES = {"categorical": 3, "logistic": 2, "softmax": 3}
 over_experts = pytest.mark.parametrize("name", EXPERTS)

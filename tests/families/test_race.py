@@ -164,7 +164,7 @@ def test_city_block_distances_of_two_valued_columns_are_those_of_differences():
     Z = torch.cat([rows(9, 2, seed=2), (rows(9, 3, seed=3) > 0).double() * 0.7], 1)
     slow = (X[:, None] - Z).abs().sum(2)
     torch.testing.assert_close(distances(Laplacian(), X, Z).double(), slow, rtol=1e-5, atol=1e-5)
-    assert torch.equal(tile(Laplacian(), slow, 2.0), torch.exp(-slow / 2))
+    torch.testing.assert_close(tile(Laplacian(), slow, 2.0), torch.exp(-slow / 2))
 
 
 def test_the_gradient_metric_of_a_ridge_function_is_its_direction():

@@ -9,7 +9,7 @@ import torch
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.data import TensorRows
-from mercer.engine import KernelMatrix, make_plan
+from mercer.engine import KernelMatrix, Sample, make_plan
 from mercer.engine import plan as plans
 from mercer.forward import boosting_base, further, scales
 from mercer.forward.combine import JointPursuit, Sketch
@@ -21,7 +21,6 @@ from mercer.forward.members import Member
 from mercer.forward.problem import Problem
 from mercer.forward.task import Grown, averaged
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
-from mercer.losses import Squared
 from mercer.tuning import more_rows
 from mercer.tuning.more_rows import by_evidence, on_more_rows, scaled
 from mercer.tuning.race import race
@@ -31,7 +30,7 @@ def problem_of(X, y, kernel, lam=1e-2):
     plan = make_plan(len(X), device="cpu", dtype="float64")
     rows = torch.as_tensor(X, dtype=torch.float64)
     targets = torch.as_tensor(y, dtype=torch.float64).reshape(len(X), -1)
-    return Problem(TensorRows(rows), targets, kernel, lam, plan, torch.ones(len(X), dtype=torch.float64), Squared())
+    return Problem(Sample(TensorRows(rows), targets, torch.ones(len(X), dtype=torch.float64), plan), kernel, lam)
 
 
 def wiggly(n, seed=0):
@@ -213,7 +212,7 @@ def test_a_stage_that_gains_nothing_is_not_begun():
     weight = problem.weight.clone()
     held = torch.arange(1000)
     weight[held] = 0
-    problem = Problem(problem.rows, problem.y, problem.kernel, 1e-2, problem.plan, weight)
+    problem = problem.with_sample(weight=weight)
 
     def make(left, watched):
         learner = Ensemble(LargestResiduals(), JointPursuit(), 50, 500)

@@ -83,3 +83,23 @@ def test_features_of_a_nystroem_map_have_the_kernel_as_inner_products():
     Z = (X - X.mean(0)) / X.std(0)
     # All rows are basis vectors, so the map is exact up to what whitening leaves out.
     np.testing.assert_allclose(features @ features.T, oracles.tile(model.kernel_, Z, Z), atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("numbers", [0, 2], ids=["indicators alone", "beside numbers"])
+def test_columns_of_two_values_are_summed_by_a_product_and_a_third_value_is_seen(numbers, dtype):
+    rng = torch.Generator().manual_seed(0)
+    bits = 0.7 * (torch.rand(60, 9, generator=rng) > 0.6)
+    X = torch.cat([bits, torch.randn(60, numbers, generator=rng)], 1).to(dtype)
+    other = X.clone()
+    other[3, 1] = 0.3  # neither of the two
+    columns = Laplacian([1.0 + 0.1 * k for k in range(X.shape[1])]).columns(X[:20])
+    assert columns.block is not None
+    assert columns.block.distances(columns.left(X)) is not None
+    assert columns.block.distances(columns.left(other)) is None
+    lengths = torch.tensor([1.0 + 0.1 * k for k in range(X.shape[1])], dtype=torch.float64)
+    for rows in (X, other):
+        slow = torch.exp(-((rows[:, None].double() - X[:20].double()).abs() / lengths).sum(2))
+        # a sum of D terms of size one rounds by D/2 units at most
+        slack = 10 * X.shape[1] * torch.finfo(dtype).eps
+        torch.testing.assert_close(columns(rows).double(), slow, rtol=slack, atol=slack)

@@ -75,4 +75,6 @@ def said(model: Any, X: np.ndarray = NEW) -> dict[str, np.ndarray]:
     answers = {ask: getattr(model, ask)(X) for ask in asks if hasattr(model, ask)}
     if isinstance(model, mercer.SparseGPRegressor | mercer.NRBFRegressor | mercer.ENRBFRegressor):
         answers["std"] = model.predict(X, return_std=True)[1]
+    if hasattr(model, "predict_interval"):
+        answers["interval"] = model.predict_interval(X)
     return answers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import subprocess
@@ -62,11 +63,10 @@ def refused(capsys, *arguments):
     return said.err
 
 
-def test_fit_then_predict_in_fresh_processes_are_what_python_predicts(table, tmp_path):
+def test_what_a_fresh_process_predicts_is_what_python_predicts(table, tmp_path, capsys):
     path, out = str(tmp_path / "p.mercer"), tmp_path / "predictions.csv"
-    fitted = in_a_process("fit", table, "--target", "price", "--out", path, "--json", *QUICK)
-    assert fitted.returncode == DONE, fitted.stderr
-    said = json.loads(fitted.stdout)
+    assert main(["fit", table, "--target", "price", "--out", path, "--json", *QUICK]) == DONE
+    said = json.loads(capsys.readouterr().out)
     assert said["estimator"] == "NRBFRegressor"
     assert (said["rows"], said["columns"]) == (80, 2)
     predicted = in_a_process("predict", path, table, "--std", "--out", str(out))
@@ -117,7 +117,7 @@ def test_a_bad_line_is_named(tmp_path, capsys):
 
 def test_a_target_that_is_not_there_is_named(table, tmp_path, capsys):
     error = refused(capsys, "fit", table, "--target", "prize", "--out", str(tmp_path / "m.mercer"))
-    assert "columns ['depth', 'width', 'price'], got column 'prize'" in error
+    assert "must have a column 'prize', got columns ['depth', 'width', 'price']" in error
 
 
 def test_a_missing_column_is_named(model, tmp_path, capsys):
@@ -186,3 +186,37 @@ def test_the_doctor_finds_products_that_agree(monkeypatch, capsys):
     said = json.loads(capsys.readouterr().out)
     assert said["healthy"] is True
     assert said["versions"]["torch"]
+
+
+def test_a_report_from_a_file_with_words_dates_and_truth_values(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    a, tree, old = rng.normal(size=120).round(4), rng.choice(["oak", "elm"], 120), rng.random(120) < 0.5
+    day = np.datetime64("2021-01-01") + rng.integers(0, 500, 120)
+    price = (a + (tree == "oak")).round(4)
+    header = ["size", "tree", "old", "sold", "remark", "price"]
+    rows = list(zip(a, tree, old, day.astype(str), ["none"] * 120, price, strict=True))
+    learn, judge = write_csv(tmp_path / "a.csv", header, rows[:80]), write_csv(tmp_path / "b.csv", header, rows[80:])
+    model, page = str(tmp_path / "m.mercer"), tmp_path / "r.html"
+    greedy = ["--estimator", "GreedyKernel", "--set", "n_basis=8", "--set", "kernel=gaussian", "--without", "remark"]
+    assert main(["fit", learn, "--target", "price", "--out", model, "--quiet", *greedy]) == DONE
+    assert mercer.load(model).feature_names_in_.tolist() == ["size", "tree", "old", "sold"]
+    assert [one["kind"] for one in mercer.load(model).columns_] == ["number", "category", "bool", "date"]
+    capsys.readouterr()
+    assert main(["report", model, judge, "--train", learn, "--out", str(page)]) == DONE
+    said = capsys.readouterr().out
+    assert "On 40 test rows the typical error (RMSE) is" in said
+    assert "All learned from the same 80 rows." in said
+    assert "<h2" in page.read_text()
+    without = refused(capsys, "fit", learn, "--target", "price", "--out", model, "--without", "remarks")
+    assert "--without must be one of the columns" in without
+
+
+def test_a_disk_that_is_full_is_named_and_nothing_half_is_left(table, tmp_path, capsys, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("mercer.files.whole.os.fsync", full)
+    out = tmp_path / "m.mercer"
+    error = refused(capsys, "fit", table, "--target", "price", "--out", str(out), *QUICK)
+    assert error == f"mercer: {out}: No space left on device\n"
+    assert [one.name for one in tmp_path.iterdir()] == ["table.csv"]

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import mercer
 from mercer.border.inputs import InputMap
@@ -17,7 +18,7 @@ from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.inputs import encoded
 from mercer.kernels import Gaussian, Laplacian, Matern12, Precomputed
-from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said, targets_for
+from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, THREE, fitted, public_estimators, said, targets_for
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -57,6 +58,13 @@ def test_a_graph_says_what_the_model_says(name, dtype):
 @pytest.mark.parametrize("name", [name for name in public_estimators() if name.endswith("Classifier")])
 def test_two_classes_by_name_are_answered_by_name(name, dtype):
     agree(fitted(name, 2), dtype)
+
+
+@over_types
+@pytest.mark.parametrize("approximation", ["spgp", "sr"])
+def test_joint_posteriors_of_several_classes_are_averaged_in_the_graph(approximation, dtype):
+    settings = {"approximation": approximation, "multi_class": "softmax", "max_iter": 3, "random_state": 0}
+    agree(mercer.SparseGPClassifier(5, kernel="gaussian", **settings).fit(ROWS, THREE), dtype)
 
 
 @over_types
@@ -135,6 +143,22 @@ def test_pipelines_become_graphs_by_skl2onnx(name, dtype):
     else:
         expected = model.predict(X.astype(np.float64))
         np.testing.assert_allclose(found[0][:, 0], expected, atol=10 * WITHIN[dtype] * np.abs(expected).max())
+
+
+def test_pipelines_of_named_columns_become_graphs_by_some_of_their_rows():
+    pytest.importorskip("skl2onnx")
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS, columns=["a", "b", "c"]).assign(tree=np.where(ROWS[:, 0] > 0, "oak", "elm"))
+    coded = make_column_transformer((StandardScaler(), ["a", "b"]), (OneHotEncoder(sparse_output=False), ["tree"]))
+    model = make_pipeline(coded, mercer.GreedyKernelRegressor(7, kernel=Gaussian(2.0), regularization=0.1))
+    model.fit(frame, NUMBERS)
+    graph = mercer.to_onnx(model, dtype="float64", X=frame[:1])
+    session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = [one.name for one in session.get_inputs()]
+    found = session.run(None, {name: frame[[name]].to_numpy(object if name == "tree" else float) for name in wanted})[0]
+    np.testing.assert_allclose(found[:, 0], model.predict(frame), atol=1e-10)
+    with pytest.raises(ValueError, match="X must be rows that tell names and kinds of the pipeline's columns"):
+        mercer.to_onnx(model)
 
 
 def test_features_go_on_through_a_pipeline():

@@ -102,6 +102,24 @@ def test_stages_are_saved_where_they_are_asked_for(tmp_path):
     assert (tmp_path / "without.mercer").stat().st_size < (tmp_path / "with.mercer").stat().st_size
 
 
+@pytest.mark.parametrize("name", public_estimators())
+def test_a_small_file_says_the_same(name, tmp_path):
+    model = fitted(name)
+    model.save(tmp_path / "small.mercer", small=True)
+    model.save(tmp_path / "whole.mercer")
+    same(model, mercer.load(tmp_path / "small.mercer"))
+    assert (tmp_path / "small.mercer").stat().st_size <= (tmp_path / "whole.mercer").stat().st_size
+
+
+def test_a_small_file_of_float32_products_holds_float32_numbers_and_says_the_same(tmp_path):
+    model = mercer.GreedyKernelRegressor(30, kernel=Gaussian(2.0), dtype="float32", random_state=0).fit(ROWS, NUMBERS)
+    model.save(tmp_path / "m.mercer", small=True)
+    again = mercer.load(tmp_path / "m.mercer")
+    same(model, again)
+    assert not hasattr(again, "basis_")
+    assert np.array_equal(again.expansions_[0].weights, again.expansions_[0].weights.astype(np.float32))
+
+
 def test_a_model_of_a_gpu_loads_without_one(tmp_path):
     model = pickle.loads(pickle.dumps(fitted("NRBFRegressor")))
     model.device = "cuda:7"

@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 import tempfile
+import time
 import warnings
 import zlib
 from collections.abc import Callable
@@ -45,12 +46,13 @@ class Outcome:
     ended: str = "answered"
     faults: list[str] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
+    seconds: float = field(default=0.0, compare=False)
 
 
 def run(name: str, seed: int) -> Outcome:
     """Run one case; never raises but for the harness's own mistakes."""
     rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
-    outcome = Outcome(name, seed)
+    outcome, began = Outcome(name, seed), time.monotonic()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -75,6 +77,7 @@ def run(name: str, seed: int) -> Outcome:
                 outcome.ended = "failed"
                 outcome.faults.append(f"raw-{told(error)}")
     outcome.faults += sorted({fault for warning in said if (fault := _fault_of_warning(warning))})
+    outcome.seconds = time.monotonic() - began
     return outcome
 
 

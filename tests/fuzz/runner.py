@@ -10,7 +10,8 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, Queue
@@ -20,10 +21,21 @@ import torch
 from .cases import Outcome, run
 
 HANG_SECONDS = 60
-START_SECONDS = 120  # imports on a busy machine
+START_SECONDS = 300  # imports on a busy machine
 MEMORY_BYTES = 8 << 30  # of address space a process: a runaway allocation fails instead of filling the machine
 
+PATIENCE = 10  # limits to wait for a process that had no processor for half of the time: others are busy, it is not
+
 Case = tuple[str, int]
+
+
+def _processor_seconds(pid: int) -> float:
+    """Seconds that a process has computed; without end where the system does not tell."""
+    told = Path(f"/proc/{pid}/stat")
+    if not told.exists():
+        return float("inf")
+    user, system = told.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def work() -> None:
@@ -40,8 +52,10 @@ def work() -> None:
 class Worker:
     """A process that runs cases one after another, started anew when one of them takes it down."""
 
-    def __init__(self, limit: float = HANG_SECONDS) -> None:
-        self.limit, self.process = limit, None
+    def __init__(
+        self, limit: float = HANG_SECONDS, command: Sequence[str] = (sys.executable, "-m", "tests.fuzz", "--work")
+    ) -> None:
+        self.limit, self.command, self.process = limit, command, None
 
     def run(self, case: Case) -> Outcome:
         process = self.process or self._start()
@@ -69,7 +83,7 @@ class Worker:
 
     def _start(self) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz", "--work"],
+            self.command,
             cwd=Path(__file__).parents[2],
             env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
@@ -84,7 +98,12 @@ class Worker:
     def _line(self, seconds: float) -> str:
         """The next line of the process, or nothing if it does not come in time."""
         assert self.process is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        begun = _processor_seconds(self.process.pid)
+        for waited in range(1, PATIENCE + 1):
+            ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+            starved = _processor_seconds(self.process.pid) - begun < waited * seconds / 2
+            if ready or not starved:
+                break
         line = self.process.stdout.readline() if ready else ""
         if not line and not ready:
             return ""
@@ -93,8 +112,11 @@ class Worker:
         return line
 
 
-def run_all(cases: Iterable[Case], jobs: int, limit: float = HANG_SECONDS) -> Iterator[Outcome]:
-    """Outcomes of all cases as they come, from `jobs` processes at once."""
+def run_all(
+    cases: Iterable[Case], jobs: int, limit: float = HANG_SECONDS, seconds: float = float("inf")
+) -> Iterator[Outcome]:
+    """Outcomes of the cases as they come, from `jobs` processes at once; none is begun after `seconds`."""
+    end = time.monotonic() + seconds
     waiting: Queue[Case] = Queue()
     for case in cases:
         waiting.put(case)
@@ -103,7 +125,7 @@ def run_all(cases: Iterable[Case], jobs: int, limit: float = HANG_SECONDS) -> It
     def serve() -> None:
         worker = Worker(limit)
         try:
-            while True:
+            while time.monotonic() < end:
                 done.put(worker.run(waiting.get_nowait()))
         except Empty:
             pass

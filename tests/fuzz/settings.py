@@ -120,7 +120,7 @@ LEFT_ALONE = {
 #: What may change without a plain fit becoming another model in more than rounding.
 HARMLESS = ("dtype", "memory_limit")
 #: Shorter searches than the defaults, so that thousands of cases stay affordable.
-QUICK = {"max_iter": 10, "tuning_rows": 50, "n_init": 1, "n_inducing": 15, "max_components": 4, "n_folds": 3}
+QUICK = {"max_iter": 5, "tuning_rows": 40, "n_init": 1, "n_inducing": 8, "max_components": 4, "n_folds": 3}
 
 
 #: Public functions that take fitted models, which have fuzz tests of their own (`tests.files`).

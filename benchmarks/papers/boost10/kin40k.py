@@ -20,7 +20,7 @@ import torch
 from mercer import tune_kernel
 from mercer.data import TensorRows
 from mercer.datasets import load, split
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.forward.combine import JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import (
     ApproximateLinearDependence,
@@ -68,7 +68,8 @@ def problem(seed: int) -> tuple[Problem, torch.Tensor]:
     weight[n:] = 0
     rows = TensorRows(torch.as_tensor(X, dtype=torch.float32))
     targets = torch.as_tensor(y, dtype=torch.float32)[:, None]
-    return Problem(rows, targets, tuned.kernel, tuned.noise, make_plan(len(y), "cpu"), weight), torch.arange(n, len(y))
+    sample = Sample(rows, targets, weight, make_plan(len(y), "cpu"))
+    return Problem(sample, tuned.kernel, tuned.noise), torch.arange(n, len(y))
 
 
 def curve(

@@ -1,10 +1,13 @@
 """Figures 5-1 to 5-4 and 5-6 of the thesis, and its argument about variances, drawn from our models.
 
-MERCER_DATA=… python benchmarks/papers/thesis09_gp/figures.py
+    MERCER_DATA=… python benchmarks/papers/thesis09_gp/figures.py
+
+Figure 5-6 shows the ranking that `ours.json` keeps.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import matplotlib
@@ -12,41 +15,37 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from run import classifier, usps
+from methods import boundary_models, usps
 
 from mercer import SparseGPRegressor
-from mercer.datasets import THREE_GAUSSIANS, make_three_gaussians
+from mercer.datasets import THREE_GAUSSIANS
 from mercer.kernels import Gaussian
 from mercer.plots.gp import plot_uncertainty
 
-OUT = Path(__file__).parents[3] / "docs" / "figures"
+HERE = Path(__file__).parent
+OUT = HERE.parents[2] / "docs" / "figures"
+TITLES = {"full": "full", "sd": "SD", "pp": "SR/PP", "spgp": "SPGP"}
 
 
-def boundaries() -> None:
+def boundaries(seed: int = 0) -> None:
     """Figures 5-1 to 5-4: 200 rows, the same 10 random rows as inducing inputs, Bayes' boundary solid."""
-    X, y = make_three_gaussians(200, random_state=0)
-    full = classifier(1, "full").fit(X, y)
-    Z = X[np.random.default_rng(0).choice(200, 10, replace=False)]
+    X, y, Z, models = boundary_models(seed)
     low, high = X.min(0) - 0.3, X.max(0) + 0.3
     a, b = np.meshgrid(np.linspace(low[0], high[0], 150), np.linspace(low[1], high[1], 150))
     grid = np.column_stack([a.ravel(), b.ravel()])
     bayes = THREE_GAUSSIANS.posterior(grid).reshape(a.shape)
-    fixed = {"kernel": full.kernel_, "optimize_inducing": False}
-    index = [int(np.flatnonzero((z == X).all(1))[0]) for z in Z]
-    subset = classifier(10, "full", kernel=full.kernel_).fit(X[index], y[index])
-    models = {"full": full, "SD": subset}
-    models["SR/PP"] = classifier(10, "pp", inducing=Z, **fixed).fit(X, y)
-    models["SPGP"] = classifier(10, "spgp", inducing=Z, **fixed).fit(X, y)
+    said = {name: model.predict_proba(grid)[:, 1].reshape(a.shape) for name, model in models.items()}
     _, axes = plt.subplots(2, 2, figsize=(8, 7), sharex=True, sharey=True, layout="constrained")
-    for ax, (name, model) in zip(axes.flat, models.items(), strict=True):
-        p = model.predict_proba(grid)[:, 1].reshape(a.shape)
-        ax.scatter(*X.T, c=np.where(y == model.classes_[1], "C1", "C0"), s=8, alpha=0.6)
+    for ax, (name, p) in zip(axes.flat, said.items(), strict=True):
+        ax.scatter(*X.T, c=np.where(y == models[name].classes_[1], "C1", "C0"), s=8, alpha=0.6)
         ax.contour(a, b, bayes, [0.5], colors="k")
         ax.contour(a, b, p, [0.5], colors="k", linestyles="dotted")
         if name != "full":
             ax.plot(*Z.T, "k^", ms=5)
-        right = np.mean((p > 0.5) == (bayes > 0.5))
-        ax.set_title(f"{name}: {100 * right:.0f} % as Bayes")
+        as_full = 100 * np.mean((p > 0.5) == (said["full"] > 0.5))
+        ax.set_title(
+            TITLES[name] + ("" if name == "full" else f": {as_full:.0f} % of the area as the full model"), fontsize=10
+        )
     plt.savefig(OUT / "thesis09_gp_boundaries.png", dpi=110)
 
 
@@ -67,20 +66,19 @@ def variances() -> None:
 
 
 def pixels() -> None:
-    """Figure 5-6: a 3, a 5, and the 37 pixels of largest relevance."""
-    X, y, X_test, y_test = usps()
-    model = classifier(64, "spgp").fit(X, y)
-    best = np.argsort(model.relevance_)[-37:]
-    again = classifier(64, "spgp").fit(X[:, best], y)
-    both = [100 * model.score(X_test, y_test), 100 * again.score(X_test[:, best], y_test)]
-    _, axes = plt.subplots(1, 3, figsize=(7.5, 3.3), layout="constrained")
-    chosen = np.zeros(256)
-    chosen[best] = 1
-    images = [X[y == 3][0], X[y == 5][0], chosen]
-    titles = ["3", "5", f"37 pixels: {both[1]:.2f} %\nall 256: {both[0]:.2f} %"]
+    """Figure 5-6: a 3, a 5, and the 105 and 37 pixels of largest relevance, SPGP with 512 inducing inputs."""
+    X, y, _, _ = usps()
+    cell = json.loads((HERE / "ours.json").read_text(encoding="utf-8"))["pixels/0"]
+    images, titles = [X[y == 3][0], X[y == 5][0]], [f"3; 256 pixels: {cell['accuracy_256']:.2f} %", "5"]
+    for n in (105, 37):
+        chosen = np.zeros(256)
+        chosen[cell["ranking"][:n]] = 1
+        images.append(chosen)
+        titles.append(f"{n} pixels: {cell[f'accuracy_{n}']:.2f} %")
+    _, axes = plt.subplots(1, 4, figsize=(10, 3), layout="constrained")
     for ax, image, title in zip(axes, images, titles, strict=True):
         ax.imshow(image.reshape(16, 16), cmap="gray_r")
-        ax.set_title(title)
+        ax.set_title(title, fontsize=10)
         ax.set_axis_off()
     plt.savefig(OUT / "thesis09_pixels.png", dpi=110)
 

@@ -71,7 +71,7 @@ def classification(seed: int = 0) -> None:
     X, y = make_three_gaussians(random_state=seed)
     figure, axes = plt.subplots(2, 3, figsize=(13, 8))
     panels = axes.ravel()
-    for ax, (name, make) in zip(panels, methods.CLASSIFIERS.items(), strict=False):
+    for ax, (name, make) in zip(panels, methods.CLASSIFIERS.items(), strict=False):  # the last panel shows gates
         k = SIZES[name] // (2 if name == "GMC" else 1)
         model = make(k, covariance_type="full", random_state=seed).fit(X, y)
         plot_boundary(model, X, y, THREE_GAUSSIANS.posterior, ax)

@@ -1,48 +1,55 @@
-"""Writes `results.md`: the printed numbers beside ours, and what the comparison must show."""
+"""Writes `results.md` of chapters 2 and 3: the printed numbers beside ours, and what the comparison shows."""
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from judge import Verdict, judge, standard_error, tally
+from laser import laser_lines
+from measure import Store
 
 HEAD = """# Thesis09, chapters 2 and 3: printed and ours
 
 Written by `MERCER_DATA=… python benchmarks/papers/thesis09_mixtures/run.py`; figures by `figures.py` beside it.
 
 - The thesis does not say whether its errors and accuracies are of training or of held-out rows. Ours are given for
-  both: rows held out by cross-validation, and training rows.
+  both: rows held out by cross-validation, and training rows. It prints one number without a spread.
 - Sizes are chosen as the thesis chooses them: the smallest whose three-fold cross-validated score is within one
-  standard error of the best. Folds are random, so sizes vary from draw to draw; where the thesis has one draw of an
-  artificial set we have ten.
+  standard error of the best; a model of that size then grows from the smaller ones on all rows, as those judged did on
+  theirs. Folds are random, so sizes vary from draw to draw; where the thesis has one draw of an artificial set we have
+  ten.
 - What was set after seeing results: ENRBFC's default λ was 0.01 and became 1 after a look at Wisconsin, so its rows
-  there are not an untouched test; λ = 0.01 is shown too. On the laser series λ = 1 was added after λ = 0.01 left ENRBF
-  with one component at 16 and 32 lags; every model that has a λ there gets the better of the two by cross-validated
-  error, which flatters that error a little. Wisconsin's ten folds use a size chosen on all rows, for all models alike.
-- Everything else is the package's default; `covariance_type` and the largest size tried are set.
+  there are not an untouched test; λ = 0.01 is shown too, and 10⁻⁶, since the thesis has no penalty. On the laser series
+  λ = 1 was added after λ = 0.01 left ENRBF with one component at 16 and 32 lags; every model that has a λ there gets
+  the better of the two by cross-validated error, which flatters that error a little. Wisconsin's ten folds use a size
+  chosen on all rows, for all models alike.
+- The thesis reviews unnormalised networks (eq. 2.3) and uses normalised ones; only these are here, with the gates'
+  priors and determinants (eq. 2.6, 2.7), which eq. 2.4 leaves out. Everything else is the package's default;
+  `covariance_type` and the largest size tried are set.
+- Rows marked † are of earlier code: there the model that was finally fitted at the chosen size started afresh and not
+  as the judged ones did, which spoils its training and later errors (not the cross-validated ones); its training time
+  was not kept, and of ten folds only the mean.
+- Tables 2-2 and 3-4 and figures 2-7 and 2-8 are of a hospital's data, which nobody else has; table 2-4 is a list of
+  literature. In place of table 3-4, its models are measured on five public sets of several classes.
+- Seconds are of one x86 thread while fifteen others worked beside it; the printed ones are of 2009.
 """
 
 
-def write(folder: Path, ours: dict[str, Any]) -> None:
-    paper = tomllib.loads((folder / "paper.toml").read_text(encoding="utf-8"))
-    parts = [HEAD]
-    for part, table, key in (
-        (_sin2, "figure2", "sin2"),
-        (_laser, "table2_3", "laser"),
-        (_gaussians, "figure3", "gaussians"),
-        (_wdbc, "table3_3", "wdbc"),
-    ):
-        if key in ours:
-            printed = paper[table]
-            parts.append(f"## {printed['where']}\n\n{printed['what'][0].upper()}{printed['what'][1:]}.\n")
-            parts.append(part(printed["rows"], ours[key]))
-    (folder / "results.md").write_text("\n".join(parts), encoding="utf-8")
+def write(paper: dict[str, Any], store: Store, target: Path) -> None:
+    parts = [HEAD + f"- {store.versions()}\n"]
+    for part, table in ((_sin2, "figure2"), (_laser, "table2_3"), (_gaussians, "figure3"), (_wdbc, "table3_3")):
+        printed = paper[table]
+        parts.append(f"## {printed['where']}\n\n{printed['what'][0].upper()}{printed['what'][1:]}.\n")
+        parts.append(part(printed["rows"], store))
+    parts.append(_several(store))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("\n".join(parts), encoding="utf-8")
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
@@ -51,139 +58,138 @@ def _sizes(sizes: list[int]) -> str:
     return f"{np.median(sizes):g} (" + ", ".join(f"{size}: {n}" for size, n in sorted(Counter(sizes).items())) + ")"
 
 
-def _sin2(printed: list[dict[str, Any]], ours: dict[str, Any]) -> str:
-    rows = [
-        [
-            row["model"],
-            str(row["components"]),
-            f"**{_sizes(ours[row['model']]['sizes'])}**",
-            f"{ours[row['model']]['error']:.3f}",
-        ]
-        for row in printed
-        if row["model"] in ours
-    ]
-    return _table(["model", "components, printed", "ours: median (size: draws)", "RMSE to the clean function"], rows)
+def size_verdicts(kind: str, printed: list[dict[str, Any]], store: Store) -> dict[str, Verdict]:
+    """The sizes chosen on our draws beside the one printed; neither more nor fewer components are better."""
+    found = {row["model"]: [c["size"] for c in store.under(f"{kind}/{row['model']}/").values()] for row in printed}
+    return {row["model"]: judge(found[row["model"]], row["components"]) for row in printed if found[row["model"]]}
 
 
-def _gaussians(printed: list[dict[str, Any]], ours: dict[str, Any]) -> str:
-    rows = [
-        [
-            row["model"],
-            str(row["components"]),
-            f"**{_sizes(ours[row['model']]['sizes'])}**",
-            f"{100 * ours[row['model']]['score']:.1f}",
-        ]
-        for row in printed
-        if row["model"] in ours
-    ]
-    head = ["model", "components, printed", "ours: median (size: draws)", "accuracy on 10 000 new rows, %"]
-    return (
-        _table(head, rows)
-        + "\nBayes' rule is right on 82.7 % of new rows. Components of GMC are those of both classes.\n"
-    )
+def size_word(verdict: Verdict) -> str:
+    return str(verdict).replace("better", "more").replace("worse", "fewer")
 
 
-LASER = ("NRBF by EM", "NRBF by gradient", "ENRBF", "ENRBF by gradient")
-
-
-def _laser(printed: list[dict[str, Any]], ours: dict[str, Any]) -> str:
-    rows, equal = [], []
+def _sin2(printed: list[dict[str, Any]], store: Store) -> str:
+    rows, said = [], size_verdicts("sin2", printed, store)
     for row in printed:
-        lag = row["lags"]
-        found = {name: _better(ours, f"{lag}, {name}") for name in LASER}
-        if any(value is None for value in found.values()):
-            continue
-        cells = [_laser_cell(found[name]) for name in LASER]
-        nrbf, enrbf = (f"{row[key]:.2f} with {row[key + '_components']}" for key in ("nrbf", "enrbf"))
-        rows.append([str(lag), nrbf, *cells[:2], enrbf, *cells[2:]])
-        line = [str(lag)]
-        for mine, others in (("ENRBF", LASER[:2]), ("ENRBF by gradient", LASER[1:2])):
-            line.append(f"{_at(found[mine]):.2f} with **{found[mine]['components']}**")
-            line += [_enough(_runs(ours, f"{lag}, {other}"), _at(found[mine])) for other in others]
-        equal.append(line)
-    head = ["lags", "NRBF printed", "by EM", "by gradient", "ENRBF printed", "by EM", "by gradient"]
-    needs = "NRBF by gradient needs"
-    own = ["lags", "ENRBF by EM", "NRBF by EM needs", needs, "ENRBF by gradient", needs]
-    return _table(head, rows) + LASER_NOTE + _table(own, equal) + LASER_VERDICT
+        cells = list(store.under(f"sin2/{row['model']}/").values())
+        if cells:
+            errors = [cell["error"] for cell in cells]
+            sizes = f"**{_sizes([cell['size'] for cell in cells])}**"
+            error = f"{np.mean(errors):.3f} ± {standard_error(errors):.3f}"
+            label = store.mark(f"sin2/{row['model']}/", row["model"])
+            rows.append([label, str(row["components"]), sizes, size_word(said[row["model"]]), error])
+    head = ["model", "components, printed", "ours: median (size: draws)", "verdict", "RMSE to the clean function"]
+    return table(head, rows)
 
 
-LASER_NOTE = """
-A cell of ours: **cross-validated RMSE with the number of components chosen**; RMSE on the training rows / one step
-ahead on the next 2000 values of the series, which the thesis does not use. Diagonal covariances, as in section 2.5.
-Gradient training is L-BFGS over all parameters from where EM ends. A training error far above the cross-validated one
-(NRBF by gradient at 32 lags) is a final fit that ended in a poor local minimum.
-
-Components needed for ENRBF's cross-validated error, the thesis' claim being that NRBF needs more:
-
-"""
-LASER_VERDICT = """
-The thesis trains NRBF by gradient and ENRBF by EM. In that pairing (fourth column against the second) its claim is not
-borne out here: from 2 to 16 lags our gradient-trained NRBF needs fewer components than ENRBF by EM. Under one training
-it is, EM with EM at every lag, gradient with gradient at 2, 4, 8 and 32 lags (equal at 1 and 16). One component of
-ENRBF is linear regression, so rows with one component say only that nothing larger was found to be worth it.
-"""
-
-
-def _runs(ours: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The runs of a model with the default λ and with λ = 1."""
-    return [ours[key] for key in (name, f"{name}, λ = 1") if key in ours]
-
-
-def _enough(runs: list[dict[str, Any]], error: float) -> str:
-    """The smallest size of any of the runs whose cross-validated error is no larger."""
-    sizes = [size for run in runs for size, own in zip(run["sizes"], run["cv"], strict=True) if own <= error]
-    return f"**{min(sizes)}**" if sizes else f"more than {runs[0]['sizes'][-1]}"
-
-
-def _better(ours: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Of the runs of a model the one of smaller cross-validated error."""
-    return min(_runs(ours, name), key=_at, default=None)
-
-
-def _laser_cell(found: dict[str, Any]) -> str:
-    return f"**{_at(found):.2f} with {found['components']}**; {found['train']:.2f} / {found['later']:.2f}"
-
-
-def _at(found: dict[str, Any]) -> float:
-    """The cross-validated error at the size chosen."""
-    return found["cv"][found["sizes"].index(_nearest(found["sizes"], found["components"]))]
-
-
-def _nearest(sizes: list[int], size: int) -> int:
-    """The size tried; fewer components may be in use than were asked for."""
-    return min(sizes, key=lambda tried: abs(tried - size))
-
-
-def _wdbc(printed: list[dict[str, Any]], ours: dict[str, Any]) -> str:
-    rows = []
+def _gaussians(printed: list[dict[str, Any]], store: Store) -> str:
+    rows, said = [], size_verdicts("gaussians", printed, store)
     for row in printed:
-        name = f"{row['model']}, {row['covariance']}"
-        earlier = f"ENRBFC, λ = 0.01, {row['covariance']}"
-        for key in [name, earlier] if row["model"] == "ENRBFC" else [name]:
-            if key not in ours:
+        cells = list(store.under(f"gaussians/{row['model']}/").values())
+        if cells:
+            scores = [cell["score"] for cell in cells]
+            sizes = f"**{_sizes([cell['size'] for cell in cells])}**"
+            score = f"{np.mean(scores):.1f} ± {standard_error(scores):.1f}"
+            label = store.mark(f"gaussians/{row['model']}/", row["model"])
+            rows.append([label, str(row["components"]), sizes, size_word(said[row["model"]]), score])
+    head = ["model", "components, printed", "ours: median (size: draws)", "verdict", "accuracy on 10 000 new rows, %"]
+    note = "\nBayes' rule is right on 82.7 % of new rows. Components of GMC are those of both classes.\n"
+    return table(head, rows) + note
+
+
+def _laser(printed: list[dict[str, Any]], store: Store) -> str:
+    return laser_lines(printed, store, table)
+
+
+def wdbc_verdict(row: dict[str, Any], store: Store, prefix: str = "wdbc", model: str | None = None) -> Verdict | None:
+    """Ten-fold accuracy beside the printed one, in standard errors of counting 569 rows, since folds overlap."""
+    cell = store.cells.get(f"{prefix}/{model or row['model']}/{row['covariance']}")
+    return None if cell is None else judge([float(np.mean(cell["folds"]))], row["accuracy"], n_test=569)
+
+
+def _wdbc(printed: list[dict[str, Any]], store: Store) -> str:
+    rows, said = [], []
+    for row in printed:
+        names = [("wdbc", row["model"])]
+        if row["model"] == "ENRBFC":
+            names += [("wdbc", "ENRBFC, λ = 0.01"), ("wdbc", "ENRBFC, λ = 1e-6")]
+            names += [("two", name) for name in ("ENRBFC", "ENRBFC, λ = 0.01", "ENRBFC, λ = 1e-6")]
+        for prefix, name in names:
+            cell, verdict = (
+                store.cells.get(f"{prefix}/{name}/{row['covariance']}"),
+                wdbc_verdict(row, store, prefix, name),
+            )
+            if cell is None or verdict is None:
                 continue
-            found = ours[key]
+            said += [verdict] if (prefix, name) == names[0] else []
             rows.append(
                 [
-                    row["model"] if key == name else "ENRBFC, λ = 0.01",
+                    store.mark(f"{prefix}/{name}/{row['covariance']}", name)
+                    + (", 2 components given" if prefix == "two" else ""),
                     row["covariance"],
-                    f"{row['accuracy']:.2f} with {row['components']}",
-                    f"**{found['train']:.2f} with {found['components']}**",
-                    f"**{found['test']:.2f}** ± {found['test_error']:.2f}",
+                    f"{row['accuracy']:.2f} with {row['components']}, {row['seconds']} s",
+                    f"**{cell['train']:.2f} with {cell['components']}**, {_time(cell['fit_s'])}",
+                    f"**{np.mean(cell['folds']):.2f}**",
+                    str(verdict),
                 ]
             )
-    head = ["model", "covariance", "printed", "ours, training rows", "ours, ten-fold cross-validated"]
+    head = ["model", "covariance", "printed", "ours, training rows", "ten-fold", "ten-fold against printed"]
+    text = (
+        f"\nOf the cells with sizes chosen as there: {tally(said)}; standard errors are those of counting 569 rows.\n"
+    )
+    return table(head, rows) + text + "\n" + _ahead(store)
+
+
+def _time(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.2f} s"
+
+
+def _ahead(store: Store) -> str:
+    """Whether ENRBFC is ahead of the others, which is what the thesis shows."""
     lines = []
-    for covariance in ("spherical", "diagonal", "full"):
-        rivals = {k: v for k, v in ours.items() if k.endswith(f", {covariance}") and not k.startswith("ENRBFC")}
-        mine = ours.get(f"ENRBFC, {covariance}")
-        if mine and rivals:
-            best = max(rivals, key=lambda k: rivals[k]["test"])
-            ahead = "ahead of" if mine["test"] > rivals[best]["test"] else "not ahead of"
+    for shape in ("spherical", "diagonal", "full"):
+        found = {k.split("/")[0]: c for k, c in store.under("wdbc/").items() if k.endswith(f"/{shape}")}
+        mine, rivals = found.get("ENRBFC"), {k: c for k, c in found.items() if not k.startswith("ENRBFC")}
+        if mine is not None and rivals:
+            best = max(rivals, key=lambda k: np.mean(rivals[k]["folds"]))
+            gap = np.subtract(mine["folds"], rivals[best]["folds"]) if _alike(mine, rivals[best]) else np.array([])
+            against = (
+                f"{gap.mean():+.2f} ± {standard_error(gap.tolist()):.2f} points over" if len(gap) > 1 else "beside"
+            )
             lines.append(
-                f"- {covariance}: ENRBFC {mine['test']:.2f} %, {ahead} the best rival ({best.split(',')[0]}, "
-                f"{rivals[best]['test']:.2f} %); on training rows {mine['train']:.2f} % against "
-                f"{max(v['train'] for v in rivals.values()):.2f} %."
+                f"- {shape}: ENRBFC {np.mean(mine['folds']):.2f} %, {against} the best rival ({best}, "
+                f"{np.mean(rivals[best]['folds']):.2f} %); on training rows "
+                f"{mine['train']:.2f} % against {max(c['train'] for c in rivals.values()):.2f} %; "
+                f"components: {mine['components']}."
             )
     note = "\nOne component of ENRBFC is logistic regression: where it is chosen, that is ahead, not a mixture.\n"
-    return _table(head, rows) + "\n" + "\n".join(lines) + "\n" + note
+    return "\n".join(lines) + "\n" + note
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return len(one["folds"]) == len(other["folds"])
+
+
+def _several(store: Store) -> str:
+    """Sets of several classes: five-fold accuracies, sizes chosen within."""
+    cells = store.under("several/")
+    if not cells:
+        return ""
+    sets = sorted({key.split("/")[0] for key in cells})
+    names = list(dict.fromkeys(key.split("/")[2] + "|" + key.split("/")[1] for key in sorted(cells)))
+    rows = []
+    for name in names:
+        model, shape = name.split("|")
+        shown = []
+        for own in sets:
+            cell = cells.get(f"{own}/{shape}/{model}")
+            shown.append("–" if cell is None else f"{np.mean(cell['folds']):.2f} ± {standard_error(cell['folds']):.2f}")
+        rows.append([model, "–" if shape == "none" else shape, *shown])
+    head = ["model", "covariance", *(f"{own}, %" for own in sets)]
+    text = """## Several classes, in place of table 3-4
+
+Five-fold accuracies (twice, once on segment), sizes from 1 to 6 (GMC: 1 to 3 a class) chosen within each training part;
+classes of fewer than ten rows are left out (E. coli 5 of 8 remain, glass 5 of 6). ± is the standard error over folds.
+
+"""
+    return text + table(head, rows)

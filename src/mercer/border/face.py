@@ -31,18 +31,18 @@ def face(cls: type) -> Any:
     return made
 
 
-class Saved(BaseEstimator):
-    """An estimator that can be written to a file."""
+class Saved:
+    """What can be written to a file."""
 
-    def save(self, path: str | os.PathLike[str], *, stages: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str], *, stages: bool = False, small: bool = False) -> None:
         """Write the fitted model to a file that `mercer.load` reads; see `mercer.save`."""
         from mercer.files.save import save  # the one import that points up: a method that users look for here
 
-        save(self, path, stages=stages)
+        save(self, path, stages=stages, small=small)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Face(Saved):
+class Face(Saved, BaseEstimator):
     """Base of all estimators: a table comes in as an array, frame, tensor, file or source.
 
     Parameters

@@ -22,7 +22,7 @@ def on_host(value: Any) -> Any:
     {'weights': [array([1., 1.], dtype=float32)], 'why': 'converged'}
     """
     if isinstance(value, Tensor):
-        return value.detach().cpu().numpy()
+        return value.detach().cpu().contiguous().numpy()  # in another order, products are rounded otherwise
     if type(value) in (list, tuple):
         members = [on_host(one) for one in value]
         return value if all(a is b for a, b in zip(members, value, strict=True)) else type(value)(members)

@@ -295,6 +295,5 @@ def _tell(columns: Iterable[Any]) -> None:
 
 def _names(X: Any) -> np.ndarray | None:
     """Names of the columns, all of them text, or none."""
-    names = _get_feature_names(X)  # refuses names of several types
-    own = column_names(X)
+    names, own = _get_feature_names(X), column_names(X)  # the first refuses names of several types
     return np.asarray(own, dtype=object) if names is None and own is not None else names

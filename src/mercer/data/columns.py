@@ -56,7 +56,7 @@ def _position(path: Any, names: Sequence[str] | None, n_stored: int, column: Any
             raise ValueError(f"{path} must have one column {column!r}, got {len(found)}")
         if not found:
             have = "no column names" if names is None else f"columns {_shown(names)}"
-            raise ValueError(f"{path} has {have}, got column {column!r}")
+            raise ValueError(f"{path} must have a column {column!r}, got {have}")
         return found[0]
     is_number = isinstance(column, Integral) and not isinstance(column, (bool, np.bool_))
     require(is_number, f"{path}: a column", "a name or a whole number", column)

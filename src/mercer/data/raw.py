@@ -88,7 +88,7 @@ def _python_dates(name: str, values: np.ndarray, missing: np.ndarray) -> RawColu
 
 
 def text_column(name: str, fields: np.ndarray) -> RawColumn:
-    """A column of a text file: numbers or dates where every field is one, or nothing; else levels.
+    """A column of a text file: numbers, dates or truth values where every field is one, or nothing; else levels.
 
     >>> import numpy as np
     >>> text_column("at", np.array(["2020-01-01", "", "2020-01-03"])).values.tolist()
@@ -96,16 +96,21 @@ def text_column(name: str, fields: np.ndarray) -> RawColumn:
     """
     words, place = np.unique(fields, return_inverse=True)
     gone = np.isin(words, NOTHING)
-    for kind, cast in (("number", float), ("date", np.datetime64)):
+    for kind, cast in (("number", float), ("date", np.datetime64), ("bool", _truth)):
         try:
             known = np.array([None if g else cast(word) for word, g in zip(words, gone, strict=True)])
         except ValueError:
             continue
-        if kind == "number":
+        if kind != "date":
             return RawColumn(name, kind, known.astype(np.float64)[place])
         return RawColumn(name, kind, days(known.astype("datetime64[us]"))[place])
     codes, levels = factored([None if gone[k] else words[k] for k in place.reshape(-1)])
     return RawColumn(name, "category", codes, levels)
+
+
+def _truth(word: str) -> float:
+    """One or zero for the words that frames write for truth values."""
+    return float(("false", "true").index(word.lower()))
 
 
 def factored(values: Iterable[Any]) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -58,7 +58,7 @@ class RowSource(ABC):
         y = self.targets()
         if y is None or y.dtype.kind in "biuf":
             return y
-        raise ValueError(f"{self.target_label()} must hold numbers, got {y.flat[0]!r}")
+        raise ValueError(f"{self.target_label()} must hold numbers, got {y.ravel().tolist()[0]!r}")
 
     def select(self, names: Sequence[str], target: str | None = None) -> RowSource:
         """The same rows with the columns of these names alone, in this order.

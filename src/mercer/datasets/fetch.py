@@ -95,8 +95,8 @@ def cache_folder() -> Path:
 
 def _read(path: Path, name: str) -> Bunch:
     arrays = _arrays(path)
-    if not {"X", "y"} <= arrays.keys():
-        raise ValueError(f"{path} must hold arrays X and y, got {sorted(arrays)}")
+    if not {"X", "y"} <= arrays.keys() and "series" not in arrays:
+        raise ValueError(f"{path} must hold arrays X and y, or a series, got {sorted(arrays)}")
     bunch = Bunch(**{key: a.item() if a.ndim == 0 else a for key, a in arrays.items()} | {"name": name})
     bunch["info"] = _parsed(path, bunch.get("info", "{}"))
     if name in REGISTRY:

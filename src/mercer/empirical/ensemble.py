@@ -37,15 +37,6 @@ class Member:
     #: Weighted share of the training rows at which each kernel's own decision is that of their mean, M.
     agreement: np.ndarray
 
-    def by_kernel(self, rows: RowSource, plan: Plan) -> Tensor:
-        """The value of each kernel's function at new rows, M × n × P."""
-        basis, weights, bias = self.tensors()
-        basis = basis.to(plan.device, plan.dtype)
-        products = [
-            KernelMatrix(rows, kernel, basis, plan).product(w) for kernel, w in zip(self.kernels, weights, strict=True)
-        ]
-        return torch.stack(products) + bias.to(plan.device)[:, None]
-
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Basis, weights and biases, of which a model that is kept has arrays."""
         return torch.as_tensor(self.basis), torch.as_tensor(self.dual_coef), torch.as_tensor(self.bias)

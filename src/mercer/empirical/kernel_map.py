@@ -134,7 +134,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
             kernel_=kernel,
             basis_=given.rows.take(index).cpu().numpy(),
             basis_indices_=given.places(index),
-            normalization_=made.coefficients.cpu().numpy(),
+            normalization_=made.coefficients.cpu().contiguous().numpy(),
             _n_features_out=made.rank,
         )
 

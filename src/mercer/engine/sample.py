@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from mercer.engine.plan import Plan
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows, targets (n × p, float64), weights and where the work is done.
+    """Rows, targets (n × p; float64 unless `in_tiles`), weights and where the work is done.
 
     Rows of weight zero are carried along and count for nothing; `alive`, `draw` and `spaced` never name them.
 
@@ -69,3 +69,13 @@ class Sample:
         block = self.rows.fetch(index).to(self.plan.device, self.plan.dtype)
         Y, weight = self.rows.pick(self.Y.T, where).T.contiguous(), self.rows.pick(self.weight, where)
         return Sample(TensorRows(block), Y, weight, self.plan)
+
+    def here(self, places: Tensor) -> Sample:
+        """Some rows: of this process those of these places, in order; others keep theirs."""
+        rows = TensorRows(self.rows.take(places), self.rows.shard.part(places))
+        return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places])
+
+    def in_tiles(self, plan: Plan) -> Sample:
+        """The same with targets and weights on the plan's device, in the precision of its tiles."""
+        Y, weight = (part.to(plan.device, plan.dtype) for part in (self.Y, self.weight))
+        return Sample(self.rows, Y, weight, plan)

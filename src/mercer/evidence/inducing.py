@@ -42,7 +42,9 @@ class Weights(NamedTuple):
 class Inducing:
     """Rows against inducing inputs, in whitened coordinates: A = K_nm P with P = L⁻ᵀ.
 
-    `uses` is the number of passes to come: the plan keeps A where that pays.
+    `uses` is the number of passes to come: the plan keeps A where that pays. Tiles are the kernel's own and no fused
+    ones (`KernelMatrix`): the gradient is that of the same tiles, and a recorded evaluation must not read the numbers
+    of a kernel, which fused programs take as constants.
     """
 
     def __init__(self, rows: RowSource, kernel: Kernel, basis: Tensor, plan: Plan, uses: int = 1) -> None:

@@ -62,7 +62,11 @@ MODULES = (
     "mercer.empirical.rpemekl",
 )
 #: Names in old files of classes that are called otherwise now.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "mixture.Constant": "mixture.ConstantExperts",
+    "mixture.Linear": "mixture.LinearExperts",
+    "mixture.Logistic": "mixture.LogisticExperts",
+}
 
 
 def name_of(cls: type) -> str:

@@ -24,11 +24,11 @@ SHAPES: dict[str, dict[str, str]] = {
     "forward.Expansion": {"basis": "m D", "weights": "m p|z"},  # those of stages have no weights of their own
     "mixture.Gates": {"weights": "k", "means": "k D", "covariances": "k D|k D D", "root": "k D|k D D", "log_det": "k"},
     "mixture.Floor": {"variance": "D", "groups": "k"},
-    "mixture.Constant": {"intercept": "k p", "noise": "k p", "floor": "p"},
-    "mixture.Linear": {"intercept": "k p", "noise": "k p", "floor": "p", "coef": "k p D"},
+    "mixture.ConstantExperts": {"intercept": "k p", "noise": "k p", "floor": "p"},
+    "mixture.LinearExperts": {"intercept": "k p", "noise": "k p", "floor": "p", "coef": "k p D"},
     "mixture.Categorical": {"table": "k C"},
     "mixture.Owned": {"table": "k C"},
-    "mixture.Logistic": {"coef": "k c w"},
+    "mixture.LogisticExperts": {"coef": "k c w"},
     "mixture.Mixture": {"gates.means": "k D", "layout.n_inputs": "=D", "floor.variance": "D", "floor.groups": "k"},
     "empirical.Member": {"basis": "p D", "basis_indices": "p", "dual_coef": "M p P", "bias": "M P"},
 }

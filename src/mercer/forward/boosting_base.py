@@ -17,6 +17,7 @@ from mercer.engine import Plan
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
 from mercer.forward.draws import rows_at_a_time, some_rows
+from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.focus import Focus
 from mercer.forward.further import STAGING_SHARE, further
 from mercer.forward.learners import Ensemble, Size
@@ -52,7 +53,7 @@ MODELS = 8
 
 
 @dataclass(eq=False, repr=False)
-class Boosting(Resumable):
+class Boosting(Resumable, ForwardEstimator):
     """How boosted models grow; the faces below add only what their targets need.
 
     Parameters
@@ -125,7 +126,7 @@ class Boosting(Resumable):
     n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
     max_rows: Annotated[int | str | None, NOTHING | AUTO | whole(2)] = "auto"
 
-    _growing: ClassVar[tuple[str, ...]] = (*Resumable._growing, "n_learners", "polish")
+    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "checkpoint", "n_learners", "polish")
 
     def _races(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True

@@ -172,10 +172,8 @@ class Renewal:
             self.found = self._thinned(self.found.after(new, plan), widest)
         drawn = self._learned(self.found, widest)
         seen = Seen.joined([drawn, self.held_out])
-        problem = replace(
-            self.first, rows=TensorRows(seen.rows), y=seen.y - seen.f, weight=seen.weight, kernel=kernel,
-            codes=seen.y + self.offset,
-        )  # fmt: skip
+        left = self.first.with_sample(rows=TensorRows(seen.rows), Y=seen.y - seen.f, weight=seen.weight)
+        problem = replace(left, kernel=kernel, codes=seen.y + self.offset)
         return problem, torch.arange(len(drawn.f), len(seen.f), device=plan.device)
 
     def _learned(self, found: Seen, widest: float) -> Seen:

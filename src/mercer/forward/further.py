@@ -47,7 +47,7 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
         return grown
 
     anew = None if task.whole is None else _anew(face, task, first, make, budget, share)
-    little = LITTLE if face.time_budget is None else LITTLE_IN_BUDGET
+    little = (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share
     stages = further_stages(problem, f, first.fit.validation, make, _within(face, budget, share), little, anew)
     return finished(first, stages)
 

@@ -163,8 +163,7 @@ def problem_of(
     fine = replace(plan, dtype=dtype)
     if fine.dtype != plan.dtype:
         sample = sample_of(given, Y, member.inputs, fine, pairwise=pairwise)
-    y, weight = sample.Y.to(fine.dtype), sample.weight.to(fine.dtype)
-    return Problem(sample.rows, y, member.kernel, float(lam), fine, weight, loss)
+    return Problem(sample.in_tiles(fine), member.kernel, float(lam), loss)
 
 
 def _precision(plan: Plan, member: Member, table: Any, n_rows: int, free: Free) -> tuple[torch.dtype, float]:

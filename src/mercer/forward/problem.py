@@ -1,4 +1,4 @@
-"""What is minimised: rows, targets, weights, loss, kernel and penalty in one immutable record."""
+"""What is minimised: a sample, loss, kernel and penalty in one immutable record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource, TensorRows
-from mercer.engine import KernelMatrix, Plan
+from mercer.engine import KernelMatrix, Plan, Sample
 from mercer.kernels import Columns, Kernel
 from mercer.losses import Loss, Squared
 
@@ -23,14 +23,27 @@ class Problem:
     that their predictions come with the pass that is made anyway.
     """
 
-    rows: RowSource
-    y: Tensor  # n × p, on the plan's device, in its precision
+    sample: Sample  # targets and weights in the precision of the tiles
     kernel: Kernel
     lam: float
-    plan: Plan
-    weight: Tensor  # n
     loss: Loss = field(default_factory=Squared)
     codes: Tensor | None = None  # the targets as they came, where `y` is what earlier stages left of them
+
+    @property
+    def rows(self) -> RowSource:
+        return self.sample.rows
+
+    @property
+    def y(self) -> Tensor:
+        return self.sample.Y
+
+    @property
+    def weight(self) -> Tensor:
+        return self.sample.weight
+
+    @property
+    def plan(self) -> Plan:
+        return self.sample.plan
 
     @property
     def n_outputs(self) -> int:
@@ -43,17 +56,20 @@ class Problem:
     @property
     def n_candidates(self) -> int:
         """How many rows may become basis vectors, on all processes."""
-        return self.rows.shard.count(self.weight > 0)
+        return self.sample.n_alive
 
     def part(self, rows: Tensor) -> Problem:
         """The same problem on some of its rows: on this process those of these places, in order."""
-        codes = None if self.codes is None else self.codes[rows]
-        taken = TensorRows(self.rows.take(rows), self.rows.shard.part(rows))
-        return replace(self, rows=taken, y=self.y[rows], weight=self.weight[rows], codes=codes)
+        return replace(self, sample=self.sample.here(rows), codes=None if self.codes is None else self.codes[rows])
 
     def after(self, f: Tensor, kernel: Kernel) -> Problem:
         """What a model of values `f` leaves to another kernel (squared loss)."""
-        return replace(self, y=self.y - f, kernel=kernel, codes=self.y if self.codes is None else self.codes)
+        codes = self.y if self.codes is None else self.codes
+        return replace(self.with_sample(Y=self.y - f), kernel=kernel, codes=codes)
+
+    def with_sample(self, **change: Any) -> Problem:
+        """The same problem with other rows, targets, weights or plan."""
+        return replace(self, sample=replace(self.sample, **change))
 
     def margins(self, f: Tensor, rows: Any = slice(None)) -> Tensor:
         """Products of codes and values of some rows, n × p, those of earlier stages counted."""

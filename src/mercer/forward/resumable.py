@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
 from mercer.border.read import Given
 from mercer.border.rules import FOLDER, NOTHING
 from mercer.forward.checkpoint import Checkpoint, fingerprint
-from mercer.forward.estimator import ForwardEstimator
 from mercer.parts import require
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Resumable(ForwardEstimator):
-    """A forward model whose fit may be kept in a folder.
+class Resumable:
+    """The parameter of forward models whose fit may be kept in a folder.
 
     Parameters
     ----------
@@ -28,9 +27,7 @@ class Resumable(ForwardEstimator):
 
     checkpoint: Annotated[Any, NOTHING | FOLDER] = None
 
-    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "checkpoint")
-
-    def _checkpoint(self, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Checkpoint | None:
+    def _checkpoint(self: Any, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
         require(not self.warm_start, "warm_start", "False where there is a checkpoint", True)

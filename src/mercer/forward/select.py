@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -43,9 +42,7 @@ def select_rows(
     4
     """
     criterion = Criterion.resolve(criterion, "criterion")
-    plan = data.plan
-    as_vector: dict[str, Any] = {"device": plan.device, "dtype": plan.dtype}
-    problem = Problem(data.rows, data.Y.to(**as_vector), kernel, lam, plan, data.weight.to(**as_vector))
+    problem = Problem(data.in_tiles(data.plan), kernel, lam)
     n = problem.n_candidates
     alone = n <= SINGLE_ROWS or criterion.short_name == "ormp"
     draw = "largest" if criterion.n_candidates is None else "random"

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY
 from typing import Annotated, Any, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
@@ -41,7 +41,7 @@ MODELS = NOTHING | Rule("an estimator or a sequence of at least one", _can_vote)
 
 
 @face
-class ARDSelector(SelectorMixin, Saved):
+class ARDSelector(SelectorMixin, Saved, BaseEstimator):
     r"""Keep the inputs that matter to Gaussian processes with one length-scale per input.
 
     The relevance of input d is 1/λ_d of the standardised inputs in

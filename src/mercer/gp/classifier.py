@@ -8,8 +8,6 @@ from functools import partial
 from typing import Annotated, Any, Self
 
 import numpy as np
-from scipy.special import expit, roots_hermitenorm
-from scipy.stats import norm, qmc
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,6 +25,7 @@ from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.coordinates import Point
 from mercer.evidence.laplace import LaplaceEvidence
 from mercer.evidence.starts import plain_kernel
+from mercer.gp.averages import mean_logistic, mean_softmax
 from mercer.gp.estimator import SparseGP
 from mercer.gp.family import best_family
 from mercer.gp.final_pass import FinalPass, in_words
@@ -39,8 +38,6 @@ from mercer.progress import watched
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0
-#: Nodes of the Gauss–Hermite rule that averages a logistic function, and draws that average a softmax.
-NODES, DRAWS = 64, 512
 
 
 @face
@@ -81,7 +78,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     >>> from mercer.datasets import make_ripley
     >>> X, y = make_ripley(250, random_state=0)
     >>> X_test, y_test = make_ripley(1000, random_state=1)
-    >>> model = SparseGPClassifier(8, random_state=0).fit(X, y)
+    >>> model = SparseGPClassifier(8, kernel="gaussian", random_state=0).fit(X, y)
     >>> bool(model.score(X_test, y_test) > 0.88), model.predict_proba(X_test).shape
     (True, (1000, 2))
     """
@@ -188,8 +185,8 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         check_is_fitted(self)
         mean, cov = self.latent_mean_and_covariance(X)
         if self.multi_class == "softmax" and mean.shape[1] > 1:
-            return _mean_softmax(mean, cov)
-        p = _mean_logistic(mean, np.diagonal(cov, axis1=1, axis2=2))
+            return mean_softmax(mean, cov)
+        p = mean_logistic(mean, np.diagonal(cov, axis1=1, axis2=2))
         return np.concatenate([1 - p, p], 1) if p.shape[1] == 1 else p / p.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -204,33 +201,12 @@ def _latent(kernel: Kernel) -> Kernel:
     return kernel.replaced(outer)
 
 
-def _mean_logistic(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """E σ(f), f ~ N(mean, variance), by Gauss–Hermite quadrature; kept off zero, so that classes can be compared."""
-    nodes, weights = roots_hermitenorm(NODES)
-    values = expit(mean[..., None] + np.sqrt(variance)[..., None] * nodes) @ (weights / weights.sum())
-    return np.clip(values, 1e-300, 1.0)
-
-
-def _mean_softmax(mean: np.ndarray, cov: np.ndarray) -> np.ndarray:
-    """E softmax(f) over a fixed set of quasi-random normal draws, the same for every row."""
-    points = qmc.Sobol(mean.shape[1], scramble=True, seed=0).random(DRAWS)
-    normal = norm.ppf(np.clip(points, 1e-9, 1 - 1e-9))
-    values, vectors = np.linalg.eigh(cov)
-    roots = vectors * np.sqrt(np.clip(values, 0, None))[:, None, :]
-    out = np.zeros_like(mean)
-    for z in normal:
-        f = mean + roots @ z
-        e = np.exp(f - f.max(1, keepdims=True))
-        out += e / e.sum(1, keepdims=True)
-    return out / out.sum(1, keepdims=True)
-
-
 def log_density(model: FittedGP, data: Sample) -> float:
     """Log probability of the classes of rows that the model has not seen."""
     moments = model.posterior.moments(model.kernel, data.rows, data.plan)
     mean, cov = (part.cpu().numpy() for part in moments)
     Y, weight = data.Y.cpu().numpy(), data.weight.cpu().numpy()
     if mean.shape[1] == 1:
-        return float(weight @ np.log(_mean_logistic(Y * mean, cov[:, 0]))[:, 0])
-    p = np.clip(_mean_softmax(mean, cov), 1e-300, 1.0)
+        return float(weight @ np.log(mean_logistic(Y * mean, cov[:, 0]))[:, 0])
+    p = np.clip(mean_softmax(mean, cov), 1e-300, 1.0)
     return float((weight[:, None] * np.where(Y > 0, np.log(p), 0.0)).sum())

@@ -84,8 +84,8 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     >>> import numpy as np
     >>> from mercer import SparseGPRegressor
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-3, 3, (300, 1))
-    >>> model = SparseGPRegressor(12, random_state=0).fit(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=300))
+    >>> X = rng.uniform(-3, 3, (150, 1))
+    >>> model = SparseGPRegressor(12, random_state=0).fit(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=150))
     >>> mean, std = model.predict([[0.5], [30.0]], return_std=True)
     >>> bool(abs(mean[0] - np.sin(0.5)) < 0.1), bool(std[0] < 0.15), bool(std[1] > 3 * std[0])
     (True, True, True)

@@ -28,6 +28,10 @@ class Columns(ABC):
     def __call__(self, X: Tensor) -> Tensor:
         """The tile K(X, Z), n × m."""
 
+    def passing(self, X: Tensor) -> Tensor:
+        """The tile for one look at it: it may lie in memory that the next one takes."""
+        return self(X)
+
     @abstractmethod
     def rebound(self, Z: Tensor) -> Columns:
         """The same kernel for other basis vectors; it takes rows as this one does, prepared ones too."""
@@ -46,20 +50,20 @@ class Columns(ABC):
 
     def product(self, X: Tensor, W: Tensor) -> Tensor:
         """K(X, Z) W, n × p."""
-        return self(X) @ W
+        return self.passing(X) @ W
 
     def transposed(self, X: Tensor, R: Tensor) -> Tensor:
         """K(X, Z)ᵀ R, m × p."""
-        return self(X).T @ R
+        return self.passing(X).T @ R
 
     def normal(self, X: Tensor, W: Tensor, weight: Tensor) -> Tensor:
         """K(X, Z)ᵀ D K(X, Z) W, m × p; `weight` is the diagonal of D."""
-        tile = self(X)
+        tile = self.passing(X)
         return tile.T @ (weight[:, None].to(tile.dtype) * (tile @ W))
 
     def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """k_jᵀ g (m × p) and k_jᵀ D k_j (m) for every column j; `weight` is the diagonal of D."""
-        tile = self(X)
+        tile = self.passing(X)
         square = tile.square() if weight is None else tile.square() * weight.to(tile.dtype)[:, None]
         return tile.T @ g, square.sum(0)
 

@@ -1,28 +1,33 @@
 """Radial kernels: functions of the scaled distance between two points.
 
 Each kernel is its profile and one constant. The profile receives the *negative* scaled
-squared distance, because one matrix product gives it with no further pass over the tile.
+squared distance, because one matrix product gives it with no further pass over the tile; in units
+in which its exponential is the one that this machine is fastest at (`mercer.kernels.exponential`).
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from mercer.kernels.base import checked_number
+from mercer.kernels.exponential import RATE, power
 from mercer.kernels.radial_columns import RadialColumns
+from mercer.kernels.scratch import FIRST, SECOND, scratch
 from mercer.kernels.stationary import Stationary
 from mercer.parts import part
 
 
 class Radial(Stationary):
-    r"""A kernel :math:`k(x, z) = p(-c \|(x - z)/\ell\|^2)` with profile p and sharpness c."""
+    r"""A kernel :math:`k(x, z) = p(-u^2 c \|(x - z)/\ell\|^2)` with profile p, sharpness c and the profile's unit u."""
+
+    #: What distances are multiplied by for the profile's sake.
+    unit: ClassVar[float] = 1.0
 
     @property
     def sharpness(self) -> Any:
@@ -31,7 +36,7 @@ class Radial(Stationary):
 
     @abstractmethod
     def profile(self, t: Tensor) -> Tensor:
-        """The kernel's value where t = −c‖(x − z)/ℓ‖²; may overwrite `t`."""
+        """The kernel's value where t = −u²c‖(x − z)/ℓ‖²; may overwrite `t`."""
 
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """The value and its derivative in t, zero where two points coincide and there is none; may overwrite `t`."""
@@ -50,10 +55,14 @@ class Radial(Stationary):
 
         As it stands for kernels that fall as exp(−√−t) times a quadratic.
         """
-        return -((12 - 0.5 * math.log(torch.finfo(dtype).tiny)) ** 2)
+        return -((self.unit * (12 - 0.5 * math.log(torch.finfo(dtype).tiny))) ** 2)
+
+    def at_distance(self, distance: Tensor, length: float) -> Tensor:
+        """The kernel's value at (x − z) of these norms, for one length-scale."""
+        return self.profile((distance * (self.unit / length)).square_().mul_(-self.sharpness))
 
     def columns(self, Z: Tensor) -> RadialColumns:
-        scale = self.sharpness**0.5 * self.inverse_lengths(Z)
+        scale = self.unit * self.sharpness**0.5 * self.inverse_lengths(Z)
         shift = Z.detach().mean(0)  # centring keeps |x|² small, hence −|x − z|² exact
         return RadialColumns(kernel=self, shift=shift, scale=scale, right=Z).rebound(Z)
 
@@ -74,23 +83,20 @@ class SlopedRadial(Radial):
         return value, slope
 
 
-def negative_distance(t: Tensor) -> Tensor:
-    """−√(−t), overwriting `t` (which rounding may leave barely positive)."""
-    return t.abs_().sqrt_().neg_()
+class Matern(SlopedRadial):
+    """A kernel of b = −√(−t), a product of a polynomial and an exponential."""
 
+    unit = RATE
 
-_local = threading.local()
+    @abstractmethod
+    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+        """The same as `evaluate`, in b; may overwrite it."""
 
+    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+        return self.along(t.abs_().sqrt_().neg_(), slope)  # rounding may leave t barely positive
 
-def scratch(t: Tensor, slot: int = 0) -> Tensor | None:
-    """A reused buffer like `t` on a CPU, where fresh temporaries cost more in page faults than their arithmetic."""
-    if t.device.type != "cpu":
-        return None
-    key = (slot, t.dtype)
-    buffers: dict[tuple[int, torch.dtype], Tensor] = _local.__dict__.setdefault("buffers", {})
-    if key not in buffers or not t.numel() <= buffers[key].numel() <= 4 * t.numel() + 4096:
-        buffers[key] = t.new_empty(t.numel())
-    return buffers[key][: t.numel()].view(t.shape)
+    def at_distance(self, distance: Tensor, length: float) -> Tensor:
+        return self.along(distance * (-self.unit * self.sharpness**0.5 / length), slope=False)[0]
 
 
 @final
@@ -106,6 +112,7 @@ class Gaussian(SlopedRadial):
 
     short_name = "gaussian"
     aliases = ("rbf",)
+    unit = RATE**0.5
     length_scale: float | Sequence[float] = 1.0
 
     @property
@@ -113,15 +120,16 @@ class Gaussian(SlopedRadial):
         return 0.5
 
     def deepest(self, dtype: torch.dtype) -> float:
-        return 0.5 * math.log(torch.finfo(dtype).tiny) - 0.5
+        return RATE * (0.5 * math.log(torch.finfo(dtype).tiny) - 0.5)
 
     def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        return t.exp_(), t
+        value = power(t, out=t)
+        return value, value / RATE if slope and RATE != 1.0 else value
 
 
 @final
 @part
-class Matern12(SlopedRadial):
+class Matern12(Matern):
     r"""Matérn kernel of smoothness 1/2, :math:`\exp(-a)` with :math:`a = \|x - z\|/\ell`, the exponential kernel.
 
     `mercer.kernels.Laplacian` takes the sum of absolute differences instead of the Euclidean distance.
@@ -135,17 +143,16 @@ class Matern12(SlopedRadial):
     short_name = "matern12"
     length_scale: float | Sequence[float] = 1.0
 
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        b = negative_distance(t)
+    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         if not slope:
-            return b.exp_(), None
-        value = b.exp()
-        return value, torch.where(b < 0, -0.5 * value / b, 0.0)
+            return power(b, out=b), None
+        value = power(b)
+        return value, torch.where(b < 0, -0.5 / RATE * value / b, 0.0)
 
 
 @final
 @part
-class Matern32(SlopedRadial):
+class Matern32(Matern):
     r"""Matérn kernel of smoothness 3/2, :math:`(1 + a)\exp(-a)` with :math:`a = \sqrt3\|x - z\|/\ell`.
 
     >>> import torch
@@ -161,16 +168,15 @@ class Matern32(SlopedRadial):
     def sharpness(self) -> float:
         return 3.0
 
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        b = negative_distance(t)  # b = −a
-        e = torch.exp(b, out=None if slope else scratch(b))
-        value = torch.addcmul(e, e, b, value=-1, out=b)
-        return value, e.mul_(0.5) if slope else None
+    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:  # b = −ua
+        e = power(b, out=None if slope else scratch(b, FIRST))
+        value = torch.addcmul(e, e, b, value=-1 / RATE, out=b)
+        return value, e.mul_(0.5 / RATE**2) if slope else None
 
 
 @final
 @part
-class Matern52(SlopedRadial):
+class Matern52(Matern):
     r"""Matérn kernel of smoothness 5/2, :math:`(1 + a + a^2/3)\exp(-a)`, :math:`a = \sqrt5\|x - z\|/\ell`.
 
     >>> import torch
@@ -186,12 +192,12 @@ class Matern52(SlopedRadial):
     def sharpness(self) -> float:
         return 5.0
 
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        b = negative_distance(t)  # b = −a, so 1 + a + a²/3 = 1 − (b − b²/3)
-        e = torch.exp(b, out=scratch(b))
-        by_t = torch.addcmul(e, e, b, value=-1).div_(6) if slope else None  # (1 + a)e^{−a}/6
-        inner = torch.addcmul(b, b, b, value=-1 / 3, out=scratch(b, slot=1))
-        return torch.addcmul(e, e, inner, value=-1, out=b), by_t
+    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+        # b = −ua, so 1 + a + a²/3 = 1 − (b − b²/3u)/u
+        e = power(b, out=scratch(b, FIRST))
+        by_t = torch.addcmul(e, e, b, value=-1 / RATE).div_(6 * RATE**2) if slope else None  # (1 + a)e^{−a}/6u²
+        inner = torch.addcmul(b, b, b, value=-1 / (3 * RATE), out=scratch(b, SECOND))
+        return torch.addcmul(e, e, inner, value=-1 / RATE, out=b), by_t
 
 
 @final
@@ -225,5 +231,9 @@ class RationalQuadratic(Radial):
         return -math.inf  # a power: it vanishes nowhere in reach
 
     def profile(self, t: Tensor) -> Tensor:
-        alpha = torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)
-        return (1 - t).clamp(min=1.0) ** -alpha
+        if t.requires_grad or isinstance(self.alpha, Tensor):
+            return (1 - t).clamp(min=1.0) ** -torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)
+        base, alpha = t.neg_().add_(1).clamp_(min=1.0), float(self.alpha)
+        if alpha in (0.5, 1.0, 2.0):
+            return base.pow_(-alpha)  # torch has ways of its own for these
+        return power(base.log_().mul_(-alpha * RATE), out=base)

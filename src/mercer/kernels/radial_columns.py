@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 import torch
 from torch import Tensor
 
 from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.scratch import TILE, scratch
 from mercer.kernels.stationary import StationaryColumns, number_like
 
 
@@ -17,6 +18,7 @@ class Profile(Protocol):
     """What a tile must know of a radial kernel (`mercer.kernels.radial.Radial` says what each means)."""
 
     short_name: Any
+    unit: ClassVar[float]
 
     def profile(self, t: Tensor) -> Tensor: ...
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]: ...
@@ -51,7 +53,18 @@ class RadialColumns(StationaryColumns):
                 apply: Any = _TracedTile.apply  # torch gives it no types
                 tile: Tensor = apply(left, self.right, *numbers, self.kernel, vanishing)
                 return tile
-        return self.finished(self.kernel.profile(_distances(left, self.right, self.kernel, vanishing)), vanishing)
+        return self._plain_tile(left, vanishing, None)
+
+    def passing_tile(self, left: Tensor, vanishing: bool) -> Tensor:
+        if torch.is_grad_enabled() and any(
+            map(_traced, (left, self.right, self.variance, self.bias, *self.kernel.shape()))
+        ):
+            return self.tile(left, vanishing)
+        return self._plain_tile(left, vanishing, scratch(left, TILE, (left.shape[0], self.right.shape[1])))
+
+    def _plain_tile(self, left: Tensor, vanishing: bool, out: Tensor | None) -> Tensor:
+        t = _distances(left, self.right, self.kernel, vanishing, out)
+        return self.finished(self.kernel.profile(t), vanishing)
 
     def gradients(self, left: Tensor, W: Tensor, vanishing: bool) -> Tensor:
         with torch.no_grad():
@@ -70,7 +83,7 @@ class RadialColumns(StationaryColumns):
     def fused_form(self) -> FusedForm | None:
         exponent = [float(one) for one in self.kernel.shape()] or [1.0]
         return FusedForm(
-            self.kernel.short_name, self.shift, self.scale,
+            self.kernel.short_name, self.shift, self.scale / self.kernel.unit,
             exponent=exponent[0], variance=float(self.variance), bias=float(self.bias),
         )  # fmt: skip
 
@@ -90,12 +103,11 @@ def _traced(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
 
-def _distances(left: Tensor, right: Tensor, kernel: Profile, vanishing: bool) -> Tensor:
+def _distances(left: Tensor, right: Tensor, kernel: Profile, vanishing: bool, out: Tensor | None = None) -> Tensor:
     """The negative scaled squared distances t, no farther down than a vanishing profile needs."""
-    t = left @ right
-    return (
-        t.clamp_(kernel.deepest(t.dtype), 0.0) if vanishing else t
-    )  # rounding of large norms may leave it far above zero
+    t = torch.mm(left, right, out=out)
+    # rounding of large norms may leave it far above zero
+    return t.clamp_(kernel.deepest(t.dtype), 0.0) if vanishing else t
 
 
 class _TracedTile(torch.autograd.Function):

@@ -1,7 +1,8 @@
 r"""Kernels of the sum of powers of absolute differences, :math:`\exp(-(\sum_k |x_k - z_k|^p/\ell_k^p)^{q/p})`.
 
 Unlike radial kernels they know the axes: an input that does not matter costs nothing by being far away in a rotated
-direction, which is how tables are. A tile is torch's `cdist` and one exponential, so nothing of size n × m × D exists.
+direction, which is how tables are. A tile is torch's `cdist` (columns of two values by a product, `city_block`) and one
+exponential, so nothing of size n × m × D exists.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from mercer.kernels.city_block import CityBlock
 from mercer.kernels.fused_form import FusedForm
 from mercer.kernels.stationary import Stationary, StationaryColumns
 from mercer.parts import as_float, part, require
@@ -90,12 +92,14 @@ class SeparableColumns(StationaryColumns):
 
     p: float
     q: float
+    block: CityBlock | None = None
 
     def left(self, X: Tensor) -> Tensor:
         return (X - self.shift) * self.scale
 
     def rebound(self, Z: Tensor) -> SeparableColumns:
-        return replace(self, right=self.left(Z))
+        right = self.left(Z)
+        return replace(self, right=right, block=CityBlock.of(right) if self.p == 1 else None)
 
     def tile(self, left: Tensor, vanishing: bool) -> Tensor:
         d = self._distances(left)
@@ -116,6 +120,8 @@ class SeparableColumns(StationaryColumns):
             return out * (self.scale.expand(left.shape[1])[:, None] * self.variance)
 
     def _distances(self, left: Tensor) -> Tensor:
+        if self.block is not None and (found := self.block.distances(left)) is not None:
+            return found
         return torch.cdist(left, self.right, self.p, compute_mode="donot_use_mm_for_euclid_dist")
 
     def longest(self, left: Tensor) -> Tensor:

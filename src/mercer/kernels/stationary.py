@@ -86,6 +86,10 @@ class StationaryColumns(Columns):
     def tile(self, left: Tensor, vanishing: bool) -> Tensor:
         """The tile of prepared rows; `vanishing` says that some values may be too small to be worth their digits."""
 
+    def passing_tile(self, left: Tensor, vanishing: bool) -> Tensor:
+        """The same for one look at it."""
+        return self.tile(left, vanishing)
+
     @abstractmethod
     def gradients(self, left: Tensor, W: Tensor, vanishing: bool) -> Tensor:
         """`slopes` of prepared rows."""
@@ -151,6 +155,9 @@ class Prepared(Columns):
 
     def __call__(self, X: Tensor) -> Tensor:
         return self.columns.tile(X, self.vanishing)
+
+    def passing(self, X: Tensor) -> Tensor:
+        return self.columns.passing_tile(X, self.vanishing)
 
     def rebound(self, Z: Tensor) -> Prepared:
         return Prepared(self.columns.rebound(Z), self.longest)

@@ -11,8 +11,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from mercer.losses import Logistic as LogisticLoss
-from mercer.losses import Softmax
+from mercer.losses import Logistic, Softmax
 from mercer.mixture.experts import Experts, Sums
 from mercer.mixture.features import Features
 
@@ -76,7 +75,7 @@ class Owned(ClassTable):
 
 @final
 @dataclass(frozen=True)
-class Logistic(Experts):
+class LogisticExperts(Experts):
     """ENRBFC (eq. 3.1): a logistic regression per component, softmax for more than two classes.
 
     `coef` is k × c × (1 + D), the intercept first, with one row of coefficients for two classes (c = 1) and one per
@@ -110,7 +109,7 @@ class Logistic(Experts):
     def log_density(self, x: Tensor, y: Tensor) -> Tensor:
         logits = self._logits(x)
         c = logits.shape[1]
-        loss, t = (LogisticLoss(), y) if c == 1 else (Softmax(), indicators(y, c))
+        loss, t = (Logistic(), y) if c == 1 else (Softmax(), indicators(y, c))
         return -loss.value((2 * t - 1)[None], logits)[:, 0]
 
     def mean(self, x: Tensor) -> Tensor:

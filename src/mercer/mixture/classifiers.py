@@ -17,7 +17,7 @@ from mercer.border.face import face
 from mercer.border.inputs import InputMap
 from mercer.border.rules import number
 from mercer.border.targets import ClassTargets
-from mercer.mixture.class_experts import Logistic
+from mercer.mixture.class_experts import LogisticExperts
 from mercer.mixture.em import Mixture, Sample, posterior
 from mercer.mixture.estimator import MixtureEstimator
 from mercer.mixture.experts import Experts
@@ -107,11 +107,11 @@ class ENRBFClassifier(MixtureClassifier):
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         D, C = sample.rows.n_columns, setting.n_classes
-        return lambda k: Logistic.start(k, D, C, setting.ridge, sample.total, sample.plan.device)
+        return lambda k: LogisticExperts.start(k, D, C, setting.ridge, sample.total, sample.plan.device)
 
     def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
-        assert isinstance(experts, Logistic)
+        assert isinstance(experts, LogisticExperts)
         slopes = experts.coef[:, :, 1:].numpy() / inputs.scale
         intercept = experts.coef[:, :, 0].numpy() - slopes @ inputs.mean
         two = slopes.shape[1] == 1

@@ -27,6 +27,7 @@ from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, Setting, fit_mixture
 from mercer.mixture.gates import COVARIANCES
 from mercer.mixture.inside import described_gates, gate_probabilities, gated, log_densities, responsibilities
+from mercer.mixture.rounding import rounding_variance
 from mercer.mixture.size import Trials, chosen_size
 from mercer.parts import require
 from mercer.progress import listeners, watched
@@ -62,7 +63,8 @@ class MixtureEstimator(Face):
         Rise of the log-likelihood per row below which EM stops.
     covariance_floor : float, default 1e-4
         No covariance is below this share of the inputs' variance in any direction, no noise variance below this
-        share of the targets'.
+        share of the targets'. Of a column of few values, h apart, none is below e h²/12: single values would draw
+        components onto them.
     scale_inputs : bool or "standard", default True
         Standardise each column; with False all columns are centred and divided by one number.
     dtype : "auto", "float32" or "float64", default "auto"
@@ -173,6 +175,7 @@ class MixtureEstimator(Face):
         y_columns, w = (torch.as_tensor(a, device=plan.device) for a in (Y.T.copy(), given.weight))
         sample = Sample(inputs.rows(given.rows, plan), y_columns, w, plan)
         setting = self._setting(ridge, variance, clock, len(targets.classes) if self._classes else 0)
+        setting = replace(setting, rounding=rounding_variance(sample))
         rng = self._generator()
         rng.bit_generator.state = shard.group.first(lambda: rng.bit_generator.state)
         k, start, results = self._size(sample, setting, targets, rng)

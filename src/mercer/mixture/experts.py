@@ -122,7 +122,7 @@ class NoisyExperts(Experts):
 
 @final
 @dataclass(frozen=True)
-class Constant(NoisyExperts):
+class ConstantExperts(NoisyExperts):
     """NRBF (eq. 2.8, 2.16): m_j(x) = w_j."""
 
     @classmethod
@@ -155,7 +155,7 @@ class Constant(NoisyExperts):
 
 @final
 @dataclass(frozen=True)
-class Linear(NoisyExperts):
+class LinearExperts(NoisyExperts):
     """ENRBF (eq. 2.17, 2.19): m_j(x) = w_jᵀ[x; 1], with the penalty (λ/2)‖slopes‖²/σ_j² of a ridge regression."""
 
     needs_products = True

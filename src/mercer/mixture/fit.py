@@ -43,6 +43,8 @@ class Setting:
     callbacks: Sequence[Callable[[EMResult], Any]] = ()
     #: Variances of the inputs, in the units of the rows.
     variance: Tensor = field(default_factory=lambda: torch.ones(0))
+    #: What their rounding leaves unknown, in the same units.
+    rounding: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
     #: λ, for weights as they are in the sample.
     ridge: float = 0.0
     clock: Clock = field(default_factory=Clock)
@@ -157,7 +159,7 @@ def assigned(
     layout = Features(D, setting.kind in ("full", "tied") or made.needs_products)
     groups = torch.zeros(n, dtype=torch.int64, device=labels.device) if groups is None else groups
     variance = torch.where(setting.variance > 0, setting.variance, 1.0).to(labels.device)
-    floor = Floor(setting.kind, setting.floor * variance, groups)
+    floor = Floor(setting.kind, torch.maximum(setting.floor * variance, setting.rounding.to(labels.device)), groups)
     x = columns(sample.rows.take(torch.arange(sample.rows.n_rows)))
     psi = layout.of(x, made.further(x, sample.y))
     R = (labels == torch.arange(n, device=labels.device)[:, None]) * sample.weight

@@ -7,7 +7,7 @@ import torch
 
 from mercer.border.intervals import Intervals
 from mercer.mixture.em import Mixture, Sample, columns
-from mercer.mixture.experts import Linear
+from mercer.mixture.experts import LinearExperts
 from mercer.mixture.inside import gate_probabilities, mean_and_variance
 
 #: Rows that are asked at most.
@@ -24,7 +24,7 @@ def left_out_intervals(mixture: Mixture, sample: Sample, *, disagree: bool) -> I
     some = sample.part(sample.rows.shard.spaced(sample.weight > 0, ASKED_ROWS))
     x, y, weight = columns(some.rows.take(torch.arange(some.rows.n_rows))), some.y, some.weight
     f, variance = mean_and_variance(mixture, disagree)(x).chunk(2)
-    size = 1 + x.shape[0] if isinstance(mixture.experts, Linear) else 1
+    size = 1 + x.shape[0] if isinstance(mixture.experts, LinearExperts) else 1
     rows = sample.total / sample.mean_weight * mixture.gates.weights
     h = (size * gate_probabilities(mixture)(x) / rows.clamp(min=1.0)[:, None]).sum(0)
     left = 1 - h.clamp(max=0.5)  # beyond that the average says little of a row

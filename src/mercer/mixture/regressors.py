@@ -18,7 +18,7 @@ from mercer.border.rules import literal, number
 from mercer.border.targets import RealTargets
 from mercer.mixture.em import Mixture, Sample
 from mercer.mixture.estimator import MixtureEstimator
-from mercer.mixture.experts import Constant, Experts, Linear, NoExperts, NoisyExperts
+from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
 from mercer.mixture.inside import gated, mean_and_variance
@@ -86,8 +86,8 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         """Local models to start from."""
         variance, floor = _variance(sample), self.covariance_floor
         if self._linear:
-            return Linear.start(k, sample.rows.n_columns, variance, floor, ridge)
-        return Constant.start(k, variance, floor)
+            return LinearExperts.start(k, sample.rows.n_columns, variance, floor, ridge)
+        return ConstantExperts.start(k, variance, floor)
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         return lambda k: NoExperts() if self.training == "two-step" else self._start(k, sample, setting.ridge)
@@ -121,7 +121,7 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         experts = fitted.mixture.experts
         assert isinstance(experts, NoisyExperts)
         intercept, noise, coef = experts.intercept.numpy(), experts.noise.numpy(), None
-        if isinstance(experts, Linear):
+        if isinstance(experts, LinearExperts):
             slopes = experts.coef.numpy() / inputs.scale
             intercept = intercept - slopes @ inputs.mean
             coef = targets.scale * (slopes[:, 0] if targets.flat else slopes)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mercer.parts import require
-from mercer.plots.inputs import _axes
+from mercer.plots.axes import axes
 
 #: Coverages that are asked for.
 LEVELS = np.array([0.05, *np.arange(0.1, 0.95, 0.1), 0.95, 0.99])
@@ -27,7 +27,7 @@ def plot_coverage(model: Any, X: Any, y: Any, output: int = 0, ax: Any = None) -
     >>> plot_coverage(model, *make_sin2(random_state=1)).get_ylabel()
     'share of rows inside'
     """
-    ax, y = _axes(ax), np.asarray(y, dtype=float).reshape(len(y), -1)[:, output]
+    ax, y = axes(ax), np.asarray(y, dtype=float).reshape(len(y), -1)[:, output]
     ends = np.concatenate([(1 - LEVELS) / 2, (1 + LEVELS) / 2])
     quantiles = model.predict_quantiles(X, ends)
     quantiles = quantiles if quantiles.ndim == 2 else quantiles[:, output]
@@ -55,7 +55,7 @@ def plot_calibration(model: Any, X: Any, y: Any, ax: Any = None, bins: int = 10)
     >>> plot_calibration(model, *make_ripley(200, random_state=1)).get_ylabel()
     'share that comes true'
     """
-    ax, p, y = _axes(ax), model.predict_proba(X), np.asarray(y)
+    ax, p, y = axes(ax), model.predict_proba(X), np.asarray(y)
     two = p.shape[1] == 2
     told, true = (p[:, 1], y == model.classes_[1]) if two else (p.max(1), model.classes_[p.argmax(1)] == y)
     edges = np.linspace(0 if two else 1 / p.shape[1], 1, bins + 1)
@@ -83,7 +83,7 @@ def plot_residuals(model: Any, X: Any, y: Any, output: int = 0, coverage: float 
     >>> plot_residuals(NRBFRegressor(5, random_state=0).fit(X, y), X, y).get_ylabel()
     'target − prediction'
     """
-    ax, y = _axes(ax), np.asarray(y, dtype=float).reshape(len(y), -1)[:, output]
+    ax, y = axes(ax), np.asarray(y, dtype=float).reshape(len(y), -1)[:, output]
     f = np.asarray(model.predict(X)).reshape(len(y), -1)[:, output]
     ends = model.predict_interval(X, coverage).reshape(len(y), -1, 2)[:, output]
     order = np.argsort(f)
@@ -111,7 +111,7 @@ def plot_history(model: Any, ax: Any = None) -> Any:
     'basis vectors'
     """
     require(hasattr(model, "history_"), "model", "a fitted boosted or greedy model", type(model).__name__)
-    ax, history = _axes(ax), model.history_
+    ax, history = axes(ax), model.history_
     watched = np.asarray(history["validation"], dtype=float)
     known = np.isfinite(watched).any()
     curve = watched if known else np.asarray(history["objective"], dtype=float)
@@ -135,7 +135,7 @@ def plot_race(model: Any, ax: Any = None) -> Any:
     """
     lines = [line for line in model.tuning_report_ if "calibration_error" not in line]
     require(bool(lines), "model", "one whose kernels raced (kernel='auto')", type(model).__name__)
-    ax = _axes(ax)
+    ax = axes(ax)
     seconds = np.cumsum([line["seconds"] for line in lines])
     loss = np.array([line["loss"] for line in lines])
     rows = np.array([line["rows"] for line in lines])

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from mercer.plots.axes import axes
+
 
 def plot_uncertainty(model: Any, X: np.ndarray, y: np.ndarray, grid: np.ndarray, ax: Any = None, **predict: Any) -> Any:
     """Mean and two standard deviations of a regression along its only input, its rows and inducing inputs.
@@ -18,9 +20,7 @@ def plot_uncertainty(model: Any, X: np.ndarray, y: np.ndarray, grid: np.ndarray,
     >>> plot_uncertainty(model, X, X[:, 0], np.linspace(0, 2, 9)).get_xlabel()
     'input'
     """
-    import matplotlib.pyplot as plt
-
-    ax = ax or plt.subplots(figsize=(5, 3))[1]
+    ax = axes(ax, height=3.0)
     mean, std = model.predict(grid[:, None], return_std=True, **predict)
     ax.fill_between(grid, mean - 2 * std, mean + 2 * std, color="C0", alpha=0.2, lw=0)
     ax.plot(grid, mean, "C0")

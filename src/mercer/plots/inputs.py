@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mercer.parts import require
+from mercer.plots.axes import axes
 
 
 def plot_relevance(model: Any, names: Sequence[str] | None = None, ax: Any = None, most: int = 30) -> Any:
@@ -32,7 +33,7 @@ def plot_relevance(model: Any, names: Sequence[str] | None = None, ax: Any = Non
     labels = [str(label) for label in labels] or [f"x{d}" for d in range(len(relevance))]
     kept = model.get_support() if hasattr(model, "get_support") else np.ones(len(relevance), dtype=bool)
     order = np.argsort(relevance)[-most:]
-    ax = _axes(ax, height=0.6 + 0.22 * len(order))
+    ax = axes(ax, height=0.6 + 0.22 * len(order))
     ax.barh(np.arange(len(order)), relevance[order], color=["C0" if kept[d] else "0.8" for d in order])
     ax.set_yticks(np.arange(len(order)), [labels[d] for d in order])
     ax.set_xlabel("relevance")
@@ -50,7 +51,7 @@ def plot_effect(effect: Any, output: int = 0, ax: Any = None) -> Any:
     >>> plot_effect(PartialEffects(("age",), (grid,), grid**2, grid[:, None])).get_xlabel()
     'age'
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     dims = len(effect.grid)
     values = effect.values if effect.values.ndim == dims else effect.values[..., output]
     if dims == 2:
@@ -87,7 +88,7 @@ def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) ->
     """
     values = _of_output(found, output)[0]
     order = np.argsort(values.std(0))[-most:]
-    ax = _axes(ax, height=0.9 + 0.32 * len(order))
+    ax = axes(ax, height=0.9 + 0.32 * len(order))
     rng = np.random.default_rng(0)
     dots = None
     for place, d in enumerate(order):
@@ -121,7 +122,7 @@ def plot_shapley_row(found: Any, row: int = 0, output: int = 0, ax: Any = None, 
     steps = [*([values[row, rest].sum()] if len(rest) else []), *values[row, shown]]
     labels = [f"{len(rest)} others"] if len(rest) else []
     labels += [f"{found.feature_names[d]} = {found.data[row, d]:.3g}" for d in shown]
-    ax = _axes(ax, height=0.9 + 0.28 * len(steps))
+    ax = axes(ax, height=0.9 + 0.28 * len(steps))
     starts = base + np.cumsum([0.0, *steps])
     colours = ["C3" if step > 0 else "C0" for step in steps]
     ax.barh(np.arange(len(steps)), steps, left=starts[:-1], color=colours)
@@ -149,11 +150,3 @@ def _piled(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     counts, edges = np.histogram(values, bins=40)
     many = counts[np.clip(np.digitize(values, edges) - 1, 0, 39)] / max(counts.max(), 1)
     return 0.4 * many * rng.uniform(-1, 1, len(values))
-
-
-def _axes(ax: Any, height: float = 3.4) -> Any:
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(5, height), layout="constrained")[1]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mercer.parts import require
+from mercer.plots.axes import axes
 
 #: Points along an axis of a picture.
 GRID = 200
@@ -20,7 +21,7 @@ def plot_gates(model: Any, X: Any = None, ax: Any = None) -> Any:
 
     `X` gives the range to draw; without it, three deviations around the components.
     """
-    ax = _axes(ax)
+    ax = axes(ax, height=3.6)
     if model.n_features_in_ == 1:
         x = _range(model, X, 0)
         ax.plot(x, model.gate_probabilities(x[:, None]))
@@ -42,7 +43,7 @@ def plot_gates(model: Any, X: Any = None, ax: Any = None) -> Any:
 def plot_slopes(model: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any:
     """Local linear models: their lines over one input, where each is responsible; else a table of slopes in colour."""
     require(hasattr(model, "coef_") and hasattr(model, "noise_variances_"), "model", "a fitted ENRBFRegressor", model)
-    ax = _axes(ax)
+    ax = axes(ax, height=3.6)
     coef = np.asarray(model.coef_)
     require(coef.ndim == 2, "the number of outputs", "1", coef.shape[1])
     if model.n_features_in_ > 1:
@@ -70,7 +71,7 @@ def plot_boundary(model: Any, X: Any, y: Any = None, truth: Any = None, ax: Any 
     `truth` is a function of rows (n × 2) to P(second class); its level one half is drawn.
     """
     require(model.n_features_in_ == 2, "the number of inputs", "2 for a boundary", model.n_features_in_)
-    ax = _axes(ax)
+    ax = axes(ax, height=3.6)
     first, second, grid = _plane(model, X)
     shape = len(second), len(first)
     if y is not None:
@@ -84,14 +85,6 @@ def plot_boundary(model: Any, X: Any, y: Any = None, truth: Any = None, ax: Any 
     if truth is not None:
         ax.contour(first, second, np.asarray(truth(grid)).reshape(shape), levels=[0.5], colors="black")
     return ax
-
-
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(5, 3.6))[1]
 
 
 def _range(model: Any, X: Any, column: int) -> np.ndarray:

@@ -38,9 +38,7 @@ def error_of(subject: Subject, predicted: np.ndarray, shares: np.ndarray | None)
             found["log_loss"] = float(log_loss(subject.y, shares, labels=subject.classes))
         return found
     squares = (subject.observed - predicted.reshape(subject.observed.shape)) ** 2
-    spread = subject.observed.var(0)
-    unexplained = squares.mean(0) / np.where(spread > 0, spread, 1.0)
-    return {"error": float(np.sqrt(squares.mean())), "unexplained": float(unexplained.mean())}
+    return {"error": float(np.sqrt(squares.mean())), "unexplained": float(losses(subject, predicted).mean())}
 
 
 def baselines(subject: Subject) -> dict[str, dict[str, float]]:
@@ -55,8 +53,24 @@ def baselines(subject: Subject) -> dict[str, dict[str, float]]:
                 predicted, shares = _predictions(subject, make, X, levels)
         except ValueError:  # such as one class in a fold: there is nothing to compare with then
             continue
-        found[name] = error_of(subject, predicted, shares)
+        found[name] = error_of(subject, predicted, shares) | {"chance": chance(subject, predicted)}
     return found
+
+
+def chance(subject: Subject, predicted: np.ndarray) -> float:
+    """By how many standard errors the loss of other predictions is above the model's, row by row."""
+    more = losses(subject, predicted) - losses(subject, subject.predicted)
+    error = float(more.std() / np.sqrt(len(more)))
+    return float(more.mean()) / error if error > 0 else 0.0
+
+
+def losses(subject: Subject, predicted: np.ndarray) -> np.ndarray:
+    """Of each test row: 1 for a wrong class, or squared errors in units of the outputs' variances."""
+    if subject.classes is not None:
+        return (predicted != subject.y).astype(float)
+    spread = subject.observed.var(0)
+    squares = (subject.observed - predicted.reshape(subject.observed.shape)) ** 2
+    return (squares / np.where(spread > 0, spread, 1.0)).mean(1)
 
 
 def _predictions(subject: Subject, make: Any, X: np.ndarray, levels: Any) -> tuple[np.ndarray, np.ndarray | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.stats import t
 from sklearn.metrics import confusion_matrix
 
 from mercer.report.section import Figure, Grid, Section
@@ -85,18 +86,18 @@ def residual_section(subject: Subject) -> Section | None:
         if not subject.table.is_numeric(j):
             found[name] = _by_level(column, residual)
             continue
-        binned = _by_bin(column, residual)
+        binned = _by_bin(column, residual, level if wrong else None)
         if binned is None:
             continue
-        centre, mean, twice = binned
-        clear = np.abs(mean - level) > twice * 1.5
+        centre, mean, twice, limit = binned
+        clear = np.abs(mean - level) > limit
         found[name] = {"centre": centre, "mean": mean, "two_standard_errors": twice}
         if clear.any():
             worst = int(np.argmax(np.where(clear, np.abs(mean - level), -1)))
             words.append(f"Around {name} = {short(centre[worst])} the {what} is {short(mean[worst])} on average.")
         says = (
             f"{what.capitalize()} along {name}: means of {len(centre)} parts of the test rows with twice their "
-            f"standard error; {int(clear.sum())} of them are clearly away from {short(level)}."
+            f"standard error; {_count(int(clear.sum()))} clearly away from {short(level)}."
         )
         marks: list[Points | Line | Band] = [Band(centre, mean - twice, mean + twice), Line(centre, mean, dots=True)]
         if not wrong:
@@ -115,8 +116,18 @@ def residual_section(subject: Subject) -> Section | None:
     return Section("residuals", "Residuals by input", words, {"inputs": found}, tables, figures)
 
 
-def _by_bin(column: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Centre, mean residual and twice its standard error in parts of equally many rows."""
+def _count(n: int) -> str:
+    return {0: "none is", 1: "one is"}.get(n, f"{n} are")
+
+
+def _by_bin(
+    column: np.ndarray, residual: np.ndarray, share: float | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+    """Centre, mean residual, twice its standard error and what chance may make of it, in parts of equally many rows.
+
+    `share` is that of wrong classes among all rows: a part without any has no spread of its own. A limit is passed by
+    chance in one page of twenty, all parts of all inputs together.
+    """
     known = np.isfinite(column)
     values, residual = column[known], residual[known]
     if len(values) < 20 or np.ptp(values) == 0:
@@ -128,7 +139,9 @@ def _by_bin(column: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.nd
     mean = np.bincount(place, residual, len(edges) - 1)[full] / counts[full]
     square = np.bincount(place, residual**2, len(edges) - 1)[full] / counts[full]
     centre = np.bincount(place, values, len(edges) - 1)[full] / counts[full]
-    return centre, mean, 2 * np.sqrt(np.maximum(square - mean**2, 0) / counts[full])
+    spread = np.maximum(square - mean**2, 0) if share is None else np.full(len(mean), share * (1 - share))
+    error = np.sqrt(spread / (counts[full] - 1))
+    return centre, mean, 2 * error, error * t.ppf(1 - 0.05 / (2 * BINS * INPUTS), counts[full] - 1)
 
 
 def _by_level(column: np.ndarray, residual: np.ndarray) -> dict[str, Any]:

@@ -36,6 +36,12 @@ def growth_section(subject: Subject) -> Section | None:
     size, seconds = np.asarray(history["n_basis"])[:n_steps], np.asarray(history["seconds"])[:n_steps]
     if n_steps < 2 or subject.seen is not subject.table:
         return Section("growth", "How it grew", [f"All {size[-1]} basis vectors came in one step."], {"n_basis": size})
+    if not hasattr(subject.final, "_stages"):
+        words = [
+            f"{size[-1]} basis vectors came in {n_steps} steps. The file does not tell how good the model was after "
+            "each of them; one saved with stages=True (mercer fit --stages) does."
+        ]
+        return Section("growth", "How it grew", words, {"n_basis": size, "seconds": seconds})
     few = subject.few(CURVE_ROWS)
     wanted = set(np.unique(np.linspace(1, n_steps, CURVE_STEPS).astype(int)))
     errors = [

@@ -31,7 +31,7 @@ figure{margin:0;background:var(--card);border:1px solid var(--line);border-radiu
 figcaption{color:var(--soft);font-size:.85rem;margin-top:.3rem}
 svg{display:block;width:100%;height:auto;max-width:34rem}
 svg text{fill:var(--text);font-size:12px;font-family:inherit}svg .label{fill:var(--soft)}svg .mid{text-anchor:middle}
-svg .end{text-anchor:end}svg .halo{paint-order:stroke;stroke:var(--card);stroke-width:4px}
+svg .end{text-anchor:end}
 svg .grid{stroke:var(--line);stroke-width:1}svg .axis{stroke:var(--soft);stroke-width:1}
 svg .line{fill:none;stroke-width:2}svg .dashed{stroke-dasharray:6 4}svg .band{opacity:.22}
 svg .dots{fill:none;stroke-linecap:round;stroke-width:4;opacity:.45}

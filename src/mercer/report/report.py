@@ -9,13 +9,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from mercer.files.whole import written
 from mercer.parts import require
 from mercer.report.distance import distance_section
-from mercer.report.effects import effects_section, shapley_section
+from mercer.report.effects import effects_section
 from mercer.report.errors import fit_section, residual_section
 from mercer.report.growth import cost_section, growth_section, repeat_section
 from mercer.report.inside import columns_section, kernel_section, local_section, race_section
 from mercer.report.page import page
+from mercer.report.rows import rows_section
 from mercer.report.section import Section, plain
 from mercer.report.subject import Subject
 from mercer.report.trust import trust_section
@@ -28,7 +30,7 @@ SECTIONS = (
     trust_section,
     residual_section,
     effects_section,
-    shapley_section,
+    rows_section,
     kernel_section,
     local_section,
     distance_section,
@@ -137,5 +139,5 @@ def _about(subject: Subject) -> str:
 
 
 def _written(made: Report, path: Path) -> Report:
-    path.write_text(made.to_html(), encoding="utf-8")
+    written(path, lambda file: file.write(made.to_html()), text=True)
     return Report(made.title, made.by, made.sections, made.advice, path)

@@ -15,7 +15,7 @@ import numpy as np
 
 #: Size of a chart in the units of its own coordinates, and what its labels take of it.
 WIDTH, HEIGHT = 400.0, 270.0
-LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 14.0, 48.0
+LEFT, RIGHT, TOP, BOTTOM, LEGEND = 58.0, 14.0, 14.0, 48.0, 14.0
 #: Height of one horizontal bar, and what its name takes.
 BAR, NAME = 22.0, 158.0
 
@@ -114,7 +114,8 @@ def chart(marks: Sequence[Mark], x: str, y: str, says: str, *, log: str = "") ->
     """Marks on a pair of axes named `x` and `y`; `log` may name the axes that are logarithmic, `says` what is seen."""
     horizontal = Axis(x, *spanned([one.x for one in marks], "x" in log), LEFT, WIDTH - RIGHT, "x" in log)
     values = [v for one in marks for v in ((one.low, one.high) if isinstance(one, Band) else (one.y,))]
-    vertical = Axis(y, *spanned(values, "y" in log), HEIGHT - BOTTOM, TOP, "y" in log)
+    top = TOP + (LEGEND if any(one.label for one in marks) else 0.0)
+    vertical = Axis(y, *spanned(values, "y" in log), HEIGHT - BOTTOM, top, "y" in log)
     order = sorted(marks, key=lambda one: (Band, Points, Line).index(type(one)))
     body = [*_frame(horizontal, vertical), *(_drawn(one, horizontal, vertical) for one in order), *_legend(marks)]
     return picture("".join(body), says, WIDTH, HEIGHT)
@@ -179,12 +180,12 @@ def _frame(x: Axis, y: Axis) -> list[str]:
     """Grid, numbers and names of both axes."""
     out = []
     for value, at in zip(x.ticks(), x(np.asarray(x.ticks())), strict=True):
-        out.append(f'<path d="M{at:.1f} {TOP:.0f}V{HEIGHT - BOTTOM:.0f}" class="grid"/>')
+        out.append(f'<path d="M{at:.1f} {y.end:.0f}V{HEIGHT - BOTTOM:.0f}" class="grid"/>')
         out.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16:.0f}" class="mid">{short(value)}</text>')
     for value, at in zip(y.ticks(), y(np.asarray(y.ticks())), strict=True):
         out.append(f'<path d="M{LEFT:.0f} {at:.1f}H{WIDTH - RIGHT:.0f}" class="grid"/>')
         out.append(f'<text x="{LEFT - 6:.0f}" y="{at + 4:.1f}" class="end">{short(value)}</text>')
-    middle = (TOP + HEIGHT - BOTTOM) / 2
+    middle = (y.end + HEIGHT - BOTTOM) / 2
     x_label, y_label = escape(shortened(x.label, 48)), escape(shortened(y.label, 38))
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 10:.0f}" class="mid label">{x_label}</text>')
     out.append(f'<text transform="translate(13 {middle:.0f}) rotate(-90)" class="mid label">{y_label}</text>')
@@ -214,10 +215,10 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def _legend(marks: Sequence[Mark]) -> list[str]:
-    """Names of the marks that have one, at the upper edge."""
-    out, left = [], LEFT + 8
+    """Names of the marks that have one, above the frame."""
+    out, left = [], LEFT
     for mark in (one for one in marks if one.label):
-        out.append(f'<rect x="{left:.0f}" y="{TOP + 4:.0f}" width="10" height="10" class="f{mark.colour}"/>')
-        out.append(f'<text x="{left + 14:.0f}" y="{TOP + 13:.0f}" class="halo">{escape(mark.label)}</text>')
+        out.append(f'<rect x="{left:.0f}" y="{TOP - 8:.0f}" width="10" height="10" class="f{mark.colour}"/>')
+        out.append(f'<text x="{left + 14:.0f}" y="{TOP + 1:.0f}">{escape(mark.label)}</text>')
         left += 26 + 6.4 * len(mark.label)
     return out

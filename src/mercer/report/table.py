@@ -5,16 +5,17 @@ The model is always asked with rows of the kind it was given; columns are only r
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from mercer.border.read import host
 from mercer.data import RowSource, as_source
+from mercer.data.raw import LEVELLED, RawColumn
 
 #: What stands for a level that is missing.
 MISSING = "missing"
@@ -32,7 +33,7 @@ class Table:
     def of(cls, X: Any, names: Any = None) -> Table:
         """A table from an array, tensor, frame, file or source of rows; `names` where it has none of its own."""
         if isinstance(X, str | Path | RowSource):
-            X, names = _from_source(as_source(X), names)
+            X, names = _from_source(as_source(X), None if names is None else [str(name) for name in names])
         X = X.to_pandas() if hasattr(X, "to_pandas") else host(X)
         if hasattr(X, "iloc") and hasattr(X, "columns"):
             return cls(X, tuple(str(name) for name in X.columns), tuple(numbers_or_text(X[name]) for name in X.columns))
@@ -57,7 +58,7 @@ class Table:
 
     def with_value(self, j: int, value: Any) -> Any:
         """The rows with one value everywhere in column j, for the model."""
-        X = self.X.copy()
+        X, value = self.X.copy(), self._own_kind(j, value)
         if not hasattr(X, "iloc"):
             X = X.astype(np.float64) if X.dtype.kind in "iub" else X  # a grid lies between whole numbers
             X[:, j] = value
@@ -65,6 +66,29 @@ class Table:
         name = X.columns[j]
         X[name] = value if self.is_numeric(j) else X[name].mask(np.ones(len(X), dtype=bool), value)
         return X
+
+    def mixed(self, index: np.ndarray) -> Any:
+        """Rows whose columns come from several: of each cell, the row that it is taken from."""
+        if not hasattr(self.X, "iloc"):
+            return self.X[index, np.arange(index.shape[1])]
+        rows = self.X.iloc[index[:, 0]].reset_index(drop=True)
+        for j in range(1, index.shape[1]):
+            rows.isetitem(j, self.X.iloc[index[:, j], j].array)
+        return rows
+
+    def _own_kind(self, j: int, value: Any) -> Any:
+        """A number as a date where the column holds dates."""
+        if not self.is_date(j):
+            return value
+        return np.datetime64(round(value * 86_400e6), "us").astype(object)
+
+    def is_date(self, j: int) -> bool:
+        """Whether the numbers of a column are days since 1970."""
+        if not self.is_numeric(j):
+            return False
+        if hasattr(self.X, "iloc"):
+            return getattr(self.X.dtypes.iloc[j], "kind", "") == "M"
+        return self.X.dtype.kind == "O" and any(isinstance(one, datetime.date) for one in self.X[:, j])
 
     def cell(self, i: int, j: int) -> Any:
         """One value, as it came."""
@@ -90,6 +114,8 @@ def numbers_or_text(column: Any) -> np.ndarray:
         return np.where(np.isnat(values), np.nan, days)
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
+    if values.dtype.kind == "O" and any(isinstance(value, datetime.date) for value in values.tolist()):
+        return numbers_or_text(values.astype("datetime64[us]"))
     absent = np.asarray([value is None or value != value or str(value) in ("<NA>", "NaT") for value in values.tolist()])
     known = [value for value, gone in zip(values.tolist(), absent, strict=True) if not gone]
     if known and all(isinstance(value, int | float) for value in known):
@@ -99,12 +125,41 @@ def numbers_or_text(column: Any) -> np.ndarray:
     return np.asarray([MISSING if gone else str(v) for v, gone in zip(values.tolist(), absent, strict=True)], object)
 
 
-def _from_source(source: RowSource, names: Any) -> tuple[Any, Any]:
+def _from_source(source: RowSource, names: list[str] | None) -> tuple[Any, Any]:
     """Rows of a source, as a frame where that is possible: models compare names of columns with those of `fit`."""
-    rows: Tensor = source.take(np.arange(source.n_rows))
-    found = names if source.names() is None else source.names()
+    if names is not None and source.names() is not None:
+        source = source.select(names)  # a file may hold further columns, the targets among them
+    found = names if source.names() is None else list(source.names() or ())
+    if source.mixed:
+        columns = [_as_it_came(column) for column in source.columns()]
+    else:
+        columns = list(source.take(np.arange(source.n_rows)).cpu().numpy().T)
     try:
         import pandas
     except ImportError:
-        return rows.cpu().numpy(), found
-    return rows.cpu().numpy() if found is None else pandas.DataFrame(rows.cpu().numpy(), columns=list(found)), found
+        return _beside_one_another(columns), found
+    labels = [f"x{j + 1}" for j in range(len(columns))] if found is None else found
+    frame = pandas.DataFrame(dict(enumerate(columns))).set_axis(labels, axis=1)
+    return (frame if found is not None or source.mixed else frame.to_numpy()), found
+
+
+def _as_it_came(column: RawColumn) -> np.ndarray:
+    """A column with its own values: numbers, dates, truth values, or the names of levels."""
+    if column.kind in LEVELLED:
+        return np.array([*column.levels, None], dtype=object)[column.values]
+    if column.kind == "date":
+        times = np.full(len(column.values), np.datetime64("NaT"), dtype="datetime64[us]")
+        known = ~column.missing
+        times[known] = (column.values[known] * 86_400e6).round().astype(np.int64).view("datetime64[us]")
+        return times
+    return column.values.astype(bool) if column.kind == "bool" and not column.missing.any() else column.values
+
+
+def _beside_one_another(columns: list[np.ndarray]) -> np.ndarray:
+    """An array of numbers, or of objects where some columns are none."""
+    if all(column.dtype.kind in "biuf" for column in columns):
+        return np.column_stack(columns)
+    out = np.empty((len(columns[0]), len(columns)), dtype=object)
+    for j, column in enumerate(columns):
+        out[:, j] = column.astype(object)
+    return out

@@ -15,6 +15,8 @@ from mercer.report.svg import Line, chart
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 #: Parts of the probabilities that are compared with what came true.
 BINS = 10
+#: Standard errors within which a promise and what came true may differ by chance: the worst of some is looked at.
+CHANCE = 2.5
 
 
 def trust_section(subject: Subject) -> Section | None:
@@ -51,15 +53,12 @@ def _coverage(subject: Subject) -> Section | None:
         widths.append(float(np.mean(high - low)))
     worst = int(np.argmax(np.abs(np.subtract(reached, LEVELS))))
     off = reached[worst] - LEVELS[worst]
-    noise = 2 * np.sqrt(LEVELS[worst] * (1 - LEVELS[worst]) / len(subject.y))
+    noise = CHANCE * np.sqrt(LEVELS[worst] * (1 - LEVELS[worst]) / len(subject.y))
+    lean = "" if abs(off) < max(noise, 0.02) else "wide" if off > 0 else "narrow"
     words = [
         f"Intervals of {LEVELS[worst]:.0%} hold {reached[worst]:.1%} of the test rows, the farthest of all from "
-        f"its promise; chance alone makes ±{noise:.1%}. "
-        + (
-            "They can be trusted."
-            if abs(off) < max(noise, 0.02)
-            else f"They are too {'wide' if off > 0 else 'narrow'}."
-        )
+        f"its promise; chance alone makes up to ±{noise:.1%}. "
+        + (f"They are too {lean}." if lean else "They can be trusted.")
     ]
     table = Grid("Coverage", ["promised", "held", "mean width"], [
         [f"{a:.0%}", f"{b:.1%}", c] for a, b, c in zip(LEVELS, reached, widths, strict=True)
@@ -71,7 +70,7 @@ def _coverage(subject: Subject) -> Section | None:
         Line(one, one, "promise", dashed=True),
     ]
     drawn = chart(marks, "promised coverage", "share of test rows inside", says)
-    numbers = {"promised": LEVELS, "held": reached, "mean_width": widths}
+    numbers = {"promised": LEVELS, "held": reached, "mean_width": widths, "too": lean}
     return Section("trust", "Can its intervals be trusted?", words, numbers, [table], [Figure(drawn, says)])
 
 
@@ -87,15 +86,22 @@ def _calibration(subject: Subject) -> Section | None:
     came = np.array([right[one].mean() for one in parts])
     share = np.array([len(one) for one in parts]) / len(order)
     gap = float(share @ np.abs(said_ - came))
-    lean = float(sure.mean() - right.mean())
+    lean, noise = float(sure.mean() - right.mean()), CHANCE * float(np.sqrt(np.mean(sure * (1 - sure)) / len(sure)))
+    judged = "as sure as it should be" if abs(lean) < max(noise, 0.02) else f"too {'sure' if lean > 0 else 'cautious'}"
     words = [
         f"The model is {sure.mean():.1%} sure of the class it names, and right in {right.mean():.1%} of the test rows: "
-        + ("as sure as it should be." if abs(lean) < 0.02 else f"{'too sure' if lean > 0 else 'too cautious'}."),
+        f"{judged} (chance alone makes up to ±{noise:.1%}).",
         f"Calibration error (ECE, {len(parts)} parts of equally many rows): {gap:.1%}.",
     ]
     says = f"How often the model is right against how sure it is, in {len(parts)} parts; on the dashed line both agree."
     one = np.array([min(said_.min(), came.min()), 1.0])
     marks = [Line(said_, came, "model", 0, dots=True), Line(one, one, "agreement", dashed=True)]
     drawn = chart(marks, "probability of the class named", "share of right answers", says)
-    numbers = {"calibration_error": gap, "mean_confidence": float(sure.mean()), "said": said_, "came_true": came}
+    numbers = {
+        "calibration_error": gap,
+        "chance": noise,
+        "mean_confidence": float(sure.mean()),
+        "said": said_,
+        "came_true": came,
+    }
     return Section("trust", "Can its probabilities be trusted?", words, numbers, figures=[Figure(drawn, says)])

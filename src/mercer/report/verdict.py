@@ -12,13 +12,15 @@ from mercer.report.svg import bars, short
 
 #: Models whose errors differ by less than this share are called alike.
 ALIKE = 0.03
+#: Standard errors of the rows' losses beyond which one model is better than another and not only luckier.
+CLEAR = 2.0
 
 
 def verdict_section(subject: Subject) -> Section:
     ours = error_of(subject, subject.predicted, subject.shares)
     others = baselines(subject)
     unit = "wrong classes" if subject.classes is not None else "RMSE"
-    words = [_first(subject, ours), *(_beside(name, ours, one) for name, one in others.items())]
+    words = [_first(subject, ours), *(_beside(subject, name, ours, one) for name, one in others.items())]
     words.append(_footing(subject))
     why = getattr(subject.final, "stop_reason_", None)
     if why:
@@ -37,29 +39,36 @@ def verdict_section(subject: Subject) -> Section:
 
 
 def _first(subject: Subject, ours: Mapping[str, float]) -> str:
-    rows = f"On {subject.table.n_rows} test rows"
+    n = subject.table.n_rows
     if subject.classes is not None:
-        return f"{rows} of {len(subject.classes)} classes {ours['error']:.1%} are given a wrong class."
+        wrong = round(ours["error"] * n)
+        share = f"{wrong} ({ours['error']:.1%})" if wrong else "none"
+        verb = "is" if wrong <= 1 else "are"
+        return f"Of {n} test rows of {len(subject.classes)} classes, {share} {verb} given a wrong class."
     several = f" over {len(subject.outputs)} outputs" if len(subject.outputs) > 1 else ""
     return (
-        f"{rows} the typical error (RMSE{several}) is {short(ours['error'])}; "
+        f"On {n} test rows the typical error (RMSE{several}) is {short(ours['error'])}; "
         f"{1 - ours['unexplained']:.1%} of the variance is explained."
     )
 
 
-def _beside(name: str, ours: Mapping[str, float], other: Mapping[str, float]) -> str:
+def _beside(subject: Subject, name: str, ours: Mapping[str, float], other: Mapping[str, float]) -> str:
+    """Another model's error beside ours; a difference that chance may make is called that."""
     mine, its = ours["error"], other["error"]
     called = f"the {name}" if name in ("mean", "most frequent class") else name if name.endswith("s") else f"a {name}"
-    verb = "have" if name.endswith("trees") else "has"
+    begin = f"{called[0].upper()}{called[1:]} {'have' if name.endswith('trees') else 'has'}"
+    size = short(its) if subject.classes is None else f"{its:.1%}"
     if abs(mine - its) <= ALIKE * max(mine, its):
-        return f"{called[0].upper()}{called[1:]} {verb} about the same error ({short(its)})."
+        return f"{begin} about the same error ({size})."
+    if abs(other["chance"]) < CLEAR:
+        return f"{begin} a {'larger' if its > mine else 'smaller'} error ({size}), which may be chance on these rows."
     if mine == 0:
-        return f"{called[0].upper()}{called[1:]} {verb} {short(its)}; this model has none."
+        return f"{begin} {size} wrong; this model has none."
     if mine < its:
         ratio = its / mine
         times = f"{ratio:.1f} times the error" if ratio >= 1.5 else f"{ratio - 1:.0%} more error"
-        return f"{called[0].upper()}{called[1:]} {verb} {times} ({short(its)})."
-    return f"{called[0].upper()}{called[1:]} {verb} a smaller error: {short(its)}, {1 - its / mine:.0%} less."
+        return f"{begin} {times} ({size})."
+    return f"{begin} a smaller error: {size}, {1 - its / mine:.0%} less."
 
 
 def _footing(subject: Subject) -> str:
@@ -76,12 +85,14 @@ def advice(subject: Subject, found: Mapping[str, Section]) -> list[str]:
     errors: Any = found["verdict"].numbers["errors"]
     ours = errors[type(subject.final).__name__]["error"]
     said = []
-    linear, trees = (errors.get(name, {}).get("error") for name in ("linear model", "gradient-boosted trees"))
-    if linear is not None and linear < ours * (1 - ALIKE):
+    linear, trees = (errors.get(name) for name in ("linear model", "gradient-boosted trees"))
+    if linear is not None and linear["error"] < ours * (1 - ALIKE) and linear["chance"] < -CLEAR:
         said.append("A linear model is better here: take it, or give the model more rows.")
-    elif linear is not None and linear < ours * (1 + ALIKE):
-        said.append("A linear model is as good: it is the simpler choice.")
-    if trees is not None and trees < ours * (1 - ALIKE):
+    elif linear is not None and linear["error"] < ours * (1 + ALIKE):
+        said.append("A linear model is as good here: it is the simpler choice.")
+    elif linear is not None and linear["chance"] < CLEAR:
+        said.append("A linear model may be as good, as far as these few rows can tell: it is the simpler choice.")
+    if trees is not None and trees["error"] < ours * (1 - ALIKE) and trees["chance"] < -CLEAR:
         said.append("Trees are better here, as they are on jumps and on many noisy columns: try them, or average both.")
     why = str(getattr(subject.final, "stop_reason_", ""))
     if "time" in why and "budget" in why:
@@ -96,8 +107,9 @@ def advice(subject: Subject, found: Mapping[str, Section]) -> list[str]:
     if distance is not None and distance.numbers["extrapolation_share"] > 0.05:
         said.append("Many test rows lie far from what was learned: collect rows there, or do not trust those answers.")
     trust = found.get("trust")
-    if trust is not None and "held" in trust.numbers:
-        off = max(abs(a - b) for a, b in zip(trust.numbers["held"], trust.numbers["promised"], strict=True))
-        if off > 0.06:
-            said.append("Intervals do not hold what they promise on these rows: are they like the training rows?")
+    lean = trust.numbers.get("too") if trust is not None else None
+    if lean == "narrow":
+        said.append("Intervals hold less than they promise on these rows: are they like the training rows?")
+    if lean == "wide":
+        said.append("Intervals are wider than they need to be: safe, and narrower with more training rows.")
     return said or ["Nothing stands out: more rows, or columns that say something new, are what is left to try."]

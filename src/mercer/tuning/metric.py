@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Kernel, Radial
+from mercer.kernels.city_block import CityBlock, two_valued
+from mercer.kernels.exponential import RATE, power
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9
@@ -48,27 +50,18 @@ def _squares(X: Tensor, Z: Tensor) -> Tensor:
 
 
 def _city_block(X: Tensor, Z: Tensor) -> Tensor:
-    """Σ_k |x_k − z_k|; columns of two values by one product, since |x − z| = (x − z)²/span there."""
-    two, span = two_valued(torch.cat([X[:1], Z]) if X is not Z else X)
-    two &= (torch.eq(X, Z.amin(0)) | torch.eq(X, Z.amax(0))).all(0)
-    distance = torch.cdist(X[:, ~two].float(), Z[:, ~two].float(), p=1.0)
-    if bool(two.any()):
-        root = span[two].sqrt()
-        distance += _squares(X[:, two] / root, Z[:, two] / root).float()
-    return distance
-
-
-def two_valued(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Which columns take no more than two values, and how far apart the least and the largest lie."""
-    low, high = X.amin(0), X.amax(0)
-    return (torch.eq(X, low) | torch.eq(X, high)).all(0), (high - low).where(high > low, 1.0)
+    """Σ_k |x_k − z_k|."""
+    X, Z = X.float(), Z.float()
+    block = CityBlock.of(Z)
+    found = None if block is None else block.distances(X)
+    return torch.cdist(X, Z, p=1.0) if found is None else found
 
 
 def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
     """The kernel's values at these distances."""
     if isinstance(kernel, Radial):
-        return kernel.profile((distance / length).square_().mul_(-kernel.sharpness))
-    return (distance / -length).exp_()
+        return kernel.at_distance(distance, length)
+    return power(distance * (-RATE / length))
 
 
 def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor, alpha: Tensor) -> Tensor:
@@ -78,8 +71,9 @@ def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor
     city-block kernel signs take the place of differences; in a column of two values they are differences over a span.
     """
     if isinstance(kernel, Radial):
-        rate = -2 * kernel.sharpness / length**2
-        slope = kernel.profile_and_slope((distance / length).square_().mul_(-kernel.sharpness))[1].mul_(rate)
+        scale = kernel.unit / length
+        slope = kernel.profile_and_slope((distance * scale).square_().mul_(-kernel.sharpness))[1]
+        slope = slope.mul_(-2 * kernel.sharpness * scale**2)
         return torch.stack([_pulled(slope, X, Z, a) for a in alpha.T], 2)
     K = tile(kernel, distance, length).div_(-length)
     two, span = two_valued(Z)

@@ -77,11 +77,12 @@ class Fold:
 
 @dataclass
 class Trial:
-    """A point that was tried: its loss on the judging rows and its values there."""
+    """A point that was tried: its loss on the judging rows, its values there, and each fold's dual coefficients."""
 
     point: Point
     loss: float
     values: Tensor = field(repr=False)
+    duals: list[Tensor | None] = field(default_factory=list, repr=False)
 
 
 @dataclass
@@ -120,14 +121,14 @@ class Track:
     def trial(self, point: Point) -> Trial:
         """Fit at this point on every fold and judge it."""
         if point not in self.tried:
-            values = []
+            values, duals = [], []
             for fold, (K, K_judge) in zip(self.folds, self._kernel(point), strict=True):
-                alpha = solved(K, fold, point.lam)
+                duals.append(alpha := solved(K, fold, point.lam))
                 values.append(self.judge.Y.new_full((len(K_judge), fold.Y.shape[1]), math.nan) if alpha is None
                               else K_judge @ alpha)  # fmt: skip
             F = torch.cat(values).to(self.judge.Y)
             loss = float(self.judge(F[None])[0])
-            self.tried[point] = Trial(point, loss if math.isfinite(loss) else math.inf, F)
+            self.tried[point] = Trial(point, loss if math.isfinite(loss) else math.inf, F, duals)
         return self.tried[point]
 
     def tuned(self, start: Point, most: int = 8, wide: bool = False) -> Trial:
@@ -176,7 +177,8 @@ class Track:
         if lam < SINGLE:
             distance = distance.double()
         A = A.to(distance)
-        alpha = solved(tile(kernel, distance, length), fold, lam)
+        known = self.tried.get(step.base) if lam == step.base.lam else None
+        alpha = solved(tile(kernel, distance, length), fold, lam) if known is None else known.duals[k]
         if alpha is None:  # rounding: the model says nothing new
             return T
         some = slice(0, min(SLOPE_ROWS, max(SLOPE_SIZE // A.shape[1], 1)))

@@ -10,13 +10,16 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.data.frames import is_frame, raw_columns
+from mercer.data.raw import LEVELLED
 from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.tables import given_rows
+from mercer.files.whole import written
 from mercer.parts import require
 
 
-def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Any:
+def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float32", X: Any = None) -> Any:
     """A fitted model as an ONNX graph, for onnxruntime and whatever else reads such graphs; needs ``mercer[onnx]``.
 
     The graph takes any number of rows as one matrix ``X`` and codes them itself. Regressors answer ``prediction``
@@ -31,6 +34,9 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: st
         Where to write the graph as well.
     dtype : "float32" or "float64", default "float32"
         Of inputs and outputs.
+    X : frame or None, default None
+        For a pipeline whose first step takes columns by name: some rows, which tell the names and what is text. The
+        graph then has one input for each column. Estimators of mercer know their columns.
 
     Returns
     -------
@@ -48,10 +54,9 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: st
     require(dtype in ("float32", "float64"), "dtype", "'float32' or 'float64'", dtype)
     _require_onnx()
     check_is_fitted(model)
-    made = _pipeline(model, dtype) if isinstance(model, Pipeline) else _model(model, dtype)
+    made = _pipeline(model, dtype, X) if isinstance(model, Pipeline) else _model(model, dtype)
     if path is not None:
-        with open(path, "wb") as file:
-            file.write(made.SerializeToString())
+        written(path, lambda file: file.write(made.SerializeToString()))
     return made
 
 
@@ -72,7 +77,7 @@ def _model(model: Any, dtype: str) -> Any:
     return made
 
 
-def _pipeline(model: Pipeline, dtype: str) -> Any:
+def _pipeline(model: Pipeline, dtype: str, X: Any) -> Any:
     try:
         import skl2onnx
     except ImportError:
@@ -81,8 +86,24 @@ def _pipeline(model: Pipeline, dtype: str) -> Any:
 
     register()
     row = np.zeros((1, model.n_features_in_), dtype=dtype)
+    entries: dict[str, Any] = {"X": row} if X is None else {"initial_types": _entries(X, dtype)}
     options = {id(model[-1]): {"zipmap": False}} if is_classifier(model[-1]) else None
-    return skl2onnx.to_onnx(model, row, target_opset=OPSET, options=options)
+    try:
+        return skl2onnx.to_onnx(model, **entries, target_opset=OPSET, options=options)
+    except RuntimeError as fault:
+        wanted = "rows that tell names and kinds of the pipeline's columns" if X is None else "rows as in fit"
+        raise ValueError(f"X must be {wanted}, since skl2onnx says: {fault}") from None
+
+
+def _entries(X: Any, dtype: str) -> list[tuple[str, Any]]:
+    """Names of a frame's columns, and what skl2onnx calls their kinds."""
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, StringTensorType
+
+    require(is_frame(X), "X", "a frame", type(X).__name__)
+    number = FloatTensorType if dtype == "float32" else DoubleTensorType
+    text = [one.kind in LEVELLED for one in raw_columns(X)]
+    kinds = [(StringTensorType if one else number)([None, 1]) for one in text]
+    return list(zip(map(str, X.columns), kinds, strict=True))
 
 
 def _require_onnx() -> None:

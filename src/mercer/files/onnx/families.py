@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mercer.files.onnx import ensembles, mixtures  # noqa: F401
+from mercer.files.onnx import ensembles, mixtures, processes  # noqa: F401
 from mercer.files.onnx.answers import Outputs
 from mercer.files.onnx.graph import Graph
 from mercer.files.onnx.models import drawn

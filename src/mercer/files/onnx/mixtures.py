@@ -11,10 +11,10 @@ from mercer.files.onnx.answers import Outputs, chances, most_probable, numbers
 from mercer.files.onnx.graph import Graph
 from mercer.files.onnx.inputs import encoded
 from mercer.files.onnx.models import drawn
-from mercer.mixture.class_experts import ClassTable, Logistic
+from mercer.mixture.class_experts import ClassTable, LogisticExperts
 from mercer.mixture.classifiers import MixtureClassifier
 from mercer.mixture.em import FAR
-from mercer.mixture.experts import Linear
+from mercer.mixture.experts import LinearExperts
 from mercer.mixture.gates import Gates
 from mercer.mixture.regressors import MixtureRegressor
 
@@ -58,7 +58,7 @@ def _(model: MixtureRegressor, g: Graph, rows: str) -> Outputs:
     x, experts = _seen(model, g, rows), model.mixture_.experts
     A = gates(g, model.mixture_.gates, x)
     noise, intercept = np.asarray(experts.noise), np.asarray(experts.intercept)
-    if isinstance(experts, Linear):
+    if isinstance(experts, LinearExperts):
         local = linear_forms(g, x, np.asarray(experts.coef), intercept)
     else:
         local = g.constant(intercept[None])
@@ -78,7 +78,7 @@ def _(model: MixtureClassifier, g: Graph, rows: str) -> Outputs:
     readout = getattr(model, "_readout", None)
     if readout is not None:
         p = chances(g, g.op("MatMul", A, g.constant(readout)), readout.shape[1] == 1)
-    elif isinstance(experts, Logistic):
+    elif isinstance(experts, LogisticExperts):
         p = blended(g, A, _logistic(g, x, np.asarray(experts.coef)))
     else:
         assert isinstance(experts, ClassTable)

@@ -147,4 +147,4 @@ def _in_float64(problem: Problem) -> Problem:
     plan = replace(problem.plan, dtype=torch.float64)
     D = problem.rows.n_columns
     rows = PreparedRows(problem.rows, plan.device, plan.dtype, torch.zeros(D), torch.ones(D))
-    return replace(problem, rows=rows, y=problem.y.double(), weight=problem.weight.double(), plan=plan)
+    return problem.with_sample(rows=rows, Y=problem.y.double(), weight=problem.weight.double(), plan=plan)

@@ -20,6 +20,7 @@ from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.span import Functions
+from mercer.kernels import Kernel
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import part
@@ -29,6 +30,8 @@ LEFT_OUT_ROWS, FEW_LEFT_OUT_ROWS = 2000, 500
 #: From so many rows on a CPU a factor of single precision guides conjugate gradients of double, in half the time of a
 #: factor of double; where rounding, n times the resolution of single precision, is less than this share of the penalty.
 SINGLE_ROWS, SINGLE_SHARE = 2500, 0.3
+#: Rows of a panel of a symmetric kernel matrix.
+PANEL_ROWS = 512
 
 
 @part
@@ -50,7 +53,7 @@ class AllRows(Learner):
         if others is not None:
             self.left_out = torch.full_like(block.problem.y, torch.nan, dtype=torch.float64)
             self.left_out[index] = others
-        return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
+        return Functions(index, A, _values(block.problem, index, A))
 
 
 @part
@@ -69,19 +72,24 @@ class RandomRows(Learner):
         return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
 
 
-def kernel_ridge(problem: Problem, index: Tensor) -> Tensor:
-    """Weights a = (K + λD⁻¹)⁻¹y of all rows `index` (n × p), D the rows' weights, to the digits of float64."""
-    return exact_ridge(problem, index)[0]
+def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
+    """The solution at all rows (p × n): y − λa/w at those it was solved for, which needs no kernel values."""
+    if len(index) < len(problem.y):
+        return problem.matrix(problem.basis(index)).product(A).T.contiguous()
+    f = problem.y.double()
+    f[index] -= (problem.lam / problem.weight[index].double())[:, None] * A
+    return f.to(problem.plan.dtype).T.contiguous()
 
 
 def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tuple[Tensor, Tensor | None]:
-    r"""`kernel_ridge`, and on demand what the others predict at some rows, both from one factor of G = K + λD⁻¹.
+    r"""Weights a = G⁻¹y of all rows `index` (n × p), and on demand what the others predict at some of them.
 
-    Kernel ridge without row i has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found for at most
-    `LEFT_OUT_ROWS` rows, evenly spaced, and is NaN elsewhere: these rows come last, where :math:`[G^{-1}]_{ii}` asks
-    for the last corner of the factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come,
-    and λ may be small. Where that takes too much memory, a float32 factor made by panels guides conjugate gradients
-    whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is solved for, at `FEW_LEFT_OUT_ROWS` rows.
+    Both come from one factor of G = K + λD⁻¹, D the rows' weights, to the digits of float64. Without row i kernel ridge
+    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found for at most `LEFT_OUT_ROWS` rows, evenly
+    spaced, and is NaN elsewhere: these rows come last, where :math:`[G^{-1}]_{ii}` asks for the last corner of the
+    factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come, and λ may be small. Where
+    that takes too much memory, a float32 factor made by panels guides conjugate gradients whose tiles are made again
+    each time; :math:`[G^{-1}]_{ii}` then is solved for, at `FEW_LEFT_OUT_ROWS` rows.
     """
     n, plan = len(index), replace(problem.plan, dtype=torch.float64)
     ridge = problem.lam / problem.weight[index].double()
@@ -91,7 +99,7 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
         first[some] = False
         order = torch.cat([first.nonzero()[:, 0], some])
         X, y = problem.rows.take(index[order]).to(plan.device, torch.float64), problem.y[index[order]].double()
-        G = problem.kernel(X, X)
+        G = _symmetric(problem.kernel, X)
         G.diagonal().add_(ridge[order])
         solution, L = _solved(G, y, float(ridge.min()))
         a = torch.empty_like(y)
@@ -124,6 +132,19 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     others = torch.full_like(y, torch.nan)
     others[some] = y[some] - a[some] / solve(units, 1e-6)[some].diagonal()[:, None]
     return a, others
+
+
+def _symmetric(kernel: Kernel, X: Tensor) -> Tensor:
+    """K(X, X), half of it made by panels and the other half copied."""
+    n = len(X)
+    if X.device.type != "cpu" or n <= PANEL_ROWS:
+        return kernel(X, X)
+    G = X.new_empty(n, n)
+    for start in range(0, n, PANEL_ROWS):
+        stop = min(start + PANEL_ROWS, n)
+        G[start:stop, start:] = kernel(X[start:stop], X[start:])
+        G[stop:, start:stop] = G[start:stop, stop:].T
+    return G
 
 
 def _solved(G: Tensor, y: Tensor, least: float) -> tuple[Tensor, Tensor]:

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 import mercer
-from mercer.data import CsvRows, ParquetRows
+from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
+from mercer.files.whole import written
 from mercer.parts import require
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
 DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130
-ARROW = (".arrow", ".feather", ".ipc")
 #: Rows whose predictions are written at a time.
 WRITTEN_ROWS = 10_000
 
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except (ValueError, TypeError, OSError, ImportError, NotImplementedError) as fault:
-        sentence = " ".join(str(fault).split()) or type(fault).__name__
+    except (ValueError, TypeError, OSError, ImportError, NotImplementedError, MemoryError) as fault:
+        sentence = _sentence(fault)
         print(json.dumps({"error": sentence}) if options.json else f"mercer: {sentence}", file=sys.stderr)
         return REFUSED
     if said and options.json:
@@ -52,6 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif said:
         print("\n".join(_lines(said)))
     return BROKEN if said and said.get("healthy") is False else DONE
+
+
+def _sentence(fault: Exception) -> str:
+    """What went wrong, on one line; of the system's errors without their numbers."""
+    if isinstance(fault, OSError) and fault.strerror:
+        return f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror
+    return " ".join(str(fault).split()) or type(fault).__name__
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,6 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     fit.add_argument("--task", default="auto", choices=["auto", "regression", "classification"],
                      help="auto: text and truth values are classes, numbers are numbers")  # fmt: skip
+    fit.add_argument("--without", action="append", default=[], metavar="COLUMN", help="a column that is no input")
+    size = fit.add_mutually_exclusive_group()
+    size.add_argument("--small", action="store_true", help="a smaller file: leave out what no prediction needs")
+    size.add_argument("--stages", action="store_true", help="a larger file: keep the model after each step")
     fit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the estimator")
     fit.add_argument("--time", type=float, metavar="SECONDS", help="the time that fitting may take")
     fit.add_argument("--seed", type=int, default=0, help="of everything random (0)")
@@ -86,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     report = command(_report, "Write a page about a model and how it does on a table.", "MODEL", "TABLE")
     report.add_argument("--out", required=True, metavar="HTML", help="the file to write")
     report.add_argument("--target", help="the column of targets, where it is not the one of fit")
+    report.add_argument("--train", metavar="TABLE", help="the table of fit, for a comparison on equal footing")
     export = command(_export, "Write a model as an ONNX graph.", "MODEL")
     export.add_argument("--onnx", required=True, metavar="ONNX", help="the file to write")
     export.add_argument("--dtype", default="float32", choices=["float32", "float64"], help="of inputs and outputs")
@@ -94,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-HELP = {"TABLE": "a .csv, .parquet (or folder of them), .arrow or .feather file", "MODEL": "a file of `mercer fit`"}
+HELP = {"TABLE": TABLE, "MODEL": "a file of `mercer fit`"}
 
 
 # Commands
@@ -102,12 +114,12 @@ HELP = {"TABLE": "a .csv, .parquet (or folder of them), .arrow or .feather file"
 
 def _fit(options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
-    X, y = _table(options.table, options.target)
+    X, y = table(options.table, options.target, options.without)
     classes = _holds_classes(X, y) if options.task == "auto" else options.task == "classification"
     model = _estimator(options, classes)
-    require(Path(options.out).resolve().parent.is_dir(), "--out", "in a folder that exists", options.out)
+    _require_folder(options.out)
     model.fit(X, y)
-    model.save(options.out)
+    model.save(options.out, small=options.small, stages=options.stages)
     return {
         "model": options.out,
         "estimator": type(model).__name__,
@@ -123,26 +135,25 @@ def _fit(options: argparse.Namespace) -> dict[str, Any]:
 def _predict(options: argparse.Namespace) -> dict[str, Any] | None:
     model = mercer.load(options.model)
     require(hasattr(model, "predict"), "the model", "one that predicts", type(model).__name__)
-    columns = _predicted(model, _rows(options.table, model), options)
+    columns = _predicted(model, rows(options.table, model), options)
     if options.out is None:
         _write(sys.stdout, columns, options.json)
         return None
-    with open(options.out, "w", newline="", encoding="utf-8") as file:
-        _write(file, columns, options.json)
+    written(options.out, lambda file: _write(file, columns, options.json), text=True)
     return {"predictions": options.out, "rows": len(next(iter(columns.values())))}
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    report = getattr(mercer, "report", None)
-    if report is None:
-        raise NotImplementedError("this version of mercer writes no reports")
     model = mercer.load(options.model)
     target = options.target or getattr(model, "target_column_", None)
     require(target is not None, "--target", "the column of targets", target)
-    X, y = _table(options.table, str(target))
-    y = X.targets() if y is None else y
-    report(model, X, y, path=options.out)
-    return {"report": options.out, "bytes": Path(options.out).stat().st_size}
+    _require_folder(options.out)
+    names = getattr(model, "feature_names_in_", None)
+    learned = (None, None) if options.train is None else rows_and_targets(options.train, str(target), names)
+    X, y = rows_and_targets(options.table, str(target), names)
+    made = mercer.report(model, X, y, path=options.out, X_train=learned[0], y_train=learned[1])
+    said = {"report": options.out, "bytes": Path(options.out).stat().st_size, "verdict": list(made.sections[0].words)}
+    return {**said, "numbers": made.to_dict()} if options.json else said
 
 
 def _export(options: argparse.Namespace) -> dict[str, Any]:
@@ -160,53 +171,11 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
     return checkup()
 
 
-# Tables and estimators
+# Estimators
 
 
-def _table(path: str, target: str) -> tuple[Any, Any]:
-    """Rows with their targets: a source that knows its column of targets, or a frame and a column."""
-    require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
-    suffix = Path(path).suffix.lower()
-    if suffix in ARROW:
-        frame = _frame(path)
-        require(target in frame.columns, "--target", f"one of the columns {list(frame.columns)}", target)
-        return frame.drop(columns=target), frame[target].to_numpy()
-    column: Any = int(target) if target.lstrip("-").isdigit() and suffix == ".csv" else target
-    if suffix == ".csv":
-        return CsvRows(path, target=column if _is_unnamed(path) else target), None
-    if suffix == ".parquet" or Path(path).is_dir():
-        return ParquetRows(path, target=target), None
-    raise ValueError(f"TABLE must be {HELP['TABLE']}, got {path}")
-
-
-def _is_unnamed(path: str) -> bool:
-    """Whether the columns of a CSV file have no names."""
-    return CsvRows(path).names() is None
-
-
-def _rows(path: str, model: Any) -> Any:
-    """New rows: the columns that the model was fitted on, in their order."""
-    require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
-    if Path(path).suffix.lower() not in ARROW:
-        return path
-    frame, names = _frame(path), getattr(model, "feature_names_in_", None)
-    if names is not None:
-        missing = [name for name in names if name not in frame.columns]
-        require(not missing, "TABLE", f"a table with the columns {missing}", list(frame.columns))
-        frame = frame[list(names)]
-    return frame
-
-
-def _frame(path: str) -> Any:
-    try:
-        import pandas
-        import pyarrow.feather
-    except ImportError:
-        raise ImportError("Arrow files are read by pyarrow and pandas: pip install pyarrow pandas") from None
-    try:
-        return pyarrow.feather.read_table(path).to_pandas()
-    except (pyarrow.ArrowInvalid, pandas.errors.ParserError) as fault:
-        raise ValueError(f"{path} is no Arrow file: {fault}") from None
+def _require_folder(path: str) -> None:
+    require(Path(path).resolve().parent.is_dir(), "--out", "in a folder that exists", path)
 
 
 def _holds_classes(X: Any, y: Any) -> bool:
@@ -278,6 +247,8 @@ def _lines(said: dict[str, Any], indent: str = "") -> list[str]:
     for name, value in said.items():
         if isinstance(value, dict):
             lines += [f"{indent}{name}:", *_lines(value, f"{indent}  ")]
+        elif value is not None and name == "verdict":
+            lines += [f"{indent}{sentence}" for sentence in value]
         elif value is not None:
             several = isinstance(value, list | tuple | np.ndarray)
             lines.append(f"{indent}{name}: {', '.join(map(str, value)) if several else value}")
@@ -286,7 +257,3 @@ def _lines(said: dict[str, Any], indent: str = "") -> list[str]:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

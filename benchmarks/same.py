@@ -1,0 +1,86 @@
+"""Whether two versions of the package predict the same, estimator by estimator, on a fixed table of cases.
+
+    PYTHONPATH=one/src python benchmarks/same.py one.npz
+    PYTHONPATH=other/src python benchmarks/same.py other.npz
+    python benchmarks/same.py one.npz other.npz
+
+The last line prints the largest difference of each case, relative to the spread of its predictions. A case passes only
+parameters that the version at hand has, so that older versions can be asked too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+#: Settings of a case by its name, beside the seed: what is tuned, what is given, other losses, sizes and updates.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "tuned": {"kernel": "gaussian", "max_iter": 10, "n_init": 1, "tuning_rows": 80, "n_inducing": 15},
+    "given": {"regularization": 0.05, "n_basis": 15, "n_learners": 4, "learner_size": 10, "subset_size": 40},
+    "paper": {"covariance_type": "full", "criterion": "mp", "multiclass": "one-vs-rest", "n_init": 1, "max_iter": 10},
+    "logistic": {"loss": "logistic", "n_learners": 3, "learner_size": 10, "subset_size": 40, "kernel": "gaussian"},
+    "float32": {"dtype": "float32", "kernel": "gaussian", "max_iter": 5, "n_init": 1, "n_inducing": 15},
+    "qr": {"update": "qr", "exchange": True, "criterion": "max-res", "n_basis": 12, "kernel": "gaussian"},
+    "sd": {"approximation": "sd", "n_inducing": 20, "max_iter": 5, "kernel": "gaussian"},
+    "softmax": {"multi_class": "softmax", "n_inducing": 10, "max_iter": 5, "kernel": "gaussian"},
+}
+#: Cases that only make sense for some.
+ONLY = {"logistic": "loss", "qr": "update", "sd": "approximation", "softmax": "multi_class", "paper": "criterion"}
+
+
+def table(n: int = 150) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=n)
+    return X, y, np.digitize(y, [-0.8, 0.8])
+
+
+def predictions() -> dict[str, np.ndarray]:
+    import mercer
+    from mercer.kernels import Gaussian
+
+    X, y, labels = table()
+    found: dict[str, np.ndarray] = {}
+    for name in mercer.__all__:
+        face = getattr(mercer, name)
+        if not isinstance(face, type):
+            continue
+        known = inspect.signature(face).parameters
+        for case, options in SETTINGS.items():
+            if case in ONLY and ONLY[case] not in known:
+                continue
+            given = {"kernel": Gaussian(1.5), "n_init": 1} | options if case == "given" else options
+            mine = {key: value for key, value in given.items() if key in known}
+            try:
+                model = face(**mine, random_state=0) if "random_state" in known else face(**mine)
+                model.fit(X[:100], labels[:100] if is_classifier(model) else y[:100])
+                asked = next(m for m in ("predict_proba", "predict", "transform") if hasattr(model, m))
+                found[f"{name} {case}"] = np.asarray(getattr(model, asked)(X))
+            except (TypeError, ValueError) as error:  # settings that this one does not take together
+                print(f"{name} {case}: {str(error)[:90]}", file=sys.stderr)
+    return found
+
+
+def compare(one: str, other: str) -> None:
+    with np.load(one) as a, np.load(other) as b:
+        both = sorted(set(a) & set(b))
+        worst = {}
+        for case in both:
+            spread = float(a[case].std()) or 1.0
+            worst[case] = float(np.abs(a[case] - b[case]).max()) / spread if a[case].shape == b[case].shape else np.inf
+            print(f"{case:44s} {worst[case]:9.1e}")
+        equal = sum(value < 1e-9 for value in worst.values())
+        print(f"{len(both)} cases, {equal} equal to 1e-9; in one alone: {sorted(set(a) ^ set(b)) or 'none'}")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    if len(sys.argv) == 3:
+        compare(*sys.argv[1:])
+    else:
+        np.savez(sys.argv[1], **predictions())

@@ -1,0 +1,5 @@
+"""The command line, ``mercer``."""
+
+from mercer.cli.commands import BROKEN, DONE, INTERRUPTED, REFUSED, main
+
+__all__ = ["BROKEN", "DONE", "INTERRUPTED", "REFUSED", "main"]

@@ -1,0 +1,78 @@
+"""Tables of the command line: CSV, Parquet and Arrow files as what estimators and reports take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mercer.data import CsvRows, ParquetRows, RowSource
+from mercer.parts import require
+
+ARROW = (".arrow", ".feather", ".ipc")
+TABLE = "a .csv, .parquet (or folder of them), .arrow or .feather file"
+
+
+def table(path: str, target: str, without: Sequence[str] = ()) -> tuple[Any, Any]:
+    """Rows with their targets: a source that knows its column of targets, or an Arrow table and a column."""
+    source = _source(path, target)
+    if isinstance(source, RowSource):
+        left = _left(path, source.names() or (), target, without)
+        return (source.select(left) if without else source), None
+    left = _left(path, source.column_names, target, without)
+    return source.select(left), source[target].to_numpy(zero_copy_only=False)
+
+
+def _left(path: str, names: Sequence[str], target: str, without: Sequence[str]) -> list[str]:
+    """Names of the inputs."""
+    for name in without:
+        require(name in names, "--without", f"one of the columns of {path}, {list(names)}", name)
+    return [name for name in names if name not in (target, *without)]
+
+
+def _source(path: str, target: str) -> Any:
+    require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
+    suffix = Path(path).suffix.lower()
+    if suffix in ARROW:
+        table = _arrow(path)
+        require(target in table.column_names, f"{path}", f"a table with a column {target!r}", table.column_names)
+        return table
+    if suffix == ".csv":
+        number = target.lstrip("-").isdigit() and CsvRows(path).names() is None
+        return CsvRows(path, target=int(target) if number else target)
+    if suffix == ".parquet" or Path(path).is_dir():
+        return ParquetRows(path, target=target)
+    raise ValueError(f"TABLE must be {TABLE}, got {path}")
+
+
+def rows(path: str, model: Any) -> Any:
+    """New rows: the columns that the model was fitted on, in their order."""
+    require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
+    if Path(path).suffix.lower() not in ARROW:
+        return path
+    return _named_columns(path, _arrow(path), getattr(model, "feature_names_in_", None))
+
+
+def rows_and_targets(path: str, target: str, names: Any) -> tuple[Any, Any]:
+    """What a report needs of a table: the model's columns, and the targets by themselves."""
+    X, y = table(path, target)
+    return (X, X.targets()) if y is None else (_named_columns(path, X, names), y)
+
+
+def _named_columns(path: str, table: Any, names: Any) -> Any:
+    if names is None:
+        return table
+    missing = [name for name in names if name not in table.column_names]
+    require(not missing, path, f"a table with the columns {missing}", table.column_names)
+    return table.select(list(names))
+
+
+def _arrow(path: str) -> Any:
+    try:
+        import pyarrow.feather
+    except ImportError:
+        raise ImportError("reading Arrow files needs pyarrow: pip install 'mercer[files]'") from None
+    try:
+        return pyarrow.feather.read_table(path)
+    except pyarrow.ArrowInvalid as fault:
+        raise ValueError(f"{path} is no Arrow file: {fault}") from None

@@ -1,0 +1,83 @@
+"""The house, counted: how deep estimators inherit, how far `fit` is from its algorithm, how long files are."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, is_classifier
+
+import mercer
+from mercer.empirical.training import fit_job
+from mercer.evidence.optimise import optimise
+from mercer.forward.loop import ForwardFit
+from mercer.kernels import Gaussian
+from mercer.mixture.fit import fit_classes, fit_mixture
+
+SOURCE = Path(mercer.__file__).parent
+ESTIMATORS = [face for name in mercer.__all__ if isinstance(face := getattr(mercer, name), type)]
+#: Where an algorithm begins; those that are no function of their own module begin in `fit` itself.
+ALGORITHMS = {function.__code__ for function in (ForwardFit.run, optimise, fit_mixture, fit_classes, fit_job)}
+WITHOUT = {"ARDSelector", "EmpiricalKernelMap", "GradientMetric"}
+
+
+def depth(kind: type) -> int:
+    """Classes of ours on the longest way from a class to scikit-learn's `BaseEstimator`, itself counted."""
+    below = [depth(base) for base in kind.__bases__ if issubclass(base, BaseEstimator) and base is not BaseEstimator]
+    return 1 + max(below, default=0)
+
+
+@pytest.mark.parametrize("face", ESTIMATORS, ids=lambda face: face.__name__)
+def test_an_estimator_is_at_most_four_classes_deep(face):
+    assert depth(face) <= 4
+
+
+class Arrived(BaseException):
+    """The algorithm was called; nobody on the way may catch it."""
+
+
+def hops(model: Any, X: np.ndarray, y: np.ndarray, ends: set[CodeType]) -> list[str]:
+    """The functions of ours that are open when an algorithm is first called, from `fit` on, it counted."""
+    found: list[str] = []
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or frame.f_code not in ends:
+            return
+        sys.setprofile(None)
+        at: FrameType | None = frame
+        while at is not None and at.f_back is not None and "fit" not in found:
+            if at.f_code.co_filename.startswith(str(SOURCE)):
+                found.append(at.f_code.co_name)
+            at = at.f_back
+        raise Arrived
+
+    sys.setprofile(watch)
+    try:
+        model.fit(X, y)
+    except Arrived:
+        pass
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.parametrize("face", [one for one in ESTIMATORS if one.__name__ not in WITHOUT], ids=lambda f: f.__name__)
+def test_from_fit_to_its_algorithm_there_are_at_most_eight_hops(face):
+    X = np.random.default_rng(0).uniform(-2, 2, (20, 2))
+    y = np.sin(X[:, 0])
+    given = {"kernel": Gaussian(), "regularization": 0.1}
+    model = face(**{key: value for key, value in given.items() if key in inspect.signature(face).parameters})
+    way = hops(model, X, (y > 0).astype(int) if is_classifier(model) else y, ALGORITHMS)
+    assert way, "none of the algorithms was called"
+    assert way[-1] == "fit"
+    assert len(way) - 1 <= 8, way
+
+
+def test_no_file_is_longer_than_300_lines():
+    long = {path.name: n for path in SOURCE.rglob("*.py") if (n := len(path.read_text().splitlines())) > 300}
+    assert not long

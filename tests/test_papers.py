@@ -1,0 +1,91 @@
+"""One small cell of every table and figure of the papers, made again: a change that moves them has to be looked at.
+
+`cells.py` of a paper's folder names small functions on generated rows, `cells.json` what they gave and how far they may
+move, with the reason. Run `python tests/test_papers.py` to see all of them beside what is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
+FOLDERS = sorted(path.parent for path in PAPERS.glob("*/cells.json"))
+#: [value, tolerance, why] of each cell, by paper and name.
+KEPT = {folder.name: json.loads((folder / "cells.json").read_text(encoding="utf-8")) for folder in FOLDERS}
+
+
+@contextmanager
+def cells_of(folder: Path) -> Iterator[dict[str, Callable[[], float]]]:
+    """The cells of a folder, whose own modules are found, and forgotten afterwards: others have some of such names."""
+    paths, before = list(sys.path), set(sys.modules)
+    sys.path[:0] = [str(folder), str(PAPERS)]
+    try:
+        yield runpy.run_path(str(folder / "cells.py"))["CELLS"]
+    finally:
+        sys.path[:] = paths
+        for name in set(sys.modules) - before:
+            if str(PAPERS) in (getattr(sys.modules[name], "__file__", None) or ""):
+                del sys.modules[name]
+
+
+def test_every_paper_has_one_layout():
+    folders = [path for path in PAPERS.iterdir() if path.is_dir() and not path.name.startswith(("_", "."))]
+    for file in ("run.py", "cells.py", "cells.json", "results.md"):
+        assert not [path.name for path in folders if not (path / file).exists()], f"these folders lack {file}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_cell_is_kept_with_a_tolerance_and_a_reason(folder):
+    with cells_of(folder) as cells:
+        assert cells.keys() == KEPT[folder.name].keys()
+    assert all(within >= 0 and why for _, within, why in KEPT[folder.name].values())
+
+
+@pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper in KEPT for name in KEPT[paper]])
+def test_a_cell_has_not_moved(paper, name):
+    value, within, why = KEPT[paper][name]
+    with cells_of(PAPERS / paper) as cells:
+        found = cells[name]()
+    assert abs(found - value) <= within, f"{paper}, {name}: {found:.6g} instead of {value:.6g} ± {within:g} ({why})"
+
+
+def judged(*runs: float, printed: float, **options: object) -> tuple[float, str]:
+    sys.path.insert(0, str(PAPERS))
+    try:
+        verdict = runpy.run_path(str(PAPERS / "judge.py"))["judge"](runs, printed, **options)
+    finally:
+        del sys.path[0]
+    return verdict.difference, verdict.word
+
+
+def test_a_printed_number_of_one_run_is_as_uncertain_as_one_of_ours():
+    difference, word = judged(1.0, 2.0, 3.0, printed=0.0)  # a mean of 2 ± 1/√3 against one run ± 1
+    assert difference == pytest.approx(2 / (1 + 1 / 3) ** 0.5)
+    assert word == "reproduced"
+    assert judged(1.0, 2.0, 3.0, printed=0.0, higher=False)[0] == pytest.approx(-difference)
+
+
+def test_a_printed_mean_has_the_error_of_its_own_runs():
+    difference, word = judged(1.0, 2.0, 3.0, printed=0.0, printed_spread=2.0, printed_runs=4)
+    assert difference == pytest.approx(2 / (1 / 3 + 1) ** 0.5)
+    assert judged(11.0, 12.0, 13.0, printed=0.0, printed_spread=2.0, printed_runs=4)[1] == "better"
+    assert word == "reproduced"
+
+
+def test_what_has_no_spread_is_not_judged_and_counting_is_a_spread():
+    assert judged(1.0, printed=2.0)[1] == "no spread"
+    assert judged(90.0, printed=93.0, n_test=100)[0] == pytest.approx(-3 / (3.0 * 2**0.5))  # each ± 3 points
+
+
+if __name__ == "__main__":
+    for each in FOLDERS:
+        with cells_of(each) as own:
+            for label, cell in own.items():
+                print(f"{each.name}, {label}: {cell():.8g}, kept {KEPT[each.name].get(label)}")
