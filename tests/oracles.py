@@ -377,9 +377,16 @@ def scores(
         case "ald":
             return delta
         case "ran":
-            return delta * mp
+            return 0.5 * delta * scores("ormp", K, Y, w, lam, noise, I, a, gram)
         case "info-gain":
-            return np.array([information_gain(d, noise, (s**2).mean()) for d, s in zip(delta, r, strict=True)])
+            C = columns[:, I]
+            hat = C @ np.linalg.solve(C.T @ (w[:, None] * C) + lam * K[np.ix_(I, I)], C.T) if I else np.zeros((n, n))
+            return np.array(
+                [
+                    np.mean([information_gain(delta[j], noise / w[j], w[j] * hat[j, j], one) for one in r[j]])
+                    for j in range(n)
+                ]
+            )
         case "ormp":
             A, b = augmented(K, Y, w, lam)
             if gram:
@@ -401,11 +408,21 @@ def order_recursive(K: np.ndarray, Y: np.ndarray, I: Any) -> np.ndarray:
     return ((columns.T @ r) ** 2).sum(1)
 
 
-def information_gain(delta: float, noise: float, r2: float) -> float:
-    """KL divergence between the posteriors of f(x_j) after and before its target, at distance r, is seen."""
-    before, after = delta, 1 / (1 / max(delta, 1e-300) + 1 / noise)
-    shift2 = r2 * (before / (before + noise)) ** 2
-    return 0.5 * (math.log(before / after) + after / before - 1 + shift2 / before) if before > 1e-300 else 0.0
+def information_gain(delta: float, noise: float, q: float, r: float) -> float:
+    """KL divergence of the posterior after x_j is included from the one before, both over (projection, rest of f).
+
+    Before: the projection on the chosen vectors has variance σ²q, the rest δ, and the target lies r above the mean.
+    After: the target's factor N(y; projection, σ²) is replaced by N(y; projection + rest, σ²).
+    """
+    if delta <= 1e-300:
+        return 0.0
+    one, both = np.array([1.0, 0.0]), np.array([1.0, 1.0])
+    before = np.diag([noise * max(q, 1e-12), delta])
+    precision = np.linalg.inv(before) + (np.outer(both, both) - np.outer(one, one)) / noise
+    after = np.linalg.inv(precision)
+    shift = after @ (both - one) * r / noise
+    ratio = np.linalg.solve(before, after)
+    return 0.5 * (np.trace(ratio) - 2 + shift @ np.linalg.solve(before, shift) - math.log(np.linalg.det(ratio)))
 
 
 def select(name: str, K: np.ndarray, R: np.ndarray, lam: float, size: int, start: Any = ()) -> list[int]:
@@ -413,8 +430,11 @@ def select(name: str, K: np.ndarray, R: np.ndarray, lam: float, size: int, start
     I = list(start)
     C, w = K + lam * np.eye(len(K)), np.ones(len(K))
     while len(I) < size:
-        a = np.linalg.lstsq(C[:, I], R, rcond=None)[0]
-        score = scores(name, K, R, w, 0.0, lam, I, a, gram=True)
+        if name == "info-gain":  # the sparse posterior has its penalty in the RKHS
+            score = scores(name, K, R, w, lam, lam, I, ridge(K, I, R, w, lam))
+        else:
+            a = np.linalg.lstsq(C[:, I], R, rcond=None)[0]
+            score = scores(name, K, R, w, 0.0, lam, I, a, gram=True)
         score[I] = -np.inf
         I.append(int(score.argmax()))
     return I

@@ -142,6 +142,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--tables", nargs="+", default=list(TABLES))
+    options.add_argument("--only", nargs="+", default=None, help="these ways of choosing alone")
     options.add_argument("--out", type=Path, default=Path("sizes.json"))
     options.add_argument("--picture", type=Path, default=None)
     given = options.parse_args()
@@ -154,7 +155,7 @@ def main() -> None:
         ways |= {"k-means": by_centres, "refined": refined, "svm": by_svm}
         known = results.setdefault(name, {})
         for method, way in ways.items():
-            if method in known:
+            if method in known or (given.only and method not in given.only):
                 continue
             began = time.perf_counter()
             with warnings.catch_warnings():

@@ -490,16 +490,7 @@ def test_a_score_is_its_formula(criterion, p, gram_noise, n_steps):
     block = fit.current if n_steps else fit._open()
     rows, a = expansion(fit) if n_steps else (np.empty(0, dtype=int), np.zeros((0, p)))
     index = block.open_rows()
-    seen = RowCandidates(
-        index,
-        problem,
-        block.gradient(),
-        block.f,
-        block.span,
-        block.members,
-        fit.rng,
-        gram_noise,
-    )
+    seen = RowCandidates(block, index, fit.rng)
     K, Y, w = dense(problem)
     wanted = oracles.scores(criterion, K, Y, w, LAM, LAM, rows, a, gram=bool(gram_noise))[index]
     np.testing.assert_allclose(part(Criterion, criterion).score(seen), wanted, rtol=1e-6, atol=1e-9 * wanted.max())
@@ -536,6 +527,38 @@ def test_candidates_below_the_threshold_end_the_fit(criterion):
     why = fit.run([MaxSteps(N)])
     assert why == "no further row is worth adding as a basis vector"
     assert 0 < fit.n_steps < N
+
+
+@pytest.mark.parametrize("criterion", ["ald", "ran"])
+def test_a_row_below_the_threshold_is_passed_over_and_the_fit_goes_on(criterion):
+    """Looked at three by three, most draws hold nothing new; the end comes when no row is above the threshold."""
+    part = Criterion.choices()[criterion](n_candidates=3, threshold=0.05)
+    fit = ForwardFit(make_problem(), SingleVector(part), np.random.default_rng(0))
+    assert fit.run([MaxSteps(N)]) == "no further row is worth adding as a basis vector"
+    assert 3 < fit.n_steps < N
+    left = RowCandidates(fit.current, fit.current.open_rows(), fit.rng)
+    assert float(part.score(left).max()) <= 0.05
+    if criterion == "ald":
+        K, members = dense(fit.problem)[0], fit.current.members.tolist()
+        pivots = np.linalg.cholesky(K[np.ix_(members, members)]).diagonal() ** 2
+        assert (pivots > 0.05).all()
+
+
+def test_the_growing_factor_knows_what_is_new_for_few_rows_and_for_all():
+    """By a product with the span or by the factor itself, also after vectors have left, and with one in the span."""
+    problem = make_problem(seed=EXCHANGING[0])
+    fit = ForwardFit(problem, SingleVector(MaxResidual()), np.random.default_rng(0), make_block=ExchangeBlock)
+    K = dense(problem)[0]
+    for _ in range(6):
+        fit.step()
+        block, everything = fit.current, torch.arange(N)
+        I = block.members.tolist()
+        wanted = K.diagonal() - np.einsum("ij,ij->j", K[I], np.linalg.solve(K[np.ix_(I, I)], K[I]))
+        for index in (everything[:7], everything):
+            found = RowCandidates(block, index, fit.rng).novelty
+            np.testing.assert_allclose(found, wanted[index].clip(0), atol=1e-9)
+    factor = block.factor.follow(torch.cat([block.members, block.members[:1]]))
+    assert len(factor.places) == len(block.members)
 
 
 @pytest.mark.parametrize("criterion", ["ald", "ran"])

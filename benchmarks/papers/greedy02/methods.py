@@ -29,7 +29,7 @@ from mercer.kernels import Gaussian
 class BareKernelSum(GreedyKernelRegressor):
     """The regressor without its intercept: the paper's model is Σ α_i k(x_i, ·) and nothing else."""
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> RealTargets:
+    def _coded(self, given: Any, centred: bool) -> RealTargets:
         return RealTargets(np.zeros(1), 1.0, flat=True)
 
 
@@ -127,18 +127,42 @@ def percent_wrong(model: BareKernelSum, X: np.ndarray, y: np.ndarray) -> float:
     return 100 * float(np.mean(np.where(model.predict(X) > 0, 1.0, -1.0) != y))
 
 
-def choose_width(split: Split, rule: str, widths: list[float], n_basis: int, n_folds: int = 5) -> float:
-    """The width of least error in five-fold cross-validation on the training rows (section 6)."""
+def minima(split: Split, c: float, n_basis: int, patience: int | None) -> dict[str, tuple[int, np.ndarray]]:
+    """The whole path, read where each rule has its minimum: vectors, and values at the test rows."""
+    model = greedy(min(n_basis, len(split.X) - 3), c).fit(split.X, split.y)
+    sizes = {rule: 1 + minimum(model.history_[rule], patience) for rule in ("mdl", "aic")}
+    values = model.path_predict(split.X_test, list(sizes.values()))
+    return {rule: (sizes[rule], f) for rule, f in zip(sizes, values, strict=True)}
+
+
+def minimum(curve: np.ndarray, patience: int | None) -> int:
+    """Where a curve is smallest, or has the first minimum that lasts for `patience` steps."""
+    best = 0
+    for i, value in enumerate(curve):
+        if value < curve[best]:
+            best = i
+        elif patience is not None and i - best >= patience:
+            break
+    return best
+
+
+def wrong_side(values: np.ndarray, y: np.ndarray) -> int:
+    return int(np.sum((values > 0) != (y > 0)))
+
+
+def choose_widths(
+    split: Split, widths: list[float], n_basis: int, patience: int | None, n_folds: int = 5
+) -> dict[str, float]:
+    """For each rule the width of least error in five-fold cross-validation on the training rows (section 6)."""
     fold = np.random.default_rng(0).permutation(len(split.X)) % n_folds
-    errors = []
+    wrong: dict[str, list[int]] = {"mdl": [], "aic": []}
     for c in widths:
         ins = [(fold != k, fold == k) for k in range(n_folds)]
         parts = [Split(split.X[a], split.y[a], split.X[b], split.y[b]) for a, b in ins]
-        models = [stopped(part, c, rule, n_basis) for part in parts]
-        errors.append(
-            np.mean([percent_wrong(f, part.X_test, part.y_test) for f, part in zip(models, parts, strict=True)])
-        )
-    return widths[int(np.argmin(errors))]
+        found = [(minima(part, c, n_basis, patience), part.y_test) for part in parts]
+        for rule, errors in wrong.items():
+            errors.append(sum(wrong_side(one[rule][1], y) for one, y in found))
+    return {rule: widths[int(np.argmin(errors))] for rule, errors in wrong.items()}
 
 
 @dataclass(frozen=True)
@@ -165,8 +189,6 @@ def choose_digit_width(split: Split, widths: list[float], n_rows: int = 2000, n_
 def digit(split: Split, which: int, c: float, n_basis: int) -> DigitPath:
     """The whole path to `n_basis`, read at the minima of both rules (section 6.2)."""
     y, y_test = (np.where(labels == which, 1.0, -1.0) for labels in (split.y, split.y_test))
-    model = greedy(n_basis, c).fit(split.X, y)
-    sizes = {rule: 1 + int(np.argmin(model.history_[rule])) for rule in ("mdl", "aic")}
-    values = model.path_predict(split.X_test, list(sizes.values()))
-    wrong = {rule: int(np.sum((f > 0) != (y_test > 0))) for rule, f in zip(sizes, values, strict=True)}
-    return DigitPath(sizes, wrong)
+    found = minima(Split(split.X, y, split.X_test, y_test), c, n_basis, None)
+    wrong = {rule: wrong_side(f, y_test) for rule, (_, f) in found.items()}
+    return DigitPath({rule: size for rule, (size, _) in found.items()}, wrong)

@@ -1,20 +1,20 @@
-"""Greedy02 beside ours: measures, judges and writes `results.md`.
+"""Greedy02 beside ours: measures, and has `results.md` written (`report.py`).
 
-    MERCER_DATA=… python benchmarks/papers/greedy02/run.py               # all tables and figures
+    MERCER_DATA=… python benchmarks/papers/greedy02/run.py               # what `ours.json` does not hold yet
+    MERCER_DATA=… python benchmarks/papers/greedy02/run.py --quick       # of that what takes a minute or two
     MERCER_DATA=… python benchmarks/papers/greedy02/run.py 2 4 ripley    # some of them
-    MERCER_DATA=… python benchmarks/papers/greedy02/run.py --timing      # figure 7 and the speed lines
+    python benchmarks/papers/greedy02/run.py --write a.json b.json       # the page, with what others measured
 
-Ours are kept in `ours.json`, so that the tables can be measured one by one. A cell is within the spread if our mean is
-at most one printed spread from the printed mean; where none is printed, one deviation of ours over the splits. Counts
-of table 6, and the one split of diabetis with its 300 test rows, have the deviation of a count.
+Ours are kept in `ours.json`, so that the tables can be measured one by one, and on several machines (`--out`): times
+apart, which are CPU seconds of one thread (OMP_NUM_THREADS=1), they do not depend on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tomllib
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,21 @@ from typing import Any
 import methods
 import numpy as np
 import protocol
-from notes import FIGURES, NOTES, READINGS
+import report
+import rivals
 
 HERE = Path(__file__).parent
-PAPER = tomllib.loads((HERE / "paper.toml").read_text(encoding="utf-8"))
 OURS = HERE / "ours.json"
+SETS = [printed["data"] for printed in report.PAPER["table5"]["rows"]]
 
-Cells = dict[str, dict[str, list[float]]]  # row → column → the repeats, or their mean and deviation
+Cells = dict[str, dict[str, list[float]]]  # row → column → the repeats, or their mean, deviation and number
 
 
 def _summary(cells: Cells) -> Cells:
-    both = lambda values: [float(np.mean(values)), float(np.std(values))]  # noqa: E731
-    return {row: {column: both(values) for column, values in columns.items()} for row, columns in cells.items()}
+    def three(values: list[float]) -> list[float]:
+        return [float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, len(values)]
+
+    return {row: {column: three(values) for column, values in columns.items()} for row, columns in cells.items()}
 
 
 def _cells() -> Cells:
@@ -85,18 +88,17 @@ def table4() -> Cells:
     return _summary(cells)
 
 
-def table5() -> Cells:
+def table5(names: Sequence[str] | None = None, patience: int | None = protocol.PATIENCE) -> Cells:
+    """Read at the first minimum that lasts; `table5_whole` is read at the smallest value of the whole path."""
     cells = _cells()
-    for printed in PAPER["table5"]["rows"]:
-        name = printed["data"]
+    for name in names or SETS:
         splits = list(protocol.raetsch(name))
         widths = [w * splits[0].X.shape[1] for w in protocol.WIDTHS_PER_INPUT]
-        for rule in ("aic", "mdl"):
-            c = methods.choose_width(splits[0], rule, widths, protocol.RAETSCH_SIZE)
+        for rule, c in methods.choose_widths(splits[0], widths, protocol.RAETSCH_SIZE, patience).items():
             for split in splits:
-                model = methods.stopped(split, c, rule, protocol.RAETSCH_SIZE)
-                cells[name][rule].append(methods.percent_wrong(model, split.X_test, split.y_test))
-                cells[name][f"{rule}_n"].append(len(model.basis_))
+                size, values = methods.minima(split, c, protocol.RAETSCH_SIZE, patience)[rule]
+                cells[name][rule].append(100 * methods.wrong_side(values, split.y_test) / len(split.y_test))
+                cells[name][f"{rule}_n"].append(size)
             cells[name][f"{rule}_c"].append(c)
     return _summary(cells)
 
@@ -139,111 +141,85 @@ def ripley() -> Cells:
     return _summary(cells)
 
 
+def table5_whole(names: Sequence[str] | None = None) -> Cells:
+    return table5(names, None)
+
+
+def rivals5(names: Sequence[str] | None = None) -> Cells:
+    """The columns of the support and relevance vector machine."""
+    return _summary({name: rivals.table5(name, "svm") | rivals.table5(name, "rvm") for name in names or SETS})
+
+
+def rivals6() -> Cells:
+    return _summary(rivals.table6())
+
+
+def boston_svm() -> Cells:
+    return _summary({"boston": rivals.boston()})
+
+
 MEASURES = {
     **{f"table{i}": f for i, f in enumerate((table1, table2, table3, table4, table5, table6), 1)},
+    "table5_whole": table5_whole,
+    "rivals5": rivals5,
+    "rivals6": rivals6,
+    "boston_svm": boston_svm,
     "sinc": sinc,
     "ripley": ripley,
 }
-
-# What is judged and written
-
-
-def judge(name: str, ours: Cells) -> tuple[list[str], set[str]]:
-    """A table in Markdown, and the columns in which a cell lies outside the spread."""
-    paper = PAPER[name]
-    columns = [c for c in paper["rows"][0] if c not in paper["keys"] and not c.startswith(("svm", "rvm"))]
-    lines = [f"| {', '.join(paper['keys'])} | " + " | ".join(_heading(c) for c in columns) + " |"]
-    lines.append("|---" * (len(columns) + 1) + "|")
-    outside = set()
-    for printed in paper["rows"]:
-        key = ", ".join(str(printed[k]) for k in paper["keys"])
-        texts = []
-        for column in columns:
-            mean, deviation = ours[key][column]
-            target, spread = _printed(name, printed[column], deviation, column.endswith("_n"))
-            verdict = "no spread" if spread is None else "yes" if abs(mean - target) <= spread else "no"
-            outside |= set() if verdict == "yes" else {column}
-            texts.append(f"{_shown(printed[column])}; **{mean:.3g}** ± {deviation:.2g}; {verdict}")
-        lines.append(f"| {key} | " + " | ".join(texts) + " |")
-    return lines, outside
+QUICK = ("table3", "rivals6", "sinc", "ripley")
 
 
-def _printed(name: str, cell: Any, deviation: float, is_size: bool) -> tuple[float, float | None]:
-    """The printed mean, and the spread ours is judged by; a single size has none."""
-    if isinstance(cell, list):
-        return cell[0], cell[1]
-    if deviation > 0:
-        return cell, deviation
-    if is_size:
-        return cell, None
-    return cell, cell**0.5 if name == "table6" else (cell * (100 - cell) / 300) ** 0.5
+def _kept(path: Path = OURS) -> dict[str, Cells]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def _shown(cell: Any) -> str:
-    return f"{cell[0]:g} ± {cell[1]:g}" if isinstance(cell, list) else f"{cell:g}"
+def _merged(old: dict[str, Cells], new: dict[str, Cells]) -> dict[str, Cells]:
+    """Rows and columns of both; what is new wins."""
+    tables = dict(old)
+    for name, rows in new.items():
+        table = dict(tables.get(name, {}))
+        table |= {row: table.get(row, {}) | columns for row, columns in rows.items()}
+        tables[name] = table
+    return tables
 
 
-def _heading(column: str) -> str:
-    rule, _, size = column.partition("_")
-    return rule.upper() + (" vectors" if size else "")
-
-
-def _readings(name: str, ours: Cells) -> list[str]:
-    """The facts of section 5 under every reading tried, in the order of `protocol.py`."""
-    limit = PAPER[name]["at_most"]
-    columns = ("aic", "aic_n", "mdl", "mdl_n")
-    lines = ["| reading | AIC | AIC vectors | MDL | MDL vectors | reached |", "|---" * 6 + "|"]
-    for row, cells in ours.items():
-        good = [
-            cells[rule][0] <= limit.get("rmse", limit.get("error"))
-            and cells[f"{rule}_n"][0] <= limit.get("n_basis", np.inf)
-            for rule in ("aic", "mdl")
-        ]
-        verdict = {2: "yes", 1: "AIC" if good[0] else "MDL", 0: "no"}[sum(good)]
-        lines.append(f"| {row} | " + " | ".join(f"{cells[c][0]:.3g}" for c in columns) + f" | {verdict} |")
-    return lines
-
-
-def write(all_ours: dict[str, Cells]) -> None:
-    lines = ["# Greedy02, printed and ours", "", READINGS, ""]
-    for name, ours in ((name, all_ours[name]) for name in MEASURES if name in all_ours):
-        lines += [f"## {PAPER[name]['where']}", "", f"{PAPER[name]['what'][0].upper()}{PAPER[name]['what'][1:]}.", ""]
-        if name in ("sinc", "ripley"):
-            table, outside = _readings(name, ours), set()
-        else:
-            table, outside = judge(name, ours)
-        print("\n".join([PAPER[name]["where"], *table]), "\n")
-        shown = {(name, column) for column in ("always", *outside)}
-        reasons = [text for key, text in NOTES.items() if key in shown]
-        lines += [*table, "", *(f"- {text}" for text in dict.fromkeys(reasons)), ""]
-    text = "\n".join([*lines, FIGURES, ""]).replace("\n\n\n", "\n\n")
-    (HERE / "results.md").write_text(text, encoding="utf-8")
+def _keep(path: Path, found: dict[str, Cells]) -> None:
+    path.write_text(json.dumps(_merged(_kept(path), found), indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Greedy02 beside ours")
-    parser.add_argument("what", nargs="*", help="numbers of tables, sinc, ripley, figures, or nothing for all")
-    parser.add_argument("--timing", action="store_true", help="figure 7 and the speed lines, on a quiet machine")
-    arguments = parser.parse_args()
-    if arguments.timing:
-        import timing
-
-        timing.main()
+    parser.add_argument(
+        "what", nargs="*", help="numbers of tables, other measures, figures, timing, or nothing for all"
+    )
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="+", default=None, help="these sets of table 5")
+    parser.add_argument("--out", type=Path, default=OURS, help="another file to keep what is found")
+    parser.add_argument("--write", type=Path, nargs="*", default=None, help="measure nothing; take in these files")
+    given = parser.parse_args()
+    if given.write is not None:
+        for path in given.write:
+            _keep(OURS, _kept(path))
+        report.write(_kept(), HERE / "results.md")
         return
-    wanted = [f"table{w}" if w.isdigit() else w for w in arguments.what] or [*MEASURES, "figures"]
-    for name in wanted:
+    known = {"timing": "figure7"}
+    everything = [name for name in (QUICK if given.quick else (*MEASURES, "timing", "figures"))
+                  if known.get(name, name) not in _kept(given.out)]  # fmt: skip
+    for name in [f"table{w}" if w.isdigit() else w for w in given.what] or everything:
         if name == "figures":
             import figures
 
             figures.main()
+        elif name == "timing":
+            import timing
+
+            _keep(given.out, timing.measure())
         else:
-            found = MEASURES[name]()
-            OURS.write_text(json.dumps(_kept() | {name: found}, indent=1), encoding="utf-8")
-    write(_kept())
-
-
-def _kept() -> dict[str, Cells]:
-    return json.loads(OURS.read_text(encoding="utf-8")) if OURS.exists() else {}
+            chosen = (given.only,) if given.only and name in ("table5", "table5_whole", "rivals5") else ()
+            _keep(given.out, {name: MEASURES[name](*chosen)})
+    if given.out == OURS:
+        report.write(_kept(), HERE / "results.md")
 
 
 if __name__ == "__main__":

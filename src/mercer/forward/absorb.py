@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import WHOLE, Shard
+from mercer.forward.posterior import KernelFactor
 from mercer.forward.problem import Problem
 from mercer.forward.span import Functions, FunctionSpan
 
@@ -55,6 +56,7 @@ class Block:
         self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, before=f)
         self.terms: list[Term] = []
         self.members = torch.empty(0, dtype=torch.long, device=f.device)
+        self.factor = KernelFactor(problem)  # empty until a criterion asks how new rows are
         self.coef_path: list[Tensor] = []
         self.snapshots: list[tuple[Tensor, Tensor]] = []
         self._open = problem.weight > 0
@@ -160,4 +162,4 @@ class Block:
     def close(self) -> None:
         """Let go of everything of the size of the rows."""
         del self.span.values, self.span.before, self.span.metric, self.span.rows, self.span.basis
-        del self.problem, self.pool, self.f, self.metric, self._open
+        del self.problem, self.pool, self.f, self.metric, self._open, self.factor

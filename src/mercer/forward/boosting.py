@@ -27,7 +27,8 @@ class KernelBoostingRegressor(IntervalRegressor, Boosting):
     P. Sun and X. Yao, "Sparse approximation through boosting for learning large scale kernel machines",
     IEEE Transactions on Neural Networks 21 (2010). The defaults here are not the paper's: its own are
     ``n_learners=500, learner_size=50, subset_size=500, criterion="max-res", combination="rayleigh",
-    absorption="full", polish=False``.
+    absorption="full", polish=False``. Those of their earlier paper (ICDM 2006) are ``n_learners=150,
+    learner_size=200, criterion="info-gain", combination=ConjugateGradients(200)``, the rest the same.
 
     Examples
     --------

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.forward.problem import Problem
-from mercer.forward.span import FunctionSpan
-from mercer.linalg import cholesky
+from mercer.forward.absorb import Block
+from mercer.forward.posterior import SmallPosterior
 
 
 class Candidates(Protocol):
@@ -25,8 +24,9 @@ class Candidates(Protocol):
     """
 
     lam: float  # of the penalty λ‖f‖²
-    noise: float  # σ², the noise that either penalty stands for
 
+    @property
+    def noise(self) -> Tensor | float: ...  # σ², the noise that either penalty stands for, over the rows' weights
     @property
     def residual(self) -> Tensor: ...  # r at the candidates, c × p
     @property
@@ -41,25 +41,27 @@ class Candidates(Protocol):
     def novelty(self) -> Tensor: ...  # δ_j = k_jj − q_jᵀQ_I⁻¹q_j
     @property
     def captured(self) -> Tensor: ...  # Σ_i ⟨φ_i, k_j⟩²
+    @property
+    def innovation(self) -> Tensor: ...  # y_j minus the mean of the sparse posterior, c × p
+    @property
+    def leverage(self) -> Tensor: ...  # q_j, the variance of that mean over `noise`: w_j Σ_i φ_i(x_j)²
     def random(self) -> Tensor: ...
 
 
 class RowCandidates:
     """Some rows of a problem as candidates, at one step of a fit; `index` are their numbers, wherever they live."""
 
-    def __init__(
-        self,
-        index: Tensor,
-        problem: Problem,
-        gradient: Tensor,
-        f: Tensor,
-        span: FunctionSpan,
-        chosen: Tensor,
-        rng: np.random.Generator,
-        gram_noise: float = 0.0,
-    ) -> None:
-        self.problem, self.index, self.rng, self.lam, self.noise = problem, index, rng, span.lam, problem.lam
-        self.gradient, self.f, self.span, self.chosen, self.gram_noise = gradient, f, span, chosen, gram_noise
+    def __init__(self, block: Block, index: Tensor, rng: np.random.Generator) -> None:
+        self.block, self.problem, self.span, self.index, self.rng = block, block.problem, block.span, index, rng
+        self.lam, self.gram_noise, self.f = block.span.lam, block.gram_noise, block.f
+
+    def at(self, values: Tensor) -> Tensor:
+        """Numbers of all rows, which run along the last axis, at the candidates."""
+        return self.problem.rows.pick(values, self.index)
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        return self.block.gradient()
 
     @cached_property
     def rows(self) -> Tensor:
@@ -67,16 +69,19 @@ class RowCandidates:
 
     @cached_property
     def residual(self) -> Tensor:
-        return self.problem.pick(self.problem.loss.residual(self.problem.y, self.f), self.index)
+        return self.at(self.problem.loss.residual(self.problem.y, self.f).T).T
+
+    @property
+    def noise(self) -> Tensor:
+        return self.problem.lam / self.at(self.problem.weight).double()
 
     @cached_property
     def _scores(self) -> tuple[Tensor, Tensor]:
         slope, curvature = self.problem.matrix(self.rows).column_scores(self.gradient, self.span.metric)
         if not self.gram_noise:
             return slope, curvature
-        metric = self.problem.rows.pick(self.span.metric, self.index)
-        own = self.gram_noise * (2 * self.diagonal + self.gram_noise) * metric
-        return slope + self.gram_noise * self.problem.pick(self.gradient, self.index), curvature + own
+        own = self.gram_noise * (2 * self.diagonal + self.gram_noise) * self.at(self.span.metric)
+        return slope + self.gram_noise * self.at(self.gradient.T).T, curvature + own
 
     @property
     def data_slope(self) -> Tensor:
@@ -84,7 +89,7 @@ class RowCandidates:
 
     @property
     def slope(self) -> Tensor:
-        return self._scores[0] - self.lam * self.problem.pick(self.f, self.index).double()
+        return self._scores[0] - self.lam * self.at(self.f.T).T.double()
 
     @property
     def curvature(self) -> Tensor:
@@ -96,17 +101,33 @@ class RowCandidates:
 
     @cached_property
     def novelty(self) -> Tensor:
-        if not len(self.chosen):
-            return self.diagonal
-        basis = self.problem.basis(self.chosen).double()
-        L, _ = cholesky(self.problem.gram(basis))
-        V = torch.linalg.solve_triangular(L, self.problem.kernel(basis, self.rows.double()), upper=False)
-        return (self.diagonal - V.square().sum(0)).clamp(min=0)
+        """By the factor of the block's kernel matrix; where most rows are candidates it is kept for all of them."""
+        factor = self.block.factor.follow(self.block.members)
+        if self.problem.rows.shard.spread or 2 * len(self.index) < len(self.problem.y):
+            return factor.left(self.rows.double())
+        return factor.left_of_all(self.span)[self.index]
+
+    @property
+    def innovation(self) -> Tensor:
+        return self.residual
+
+    @cached_property
+    def leverage(self) -> Tensor:
+        """Zero where columns are kept as they come, which say nothing of the variance."""
+        if not self.span.orthonormal:
+            return torch.zeros_like(self.diagonal)
+        values = self.span.values[: self.span.size]
+        return self.at(self.problem.weight) * self.at(values).double().square().sum(0)
 
     @cached_property
     def captured(self) -> Tensor:
-        """Where most rows are candidates the sum is kept for all of them and only new functions are added to it."""
+        """Where most rows are candidates the sum is kept for all of them and only new functions are added to it.
+
+        Columns kept as they come, as minimal residual iterations keep them, capture nothing: zero.
+        """
         span, n = self.span, self.problem.rows.shard.length(len(self.problem.y))
+        if not span.orthonormal:
+            return torch.zeros_like(self.curvature)
         if 2 * len(self.index) < n:
             return self._captured_by(span.values[: span.size], self.index)
         if span.captured is None:
@@ -139,9 +160,8 @@ class RowsAtHand(RowCandidates):
     def rows(self) -> Tensor:
         return self.problem.rows.take(self.index).to(self.problem.plan.device, self.problem.plan.dtype)
 
-    @cached_property
-    def residual(self) -> Tensor:
-        return self.problem.loss.residual(self.problem.y, self.f)[self.index]
+    def at(self, values: Tensor) -> Tensor:
+        return values[..., self.index]
 
     def random(self) -> Tensor:
         shard = self.problem.rows.shard
@@ -156,6 +176,7 @@ class DenseCandidates:
     """All T rows of a small Gram matrix as candidates, followed through a whole selection.
 
     The matrix (overwritten) becomes K + λI, Greedy02's regularisation: slope and curvature need no further penalty.
+    All rows are candidates, so numbers of candidates and thresholds play no part.
     """
 
     def __init__(self, K: Tensor, y: Tensor, lam: float, n_steps: int, rng: np.random.Generator) -> None:
@@ -170,6 +191,7 @@ class DenseCandidates:
         self._left = self.diagonal.clone()
         self._captured = torch.zeros_like(self._left)
         self._seen = 0
+        self._posterior = SmallPosterior(y, lam, n_steps)
 
     @property
     def data_slope(self) -> Tensor:
@@ -196,6 +218,22 @@ class DenseCandidates:
             self._factor_rows.append(row)
             self._left = (self._left - row.square()).clamp(min=0)
         return self._left
+
+    @property
+    def innovation(self) -> Tensor:
+        return self._known.innovation
+
+    @property
+    def leverage(self) -> Tensor:
+        return self._known.leverage
+
+    @property
+    def _known(self) -> SmallPosterior:
+        """The sparse posterior, which unlike the residual has its penalty in the RKHS."""
+        assert len(self.novelty)  # brings the factor up to date
+        for v in self._factor_rows[self._posterior.size :]:
+            self._posterior.take_in(v)
+        return self._posterior
 
     @property
     def captured(self) -> Tensor:

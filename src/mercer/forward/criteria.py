@@ -21,7 +21,7 @@ class Criterion(Part):
     """Scores candidates; `n_candidates` of them are drawn at random, or all rows are (None)."""
 
     n_candidates: int | None = None
-    #: Candidates scoring at or below this are not worth a basis vector.
+    #: Where positive, any candidate above it is as good as any other, and those at or below it are passed over.
     threshold: float = 0.0
     #: Whether the residual alone decides, so that steps can be replayed (`mercer.forward.replay`).
     residual_alone = False
@@ -131,7 +131,11 @@ class OneDimensional(Criterion):
 
 @part
 class ApproximateLinearDependence(Criterion):
-    """ALD: δ_j, what the chosen basis vectors leave of k(x_j, ·); accepted above `threshold` (τ₁). Ignores y."""
+    """ALD: a row enters if δ_j, what the chosen vectors leave of k(x_j, ·), exceeds `threshold` (τ₁). Ignores y.
+
+    Rows are looked at in random order, `n_candidates` together; one that is not new enough is passed over, and the fit
+    ends when a whole round finds none (Boost10, footnote 4).
+    """
 
     short_name = "ald"
     at_hand = True
@@ -144,34 +148,47 @@ class ApproximateLinearDependence(Criterion):
 
 @part
 class ResourceAllocating(Criterion):
-    """RAN: δ_j times the decrease of the objective; accepted above `threshold` (τ₂)."""
+    """RAN: a row enters if δ_j times the decrease of the objective exceeds `threshold` (τ₂; Boost10, footnote 5).
+
+    The decrease is that after all weights have followed. Rows are looked at as ALD looks at them; few together, because
+    each costs as much as its entry would.
+    """
 
     short_name = "ran"
-    n_candidates: int | None = 59
+    n_candidates: int | None = 4
     threshold: float = 1e-4
 
     def score(self, seen: Candidates) -> Tensor:
-        return seen.novelty * MatchingPursuit().score(seen)
+        return 0.5 * seen.novelty * OrderRecursive().score(seen)
 
 
 @part
 class InformationGain(Criterion):
-    r"""Information gained by including x_j in the sparse posterior (Seeger, Williams and Lawrence 2003).
+    r"""INFO-GAIN: what including x_j changes in the sparse posterior (Seeger, Williams and Lawrence 2003).
 
-    With the latent variance :math:`\delta_j` left by the chosen vectors, noise σ² = λ and residual r_j, the
-    Kullback-Leibler divergence between the posterior at x_j after and before inclusion is
-    :math:`\tfrac12[\log(1 + \rho) - \rho/(1 + \rho) + r_j^2\rho / (\sigma^2 (1 + \rho)^2)]`,
-    :math:`\rho = \delta_j/\sigma^2`.
+    The posterior at :math:`x_j` has mean :math:`\mu_j` and variance :math:`\sigma^2 q_j + \delta_j`: the first part is
+    the chosen vectors', and δ what they leave of the prior. Including :math:`x_j`, with all other rows' terms as they
+    are, ties its target to :math:`f(x_j)` itself. With :math:`\rho = \delta_j/\sigma^2` and
+    :math:`t = \rho(1 - q_j)` the Kullback-Leibler divergence of the posterior after from the one before is
+
+    .. math:: \tfrac12\Bigl[\log(1 + t) + \frac{\rho + 2}{1 + t} - 2
+        + \frac{\rho(1 + \rho q_j)}{(1 + t)^2}\frac{(y_j - \mu_j)^2}{\sigma^2}\Bigr],
+
+    the paper's score with its :math:`\xi = \rho/(1 + t)` and :math:`\kappa = (\rho + 2)/(1 + t)`. The best of all rows
+    is apt to be an outlier beside a chosen vector, so `n_candidates` random ones are looked at.
     """
 
     short_name = "info-gain"
     at_hand = True
+    n_candidates: int | None = 59
 
     def score(self, seen: Candidates) -> Tensor:
-        noise = max(seen.noise, 1e-12)
+        q = seen.leverage.clamp(max=1.0)
+        noise = torch.as_tensor(seen.noise).to(q).clamp(min=1e-12)
         rho = seen.novelty / noise
-        fit = seen.residual.double().square().mean(1) * rho / (noise * (1 + rho).square())
-        return 0.5 * (torch.log1p(rho) - rho / (1 + rho) + fit)
+        rest = 1 + rho * (1 - q)
+        surprise = seen.innovation.to(rho.dtype).square().mean(1) / noise
+        return 0.5 * (rest.log() + (rho + 2) / rest - 2 + rho * (1 + rho * q) / rest.square() * surprise)
 
 
 @part

@@ -17,7 +17,7 @@ from mercer.border.gathered import planned
 from mercer.border.kernel import is_precomputed
 from mercer.border.read import Given, merged, read, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
-from mercer.border.targets import code_targets
+from mercer.border.targets import Targets, code_targets
 from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
 from mercer.data.group import ALONE
@@ -209,7 +209,7 @@ class ForwardEstimator(Face):
         """Code the targets, hold rows out, choose the members."""
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         centred = self._races() and quadratic
-        targets = code_targets(given.y, given.weight, classes=self._classes, centred=centred, shard=given.shard)
+        targets = self._coded(given, centred)
         Y = targets.encode(given.y)
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         if not self._pairwise:
@@ -225,6 +225,11 @@ class ForwardEstimator(Face):
         choice = choose() if kept is None else kept.chosen(choose, rng)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
         return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
+
+    def _coded(self, given: Given, centred: bool) -> Targets:
+        """How targets are coded: numbers centred and scaled, classes as ±1."""
+        coded: Targets = code_targets(given.y, given.weight, classes=self._classes, centred=centred, shard=given.shard)
+        return coded
 
     def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.

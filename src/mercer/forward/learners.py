@@ -44,9 +44,9 @@ class Learner(Part):
 
 @part
 class SingleVector(Learner):
-    """One basis vector, the best of the candidates by a criterion; the first one whatever its score.
+    """One basis vector: the best of the candidates by a criterion, or the first above its threshold.
 
-    A model without any vector would say nothing, not even that the targets are zero.
+    The first vector enters whatever its score: a model without any would say nothing, not even that targets are zero.
     """
 
     criterion: Criterion
@@ -59,31 +59,46 @@ class SingleVector(Learner):
         n_open = block.n_open
         if n_open == 0:
             return None
-        value, index = self._best(block, n_open, rng)
-        if step > 0 and self.criterion.threshold > 0 and float(value) <= self.criterion.threshold:
+        pick = self._acceptable if self.criterion.threshold > 0 else self._best
+        index = pick(block, n_open, rng, step)
+        if index is None:
             return None
         one = torch.ones(1, 1, dtype=torch.float64, device=index.device)
         return Functions(index, one, block.problem.column(index))
 
-    def _best(self, block: Block, n_open: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """The best score among the candidates and the number of its row (1 each), on every process the same."""
+    def _acceptable(self, block: Block, n_open: int, rng: np.random.Generator, step: int) -> Tensor | None:
+        """The first row above the threshold, in random order; at the first step the best of the first draw, else."""
+        shard, fallback = block.problem.rows.shard, None
+        order = shard.nth(block.is_open, rng.permutation(n_open))
+        for some in order.split(self.criterion.n_candidates or len(order)):
+            score = self.criterion.score(RowCandidates(block, some, rng))
+            above = (score > self.criterion.threshold).nonzero()[:1, 0]
+            first = shard.group.same(above if len(above) else above.new_full((1,), -1))
+            if int(first) >= 0:
+                return some[first]
+            if step == 0 and fallback is None:
+                fallback = shard.group.same(some[score.argmax()][None])
+        return fallback
+
+    def _best(self, block: Block, n_open: int, rng: np.random.Generator, step: int) -> Tensor:
+        """The number of the row of best score among the candidates, on every process the same."""
         wanted, shard = self.criterion.n_candidates, block.problem.rows.shard
-        seen = (block.problem, block.gradient(), block.f, block.span, block.members, rng, block.gram_noise)
         few = wanted is not None and wanted < n_open
         if not few and (self.criterion.at_hand or not shard.spread):
             places = block.open_rows()
-            return shard.largest(self.criterion.score(RowsAtHand(places, *seen)), places)
+            return shard.largest(self.criterion.score(RowsAtHand(block, places, rng)), places)[1]
         drawn = rng.choice(n_open, wanted, replace=False) if few else np.arange(n_open)
         numbers = shard.nth(block.is_open, drawn)
-        value, best = self.criterion.score(RowCandidates(numbers, *seen)).max(0)
-        return value[None], shard.group.same(numbers[best][None])
+        best = self.criterion.score(RowCandidates(block, numbers, rng)).argmax()
+        return shard.group.same(numbers[best][None])
 
 
 @part
 class Ensemble(Learner):
     """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
 
-    The T rows are drawn at random, or are those of largest residual (`draw="largest"`). With `gram_rows` the curvature
+    The T rows are drawn at random, or are those of largest residual (`draw="largest"`); unlike in the paper, rows that
+    are basis vectors of the block already are not drawn again. With `gram_rows` the curvature
     K_NSᵀDK_NS of a learner is estimated, from that many random rows and the S chosen ones or from their distances
     (`Sketch`); slopes and values are of all rows, so the learner still descends, and absorption finds how far. Nothing
     of the size N × S is then formed: a learner costs two fused passes.

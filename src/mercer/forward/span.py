@@ -65,6 +65,7 @@ class FunctionSpan:
         self.prior, self.coef = torch.zeros(2, capacity, p, **wide)  # prior: λ⟨φ_j, before⟩_H
         self.novelty = torch.ones((), **wide)  # share of the newest functions that was not in the span
         self.captured: tuple[int, Tensor] | None = None  # kept by `RowCandidates`: functions seen, their sum
+        self.orthonormal = True
         self.size = 0
 
     def extend(self, F: Tensor, index: Tensor, A: Tensor, tol: float = 0.0) -> slice:
@@ -165,6 +166,7 @@ class FunctionSpan:
 
     def append(self, F: Tensor) -> slice:
         """Take in functions as they are, without making them orthonormal."""
+        self.orthonormal = False
         new = slice(self.size, self.size + F.shape[0])
         self._reserve(new.stop)
         self.values[new] = F

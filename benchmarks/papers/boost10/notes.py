@@ -1,0 +1,100 @@
+"""What Boost10's numbers need in words; sentences that depend on numbers are made from them."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+
+HEAD = """# Boost10, printed and ours
+
+P. Sun and X. Yao, "Sparse approximation through boosting for learning large scale kernel machines", IEEE Transactions
+on Neural Networks 21 (2010). `MERCER_DATA=… python benchmarks/papers/boost10/run.py` measures and writes this page.
+
+KIN40K: 36 000 / 4000 rows, inputs standardised, NMSE in percent. Kernel of equation 33, θ₀ exp(−½ Σ θ_d (x_d −
+x'_d)²) + θ_b, and λ by the evidence of 1000 training rows, shared by all methods. T = 500, S = 50, at most 500
+learners or 1000 vectors, κ = 60, τ₁ = 10⁻², τ₂ = 10⁻⁴ (tables II and III). Seconds are CPU seconds of one thread,
+those of the test rows included, as in the paper. The paper averages 30 runs and prints no spread. The budget of 200 s
+on its machine is read as the time in which MAX-RES reaches 700 vectors, where its tables IV and V put it.
+
+Not to be had: OUTAOUAIS and the training file of SARCOS, hence figures 1 and 3 and two of the three rows of tables IV
+and V; figures 4 and 5, which the paper draws for OUTAOUAIS, are of KIN40K here.
+"""
+
+EARLIER = """Measured before ALD and RAN were mended (they ended too early here), in seconds of the wall on two cores;
+`run.py kin40k` measures anew, with spread, vectors at the budget and figures 2, 4 and 5.
+"""
+#: Table IV, RANDOM on KIN40K.
+PRINTED_RANDOM = 3.84
+TRIED, DIRECT = "as in the tables", "least error on rows held out"
+
+
+def paragraph(*sentences: str) -> str:
+    return fill(" ".join(sentences), 118, break_on_hyphens=False, break_long_words=False) + "\n"
+
+
+def on_tables(found: dict[str, list[Any]]) -> str:
+    """How far ALD and RAN went."""
+    ald, ran = (np.mean([one.vectors[-1] for one in found[name]]) for name in ("ald", "ran"))
+    return paragraph(
+        "ALD and RAN look at the rows in random order and pass over those below their thresholds, as footnotes 4 and 5",
+        "have it; RAN's decrease is that after all weights have followed.",
+        f"They went on to {ald:.0f} and {ran:.0f} vectors on average (limit 1000).",
+        "In earlier versions of this page they ended with the first draw of 59 that had nothing above the threshold.",
+    )
+
+
+def explained(found: list[Any]) -> str:
+    """What the trials say about the printed errors, and what they leave open."""
+    if not found:
+        return ""
+    mean = {name: float(np.mean([one["errors"][name] for one in found])) for name in found[0]["errors"]}
+    others = {name: value for name, value in mean.items() if name not in (TRIED, DIRECT)}
+    lowest = min(others, key=lambda name: others[name])
+    tried = (
+        "Tried: other stops of the evidence search (from θ = 1, as NETLAB starts), the evidence of more rows, longer",
+        "and shorter length-scales, and a kernel chosen for the error itself, on",
+        f"rows held out of the training part. As in the tables: {mean[TRIED]:.2f} %. Of the other kernels the best is",
+        f'"{lowest}" with {others[lowest]:.2f} %. The kernel of least held-out error leaves {mean[DIRECT]:.2f} %,',
+        f"{mean[DIRECT] / PRINTED_RANDOM:.2f} times the printed number.",
+    )
+    if mean[DIRECT] > 1.15 * PRINTED_RANDOM:
+        return paragraph(
+            *tried,
+            "So hyper-parameters of equation 33 do not explain the printed errors: none that was found brings 700",
+            "random rows there. What remains is another measure (a factor near two, such as the ½ of the loss, would",
+            "do), another version of the table or another preparation of it; nothing at hand decides between them.",
+        )
+    return paragraph(
+        *tried,
+        "So hyper-parameters alone can explain the printed errors, though not those of largest evidence on 1000 rows.",
+    )
+
+
+def on_covtype(found: list[Any]) -> str:
+    text = [
+        "Raw inputs, exp(−‖x − x'‖²/β) with β = 10⁴, λ = 10⁻⁴, T = 2000, S = 50, L = 50, MP on the subset, eq. 25, and",
+        "from the second ensemble on only rows of margin below ½, at most half of all (the paper's 25 000 are \"around",
+        'half of the entire training set": a digit was lost).',
+    ]
+    for one in found:
+        last = one["points"][-1]
+        if "outside" in last:
+            text += [
+                f"The core vector machine (`cvm.py`, C = {one['C']:g}; the paper does not print its C) ended with",
+                f"{last['vectors']} core vectors and {last['error']:.2f} % (printed 2.27), its outermost row",
+                f"{100 * last['outside']:.2g} % of the radius outside.",
+            ]
+            continue
+        forty = [p["error"] for p in one["points"] if p["ensembles"] == 40]
+        at = f"{forty[0]:.2f} % after 40 ensembles (printed 2.19) and " if forty else ""
+        text.append(f"Ours has {at}{last['error']:.2f} % after {last['ensembles']} (printed 2.02 in 25 000 s)")
+        text.append("and was still falling where its time ended." if last["ensembles"] < 100 else "in all.")
+    if not any("outside" in one["points"][-1] for one in found):
+        text.append("The core vector machine (`cvm.py`) has not been run to convergence on these rows.")
+    text += [
+        "`KernelBoostingClassifier()` without arguments is another method on other inputs, and reaches 1.80 % in 14 s",
+        "on the same card (`docs/benchmarks.md`): it is not a reproduction.",
+    ]
+    return paragraph(*text)
