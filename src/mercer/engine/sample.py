@@ -73,7 +73,7 @@ class Sample:
         return Sample(TensorRows(block), Y, weight, self.plan, self.groups)
 
     def here(self, places: Tensor) -> Sample:
-        """Some rows of this process alone (places, in this order)."""
+        """Some rows: of this process those of these places, in order; others keep theirs."""
         rows = TensorRows(self.rows.take(places), self.rows.shard.part(places))
         return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places])
 
