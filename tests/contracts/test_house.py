@@ -51,7 +51,8 @@ def hops(model: Any, X: np.ndarray, y: np.ndarray, ends: set[CodeType]) -> list[
         sys.setprofile(None)
         at: FrameType | None = frame
         while at is not None and at.f_back is not None and "fit" not in found:
-            if at.f_code.co_filename.startswith(str(SOURCE)):
+            comprehension = at.f_code.co_name.startswith("<")
+            if at.f_code.co_filename.startswith(str(SOURCE)) and not comprehension:
                 found.append(at.f_code.co_name)
             at = at.f_back
         raise Arrived

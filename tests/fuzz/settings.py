@@ -86,6 +86,8 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "stopping": (None, "mdl", "aic", ["mdl", "aic"]),
     "subset_size": (1, 5, 50, 300),
     "gram_rows": (None, "auto", 1, 40),
+    "groups": (None,),
+    "max_rows": (None, "auto", 2, 40),
     "checkpoint": (None,),  # folders have tests of their own
     "supervised": (True, False),
     "task": ("auto", "regression", "classification"),

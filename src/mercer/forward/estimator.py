@@ -165,8 +165,6 @@ class ForwardEstimator(Face):
         """Whether column maps, metrics and kernels race; the codes of classes are then centred."""
         return False
 
-    # Fitting
-
     @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
@@ -191,8 +189,7 @@ class ForwardEstimator(Face):
             rng = self._generator()
             rng.bit_generator.state = given.shard.group.first(lambda: rng.bit_generator.state)
             some = self._drawn(given, plan, rng)
-            task = self._task(some, plan, X_val, y_val, rng, budget)
-            task = task if some is given else replace(task, whole=given)
+            task = replace(self._task(some, plan, X_val, y_val, rng, budget), whole=None if some is given else given)
             fits = (self._growth(task.problem(one), task.held_out, rng) for one in task.choice.members)
         else:
             warm.require_same(seen)
@@ -209,8 +206,7 @@ class ForwardEstimator(Face):
 
     def _task(self, given: Given, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock) -> Task:
         """Code the targets, hold rows out, choose the members."""
-        quadratic = Loss.resolve(self.loss, "loss").quadratic
-        centred = self._races() and quadratic
+        centred = self._races() and Loss.resolve(self.loss, "loss").quadratic
         targets = self._coded(given, centred)
         Y = targets.encode(given.y)
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
