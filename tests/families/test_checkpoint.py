@@ -195,6 +195,7 @@ def fit_slowly(group, folder, slow):
     return model.fit(X, y).predict(X)
 
 
+@pytest.mark.cluster
 def test_a_killed_process_ends_the_fit_of_the_others_and_the_next_fit_goes_on(tmp_path):
     """The error names the rank within the timeout; the second fit has another number of processes."""
     folder, said = tmp_path / "kept", tmp_path / "said"

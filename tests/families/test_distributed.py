@@ -145,26 +145,22 @@ def path(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def alone(path):
-    with cluster.as_if_large():
-        return all_fits(None, path, ALL)
-
-
-#: What every run of the tests asks of three processes; the others wait for `make test-cluster`.
-QUICK = ["watched and polished", "two classes", "exchanged", "the bound", "mixture of experts"]
+#: What every run of the tests asks of two processes; other models and numbers of processes: `make test-cluster`.
+QUICK = ["watched and polished", "exchanged", "the bound", "mixture of experts"]
 ALL = [*MODELS, *SELECTED, *OTHERS]
 #: Fitted to rows that are not known to all, too, of which some processes have none.
 OF_EACH_FAMILY = ["watched and polished", "exchanged", "the bound", "two classes by Laplace", "mixture of experts"]
 OF_EACH_FAMILY += ["members of numbers"]
-SIZES = [1, 3, pytest.param(2, marks=pytest.mark.cluster), pytest.param(8, marks=pytest.mark.cluster)]
+SIZES = [(2, QUICK), *(pytest.param(n, ALL, marks=pytest.mark.cluster) for n in (1, 2, 3, 8))]
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-@pytest.mark.parametrize("n", SIZES)
-def test_processes_that_share_a_table_fit_the_model_of_one(n, path, alone):
+@pytest.mark.parametrize(("n", "names"), SIZES, ids=lambda given: str(given if isinstance(given, int) else len(given)))
+def test_processes_that_share_a_table_fit_the_model_of_one(n, names, path):
     """From an array, from row groups of a file, and where some processes have no rows."""
-    for found in cluster.on_processes(n, all_fits, path, QUICK if n == 3 else ALL):
+    with cluster.as_if_large():
+        alone = all_fits(None, path, names)
+    for found in cluster.on_processes(n, all_fits, path, names):
         for name, (index, values, watched) in found.items():
             np.testing.assert_array_equal(index, alone[name][0], err_msg=name)
             np.testing.assert_allclose(values, alone[name][1], atol=TOLERANCE, err_msg=name)

@@ -148,8 +148,6 @@ def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(small_p
     assert few.basis_indices_.max() > 1000  # rows of the whole table
     assert np.allclose(few.basis_, given.rows.X[few.basis_indices_])
     right = few.score(test.rows.X, test.y)
-    same = KernelBoostingClassifier(max_rows=800, **options).fit(given.rows.X, given.y)
-    assert np.array_equal(few.decision_function(test.rows.X), same.decision_function(test.rows.X))
     first = KernelBoostingClassifier(max_rows=None, **options).fit(given.rows.X[:800], given.y[:800])
     assert right >= first.score(test.rows.X, test.y) - 0.01
     assert np.allclose(few.predict_proba(test.rows.X).sum(1), 1)

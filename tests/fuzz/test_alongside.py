@@ -63,6 +63,7 @@ def test_three_threads_fitting_at_once_give_the_models_of_one(name):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.cluster
 def test_two_processes_give_the_scores_of_one():
     X, y = table(60)
     model = mercer.KernelBoostingRegressor(**FLAGSHIPS["KernelBoostingRegressor"], **TUNED)

@@ -19,7 +19,7 @@ from .judge import is_sentence
 from .problems import FAULTS, odd_problem, plain_problem, spoiled
 from .runner import Worker
 
-N_CASES = 8
+N_CASES = 6
 #: Fewer of names whose cases are models of several classes, races or many steps of a search.
 SLOW = dict.fromkeys(["ARDSelector", "KernelBoostingClassifier", "KernelBoostingRegressor", "SparseGPClassifier"], 3)
 SLOW |= dict.fromkeys(["GreedyKernelClassifier", "GreedyNystroem", "SparseGPRegressor", "select_basis"], 4)
