@@ -49,7 +49,8 @@ def race(
     (an index for each column) share a length-scale. `metric` says what runs beside the columns as they are: "diagonal"
     transforms, "full" ones, both ("auto") or nothing (None). `kinds` are the column maps that run.
     """
-    rows, book = Rows(X, Y, weight, kept, rng, device, classes, groups), Book(Clock(seconds))
+    hurried = seconds is not None
+    rows, book = Rows(X, Y, weight, kept, rng, device, classes, groups, hurried), Book(Clock(seconds))
     if rows.n < 2:  # none would be left to judge by
         return Race([nothing(rows, 1.0)], book.report, 1.0, 1.0, None)
     heat = Heat(rows, book, metric, {})

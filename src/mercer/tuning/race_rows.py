@@ -23,14 +23,14 @@ class Rows:
     """
 
     def __init__(self, X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, rng: np.random.Generator,
-                 device: Any, classes: bool, groups: Tensor | None = None) -> None:  # fmt: skip
+                 device: Any, classes: bool, groups: Tensor | None = None, hurried: bool = False) -> None:  # fmt: skip
         used = (weight > 0).nonzero()[:, 0]
         order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
         self.maps = {kind: fit_column_map(kind, X, weight, kept) for kind in KINDS}
         self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
         self.w = weight[order].double().to(device)
         self.w = self.w / self.w.mean()
-        self.n, self.device = len(order), device
+        self.n, self.device, self.hurried = len(order), device, hurried
         self.groups = None if groups is None else groups.to(device)
         self.codes = codes_of(self.Y) if classes else None
         most = max(max(self.last, self.evident) + max(self.last, c.LAST_JUDGING_ROWS), self.metric)
@@ -64,8 +64,8 @@ class Rows:
 
     @property
     def last(self) -> int:
-        """Rows that the last round fits by, and as many judge: a part of very many."""
-        return max(c.LAST_ROWS, min(self.n // c.LAST_PART, c.LAST_MOST_ROWS))
+        """Rows that the last round fits by, and as many judge: a part of very many, where there is time for it."""
+        return c.LAST_ROWS if self.hurried else max(c.LAST_ROWS, min(self.n // c.LAST_PART, c.LAST_MOST_ROWS))
 
     @property
     def metric(self) -> int:
