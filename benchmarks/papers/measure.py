@@ -135,6 +135,24 @@ def measure(store: Store, jobs: Mapping[str, Job], given: argparse.Namespace) ->
         raise SystemExit(f"{len(failed)} cells failed, first {failed[0]}")
 
 
+def run(
+    doc: str | None,
+    folder: Path,
+    jobs: Callable[[bool], Mapping[str, Job]],
+    write: Callable[[Store, Path], None],
+    summary: Callable[[Store], list[list[str]]],
+) -> tuple[Store, argparse.Namespace]:
+    """What every `run.py` does: measure what is asked for, then write `results.md` and a line for each table."""
+    given = options(doc).parse_args()
+    store = Store.of(folder, given)
+    if not given.report:
+        measure(store, jobs(given.quick), given)
+    target = store.path.with_name("results.md")
+    write(store, target)
+    summarise(target, summary(store))
+    return store, given
+
+
 def _alone() -> None:
     """A worker has one thread, also where a library counts cores itself."""
     os.environ["OMP_NUM_THREADS"] = "1"

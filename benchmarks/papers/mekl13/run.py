@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -16,7 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import methods  # noqa: E402
 import protocol  # noqa: E402
-from measure import Job, Store, measure, options, summarise  # noqa: E402
+from measure import Job, run  # noqa: E402
 from report import draw, write  # noqa: E402
 from rivals import RIVALS  # noqa: E402
 from summary import summary  # noqa: E402
@@ -42,13 +43,7 @@ def jobs(quick: bool = False) -> dict[str, Job]:
 
 
 def main() -> None:
-    given = options(__doc__).parse_args()
-    store = Store.of(HERE, given)
-    if not given.report:
-        measure(store, jobs(given.quick), given)
-    target = store.path.with_name("results.md")
-    write(PAPER, store, target)
-    summarise(target, summary(PAPER, store))
+    store, given = run(__doc__, HERE, jobs, partial(write, PAPER), partial(summary, PAPER))
     if not given.quick and store.under("figure1/"):
         draw(store, HERE.parents[2] / "docs" / "figures" / "mekl13_figure1.png")
 

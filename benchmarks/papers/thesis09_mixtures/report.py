@@ -69,32 +69,26 @@ def size_word(verdict: Verdict) -> str:
 
 
 def _sin2(printed: list[dict[str, Any]], store: Store) -> str:
-    rows, said = [], size_verdicts("sin2", printed, store)
-    for row in printed:
-        cells = list(store.under(f"sin2/{row['model']}/").values())
-        if cells:
-            errors = [cell["error"] for cell in cells]
-            sizes = f"**{_sizes([cell['size'] for cell in cells])}**"
-            error = f"{np.mean(errors):.3f} ± {standard_error(errors):.3f}"
-            label = store.mark(f"sin2/{row['model']}/", row["model"])
-            rows.append([label, str(row["components"]), sizes, size_word(said[row["model"]]), error])
-    head = ["model", "components, printed", "ours: median (size: draws)", "verdict", "RMSE to the clean function"]
-    return table(head, rows)
+    return _chosen("sin2", "error", 3, "RMSE to the clean function", printed, store)
 
 
 def _gaussians(printed: list[dict[str, Any]], store: Store) -> str:
-    rows, said = [], size_verdicts("gaussians", printed, store)
-    for row in printed:
-        cells = list(store.under(f"gaussians/{row['model']}/").values())
-        if cells:
-            scores = [cell["score"] for cell in cells]
-            sizes = f"**{_sizes([cell['size'] for cell in cells])}**"
-            score = f"{np.mean(scores):.1f} ± {standard_error(scores):.1f}"
-            label = store.mark(f"gaussians/{row['model']}/", row["model"])
-            rows.append([label, str(row["components"]), sizes, size_word(said[row["model"]]), score])
-    head = ["model", "components, printed", "ours: median (size: draws)", "verdict", "accuracy on 10 000 new rows, %"]
     note = "\nBayes' rule is right on 82.7 % of new rows. Components of GMC are those of both classes.\n"
-    return table(head, rows) + note
+    return _chosen("gaussians", "score", 1, "accuracy on 10 000 new rows, %", printed, store) + note
+
+
+def _chosen(kind: str, key: str, digits: int, title: str, printed: list[dict[str, Any]], store: Store) -> str:
+    """Sizes chosen on our draws beside those printed, and the mean of `key` with so many digits."""
+    rows, said = [], size_verdicts(kind, printed, store)
+    for row in printed:
+        cells = list(store.under(f"{kind}/{row['model']}/").values())
+        if cells:
+            values = [cell[key] for cell in cells]
+            sizes = f"**{_sizes([cell['size'] for cell in cells])}**"
+            value = f"{np.mean(values):.{digits}f} ± {standard_error(values):.{digits}f}"
+            label = store.mark(f"{kind}/{row['model']}/", row["model"])
+            rows.append([label, str(row["components"]), sizes, size_word(said[row["model"]]), value])
+    return table(["model", "components, printed", "ours: median (size: draws)", "verdict", title], rows)
 
 
 def _laser(printed: list[dict[str, Any]], store: Store) -> str:

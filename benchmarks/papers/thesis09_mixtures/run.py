@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import methods  # noqa: E402
-from measure import Job, Store, measure, options, summarise  # noqa: E402
+from measure import Job, run  # noqa: E402
 from report import write  # noqa: E402
 from summary import summary  # noqa: E402
 
@@ -50,13 +51,7 @@ def jobs(quick: bool = False) -> dict[str, Job]:
 
 
 def main() -> None:
-    given = options(__doc__).parse_args()
-    store = Store.of(HERE, given)
-    if not given.report:
-        measure(store, jobs(given.quick), given)
-    target = store.path.with_name("results.md")
-    write(PAPER, store, target)
-    summarise(target, summary(PAPER, store))
+    run(__doc__, HERE, jobs, partial(write, PAPER), partial(summary, PAPER))
 
 
 if __name__ == "__main__":

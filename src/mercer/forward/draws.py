@@ -87,12 +87,11 @@ def _with_rare_classes(
     for label in np.unique(given.y):
         if count.get(label.item() if hasattr(label, "item") else label, 0) >= RARE:
             continue
-        own = np.flatnonzero((given.y == label) & (given.weight > 0))
-        own = own if len(own) <= RARE else rng.choice(own, RARE, replace=False)
+        everyone = np.flatnonzero((given.y == label) & (given.weight > 0))
+        own = everyone if len(everyone) <= RARE else rng.choice(everyone, RARE, replace=False)
         if len(own):
-            total = int(((given.y == label) & (given.weight > 0)).sum())
             others = given.y[numbers] != label
-            heavier = given.weight[own] * (share * total / len(own))
+            heavier = given.weight[own] * (share * len(everyone) / len(own))
             numbers = np.concatenate([numbers[others], own])
             weight = np.concatenate([weight[others], heavier])
     order = np.argsort(numbers)
@@ -160,16 +159,16 @@ class Renewal:
         None where so few kernel `values` would not do to look at more rows than a stage learns from.
         """
         plan, new = self.first.plan, model[self.n_known :]
-        again = self.found is None or not self.classes
-        n_rows, asked = (2 * self.size, model) if again else (len(self.found.f), new)  # type: ignore[union-attr]
+        known = self.found if self.classes else None
+        n_rows, asked = (2 * self.size, model) if known is None else (len(known.f), new)
         if n_rows * sum(len(one.basis) for one in asked) > values:
             return None
         self.held_out, self.n_known = self.held_out.after(new, plan), len(model)
         widest = self._widest()
-        if self.found is None or again:
+        if known is None:
             self.found = self._read(model, widest, values)
         else:
-            self.found = self._thinned(self.found.after(new, plan), widest)
+            self.found = self._thinned(known.after(new, plan), widest)
         drawn = self._learned(self.found, widest)
         seen = Seen.joined([drawn, self.held_out])
         left = self.first.with_sample(rows=TensorRows(seen.rows), Y=seen.y - seen.f, weight=seen.weight)

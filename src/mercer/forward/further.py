@@ -80,8 +80,10 @@ def _anew(
         classes=face._classes,
     )  # fmt: skip
 
+    model = [first.final]  # and every stage that has ended since
+
     def anew(stages: list[ForwardFit], begun: ForwardFit) -> ForwardFit:
-        model = [first.final, *(Final.at(one.path(), one.n_steps, one.problem) for one in stages)]
+        model.extend(Final.at(one.path(), one.n_steps, one.problem) for one in stages[len(model) - 1 :])
         drawn = renewal.problem(model, begun.problem.kernel, LOOKING * budget.left(share) * RATE[where])
         other = None if drawn is None else make(*drawn)
         if other is None or not other.step():
