@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import sklearn
 from sklearn.base import is_classifier
 
@@ -72,7 +73,7 @@ def faults_of_answer(model: Any, table: Any, n: int, X: np.ndarray) -> list[str]
 
 
 def _faults(method: str, answer: Any, n: int, model: Any) -> list[str]:
-    values = np.asarray(answer)
+    values = answer.toarray() if scipy.sparse.issparse(answer) else np.asarray(answer)
     if len(values) != n:
         return [f"shape: {method} gives {values.shape} for {n} rows"]
     if method.startswith("predict") and is_classifier(model) and method != "predict_proba":
