@@ -2,7 +2,7 @@
 
     python benchmarks/speed/fits.py [--only SparseGPRegressor …]
     python benchmarks/speed/fits.py --budget [--seconds 5] [--rows 100000] [--only …]
-    python benchmarks/speed/fits.py --friedman [--functions 1 2 3] [--noise 0 0.5] [--rows 11000 50000] [--seeds 0 1 2 3 4]
+    python benchmarks/speed/fits.py --friedman [--functions 1 2 3] [--noise 0 0.5] [--rows 11000 50000] [--seeds 0 1 …]
 
 Without a word: `make_friedman1(3000, 8)` (classes: above the median) and the digits, with scikit-learn's boosted trees
 beside. `--budget`: every public estimator that takes a `time_budget`, on many rows: wall seconds, and the score on
