@@ -6,11 +6,11 @@ Test rows ride along with weight zero, so that the curve costs no pass of its ow
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from measure import clock
 
 from mercer import tune_kernel
 from mercer.data import TensorRows
@@ -105,11 +105,11 @@ def curve(given: Problem, test: torch.Tensor, learner: Learner, n_steps: int, le
     held = test.to(given.plan.device)
     fit = ForwardFit(given, learner, rng, block_length=length, validation=held, capacity=1024)
     seconds: list[float] = []
-    clock = time.process_time if given.plan.device.type == "cpu" else time.perf_counter
-    began = clock()
+    device = given.plan.device.type
+    began = clock(device)
 
     def note(_: ForwardFit) -> bool:
-        seconds.append(clock() - began)
+        seconds.append(clock(device) - began)
         return seconds[-1] > limit
 
     fit.run([MaxSteps(n_steps)], callbacks=[note])
