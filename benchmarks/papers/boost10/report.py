@@ -25,8 +25,10 @@ def _read(folder: Path, pattern: str) -> list[Any]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(pattern))]
 
 
-def _curves(splits: list[Any], group: str) -> Curves:
-    return {name: [kept(one[group][name]) for one in splits] for name in splits[0][group]}
+def _curves(folder: Path, group: str) -> Curves:
+    """By method, one curve for each split that is kept."""
+    splits = _read(folder, f"kin40k-{group}-*.json")
+    return {name: [kept(one[name]) for one in splits] for name in splits[0]} if splits else {}
 
 
 def _mean(values: Any) -> str:
@@ -38,12 +40,12 @@ def _mean(values: Any) -> str:
     return f"{alive.mean():.2f}{spread}" + ("" if len(alive) == len(values) else f" ({len(alive)} of {len(values)})")
 
 
-def tables(splits: list[Any], group: str) -> list[str]:
+def tables(found: Curves) -> list[str]:
     """Tables IV and V: at equal time, and to 3 percent."""
-    found, paper = _curves(splits, group), PAPER["kin40k"]
+    paper = PAPER["kin40k"]
     budgets = [one.seconds[np.flatnonzero(one.vectors >= YARDSTICK)[0]] for one in found["max-res"]]
     lines = [
-        f"Mean and deviation of {len(splits)} splits; the budget of MAX-RES with {YARDSTICK} vectors is "
+        f"Mean and deviation of {len(budgets)} splits; the budget of MAX-RES with {YARDSTICK} vectors is "
         f"{np.mean(budgets):.1f} CPU seconds.", "",
         "| method | NMSE % at equal time | printed (200 s) | ours / printed | vectors then | CPU seconds to 3 % | "
         "vectors then | printed |",
@@ -63,9 +65,8 @@ def tables(splits: list[Any], group: str) -> list[str]:
     return lines
 
 
-def by_vectors(splits: list[Any]) -> list[str]:
+def by_vectors(found: Curves) -> list[str]:
     """Figure 4: error and time against the number of vectors; no time is involved in the errors."""
-    found = _curves(splits, "printed")
     lines = ["| method | " + " | ".join(f"{m} vectors" for m in VECTORS) + " |", "|---" * (len(VECTORS) + 1) + "|"]
     for name, many in found.items():
         cells = []
@@ -78,9 +79,8 @@ def by_vectors(splits: list[Any]) -> list[str]:
     return lines
 
 
-def by_subset(splits: list[Any]) -> list[str]:
+def by_subset(found: Curves) -> list[str]:
     """Figure 5: the ensemble with other T at equal CPU time."""
-    found = _curves(splits, "subsets")
     marks = (2.0, 5.0, 10.0)
     lines = ["| T (S = T/10) | " + " | ".join(f"{s:g} CPU seconds" for s in marks) + " |", "|---" * 4 + "|"]
     for T in SUBSETS:
@@ -129,10 +129,9 @@ def covtype(folder: Path) -> list[str]:
 
 def summary(folder: Path) -> list[list[str]]:
     """One line for each table and figure: what it is, what it shows, what came out."""
-    splits, probed = _read(folder, "kin40k-*.json"), _read(folder, "probe-*.json")
+    found, probed = _curves(folder, "printed"), _read(folder, "probe-*.json")
     ratios, lead, tried = "differs; measured before ALD and RAN were mended", "", ""
-    if splits:
-        found = _curves(splits, "printed")
+    if found:
         budgets = [one.seconds[np.flatnonzero(one.vectors >= YARDSTICK)[0]] for one in found["max-res"]]
         at = {name: np.mean([c.at(b)[0] for c, b in zip(many, budgets, strict=True)]) for name, many in found.items()}
         over = [at[name] / printed for name, printed in PAPER["kin40k"]["table_4"].items()]
@@ -149,7 +148,7 @@ def summary(folder: Path) -> list[list[str]]:
     runs = {
         path.stem.split("-")[1]: json.loads(path.read_text())["points"][-1] for path in folder.glob("covtype-*.json")
     }
-    state = "drawn" if splits else "not run to the end yet"
+    state = "drawn" if found else "not run to the end yet"
     six = (
         ", ".join(f"{name} {last['error']:.2f} % with {last['vectors']} vectors" for name, last in sorted(runs.items()))
         or "not measured"
@@ -171,7 +170,7 @@ def summary(folder: Path) -> list[list[str]]:
     ]
 
 
-def draw(folder: Path, splits: list[Any]) -> None:
+def draw(folder: Path) -> None:
     """Figures 2, 4, 5 and 6."""
     import matplotlib
 
@@ -179,7 +178,7 @@ def draw(folder: Path, splits: list[Any]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
-    printed, subsets = _curves(splits, "printed"), _curves(splits, "subsets")
+    printed, subsets = _curves(folder, "printed"), _curves(folder, "subsets")
     for i, (name, many) in enumerate(printed.items()):
         for k, one in enumerate(many):
             style = {"color": f"C{i}", "lw": 0.8, "label": None if k else name}
@@ -209,13 +208,15 @@ def draw(folder: Path, splits: list[Any]) -> None:
 def write(folder: Path, path: Path) -> None:
     from notes import EARLIER, HEAD, explained, on_covtype, on_tables
 
-    splits, found = _read(folder, "kin40k-*.json"), _read(folder, "probe-*.json")
+    printed, ours, subsets = (_curves(folder, group) for group in ("printed", "ours", "subsets"))
+    found = _read(folder, "probe-*.json")
     lines = [HEAD, "## Tables IV and V, figure 2: KIN40K by the paper's steps", ""]
-    if splits:
-        lines += [*tables(splits, "printed"), "", on_tables(_curves(splits, "printed"))]
-        lines += ["## Figure 4, on KIN40K: error and CPU time against vectors", "", *by_vectors(splits), ""]
-        lines += ["## Figure 5, on KIN40K: other subsets", "", *by_subset(splits), ""]
-    else:
+    if printed:
+        lines += [*tables(printed), "", on_tables(printed)]
+        lines += ["## Figure 4, on KIN40K: error and CPU time against vectors", "", *by_vectors(printed), ""]
+    if subsets:
+        lines += ["## Figure 5, on KIN40K: other subsets", "", *by_subset(subsets), ""]
+    if not printed:
         lines += [EARLIER, (folder / "earlier.md").read_text(encoding="utf-8")]
     lines += ["## Why the errors are not the printed ones", "", *(probes(found) if found else []), "", explained(found)]
     lines += [
@@ -225,7 +226,7 @@ def write(folder: Path, path: Path) -> None:
         "",
         on_covtype(_read(folder, "covtype-*.json")),
     ]
-    if splits:
-        lines += ["## KIN40K by our code of today", "", *tables(splits, "ours"), ""]
-        draw(folder, splits)
+    if ours:
+        lines += ["## KIN40K by our code of today", "", *tables(ours), ""]
+    draw(folder)
     path.write_text("\n".join(lines), encoding="utf-8")

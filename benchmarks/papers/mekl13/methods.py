@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import protocol
 from measure import clock
-from rivals import RIVALS, Pairwise
+from rivals import RIVALS, Pairwise, scores
 
 from mercer import MultiKernelMHKSClassifier, RPEMEKLClassifier
 from mercer.border.folds import stratified_folds
@@ -62,12 +62,12 @@ def rival_cell(name: str, seed: int, method: str) -> Cell:
     data = protocol.split(name, seed)
     X, y, n = data.X, data.y, _folds(name)
     fold = stratified_folds(y, n, np.random.default_rng(seed))
-    scores = np.zeros(len(choices))
+    total = np.zeros(len(choices))
     for k in range(n):
         here, held = fold != k, fold == k
         if len(np.unique(y[here])) > 1:
-            scores += [Pairwise.fit(fit, X[here], y[here], choice).score(X[held], y[held]) for choice in choices]
-    best = int(np.argmax(scores))
+            total += scores(fit, choices, X[here], y[here], X[held], y[held])
+    best = int(np.argmax(total))
     made: list[Pairwise] = []
     seconds = _seconds(lambda: made.append(Pairwise.fit(fit, X, y, choices[best])))
     accuracy = made[0].score(data.X_test, data.y_test)
