@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
-from regression import Curve, Table, curve, problem
+from regression import Curve, Redrawn, Table, curve, problem
 
 from mercer.forward.combine import JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import (
@@ -35,7 +35,7 @@ AS_PRINTED: dict[str, tuple[Learner, int, int | None]] = {
     "max-res": (SingleVector(MaxResidual()), 1000, None),
     "ald": (SingleVector(ApproximateLinearDependence()), 1000, None),
     "ran": (SingleVector(ResourceAllocating()), 1000, None),
-    "ensemble": (Ensemble(MaxResidual(), Rayleigh(), 50, 500), 500, None),
+    "ensemble": (Redrawn(MaxResidual(), Rayleigh(), 50, 500), 500, None),
 }
 #: What this package does today: 32 vectors a pass, ensembles of 500 by eq. 29 without refitting.
 OURS: dict[str, tuple[Learner, int, int | None]] = {
@@ -61,4 +61,4 @@ def measure(seed: int, group: str) -> dict[str, Any]:
 
 
 def subset_curve(given: Problem, test: Any, T: int, seed: int, n_learners: int = 200) -> Curve:
-    return curve(given, test, Ensemble(MaxResidual(), Rayleigh(), T // 10, T), n_learners, seed=seed)
+    return curve(given, test, Redrawn(MaxResidual(), Rayleigh(), T // 10, T), n_learners, seed=seed)
