@@ -146,8 +146,7 @@ def notes(folder: Path) -> list[str]:
         *(unfinished(found["boosted"]) or [compared]),
         "- Census-house: the printed 7.51 ± 0.03 and 7.38 ± 0.01 % are not comparable with the two tables of that "
         "survey at hand: on their raw prices gradient-boosted trees leave 31 % (house_8L) and 33 % (house_16H). "
-        "The paper's inputs and kernel width are garbled in our copy; ours has length-scales by evidence. On both "
-        "tables rows to draw run out, which ends the boosted models after 103 of 150.",
+        "The paper's inputs and kernel width are garbled in our copy; ours has length-scales by evidence.",
         "- Figures: `docs/figures/boost06_*.png` (figure 4: KIN40K; figure 6: census tables, if measured). Outaouais "
         "(figure 3), Sarcos (figure 5; only its test file is to be had) and their rows of tables 3 and 4 are missing. "
         "Table 1 describes the data, table 2 is lost in our copy, and the times of table 4 are lost as well.",
