@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
-from regression import Table, curve, problem
+from regression import Redrawn, Table, curve, problem
 
 from mercer.forward.combine import ConjugateGradients
 from mercer.forward.criteria import InformationGain, MatchingPursuit
-from mercer.forward.learners import Ensemble, Learner, SingleVector
+from mercer.forward.learners import Learner, SingleVector
 
 D, M, T, KAPPA, LARGEST = 200, 150, 500, 59, 1000
 #: Tables at hand. The paper's census-house is another set than these two of the same survey.
@@ -31,7 +31,7 @@ def single() -> Learner:
 
 def boosted(size: int = D, subset: int = T) -> Learner:
     """Conjugate gradients end after `size` steps, or when the residual is a thousandth: only the direction counts."""
-    return Ensemble(InformationGain(), ConjugateGradients(size, tol=1e-3), size, subset)
+    return Redrawn(InformationGain(), ConjugateGradients(size, tol=1e-3), size, subset)
 
 
 def measure(name: str, seed: int, device: str = "cpu") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
-from regression import Curve, Table, curve, problem
+from regression import Curve, Redrawn, Table, curve, problem
 
 from mercer.forward.combine import JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import (
@@ -35,7 +35,7 @@ AS_PRINTED: dict[str, tuple[Learner, int, int | None]] = {
     "max-res": (SingleVector(MaxResidual()), 1000, None),
     "ald": (SingleVector(ApproximateLinearDependence()), 1000, None),
     "ran": (SingleVector(ResourceAllocating()), 1000, None),
-    "ensemble": (Ensemble(MaxResidual(), Rayleigh(), 50, 500), 500, None),
+    "ensemble": (Redrawn(MaxResidual(), Rayleigh(), 50, 500), 500, None),
 }
 #: What this package does today: 32 vectors a pass, ensembles of 500 by eq. 29 without refitting.
 OURS: dict[str, tuple[Learner, int, int | None]] = {
@@ -46,20 +46,19 @@ OURS: dict[str, tuple[Learner, int, int | None]] = {
     "ran": (Ensemble(ResourceAllocating(), Separate(), 32, 512), 32, None),
     "ensemble": (Ensemble(LargestResiduals(), JointPursuit(), 500, 5000), 60, 1),
 }
+GROUPS: dict[str, dict[str, Any]] = {"printed": AS_PRINTED, "ours": OURS, "subsets": {}}
 #: Figure 5: other sizes of the subset, S a tenth of it.
 SUBSETS = (250, 500, 1000, 2000)
 
 
-def measure(seed: int) -> dict[str, Any]:
-    """All curves of one split, thinned."""
+def measure(seed: int, group: str) -> dict[str, Any]:
+    """The curves of one split, thinned: of the paper's steps, of ours, or of other subsets."""
     table = Table.of("kin40k", seed)
     given, test = problem(table, seed), table.test
-    return {
-        "printed": {name: curve(given, test, *how, seed=seed).thinned() for name, how in AS_PRINTED.items()},
-        "ours": {name: curve(given, test, *how, seed=seed).thinned() for name, how in OURS.items()},
-        "subsets": {str(T): subset_curve(given, test, T, seed).thinned() for T in SUBSETS},
-    }
+    if group == "subsets":
+        return {str(T): subset_curve(given, test, T, seed).thinned() for T in SUBSETS}
+    return {name: curve(given, test, *how, seed=seed).thinned() for name, how in GROUPS[group].items()}
 
 
 def subset_curve(given: Problem, test: Any, T: int, seed: int, n_learners: int = 200) -> Curve:
-    return curve(given, test, Ensemble(MaxResidual(), Rayleigh(), T // 10, T), n_learners, seed=seed)
+    return curve(given, test, Redrawn(MaxResidual(), Rayleigh(), T // 10, T), n_learners, seed=seed)

@@ -17,15 +17,13 @@ import torch
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[1]))
-from regression import Table, curve, with_kernel
+from regression import Redrawn, Table, curve, with_kernel
 
 from mercer import tune_kernel
-from mercer.forward.absorb import Block
 from mercer.forward.combine import Rayleigh
 from mercer.forward.criteria import MaxResidual
 from mercer.forward.learners import Ensemble
 from mercer.kernels import Gaussian
-from mercer.parts import part
 
 VECTORS = 700
 
@@ -69,15 +67,6 @@ def ridge_error(fit: tuple[Tensor, Tensor], judge: tuple[Tensor, Tensor], Z: Ten
     b = torch.linalg.solve(gram, V @ fit[1])
     f = torch.linalg.solve_triangular(L, kernel_matrix(Z, judge[0], log_theta), upper=False).T @ b
     return (f - judge[1]).square().mean()
-
-
-@part
-class Redrawn(Ensemble):
-    """The paper's own draw: a random subset of all rows each time, those of earlier learners among them."""
-
-    def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
-        alive = block.problem.candidates()
-        return alive[torch.from_numpy(rng.choice(len(alive), self.subset_size, replace=False)).to(alive.device)]
 
 
 def measure(

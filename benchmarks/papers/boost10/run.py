@@ -29,16 +29,17 @@ def keep(folder: Path, name: str, found: Any) -> None:
 
 
 def missing(seeds: Sequence[int], folder: Path, name: str) -> list[int]:
-    """Splits not kept yet; one that is asked for alone is measured again."""
-    return [seed for seed in seeds if len(seeds) == 1 or not (folder / f"{name}-{seed}.json").exists()]
+    """Splits not kept yet."""
+    return [seed for seed in seeds if not (folder / f"{name}-{seed}.json").exists()]
 
 
 def kin40k(seeds: Sequence[int], folder: Path) -> None:
-    """Tables IV and V, figures 2, 4 and 5."""
+    """Tables IV and V, figures 2, 4 and 5, one file for each group of curves."""
     import kin40k as part
 
-    for seed in missing(seeds, folder, "kin40k"):
-        keep(folder, f"kin40k-{seed}", part.measure(seed))
+    for group in part.GROUPS:
+        for seed in missing(seeds, folder, f"kin40k-{group}"):
+            keep(folder, f"kin40k-{group}-{seed}", part.measure(seed, group))
 
 
 def probe(seeds: Sequence[int], folder: Path) -> None:

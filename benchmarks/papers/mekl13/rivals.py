@@ -6,8 +6,9 @@ of new rows. Several classes: one machine per pair, majority vote.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -20,7 +21,8 @@ from sklearn.svm import SVC
 from mercer.empirical.mapping import resolve_kernels
 
 Decide = Callable[[np.ndarray], np.ndarray]
-Fit = Callable[[np.ndarray, np.ndarray, Any], Decide]
+#: Machines for a stack of kernels and signs, one for each choice of parameters.
+Fit = Callable[[np.ndarray, np.ndarray, list[Any]], list[Decide]]
 
 
 def simplex_cuts(oracle: Callable[[np.ndarray], tuple[np.ndarray, Any]], n: int, tol: float = 1e-3) -> tuple[Any, Any]:
@@ -94,18 +96,29 @@ def mkda(K: np.ndarray, y: np.ndarray, lam: float) -> Decide:
     return lambda new: np.tensordot(theta, new, 1) @ weights - middle
 
 
-def svm_2k(K: np.ndarray, y: np.ndarray, choice: tuple[float, float, tuple[int, int]], n_steps: int = 600) -> Decide:
-    """SVM-2K: Farquhar, Hardoon, Meng, Shawe-Taylor and Szedmak (2006), for one pair of kernels, ε = 0.
+def svm_2k(K: np.ndarray, y: np.ndarray, choices: list[tuple[float, float, tuple[int, int]]]) -> list[Decide]:
+    """SVM-2K for several (C, D, pair of kernels): those of one pair are solved side by side."""
+    found: dict[int, Decide] = {}
+    for pair in dict.fromkeys(pair for _, _, pair in choices):
+        own = [i for i, choice in enumerate(choices) if choice[2] == pair]
+        C, D = (np.array([choices[i][k] for i in own]) for k in (0, 1))
+        found |= dict(zip(own, _svm_2k(K, y, C, D, pair), strict=True))
+    return [found[i] for i in range(len(choices))]
+
+
+def _svm_2k(
+    K: np.ndarray, y: np.ndarray, C: np.ndarray, D: np.ndarray, pair: tuple[int, int], n_steps: int = 600
+) -> list[Decide]:
+    """Farquhar, Hardoon, Meng, Shawe-Taylor and Szedmak (2006), for one pair of kernels, ε = 0, a column for each C.
 
     Two SVMs whose outputs may differ by η at the price D. The dual over the box (α_A, α_B in [0, C], β in [−D, D]) by
     accelerated projected gradient; biases are penalised (a constant is added to the kernels), so no equality remains.
     """
-    C, D, (a, b) = choice
-    A, B = K[a] + 1.0, K[b] + 1.0
-    low = np.repeat([[0.0], [0.0], [-D]], len(y), 1)
-    high = np.repeat([[C], [C], [D]], len(y), 1)
+    a, b = pair
+    A, B, y = K[a] + 1.0, K[b] + 1.0, y[:, None]
+    low, high = np.stack([0 * C, 0 * C, -D])[:, None], np.stack([C, C, D])[:, None]
     step = 1 / (2 * (_norm(A) + _norm(B)))
-    x = old = np.zeros((3, len(y)))
+    x = old = np.zeros((3, len(y), len(C)))
     t = 1.0
     for _ in range(n_steps):
         t, t_old = (1 + (1 + 4 * t * t) ** 0.5) / 2, t
@@ -113,10 +126,14 @@ def svm_2k(K: np.ndarray, y: np.ndarray, choice: tuple[float, float, tuple[int, 
         left, right = A @ (z[0] * y - z[2]), B @ (z[1] * y + z[2])
         gradient = np.stack([y * left - 1, y * right - 1, right - left])
         old, x = x, np.clip(z - step * gradient, low, high)
-        if abs(x - old).max() < 1e-6 * C:
+        if (abs(x - old).max((0, 1)) < 1e-6 * C).all():
             break
-    g_a, g_b = x[0] * y - x[2], x[1] * y + x[2]
-    return lambda new: ((new[a] + 1) @ g_a + (new[b] + 1) @ g_b) / 2
+    weights = zip((x[0] * y - x[2]).T, (x[1] * y + x[2]).T, strict=True)
+    return [partial(_two_views, pair, g) for g in weights]
+
+
+def _two_views(pair: tuple[int, int], weights: tuple[np.ndarray, np.ndarray], new: np.ndarray) -> np.ndarray:
+    return sum((new[at] + 1) @ g for at, g in zip(pair, weights, strict=True)) / 2
 
 
 def _norm(K: np.ndarray) -> float:
@@ -131,43 +148,73 @@ def svc(K: np.ndarray, y: np.ndarray, choice: tuple[float, int]) -> Decide:
     return lambda new: svm.decision_function(new[at])
 
 
+def one_by_one(fit: Callable[[np.ndarray, np.ndarray, Any], Decide]) -> Fit:
+    return lambda K, y, choices: [fit(K, y, choice) for choice in choices]
+
+
 PAIRS = list(combinations(range(3), 2))
 RIVALS: dict[str, tuple[Fit, list[Any]]] = {
     "SVM-2K": (svm_2k, [(C, 1.0, pair) for C in (1.0, 10.0, 100.0, 1000.0) for pair in PAIRS]),
-    "MKDA(SDP)": (mkda, [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]),
-    "MKL(SILP)": (mkl_silp, [0.1, 1.0, 10.0, 100.0, 1000.0]),
-    "SVC": (svc, [(C, at) for C in (0.1, 1.0, 10.0, 100.0, 1000.0) for at in (1, 2)]),
+    "MKDA(SDP)": (one_by_one(mkda), [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]),
+    "MKL(SILP)": (one_by_one(mkl_silp), [0.1, 1.0, 10.0, 100.0, 1000.0]),
+    "SVC": (one_by_one(svc), [(C, at) for C in (0.1, 1.0, 10.0, 100.0, 1000.0) for at in (1, 2)]),
 }
 
 
 @dataclass(frozen=True)
+class Pair:
+    """The rows of two classes, their signs ±1 and the paper's three kernels, widths from these rows."""
+
+    i: int
+    j: int
+    kernels: Any
+    Z: torch.Tensor
+    signs: np.ndarray
+
+    @classmethod
+    def each(cls, X: np.ndarray, y: np.ndarray) -> Iterator[Pair]:
+        classes = np.unique(y)
+        for i, j in combinations(range(len(classes)), 2):
+            inside = (y == classes[i]) | (y == classes[j])
+            Z = torch.as_tensor(X[inside])
+            width = float(torch.cdist(Z, Z).mean()) or 1.0
+            yield cls(i, j, resolve_kernels("paper", width), Z, np.where(y[inside] == classes[j], 1.0, -1.0))
+
+    def stack(self, X: torch.Tensor) -> np.ndarray:
+        return np.stack([kernel(X, self.Z).numpy() for kernel in self.kernels])
+
+    def vote(self, f: np.ndarray, votes: np.ndarray) -> None:
+        votes[np.arange(len(f)), np.where(f > 0, self.j, self.i)] += 1
+        votes[:, self.j] += 1e-3 * np.tanh(f)
+        votes[:, self.i] -= 1e-3 * np.tanh(f)
+
+
+@dataclass(frozen=True)
 class Pairwise:
-    """One machine per pair of classes on the paper's three kernels, widths from the pair's own rows."""
+    """One machine per pair of classes; the majority decides."""
 
     classes: np.ndarray
-    machines: list[tuple[int, int, Any, Any, Decide]]
+    machines: list[tuple[Pair, Decide]]
 
     @classmethod
     def fit(cls, fit: Fit, X: np.ndarray, y: np.ndarray, choice: Any) -> Pairwise:
-        classes, machines = np.unique(y), []
-        for i, j in combinations(range(len(classes)), 2):
-            rows = X[(y == classes[i]) | (y == classes[j])]
-            signs = np.where(y[(y == classes[i]) | (y == classes[j])] == classes[j], 1.0, -1.0)
-            Z = torch.as_tensor(rows)
-            width = float(torch.cdist(Z, Z).mean()) or 1.0
-            kernels = resolve_kernels("paper", width)
-            machines.append((i, j, kernels, Z, fit(_stack(kernels, Z, Z), signs, choice)))
-        return cls(classes, machines)
+        return cls(np.unique(y), [(pair, fit(pair.stack(pair.Z), pair.signs, [choice])[0]) for pair in Pair.each(X, y)])
 
     def score(self, X: np.ndarray, y: np.ndarray) -> float:
         votes, new = np.zeros((len(X), len(self.classes))), torch.as_tensor(X)
-        for i, j, kernels, Z, decide in self.machines:
-            f = decide(_stack(kernels, new, Z))
-            votes[np.arange(len(X)), np.where(f > 0, j, i)] += 1
-            votes[:, j] += 1e-3 * np.tanh(f)
-            votes[:, i] -= 1e-3 * np.tanh(f)
+        for pair, decide in self.machines:
+            pair.vote(decide(pair.stack(new)), votes)
         return float((self.classes[votes.argmax(1)] == y).mean())
 
 
-def _stack(kernels: Any, X: torch.Tensor, Z: torch.Tensor) -> np.ndarray:
-    return np.stack([kernel(X, Z).numpy() for kernel in kernels])
+def scores(
+    fit: Fit, choices: list[Any], X: np.ndarray, y: np.ndarray, X_held: np.ndarray, y_held: np.ndarray
+) -> np.ndarray:
+    """The accuracy of every choice on rows held out: a pair's kernels are made once for all of them."""
+    classes, new = np.unique(y), torch.as_tensor(X_held)
+    votes = np.zeros((len(choices), len(X_held), len(classes)))
+    for pair in Pair.each(X, y):
+        own, held = pair.stack(pair.Z), pair.stack(new)
+        for decide, counted in zip(fit(own, pair.signs, choices), votes, strict=True):
+            pair.vote(decide(held), counted)
+    return (classes[votes.argmax(2)] == y_held).mean(1)

@@ -108,6 +108,20 @@ def _least(cells: list[dict[str, Any]], error: float) -> int | None:
     return min(sizes, default=None)
 
 
+def needs(printed: list[dict[str, Any]], store: Store, mine: str, other: str) -> tuple[int, int, int]:
+    """At how many lags another model needs more, as many, fewer components for the error of mine."""
+    more = fewer = equal = 0
+    for row in printed:
+        found = better(store, row["lags"], mine)
+        if found is None or not runs(store, row["lags"], other):
+            continue
+        needed = _least(runs(store, row["lags"], other), _at(found)[0])
+        more += needed is None or needed > found["components"]
+        equal += needed == found["components"]
+        fewer += needed is not None and needed < found["components"]
+    return more, equal, fewer
+
+
 def _claim(printed: list[dict[str, Any]], store: Store) -> str:
     """At how many lags NRBF needs more components than ENRBF for its error, in each pairing of trainings."""
     lines = []
@@ -116,15 +130,7 @@ def _claim(printed: list[dict[str, Any]], store: Store) -> str:
         ("ENRBF", "NRBF by EM"),
         ("ENRBF by gradient", "NRBF by gradient"),
     ):
-        more = fewer = equal = 0
-        for row in printed:
-            found = better(store, row["lags"], mine)
-            if found is None or not runs(store, row["lags"], other):
-                continue
-            needed = _least(runs(store, row["lags"], other), _at(found)[0])
-            more += needed is None or needed > found["components"]
-            equal += needed == found["components"]
-            fewer += needed is not None and needed < found["components"]
+        more, equal, fewer = needs(printed, store, mine, other)
         as_there = ", the thesis' pairing" if (mine, other) == ("ENRBF", "NRBF by gradient") else ""
         name = mine if "gradient" in mine else f"{mine} by EM"
         lines.append(f"- {other} against {name}{as_there}: more at {more} lags, as many at {equal}, fewer at {fewer}.")

@@ -29,12 +29,9 @@ Written by `MERCER_DATA=… python benchmarks/papers/thesis09_mixtures/run.py`; 
 - The thesis reviews unnormalised networks (eq. 2.3) and uses normalised ones; only these are here, with the gates'
   priors and determinants (eq. 2.6, 2.7), which eq. 2.4 leaves out. Everything else is the package's default;
   `covariance_type` and the largest size tried are set.
-- Rows marked † are of earlier code: there the model that was finally fitted at the chosen size started afresh and not
-  as the judged ones did, which spoils its training and later errors (not the cross-validated ones); its training time
-  was not kept, and of ten folds only the mean.
 - Tables 2-2 and 3-4 and figures 2-7 and 2-8 are of a hospital's data, which nobody else has; table 2-4 is a list of
   literature. In place of table 3-4, its models are measured on five public sets of several classes.
-- Seconds are of one x86 thread while fifteen others worked beside it; the printed ones are of 2009.
+- Seconds are those of one x86 core with as many processes as cores beside it; the printed ones are of 2009.
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from judge import tally
-from laser import laser_verdicts
+from laser import laser_verdicts, needs
 from measure import Store
 from report import size_verdicts, size_word, wdbc_verdict
 
@@ -18,7 +18,10 @@ def summary(paper: dict[str, Any], store: Store) -> list[list[str]]:
     errors = store.mark("laser/", errors)
     wdbc = [v for row in paper["table3_3"]["rows"] if (v := wdbc_verdict(row, store)) is not None]
     sets = {key.split("/")[0] for key in store.under("several/")}
-    instead = f"{HOSPITAL}; of five public sets of several classes in its place, {len(sets)} are measured so far"
+    instead = f"{HOSPITAL}; its models on {len(sets)} public sets of several classes instead"
+    more, equal, fewer = needs(paper["table2_3"]["rows"], store, "ENRBF", "NRBF by gradient")
+    said = f"needs more at {more} of {more + equal + fewer} numbers of lags, as many at {equal}, fewer at {fewer}"
+    claim = f"{'so here' if more > fewer else 'differs'}: NRBF by gradient {said}"
     return [
         [
             paper["figure2"]["where"].split(",")[0],
@@ -27,6 +30,7 @@ def summary(paper: dict[str, Any], store: Store) -> list[list[str]]:
         ],
         ["Table 2-2, figures 2-7 and 2-8", "intensive care", HOSPITAL],
         ["Table 2-3", "laser series, errors", f"{errors} (standard errors over three folds)"],
+        ["Table 2-3", "NRBF needs more components than ENRBF", claim],
         ["Table 2-4", "list of literature", "nothing to reproduce"],
         [
             paper["figure3"]["where"].split(",")[0],

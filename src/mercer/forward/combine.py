@@ -157,7 +157,11 @@ def _overlap(Q: Tensor) -> bool:
 
 @part
 class ConjugateGradients(Combination):
-    """The system of `mp` by at most `max_iter` conjugate gradient steps of O(NS) each (Boost06 step 2b)."""
+    """The system of `mp` by at most `max_iter` conjugate gradient steps of O(NS) each (Boost06 step 2b).
+
+    As many steps as basis vectors would read the tile more often than the matrix of the system is made: it is made
+    then, and the steps are the same but for rounding.
+    """
 
     short_name = "cg"
     passes = 10
@@ -175,8 +179,11 @@ class ConjugateGradients(Combination):
         sketch: Sketch | None = None,
     ) -> Tensor:
         u = K.transposed(gradient) - problem.lam * at_basis
+        gram = K.moments(gradient[:, :0], weight=metric)[0] + problem.lam * Q if self.max_iter >= len(Q) else None
 
         def system(a: Tensor) -> Tensor:
+            if gram is not None:
+                return gram @ a
             return K.transposed(K.product(a) * metric[:, None]) + problem.lam * (Q @ a)
 
         return conjugate_gradients(system, u, tol=self.tol, max_iter=self.max_iter).x
