@@ -1,8 +1,8 @@
 """The most memory that a fit takes, beside its `memory_limit`: tables in memory, and one streamed from a file.
 
-    python benchmarks/memory/peaks.py [--rows 1e5 1e7] [--limit 1GiB 2GiB] [--budget 120]
-    python benchmarks/memory/peaks.py --read land.parquet --limit 4GiB --budget 600
-    python benchmarks/memory/peaks.py --device cuda --limit 2GiB 8GiB
+    python benchmarks/speed/memory.py [--rows 1e5 1e7] [--limit 1GiB 2GiB] [--budget 120]
+    python benchmarks/speed/memory.py --read land.parquet --limit 4GiB --budget 600
+    python benchmarks/speed/memory.py --device cuda --limit 2GiB 8GiB
 
 Every fit has a process of its own. On a CPU the peak is the resident memory of that process (VmHWM), whole where rows
 are streamed; where the table is in memory, what the process held before the fit (interpreter, libraries, the table) is
@@ -22,6 +22,7 @@ from subprocess import run
 from typing import Any
 
 import torch
+from resident import forget_peak, resident
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.data import ParquetRows
@@ -32,17 +33,11 @@ from mercer.engine import make_plan
 BOUND = 1.1
 
 
-def resident(line: str) -> int:
-    """Bytes of this process that Linux has a line for: VmRSS now, VmHWM at most."""
-    found = next(one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith(line))
-    return 1024 * int(found.split()[1])
-
-
 def peak_of(model: Any, X: Any, y: Any, device: str, limit: str) -> bool:
     """Fit, print, and say whether the peak was within the bound."""
     gc.collect()
-    before = 0 if y is None else resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # forget the highest resident memory so far
+    before = 0 if y is None else resident()
+    forget_peak()
     began, worked = time.perf_counter(), time.process_time()
     model.fit(X, y)
     seconds, cpu = time.perf_counter() - began, time.process_time() - worked
