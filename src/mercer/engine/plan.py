@@ -26,6 +26,8 @@ CHUNK_ROWS = {"cpu": 1 << 16, "cuda": 1 << 22}
 FUSED_ELEMENTS = 1 << 30
 #: Rows up to which an exact solution is worth its cube of work, on a CPU and on a GPU.
 EXACT_ROWS = (12_000, 40_000)
+#: Operations a second that a Cholesky factor is counted on to take, on a CPU and on a GPU.
+FACTOR_RATE = (5e9, 5e12)
 #: Below this many rows float64 costs little on a CPU and spares every question about rounding.
 FLOAT64_ROWS = 10_000
 
@@ -119,6 +121,16 @@ class Plan:
     def _within_memory(self, rows: int, m: int) -> int:
         affordable = self.memory_limit // (8 * self.itemsize * max(m, 1))  # a tile and its temporaries
         return max(min(rows, affordable), 1)
+
+
+def factored_rows(seconds: float, on_gpu: bool) -> int:
+    """The size of the largest matrix whose factor, a third of its cube of operations, takes no more than `seconds`.
+
+    >>> from mercer.engine.plan import factored_rows
+    >>> factored_rows(1.0, on_gpu=False)
+    2466
+    """
+    return int((3 * FACTOR_RATE[on_gpu] * seconds) ** (1 / 3))
 
 
 def make_plan(
