@@ -370,7 +370,7 @@ def test_the_bar_shows_only_where_it_is_asked_for(capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"n_basis": 5}, "all 5 steps asked for were added"),
+        ({"n_basis": 5}, "all 5 steps were added"),
         ({"n_basis": N, "tol": 0.5}, "the residual norm fell to .*, within tol=0.5 of the targets' norm"),
         ({"n_basis": N, "criterion": "ald", "step_size": 1}, "no further row is worth adding as a basis vector"),
         ({"n_basis": N, "stopping": "mdl", "patience": 3}, "the description length had its minimum at step"),
@@ -731,7 +731,9 @@ def test_odd_input_gives_a_sound_model(face, tuned, rows, _):
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1e3, 1e8])
 def test_units_of_inputs_and_targets_do_not_matter(face, scale):
     scaled = model(face).fit(X * scale, Y / scale + 3)
-    np.testing.assert_allclose((scaled.predict(X * scale) - 3) * scale, plain(face).predict(X), atol=1e-6 * max(1, scale))
+    np.testing.assert_allclose(
+        (scaled.predict(X * scale) - 3) * scale, plain(face).predict(X), atol=1e-6 * max(1, scale)
+    )
 
 
 @over_regressors

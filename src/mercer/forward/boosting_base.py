@@ -201,8 +201,9 @@ class Boosting(Resumable, ForwardEstimator):
         )
 
     def _rules(self, fit: ForwardFit) -> list[Stopping]:
-        exact = isinstance(fit.learner, AllRows)
-        n_learners = 1 if exact else self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
+        if isinstance(fit.learner, AllRows):
+            return [MaxSteps(1, why="all rows are basis vectors: the solution is exact")]
+        n_learners = self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]
 
