@@ -18,9 +18,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "KernelBoostingRegressor": {"metric": None},  # the race, with kernels and column maps alone
     "KernelBoostingClassifier": FIXED,
     "GradientMetric": {"metric": "diagonal", "scale_inputs": "standard"},
-    "GreedyKernelRegressor": FIXED | {"n_basis": 10},
-    "GreedyKernelClassifier": FIXED | {"n_basis": 10},
-    "GreedyNystroem": FIXED | {"n_components": 10},
+    "GreedyKernelRegressor": FIXED | {"n_basis": 6},
+    "GreedyKernelClassifier": FIXED | {"n_basis": 6},
+    "GreedyNystroem": FIXED | {"n_components": 5},
     "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest"},
     "RPEMEKLClassifier": {"subset_size": 0.5, "n_members": 2},
     "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2},

@@ -28,7 +28,7 @@ MODELS = {
     "held out": mercer.KernelBoostingRegressor(4, learner_size=20, validation_fraction=0.3, **QUICK),
     "greedy": mercer.GreedyKernelRegressor(20, **QUICK),
     "refined": mercer.GreedyKernelRegressor(15, refine=True, refine_iter=20, **QUICK),
-    "spgp": mercer.SparseGPRegressor(12, max_iter=8, **QUICK),
+    "spgp": mercer.SparseGPRegressor(20, max_iter=15, **QUICK),
     "full": mercer.SparseGPRegressor(approximation="full", max_iter=4, **QUICK),
     "subset": mercer.SparseGPRegressor(60, approximation="sd", max_iter=4, **QUICK),
     "projected": mercer.SparseGPRegressor(12, approximation="pp", max_iter=4, **QUICK),
