@@ -157,10 +157,9 @@ def _seen(member: Member, X: Tensor) -> Tensor:
 def scaled(kernel: Any, factor: float) -> Any:
     """The kernel with its length-scales times `factor`; others as they are.
 
-        >>> from mercer.engine.plan import factored_rows
-    from mercer.kernels import Gaussian
-        >>> scaled(Gaussian([1.0, 2.0]), 0.5)
-        Gaussian(length_scale=[0.5, 1.0])
+    >>> from mercer.kernels import Gaussian
+    >>> scaled(Gaussian([1.0, 2.0]), 0.5)
+    Gaussian(length_scale=[0.5, 1.0])
     """
     if not isinstance(kernel, Stationary) or factor == 1.0:
         return kernel
