@@ -24,7 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest"},
     "RPEMEKLClassifier": {"subset_size": 0.5, "n_members": 2},
     "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2},
-    "SparseGPRegressor": {"kernel": "gaussian", "scale_inputs": "standard", "n_inducing": 6, "max_iter": 4},
+    "SparseGPRegressor": {"kernel": Gaussian(2.0), "optimize_kernel": True, "n_inducing": 6, "max_iter": 2},
     "SparseGPClassifier": {"kernel": Gaussian(2.0), "n_inducing": 4, "optimize_inducing": False},
     "ARDSelector": {"models": [mercer.SparseGPRegressor(4, kernel="gaussian", ard=True, tuning_rows=20, max_iter=1)]},
     "NRBFRegressor": {"n_init": 1, "max_iter": 10},

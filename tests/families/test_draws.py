@@ -131,13 +131,13 @@ def test_rows_at_a_time_keep_to_memory_and_time():
 
 def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(few_rows, monkeypatch):
     monkeypatch.setattr(further, "LITTLE", 0.02)
-    given, test = table(12_000), table(2000, seed=9)
+    given, test = table(6000), table(2000, seed=9)
     options = {"random_state": 0, "metric": None}
-    few = KernelBoostingClassifier(max_rows=800, **options).fit(given.rows.X, given.y)
+    few = KernelBoostingClassifier(max_rows=600, **options).fit(given.rows.X, given.y)
     assert few.basis_indices_.max() > 1000  # rows of the whole table
     assert np.allclose(few.basis_, given.rows.X[few.basis_indices_])
     right = few.score(test.rows.X, test.y)
-    first = KernelBoostingClassifier(max_rows=None, **options).fit(given.rows.X[:800], given.y[:800])
+    first = KernelBoostingClassifier(max_rows=None, **options).fit(given.rows.X[:600], given.y[:600])
     assert right >= first.score(test.rows.X, test.y) - 0.01
     assert np.allclose(few.predict_proba(test.rows.X).sum(1), 1)
 
