@@ -676,7 +676,7 @@ def test_exchange_follows_algorithms_1_and_3(seed):
 
 
 @over_outputs
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_exchange_never_raises_the_objective(p, seed):
     problem = make_problem(p=p, seed=seed)
     for make in (noisy(ExchangeBlock), noisy(MinimalResidualBlock), ExchangeBlock):
@@ -998,10 +998,10 @@ def test_replayed_steps_are_those_of_max_res(monkeypatch, p, length, gram_noise,
     lam = 0.0 if gram_noise else None
     make_block = partial(Block, lam=lam, gram_noise=gram_noise, min_novelty=min_novelty)
     options = {"block_length": length, "capacity": 2, "make_block": make_block, "shrinkage": 0.9}
-    plain = grown(problem, SingleVector(MaxResidual()), 12, **options)
+    plain = grown(problem, SingleVector(MaxResidual()), 8, **options)
     monkeypatch.setattr(forward_fit, "can_replay", lambda block: True)
     monkeypatch.setattr(forward_fit, "ReplayedPursuit", partial(ReplayedPursuit, capture=False))
-    replayed = grown(problem, SingleVector(MaxResidual()), 12, **options)
+    replayed = grown(problem, SingleVector(MaxResidual()), 8, **options)
     assert replayed.history.n_basis == plain.history.n_basis
     torch.testing.assert_close(replayed.f, plain.f, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(replayed.history.objective, plain.history.objective, rtol=1e-9)
@@ -1048,7 +1048,7 @@ def test_captured_steps_are_those_of_max_res():
     torch.testing.assert_close(captured.f.cpu(), plain.f, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("step", [1, 2, 4, 16, 32])
+@pytest.mark.parametrize("step", [1, 2, 16])
 def test_columns_alike_to_the_last_digit_of_float32_leave_a_sound_model(step):
     """A kernel so long that it is nearly linear: what is left of a column is mostly penalty and rounding."""
     rng = np.random.default_rng(0)
