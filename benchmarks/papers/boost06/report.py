@@ -13,6 +13,7 @@ from scipy.stats import ttest_rel
 
 sys.path.append(str(Path(__file__).parents[1]))
 from judge import Verdict, judge
+from measure import summarise
 from regression import Curve, kept
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
@@ -212,6 +213,7 @@ def write(folder: Path, path: Path) -> None:
     lines += ["## Table 4, time to equal accuracy", "", *table4(folder), ""]
     lines += ["## Figure 4 in numbers, KIN40K", "", *sizes(folder), "", *notes(folder)]
     path.write_text("\n".join(lines), encoding="utf-8")
+    summarise(path, summary(folder))
     for name in TABLES:
         if curves(folder, name):
             draw(folder, name, FIGURES / f"boost06_{name}.png")

@@ -13,6 +13,7 @@ from kin40k import SUBSETS, YARDSTICK
 
 sys.path.append(str(Path(__file__).parents[1]))
 from judge import judge
+from measure import summarise
 from regression import Curve, kept
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
@@ -262,3 +263,4 @@ def write(folder: Path, path: Path) -> None:
         lines += ["## KIN40K by our code of today", "", *tables(ours), ""]
     draw(folder)
     path.write_text("\n".join(lines), encoding="utf-8")
+    summarise(path, summary(folder))
