@@ -61,7 +61,7 @@ NOTES: dict[tuple[str, str], str] = {
     ),
     ("table5_whole", "always"): (
         "Read so, errors are as near to the printed ones, and the sizes of image under MDL nearer; AIC goes on to many "
-        "more vectors than printed on breast cancer, german and waveform. The paper does not say how it read its curves."
+        "more vectors than printed on breast cancer, german and waveform. How the paper read its curves is not said."
     ),
     ("sinc", "always"): (
         "Means over 50 draws of the noise; the paper shows one. The line (at most 10 vectors, RMSE at most 0.035) is "
