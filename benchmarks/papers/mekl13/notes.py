@@ -13,8 +13,9 @@ NOTES = """
   now, and split 0 gave the same accuracies again where that was looked at; their rivals chose among fewer candidates
   (SVM-2K C of 1 and 10, MKDA λ from 10⁻⁴, C up to 100) on one third of the training rows. Times of earlier code are not
   shown.
-- Left out of the protocol, for their cost: splits 5 to 9 of the rivals on arrhythmia and segmentation, of dozens of
-  pairs of classes, and raw inputs beyond three splits but on glass, iris and wine, where they may explain the print.
+- Left out of the protocol, for their cost: splits 5 to 9 of page-blocks and of the rivals on arrhythmia and
+  segmentation, of dozens of pairs of classes, and raw inputs beyond three splits but on glass, iris and wine, where
+  they may explain the print.
 - A verdict is the difference to the printed mean in standard errors of both means (ten splits each, with the printed
   spread); p is that of a paired t-test against RPEMEKL over the same splits; * marks p < 0.05. A number in square
   brackets is that of the splits measured, where these are not all ten.
