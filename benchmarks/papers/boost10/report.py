@@ -47,8 +47,8 @@ def tables(found: Curves) -> list[str]:
     paper = PAPER["kin40k"]
     budgets = [one.seconds[np.flatnonzero(one.vectors >= YARDSTICK)[0]] for one in found["max-res"]]
     lines = [
-        f"Mean and deviation of {len(budgets)} split{'s' * (len(budgets) > 1)}; the budget of MAX-RES with {YARDSTICK} vectors is "
-        f"{np.mean(budgets):.1f} CPU seconds.", "",
+        f"Mean and deviation of {len(budgets)} split{'s' * (len(budgets) > 1)}; the budget of MAX-RES with "
+        f"{YARDSTICK} vectors is {np.mean(budgets):.1f} CPU seconds.", "",
         "| method | NMSE % at equal time | printed (200 s) | ours / printed | vectors then | CPU seconds to 3 % | "
         "vectors then | printed |",
         "|---" * 8 + "|",
