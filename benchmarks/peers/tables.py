@@ -28,7 +28,7 @@ from tables_data import LARGEST, PARTS, TASKS, Table, names, place, table
 from tables_report import Results, merged, report
 from threadpoolctl import threadpool_limits
 
-METHODS = ("ours", "catboost", "lightgbm", "svm", "xrfm")
+METHODS = ("ours", "catboost", "lightgbm", "histgb", "svm", "xrfm")
 LEAST = 1e-9  # a probability below it counts as this much
 
 

@@ -15,7 +15,7 @@ from tables_data import PARTS, TASKS, names
 
 Results = dict[str, dict[str, dict[str, dict[str, Any]]]]  # table, method, split: error, log loss, seconds
 Means = dict[str, dict[str, dict[str, float]]]  # table, method: the same, over splits
-TITLES = {"choose": "the part chosen by", "once": "the part looked at once"}
+TITLES = {"choose": "the part chosen by", "once": "the part looked at once", "others": "others"}
 MEASURES = {"error": "error", "log_loss": "log loss"}
 LEAST_LOG_LOSS = 1e-6
 
@@ -88,6 +88,8 @@ def standing(here: Means, methods: list[str], task: str) -> str:
     for key in measures:
         found, n_tables = ranks(here, methods, key)
         lines.append(_line(f"mean rank, {MEASURES[key]} ({n_tables} tables)", methods, found, "{:.2f}"))
+    if task == "classification":
+        lines.append(_line("mean log loss of these tables", methods, mean_log_loss(here, methods), "{:.4f}"))
     for key in measures:
         ratios = {m: ours_over(here, m, key) for m in methods if m != "ours"}
         ratios = {m: r for m, r in ratios.items() if len(r)}
@@ -116,6 +118,13 @@ def ranks(here: Means, methods: list[str], key: str) -> tuple[dict[str, float], 
     errors = np.array(rows)
     above, equal = errors[:, :, None] > errors[:, None, :], errors[:, :, None] == errors[:, None, :]
     return dict(zip(ranked, (1 + above.sum(2) + 0.5 * (equal.sum(2) - 1)).mean(0), strict=True)), len(rows)
+
+
+def mean_log_loss(here: Means, methods: list[str]) -> dict[str, float]:
+    """Over the tables that all methods with probabilities have."""
+    having = [m for m in methods if any("log_loss" in row.get(m, {}) for row in here.values())]
+    rows = [row for row in here.values() if all("log_loss" in row.get(m, {}) for m in having)]
+    return {m: float(np.mean([row[m]["log_loss"] for row in rows])) for m in having} if rows else {}
 
 
 def ours_over(here: Means, method: str, key: str) -> np.ndarray:

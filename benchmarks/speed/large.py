@@ -1,132 +1,137 @@
-"""Large tables through public estimators: land or sea (`global-land-mask`), a robot arm, boosting's own speed.
+"""Large tables through public estimators: land or sea, a robot arm and its torques, boosting's own speed.
 
     python benchmarks/speed/large.py --land 1e7 [--speed] [--budget 60] [--memory 40GiB]
     python benchmarks/speed/large.py --land all --memory 40GiB
     python benchmarks/speed/large.py --land 1e8 --write land.parquet
-    python benchmarks/speed/large.py --read land.parquet --memory 4GiB --budget 600
-    python benchmarks/speed/large.py --robot 1e7
-    python benchmarks/speed/large.py --growth 1e5 1e6 1e7
+    python benchmarks/speed/large.py --read land.parquet --memory 4GiB --budget 600 [--lightgbm 1e8]
+    python benchmarks/speed/large.py --robot 1e7 [--lightgbm 1e7]
+    python benchmarks/speed/large.py --pin torques.npz [--lightgbm 1e6]
+    python benchmarks/speed/large.py --growth 1e5 1e6 1e7 1e8
 
 `--speed` grows 100 learners of 1000 vectors of a given kernel, with the curvature of each estimated and from all rows.
-`--growth` fits the robot arm by default on more and more rows and prints the power with which time grows.
+`--pin` makes its file where there is none, of a million rows; that needs the packages `pin` and `example-robot-data`.
+`--growth` fits the robot arm by default on more and more rows and prints the power with which time grows. `--lightgbm`
+fits LightGBM on so many of the rows as well, for as many trees as the seconds of our fit allow; its rows are read into
+memory where they are in a file.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from large_tables import every_cell, in_parquet, land_or_sea, torques, write_torques
+from resident import forget_peak, resident
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.data import ParquetRows
 from mercer.datasets import make_smooth_regression
 from mercer.kernels import Gaussian
 
-
-def globe() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which cells of the globe are sea, and the factors of their unit vectors: by latitude and by longitude."""
-    import global_land_mask
-
-    found = np.load(Path(global_land_mask.__file__).parent / "globe_combined_mask_compressed.npz")
-    lat, lon = np.radians(found["lat"]), np.radians(found["lon"])
-    height = np.stack([np.cos(lat), np.cos(lat), np.sin(lat)], 1).astype(np.float32)
-    unit = np.stack([np.cos(lon), np.sin(lon), np.ones_like(lon)], 1).astype(np.float32)
-    return found["mask"], height, unit
+#: Rows of the table of torques, and how many of them, and of the robot's, are test rows.
+TORQUES, TESTED = 1_000_000, 20_000
 
 
-def land_or_sea(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors of random cells of the globe, and whether they are land; made in pieces."""
-    sea, height, unit = globe()
-    X, y = np.empty((n, 3), np.float32), np.empty(n, np.int8)
-    rng = np.random.default_rng(seed)
-    for begin in range(0, n, 1 << 22):
-        some = slice(begin, min(begin + (1 << 22), n))
-        i, j = rng.integers(len(height), size=some.stop - begin), rng.integers(len(unit), size=some.stop - begin)
-        X[some], y[some] = height[i] * unit[j], ~sea[i, j]
-    return X, y
-
-
-def every_cell(n_test: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """All 933 120 000 cells but a random part of them, in the order of the globe, and that part."""
-    sea, height, unit = globe()
-    wide = len(unit)
-    held = np.zeros(sea.size, bool)
-    held[np.random.default_rng(seed).choice(sea.size, n_test, replace=False, shuffle=False)] = True
-    X, y = torch.empty(sea.size - n_test, 3), np.empty(sea.size - n_test, np.int8)
-    at, by_longitude = 0, torch.from_numpy(unit)
-    for i in range(len(height)):
-        free = np.flatnonzero(~held[i * wide : (i + 1) * wide])
-        torch.mul(by_longitude[free], torch.from_numpy(height[i]), out=X[at : at + len(free)])
-        y[at : at + len(free)] = ~sea[i, free]
-        at += len(free)
-    i, j = np.divmod(np.flatnonzero(held), wide)
-    return X.numpy(), y, height[i] * unit[j], (~sea[i, j]).astype(np.int8)
-
-
-def drawn_cells(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    return *land_or_sea(n, 0), *land_or_sea(1_000_000, 1)
-
-
-def in_parquet(X: np.ndarray, y: np.ndarray, path: Path) -> None:
-    """The rows in a file, in row groups of a million, the targets in a column of their own."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = [f"x{j}" for j in range(X.shape[1])]
-    with pq.ParquetWriter(path, pa.schema([*((name, pa.float32()) for name in names), ("y", pa.int8())])) as file:
-        for begin in range(0, len(X), 1_000_000):
-            some = slice(begin, begin + 1_000_000)
-            columns = [*(pa.array(X[some, j]) for j in range(X.shape[1])), pa.array(y[some])]
-            file.write_table(pa.table(columns, names=[*names, "y"]))
-
-
-def fitted(model: Any, X: Any, y: np.ndarray | None, X_test: np.ndarray, y_test: np.ndarray, name: str) -> float:
+def fitted(model: Any, X: Any, y: Any, X_test: np.ndarray, y_test: np.ndarray, name: str) -> float:
+    """Fit, print a line, and return the seconds; the peak is of the GPU, or of this process, its tables included."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    began = time.perf_counter()
+    forget_peak()
+    began, worked = time.perf_counter(), time.process_time()
     model.fit(X, y)
-    seconds = time.perf_counter() - began
-    f = model.predict(X_test)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - worked
+    used = torch.cuda.max_memory_allocated() if on_gpu else resident("VmHWM")
     classes = isinstance(model, KernelBoostingClassifier)
-    error = np.mean(f != y_test) if classes else np.mean((f - y_test) ** 2) / np.var(y_test)
+    said = error_of(model.predict(named(X_test, X)), y_test, classes=classes)
     vectors = sum(len(one.basis) for one in model.expansions_)
-    used = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     n_rows = X.n_rows if isinstance(X, ParquetRows) else len(X)
     grown = model.history_["seconds"][-1]
     print(
-        f"{name}: {n_rows} rows, {100 * error:.3f} % {'error' if classes else 'NMSE'}, {seconds:.1f} s (tuning "
-        f"{model.tuning_seconds_:.1f}, growing {grown:.2f}), {model.n_steps_} learners, {vectors} vectors, peak "
-        f"{used / 2**30:.1f} GiB",
+        f"{name}: {n_rows} rows, {said}, {seconds:.1f} s (tuning {model.tuning_seconds_:.1f}, growing {grown:.2f}; "
+        f"{cpu:.0f} s of CPU), {model.n_steps_} learners, {vectors} vectors, peak {used / 2**30:.2f} GiB",
         flush=True,
     )
     return seconds
+
+
+def error_of(said: np.ndarray, y: np.ndarray, *, classes: bool) -> str:
+    """The error in words: rows that are wrong, or the squared error over the variance, averaged over outputs."""
+    if classes:
+        return f"{100 * np.mean(said != y):.3f} % error"
+    return f"{100 * np.mean(np.mean((said - y) ** 2, 0) / np.var(y, 0)):.4f} % NMSE"
+
+
+def named(X_test: np.ndarray, X: Any) -> Any:
+    """Test rows with the names of the columns, where those learned from have names."""
+    if not isinstance(X, ParquetRows):
+        return X_test
+    import pandas as pd
+
+    return pd.DataFrame(X_test, columns=X.names())
+
+
+def lightgbm(n: int, X: Any, y: Any, X_test: np.ndarray, y_test: np.ndarray, seconds: float, *, classes: bool) -> None:
+    """LightGBM on `n` rows, each output by itself, for so many seconds; 63 leaves, else as it comes."""
+    import lightgbm as lgb
+
+    forget_peak()
+    if isinstance(X, ParquetRows):
+        X, y = X.take(np.arange(n)).numpy(), X.targets()
+    y = y[:n]
+    columns = y.reshape(len(y), -1).T
+    options = {"objective": "binary" if classes else "regression", "num_leaves": 63, "verbose": -1,
+               "num_threads": torch.get_num_threads()}  # fmt: skip
+    began, found, trees = time.perf_counter(), [], 0
+    table = lgb.Dataset(X[:n], columns[0], params=options).construct()
+    for k, column in enumerate(columns):
+        ends = began + seconds * (k + 1) / len(columns)
+        table.set_label(column)
+        model = lgb.Booster(options, table)
+        while time.perf_counter() < ends:
+            model.update()
+        trees += model.num_trees()
+        found.append(model.predict(X_test))
+    took, said = time.perf_counter() - began, np.stack(found, 1).reshape(y_test.shape)
+    said = said > 0.5 if classes else said
+    print(f"LightGBM: {n} rows, {error_of(said, y_test, classes=classes)}, {took:.1f} s, {trees} trees, "
+          f"peak {resident('VmHWM') / 2**30:.2f} GiB", flush=True)  # fmt: skip
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--land", default=None, help="rows, or 'all' for every cell")
     options.add_argument("--robot", type=float, default=None)
+    options.add_argument("--pin", type=Path, default=None, help="a file of torques")
     options.add_argument("--growth", type=float, nargs="*", default=[])
     options.add_argument("--speed", action="store_true")
     options.add_argument("--budget", type=float, default=None)
     options.add_argument("--memory", default=None, help="memory_limit, such as 40GiB")
+    options.add_argument("--lightgbm", type=float, default=None, help="rows for LightGBM, beside ours")
     options.add_argument("--write", type=Path, default=None, help="only write the rows of --land to this Parquet file")
     options.add_argument("--read", type=Path, default=None, help="land or sea from such a file")
     given = options.parse_args()
     limits = {"time_budget": given.budget, "memory_limit": given.memory}
+
+    def beside(name: str, X: Any, y: Any, *test: np.ndarray, classes: bool = False) -> None:
+        model = (KernelBoostingClassifier if classes else KernelBoostingRegressor)(random_state=0, **limits)
+        seconds = fitted(model, X, y, *test, name)
+        if given.lightgbm:
+            n = min(int(given.lightgbm), X.n_rows if isinstance(X, ParquetRows) else len(X))
+            lightgbm(n, X, y, *test, seconds, classes=classes)
+
     if given.write:
-        return in_parquet(*land_or_sea(int(float(given.land)), 0), given.write)
+        return in_parquet(int(float(given.land)), 0, given.write)
     if given.read:
-        rows, test = ParquetRows(given.read, target="y"), land_or_sea(1_000_000, 1)
-        fitted(KernelBoostingClassifier(random_state=0, **limits), rows, None, *test, "land or sea, from a file")
+        test = land_or_sea(1_000_000, 1)
+        beside("land or sea, from a file", ParquetRows(given.read, target="y"), None, *test, classes=True)
     if given.land:
-        X, y, *test = every_cell(1_000_000, 0) if given.land == "all" else drawn_cells(int(float(given.land)))
+        n = given.land if given.land == "all" else int(float(given.land))
+        X, y, *test = every_cell(1_000_000, 0) if n == "all" else (*land_or_sea(n, 0), *land_or_sea(1_000_000, 1))
         if given.speed:
             fixed: dict[str, Any] = {
                 "kernel": Gaussian(0.02), "scale_inputs": False, "regularization": 0.01, "n_learners": 100,
@@ -139,14 +144,19 @@ def main() -> None:
             ):
                 fitted(KernelBoostingClassifier(**(fixed | options_)), X, y, *test, f"100 learners of 1000, {name}")
         else:
-            fitted(KernelBoostingClassifier(random_state=0, **limits), X, y, *test, "land or sea")
-    for n in [int(given.robot)] if given.robot else []:
-        X, y = make_smooth_regression(n + 20_000, random_state=0)
-        model = KernelBoostingRegressor(random_state=0, **limits)
-        fitted(model, X[:n], y[:n], X[n:], y[n:], "robot arm")
+            beside("land or sea", X, y, *test, classes=True)
+    if given.robot:
+        n = int(given.robot)
+        X, y = make_smooth_regression(n + TESTED, dtype=np.float32, random_state=0)
+        beside("robot arm", X[:n], y[:n], X[n:], y[n:])
+    if given.pin:
+        if not given.pin.exists():
+            write_torques(TORQUES + TESTED, given.pin)
+        X, y = torques(given.pin)
+        beside("torques", X[:-TESTED], y[:-TESTED], X[-TESTED:], y[-TESTED:])
     sizes, times = [int(n) for n in given.growth], []
     for n in sizes:
-        X, y = make_smooth_regression(n + 20_000, random_state=0)
+        X, y = make_smooth_regression(n + TESTED, dtype=np.float32, random_state=0)
         times.append(fitted(KernelBoostingRegressor(random_state=0), X[:n], y[:n], X[n:], y[n:], "robot arm"))
     if len(sizes) > 1:
         print(f"time grows with rows to the power {np.polyfit(np.log(sizes), np.log(times), 1)[0]:.2f}")

@@ -25,7 +25,8 @@ class Event:
     """One step of a phase of a fit: "tuning", "race", "size", "learners", "polish", "evidence", "EM", "members", …
 
     `total` steps are expected in this phase and `left` seconds of it, where that is known; `seconds` have passed since
-    the fit began. `state` is what the phase works on, such as the model grown so far, or None.
+    the fit began. `state` is what the phase works on, such as the model grown so far, or None. Where rows are read from
+    a file or travel to a GPU on the way, `rows_per_second` of them did so since the phase began.
     """
 
     phase: str
@@ -34,11 +35,13 @@ class Event:
     seconds: float
     left: float | None
     state: Any = None
+    rows_per_second: float | None = None
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total}"
         left = "" if self.left is None else f", {self.left:.1f} s to go"
-        return f"{self.phase}: step {self.step}{of} after {self.seconds:.1f} s{left}"
+        rate = "" if self.rows_per_second is None else f", {self.rows_per_second:.3g} rows/s"
+        return f"{self.phase}: step {self.step}{of} after {self.seconds:.1f} s{rate}{left}"
 
 
 class Progress:
@@ -49,20 +52,24 @@ class Progress:
         self.began = time.perf_counter()
         self.phase, self.since = "", self.began
         self.steps: Counter[str] = Counter()
+        self.rows = 0  # that were read since the phase began
 
     def tell(self, phase: str, total: int | None = None, state: Any = None, step: int | None = None) -> bool:
         """A step was made; whether a callback asks to end the fit."""
         now = time.perf_counter()
         if phase != self.phase:
-            self.phase, self.since = phase, now
+            self.phase, self.since, self.rows = phase, now, 0
             LOGGER.info("%s begins after %.1f s", phase, now - self.began)
         self.steps[phase] = self.steps[phase] + 1 if step is None else step
-        event = Event(phase, self.steps[phase], total, now - self.began, self._left(phase, total, now), state)
+        rate = self.rows / (now - self.since) if self.rows and now > self.since else None
+        event = Event(phase, self.steps[phase], total, now - self.began, self._left(phase, total, now), state, rate)
         LOGGER.debug("%s", event)
         if self.bar is not None:
             self.bar.set_description_str(phase, refresh=False)
             self.bar.total, self.bar.n = total, event.step
-            self.bar.set_postfix_str("" if event.left is None else f"{event.left:.0f} s to go", refresh=False)
+            said = [] if rate is None else [f"{rate:.3g} rows/s"]
+            said += [] if event.left is None else [f"{event.left:.0f} s to go"]
+            self.bar.set_postfix_str(", ".join(said), refresh=False)
             self.bar.refresh()
         asked = [bool(callback(event)) for callback in self.callbacks]  # all of them hear it
         return any(asked)
@@ -94,6 +101,13 @@ def tell(phase: str, total: int | None = None, state: Any = None, step: int | No
     """
     progress = _HEARD.get()
     return progress is not None and progress.tell(phase, total, state, step)
+
+
+def passed(n_rows: int) -> None:
+    """So many rows were read from where they are kept."""
+    progress = _HEARD.get()
+    if progress is not None:
+        progress.rows += n_rows
 
 
 def listeners(phase: str, total: int | None = None, step: Callable[[Any], int] | None = None) -> tuple[Any, ...]:

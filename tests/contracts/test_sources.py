@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -26,8 +28,11 @@ from mercer.data import (
     PreparedRows,
     TensorRows,
     as_source,
+    read_ahead,
     text,
 )
+from mercer.data import parquet as parquet_module
+from mercer.data.ahead import READY
 
 N, D = 23, 4
 NAMES = [f"x{j}" for j in range(D)]
@@ -428,3 +433,59 @@ def test_the_source_of_an_array_or_tensor_shares_its_memory():
     assert as_source(tensor).X is tensor
     assert isinstance(as_source(tensor), TensorRows)
     assert isinstance(as_source(X), ArrayRows)
+
+
+def counted_blocks(n, made):
+    """Blocks of one row, each of which is noted when it is made."""
+    for k in range(n):
+        made.append(k)
+        yield k, torch.full((1, 1), float(k))
+
+
+def reading_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "mercer reads ahead"]
+
+
+def test_blocks_are_made_while_others_are_worked_on_but_not_too_many():
+    made = []
+    blocks = read_ahead(counted_blocks(9, made))
+    start, block = next(blocks)
+    ends = time.monotonic() + 10
+    while len(made) < 1 + READY and time.monotonic() < ends:  # nobody asks for them
+        time.sleep(0.001)
+    time.sleep(0.01)
+    assert (start, float(block), len(made)) == (0, 0.0, 1 + READY)
+    assert [start for start, _ in blocks] == list(range(1, 9))
+    assert not reading_threads()
+
+
+def test_what_goes_wrong_while_reading_ahead_is_raised_in_its_place():
+    def broken():
+        yield 0, torch.zeros(1, 1)
+        raise ValueError("row 1 is damaged")
+
+    blocks = read_ahead(broken())
+    next(blocks)
+    with pytest.raises(ValueError, match="row 1 is damaged"):
+        next(blocks)
+    assert not reading_threads()
+
+
+def test_whoever_leaves_a_loop_early_ends_the_reading():
+    made = []
+    for start, _ in read_ahead(counted_blocks(1000, made)):
+        if start == 3:
+            break
+    assert len(made) < 10
+    assert not reading_threads()
+
+
+def test_rows_of_one_large_row_group_are_taken_batch_by_batch(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"x": np.arange(100.0), "z": np.arange(100)}), tmp_path / "one.parquet")
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 8)
+    longest, plain = [], ParquetRows._inputs
+    monkeypatch.setattr(ParquetRows, "_inputs", lambda self, t: longest.append(t.num_rows) or plain(self, t))
+    rows = ParquetRows(tmp_path / "one.parquet", target="z")
+    assert rows.take([99, 3, 3, 50])[:, 0].tolist() == [99.0, 3.0, 3.0, 50.0]
+    assert longest == [8, 8, 4]  # the batches that hold a wanted row
+    assert rows.targets().tolist() == list(range(100))

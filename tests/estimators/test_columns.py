@@ -157,6 +157,16 @@ def test_a_gap_that_only_predict_has_is_the_median():
     np.testing.assert_allclose(model.predict(gaps), model.predict(filled), rtol=1e-12)
 
 
+def test_durations_among_numbers_are_days_in_fit_and_in_predict():
+    x = np.random.default_rng(0).uniform(0, 3, 60)
+    frame = pd.DataFrame({"lasted": pd.to_timedelta(x, unit="D"), "x": x[::-1]})
+    numbers = pd.DataFrame({"lasted": x, "x": x[::-1]})
+    found, wanted = (boosted().fit(table, np.sin(x)).predict(table) for table in (frame, numbers))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)  # durations of pandas are whole nanoseconds, ours microseconds
+    with pytest.raises(ValueError, match="feature names should match"):
+        boosted().fit(frame, np.sin(x)).predict(frame.rename(columns={"x": "z"}))
+
+
 def test_categorical_features_by_name_number_or_mask_are_the_same():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"zone": rng.integers(0, 4, 80), "x": rng.normal(size=80)})
@@ -345,6 +355,10 @@ def test_a_selector_gives_back_columns_as_they_came():
     kept = selector.set_output(transform="pandas").fit(FRAME, Y).transform(FRAME[:4])
     assert kept.shape == (4, 2)
     assert set(kept.columns) <= set(FRAME.columns)
+    x = np.random.default_rng(0).uniform(0, 3, 60)
+    frame = pd.DataFrame({"lasted": pd.to_timedelta(x, unit="D"), "x": np.arange(60.0)})
+    fitted = selector.set_params(n_features_to_select=1).set_output(transform="default").fit(frame, np.sin(x))
+    assert fitted.transform(frame).tolist() == frame[["lasted"]].astype(object).to_numpy().tolist()
 
 
 def test_tags_say_what_tables_may_hold():

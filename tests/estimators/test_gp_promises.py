@@ -107,7 +107,10 @@ def test_an_interrupt_and_a_callback_that_returns_true_keep_what_was_found(model
     assert np.isfinite(answers(fitted, X)).all()
 
 
-@pytest.mark.parametrize("inducing", [None, 3, "grid", [], [[np.nan, 1.0]], {"a": 1}, np.zeros((2, 2, 2)), object()])
+NO_POINTS = [None, 3, "grid", [], [[np.nan, 1.0]], {"a": 1}, np.zeros((2, 2, 2)), object(), 10**400]
+
+
+@pytest.mark.parametrize("inducing", NO_POINTS)
 def test_inducing_inputs_that_are_none_are_refused_in_a_sentence(inducing):
     with pytest.raises(ValueError, match=r"inducing must be one of .* a Criterion or an array of finite numbers, got"):
         SparseGPRegressor(inducing=inducing).fit(X, Y)
@@ -225,7 +228,10 @@ def test_the_selector_reads_files_and_tensors_as_arrays(tmp_path):
     np.testing.assert_allclose(from_file.transform(tmp_path / "x.csv"), table[:, [0]])
     np.testing.assert_allclose(from_file.transform(frame), table[:, [0]])
     tensor = torch.tensor(table, requires_grad=True)
-    np.testing.assert_array_equal(selector().fit(tensor, y).transform(tensor), table[:, [0]])
+    from_tensor = selector().fit(tensor, y)
+    np.testing.assert_array_equal(from_tensor.transform(tensor), table[:, [0]])
+    sparse = from_tensor.transform(torch.tensor(table).to_sparse())  # stays sparse, as in scikit-learn's selectors
+    np.testing.assert_array_equal(sparse.toarray(), table[:, [0]])
 
 
 def test_a_selector_whose_models_fail_is_the_one_it_was():

@@ -207,7 +207,7 @@ def test_precomputed_kernels_and_constant_targets_have_intervals():
     np.testing.assert_allclose(nothing.predict_interval(X), 1.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [0.0, 1.0, 1.5, "most", None, [0.1, 2.0], float("nan")])
+@pytest.mark.parametrize("bad", [0.0, 1.0, 1.5, "most", None, [0.1, 2.0], float("nan"), 10**400])
 def test_levels_out_of_range_get_a_sentence(bad):
     X, y = noisy(40, 0)
     model = mercer.GreedyKernelRegressor(5, kernel=kernels.Gaussian(), random_state=0).fit(X, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -10,9 +11,9 @@ from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.border.inputs import InputMap
 from mercer.border.read import Given
 from mercer.border.targets import ClassTargets
-from mercer.data import ArrayRows, TensorRows
+from mercer.data import ArrayRows, ParquetRows, TensorRows
 from mercer.engine import Sample, make_plan
-from mercer.forward import draws
+from mercer.forward import draws, further
 from mercer.forward.draws import Renewal, bernoulli, rows_at_a_time, some_rows
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
@@ -131,7 +132,7 @@ def test_rows_at_a_time_keep_to_memory_and_time():
 @pytest.fixture
 def small_pieces(monkeypatch):
     from mercer.engine import plan as plans
-    from mercer.forward import boosting_base, further
+    from mercer.forward import boosting_base
     from mercer.tuning import more_rows
 
     monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
@@ -153,11 +154,18 @@ def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(small_p
     assert np.allclose(few.predict_proba(test.rows.X).sum(1), 1)
 
 
-def test_a_regressor_draws_other_rows_for_every_stage(small_pieces):
+def test_a_regressor_draws_other_rows_of_a_file_for_every_stage_and_says_how_fast(small_pieces, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (6000, 2))
-    y = np.sin(8 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=6000)
-    model = KernelBoostingRegressor(max_rows=600, random_state=0, metric=None, polish=False).fit(X, y)
+    X = rng.uniform(-1, 1, (6000, 3))
+    y = np.sin(5 * X[:, 0]) * np.cos(4 * X[:, 1] + 3 * X[:, 2])
+    X = pd.DataFrame(X, columns=["a", "b", "c"])
+    X.assign(y=y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
+    monkeypatch.setattr(further, "LITTLE", 2e-3)
+    events = []
+    model = KernelBoostingRegressor(max_rows=600, random_state=0, metric=None, polish=False, callbacks=events.append)
+    model.fit(ParquetRows(tmp_path / "rows.parquet", target="y"))
+    looked = [event for event in events if event.phase == "rows looked through"]
+    assert any(event.rows_per_second is not None and "rows/s" in str(event) for event in looked)
     assert model.score(X, y) > 0.9
     steps = list(model.staged_predict(X[:50]))
     assert np.allclose(steps[-1], model.predict(X[:50]), atol=1e-6)

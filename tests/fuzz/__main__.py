@@ -27,6 +27,7 @@ class Counts:
     failed: int = 0
     faulty: int = 0
     slowest: float = 0.0
+    seconds: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -38,13 +39,14 @@ class Counts:
         setattr(self, how, getattr(self, how) + 1)
         self.faulty += bool(outcome.faults)
         self.slowest = max(self.slowest, outcome.seconds)
+        self.seconds += outcome.seconds
         for fault in outcome.faults:
             kind = fault.split(":")[0]
             self.faults[kind] = self.faults.get(kind, 0) + 1
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self.faults.items()))
-        return f"{self.answered:>9}{self.refused:>9}{self.failed:>9}{self.slowest:>8.1f}s  {kinds}"
+        return f"{self.answered:>9}{self.refused:>9}{self.failed:>9}{self.seconds:>8.0f}s{self.slowest:>8.1f}s  {kinds}"
 
 
 def main() -> int:
@@ -85,7 +87,7 @@ def _report(cases: list[tuple[str, int]], options: argparse.Namespace) -> int:
             story = "; ".join(outcome.story)
             for fault in outcome.faults:
                 print(f"{outcome.name} {outcome.seed} ({outcome.kind}) {fault}\n    {story}", flush=True)
-    print(f"\n{'name':32}{'answered':>9}{'refused':>9}{'failed':>9}{'slowest':>9}  faults")
+    print(f"\n{'name':32}{'answered':>9}{'refused':>9}{'failed':>9}{'CPU':>9}{'slowest':>9}  faults")
     for name, counts in found.items():
         print(f"{name:32}{counts}")
     if missing := settings.unknown():

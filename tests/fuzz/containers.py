@@ -48,6 +48,17 @@ def _gap(X: np.ndarray, _: Path) -> Any:
     return (pd if pl is None else pl).DataFrame({"x0": [None] * len(X)})
 
 
+def _mixed(X: np.ndarray, _: Path) -> Any:
+    """Categories, dates, durations and gaps beside the numbers."""
+    days, words = np.arange(len(X)) % 40, np.array(["oak", "elm", "ash", None], dtype=object)
+    return _frame(X).assign(
+        kind=pd.Categorical(words[days % 4]),
+        day=pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D"),
+        lasted=pd.to_timedelta(days, unit="h"),
+        gaps=np.where(days % 5 == 0, np.nan, X[:, 0]),
+    )
+
+
 #: Containers that change no number of the table.
 FAITHFUL = {
     "array": lambda X, _: X,
@@ -90,6 +101,8 @@ HOSTILE = {
     "nullable with a gap": lambda X, _: _frame(X).astype("Float64").mask(X > 1),
     "mixed names": lambda X, _: pd.DataFrame(X, columns=[str(j) if j % 2 else j for j in range(X.shape[1])]),
     "null in polars": _gap,
+    "mixed": _mixed,
+    "durations": lambda X, _: _frame(X).assign(x0=pd.to_timedelta(np.arange(len(X)), unit="h")),
 }
 
 

@@ -22,7 +22,8 @@ from .runner import Worker
 N_CASES = 6
 #: Fewer of names whose cases are models of several classes, races or many steps of a search.
 SLOW = dict.fromkeys(["ARDSelector", "KernelBoostingClassifier", "KernelBoostingRegressor", "SparseGPClassifier"], 3)
-SLOW |= dict.fromkeys(["GreedyKernelClassifier", "GreedyNystroem", "SparseGPRegressor", "select_basis"], 4)
+SLOW |= dict.fromkeys(["GradientMetric", "GreedyKernelClassifier", "GreedyNystroem"], 4)
+SLOW |= dict.fromkeys(["SparseGPRegressor", "select_basis"], 4)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

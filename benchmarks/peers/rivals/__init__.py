@@ -13,7 +13,19 @@ from typing import Any
 
 import numpy as np
 
-NAMES = ("ours", "lightgbm", "catboost", "svm", "xrfm", "nystroem", "falkon", "eigenpro", "gpytorch", "torchkm")
+NAMES = (
+    "ours",
+    "lightgbm",
+    "catboost",
+    "histgb",
+    "svm",
+    "xrfm",
+    "nystroem",
+    "falkon",
+    "eigenpro",
+    "gpytorch",
+    "torchkm",
+)
 
 
 @dataclass(frozen=True)

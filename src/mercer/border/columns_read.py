@@ -129,11 +129,12 @@ def _filled(X: Any, estimator: Any) -> np.ndarray:
     options: dict[str, Any] = {"dtype": [np.float64, np.float32]}
     options["ensure_all_finite"] = True if fill is None else "allow-nan"
     columns = _whole_columns(X)
-    if columns is not None:
-        _numbers_only(columns)
-    if columns is None or is_frame(X):
+    if columns is None:
         array = validate_data(estimator, X, reset=False, **options)
     else:
+        _numbers_only(columns)
+        if is_frame(X):  # its names; scikit-learn cannot read durations
+            validate_data(estimator, X, reset=False, skip_check_array=True)
         _require_as_many(columns, estimator)
         array = check_array(np.column_stack([one.values for one in columns]), input_name="X", **options)
     if fill is None or not _has_gaps(array):

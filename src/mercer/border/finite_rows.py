@@ -9,12 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import RowSource
+from mercer.data import RowSource, read_ahead
 from mercer.parts import require
 
 
 class FiniteRows(RowSource):
-    """Rows of a source that is refused, with row and column, at the first number that is none."""
+    """Rows of a source that is refused, with row and column, at the first number that is none.
+
+    Blocks are read, decoded and checked by a thread while those before them are worked on.
+    """
 
     def __init__(self, rows: RowSource) -> None:
         self.rows = rows
@@ -23,6 +26,9 @@ class FiniteRows(RowSource):
         require(self.n_columns > 0, "the number of columns", "at least 1", self.n_columns)
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        return read_ahead(self._checked(size)) if size < self.n_rows else self._checked(size)
+
+    def _checked(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for start, block in self.rows.blocks(size):
             yield start, self._finite(block, lambda i, start=start: start + i)
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from mercer.border.read import Given
-from mercer.data import Bend, RowSource, TensorRows, find_bend
+from mercer.data import Bend, RowSource, TensorRows, find_bend, read_ahead
 from mercer.engine import Plan, reduce_rows
+from mercer.progress import passed
 from mercer.tuning.heavy_tails import bending_pays
 
 #: Rows from which heavy tails and the order of magnitude of each column are judged.
@@ -85,7 +86,7 @@ class EncodedRows(RowSource):
         self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in self.source.blocks(size):
+        for start, block in on_their_way(self.source, size, self.plan):
             yield start, self.inputs.few(block, self.plan)
 
     def take(self, index: Any) -> Tensor:
@@ -97,6 +98,16 @@ class EncodedRows(RowSource):
         for start, block in self.blocks(block_size):
             X[start : start + block.shape[0]] = block
         return TensorRows(X, self.shard)
+
+
+def on_their_way(source: RowSource, size: int, plan: Plan) -> Iterator[tuple[int, Tensor]]:
+    """Blocks of a source on the plan's device, counted; to a GPU the next ones travel while one is worked on."""
+    blocks = source.blocks(size)
+    if plan.device.type == "cuda" and size < source.n_rows:
+        blocks = read_ahead(blocks, pinned=True)
+    for start, block in blocks:
+        passed(len(block))
+        yield start, block.to(plan.device, non_blocking=True)
 
 
 def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap:

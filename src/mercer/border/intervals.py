@@ -100,7 +100,7 @@ class IntervalRegressor(RegressorMixin):
         check_is_fitted(self)
         try:
             levels = np.asarray(q, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             levels = np.array(np.nan)
         good = levels.ndim <= 1 and levels.size > 0 and bool(((levels > 0) & (levels < 1)).all())
         require(good, "q", "a number above 0 and below 1, or several", q)

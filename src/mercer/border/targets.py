@@ -60,7 +60,7 @@ class ClassTargets:
         seen = shard.group.gather(np.unique(y[weight > 0]))
         classes = seen[0] if len(seen) == 1 else np.unique(np.concatenate([one for one in seen if len(one)]))
         if len(classes) < 2:
-            raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes[0]!r}")
+            raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r}")
         plain = cls(classes)
         return cls(classes, _average(plain.encode(y), weight, shard)) if centred else plain
 
@@ -86,7 +86,7 @@ class ClassTargets:
     def require_known(self, y: np.ndarray, parameter: str) -> None:
         """Refuse labels that `fit` did not see."""
         unseen = np.setdiff1d(y, self.classes)
-        require(len(unseen) == 0, parameter, f"of the classes {list(self.classes)}", list(unseen))
+        require(len(unseen) == 0, parameter, f"of the classes {self.classes.tolist()}", unseen.tolist())
 
 
 Targets = RealTargets | ClassTargets

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mercer.data.ahead import read_ahead
 from mercer.data.arrays import ArrayRows, FrameRows, PreparedRows, TensorRows, require_numbers
 from mercer.data.columns import FilePath
 from mercer.data.delimited import CsvRows
@@ -42,6 +43,7 @@ __all__ = [
     "as_source",
     "current_group",
     "find_bend",
+    "read_ahead",
     "sparse_matrix",
     "spread_rows",
 ]

@@ -22,11 +22,15 @@ from mercer.data.source import RowSource
 from mercer.parts import require
 
 
+#: Rows decoded at a time where single rows are looked up.
+BATCH_ROWS = 1 << 16
+
+
 class ParquetRows(RowSource):
     """Rows of a Parquet file, or of a folder of them in the order of their names.
 
     Blocks are decoded as they are asked for. `take` decodes the row groups in which a wanted row
-    lies and no others, one at a time. Missing values are read as NaN. A file whose inputs are not all numbers, or
+    lies and no others, batch by batch. Missing values are read as NaN. A file whose inputs are not all numbers, or
     are missing in places, is `mixed`: estimators then read its columns whole (`columns`).
 
     Parameters
@@ -92,19 +96,24 @@ class ParquetRows(RowSource):
     def take(self, index: Any) -> Tensor:
         rows = row_numbers(index, self.n_rows)
         X = np.empty((len(rows), self.n_columns), self._dtype)
-        groups = np.searchsorted(self._ends, rows, side="right")
-        for file, wanted in groupby(np.unique(groups), lambda g: self._groups[g][0]):
+        order = np.argsort(rows, kind="stable")
+        wanted = rows[order]
+        groups = np.unique(np.searchsorted(self._ends, wanted, side="right"))
+        for file, some in groupby(groups, lambda g: self._groups[g][0]):
             with _open(file) as opened:
-                for g in wanted:
-                    table = opened.read_row_group(self._groups[g][1], columns=self._names)
-                    here = groups == g
-                    X[here] = self._inputs(table)[rows[here] - (self._ends[g] - table.num_rows)]
+                for g in some:
+                    begin = int(self._ends[g - 1]) if g else 0
+                    for batch in self._decoded(opened, [self._groups[g][1]], BATCH_ROWS):
+                        low, high = np.searchsorted(wanted, [begin, begin + batch.num_rows])
+                        if low < high:  # a batch without wanted rows is not made into an array
+                            X[order[low:high]] = self._inputs(batch)[wanted[low:high] - begin]
+                        begin += batch.num_rows
         return torch.from_numpy(X)
 
     def targets(self) -> np.ndarray | None:
         if self._target is None:
             return None
-        found = [_values(file, self._target, groups) for file, groups in self._by_file()]
+        found = [part for file, groups in self._by_file() for part in _values(file, self._target, groups)]
         return np.concatenate(found) if found else np.empty(0)
 
     def names(self) -> Sequence[str]:
@@ -159,15 +168,20 @@ class ParquetRows(RowSource):
     def _batches(self, size: int) -> Iterator[np.ndarray]:
         for file, groups in self._by_file():
             with _open(file) as opened:
-                for batch in opened.iter_batches(batch_size=size, row_groups=groups, columns=self._names):
+                for batch in self._decoded(opened, groups, size):
                     yield self._inputs(batch)
+
+    def _decoded(self, opened: Any, groups: list[int], size: int) -> Iterator[Any]:
+        return opened.iter_batches(batch_size=size, row_groups=groups, columns=self._names)
 
     def _inputs(self, table: Any) -> np.ndarray:
         if self._odd:  # by blocks, numbers alone are read
             raise ValueError(self._odd)
         X = np.empty((table.num_rows, self.n_columns), self._dtype)
         for j, name in enumerate(self._names):
-            column = table.column(name).cast("float64", safe=False)  # integers above 2**53 are rounded
+            column = table.column(name)
+            if column.type != "float":  # float32 is read as it is; integers above 2**53 are rounded
+                column = column.cast("float64", safe=False)
             X[:, j] = column.to_numpy(zero_copy_only=False)
         return X
 
@@ -225,22 +239,22 @@ def _open(file: Path) -> Iterator[Any]:
         raise ValueError(f"{file} must be a Parquet file, whole and undamaged: {error}") from error
 
 
-def _values(file: Path, name: str, groups: list[int]) -> np.ndarray:
+def _values(file: Path, name: str, groups: list[int]) -> Iterator[np.ndarray]:
     """One column of some row groups of a file as it is stored; categories become their names, and decimals floats."""
     from pyarrow import types
 
     with _open(file) as opened:
-        column = opened.read_row_groups(groups, columns=[name]).column(name)
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if types.is_decimal(column.type):
-        column = column.cast("float64")
-    if _holds_text(column.type) or types.is_boolean(column.type):
-        values = column.to_numpy()
-        nameless = np.flatnonzero([value is None or value == "" for value in values])
-        require(not len(nameless), f"{file}, column {name!r}: a target", "given in every row", "none")
-        return values
-    return column.to_numpy()
+        for batch in opened.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=[name]):
+            column = batch.column(name)
+            if types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            if types.is_decimal(column.type):
+                column = column.cast("float64")
+            values = column.to_numpy(zero_copy_only=False)
+            if _holds_text(column.type) or types.is_boolean(column.type):
+                nameless = np.flatnonzero([value is None or value == "" for value in values])
+                require(not len(nameless), f"{file}, column {name!r}: a target", "given in every row", "none")
+            yield values
 
 
 def _holds_numbers(kind: Any) -> bool:

@@ -51,7 +51,7 @@ class Shard:
 
     def count(self, mask: Tensor) -> int:
         """True entries of a mask over the rows, on all processes."""
-        return int(mask.sum())
+        return int(mask.count_nonzero())  # a sum would make numbers of eight bytes first
 
     def nth(self, mask: Tensor, positions: np.ndarray) -> Tensor:
         """The numbers of some true rows of a mask: the first one of all is at position 0."""
@@ -168,7 +168,7 @@ class Pieces(Shard):
         return self.group.sum(out.to(torch.uint8)).bool() if out.dtype == torch.bool else self.group.sum(out)
 
     def count(self, mask: Tensor) -> int:
-        return int(self.group.sum(mask.sum(dtype=torch.int64).cpu()))
+        return int(self.group.sum(mask.count_nonzero().cpu()))
 
     def best(self, score: Tensor, places: Tensor, n: int) -> Tensor:
         top = score.topk(min(n, len(score)))

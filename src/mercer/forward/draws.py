@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.inputs import InputMap
+from mercer.border.inputs import InputMap, on_their_way
 from mercer.border.read import Given
 from mercer.data import ArrayRows, TensorRows
 from mercer.engine import KernelMatrix, Plan
@@ -188,10 +188,11 @@ class Renewal:
         total = int(min(times * self.size, self.whole.rows.n_rows, affordable))
         others = total * float((self._margins(self.held_out) >= widest).double().mean())
         parts, done = [], 0
+        tell("rows looked through", total, step=done)
         for some in self._drawn(total):
             done += len(some.f)
             parts.append(self._thinned(some.after(model, self.first.plan), widest, others))
-            tell("rows looked through", total, step=done)
+            tell("rows looked through", total, step=min(done, total))
         return Seen.joined(parts)
 
     def _thinned(self, seen: Seen, widest: float, n_others: float | None = None) -> Seen:
@@ -210,7 +211,7 @@ class Renewal:
         """About `n` rows at random, block by block, with nothing said of them yet."""
         given, plan, dtype = self.whole, self.first.plan, self.first.y.dtype
         share = n / given.rows.n_rows
-        for start, block in given.rows.blocks(plan.chunk_rows(given.rows.n_columns)):
+        for start, block in on_their_way(given.rows, plan.chunk_rows(given.rows.n_columns), plan):
             stop = start + len(block)
             chosen = torch.rand(len(block), device=plan.device, generator=self.generator) < share
             chosen &= torch.as_tensor(given.weight[start:stop] > 0).to(plan.device)
@@ -220,7 +221,7 @@ class Renewal:
             places = start + index.cpu().numpy()
             y = torch.as_tensor(self.targets.encode(given.y[places])).to(plan.device, dtype)
             weight = torch.as_tensor(given.weight[places]).to(plan.device, dtype)
-            rows = self.inputs.few(block.to(plan.device)[index], plan)
+            rows = self.inputs.few(block[index], plan)
             yield Seen(rows, y, weight, torch.zeros_like(y))
 
     def _margins(self, seen: Seen) -> Tensor:

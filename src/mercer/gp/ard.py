@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY
 from typing import Annotated, Any, Self
 
 import numpy as np
+from numpy.exceptions import DTypePromotionError
 from sklearn.base import BaseEstimator, clone
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
@@ -155,7 +156,11 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
         """The columns kept, of an array, frame, tensor, file or row source."""
         check_is_fitted(self)
         if not isinstance(X, RowSource | str | os.PathLike):
-            return super().transform(host(X))
+            X = host(X)
+            try:
+                return super().transform(X)
+            except DTypePromotionError:  # dates or durations beside numbers: an array of objects, as beside categories
+                return super().transform(X.astype(object))
         kept = self.get_support(indices=True)
         return np.concatenate([block.cpu().numpy()[:, kept] for _, block in read_new(self, X).blocks(BLOCK_ROWS)])
 

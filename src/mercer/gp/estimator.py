@@ -36,7 +36,7 @@ def _says_where(value: Any) -> bool:
         return isinstance(value, Criterion) or value in ROW_CHOICES
     try:
         points = np.asarray(host(value), dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # 10**400 is a number that no float can hold
         return False
     return points.ndim in (1, 2) and points.size > 0 and bool(np.isfinite(points).all())
 

@@ -18,6 +18,7 @@ from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
+from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps
 from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.span import Functions
 from mercer.kernels import Kernel
@@ -87,30 +88,39 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     Both come from one factor of G = K + λD⁻¹, D the rows' weights, to the digits of float64. Without row i kernel ridge
     has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found for at most `LEFT_OUT_ROWS` rows, evenly
     spaced, and is NaN elsewhere: these rows come last, where :math:`[G^{-1}]_{ii}` asks for the last corner of the
-    factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come, and λ may be small. Where
-    that takes too much memory, a float32 factor made by panels guides conjugate gradients whose tiles are made again
+    factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come, and λ may be small.
+    Thousands of rows on a CPU need no factor (`guided`), and rows are left out some hundred at a time. Where n × n
+    numbers take too much memory, a float32 factor made by panels guides conjugate gradients whose tiles are made again
     each time; :math:`[G^{-1}]_{ii}` then is solved for, at `FEW_LEFT_OUT_ROWS` rows.
     """
-    n, plan = len(index), replace(problem.plan, dtype=torch.float64)
-    ridge = problem.lam / problem.weight[index].double()
+    n, p = len(index), problem.y.shape[1]
+    X = problem.rows.take(index).to(problem.plan.device, torch.float64)
+    y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
+    if not problem.plan.holds_square(n):
+        return _by_panels(problem, X, y, ridge, leaves_out)
+    folds = folds_in_steps(n, p, leaves_out) if X.device.type == "cpu" else None
+    if folds is not None and (found := ridge_by_steps(_symmetric(problem.kernel, X), ridge, y, folds)) is not None:
+        return found
     some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
-    if problem.plan.holds_square(n):
-        first = torch.ones(n, dtype=torch.bool, device=index.device)
-        first[some] = False
-        order = torch.cat([first.nonzero()[:, 0], some])
-        X, y = problem.rows.take(index[order]).to(plan.device, torch.float64), problem.y[index[order]].double()
-        G = _symmetric(problem.kernel, X)
-        G.diagonal().add_(ridge[order])
-        solution, L = _solved(G, y, float(ridge.min()))
-        a = torch.empty_like(y)
-        a[order] = solution
-        if not leaves_out:
-            return a, None
-        m, others = len(some), torch.full_like(y, torch.nan)
-        corner = inverse_diagonal(L[n - m :, n - m :]).double()[:, None]
-        others[some] = y[n - m :] - solution[n - m :] / corner
-        return a, others
-    X, y = problem.rows.take(index).to(plan.device, torch.float64), problem.y[index].double()
+    first = torch.ones(n, dtype=torch.bool, device=index.device)
+    first[some] = False
+    order = torch.cat([first.nonzero()[:, 0], some])
+    G = _symmetric(problem.kernel, X[order])
+    G.diagonal().add_(ridge[order])
+    solution, L = _solved(G, y[order], float(ridge.min()))
+    a, others = torch.empty_like(y), torch.full_like(y, torch.nan)
+    a[order] = solution
+    if not leaves_out:
+        return a, None
+    m = len(some)
+    corner = inverse_diagonal(L[n - m :, n - m :]).double()[:, None]
+    others[some] = y[some] - solution[n - m :] / corner
+    return a, others
+
+
+def _by_panels(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, leaves_out: bool) -> tuple[Tensor, Tensor | None]:
+    """What `exact_ridge` finds, without an n × n array of float64."""
+    n, plan = len(X), replace(problem.plan, dtype=torch.float64)
 
     def panel(start: int, stop: int) -> Tensor:
         made = problem.kernel(X[start:], X[start:stop])

@@ -1,0 +1,45 @@
+"""Reproducers of reports that no other test repeats (`docs/mended.md` lists all of them)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mercer import GreedyKernelRegressor, GreedyNystroem, select_basis
+from mercer.kernels import Gaussian
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (40, 2))
+y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]
+GIVEN = {"kernel": Gaussian(), "regularization": 0.1, "random_state": 0}
+
+
+@pytest.mark.parametrize("criterion", ["ran", "ald"])
+def test_a_criterion_that_wants_no_row_takes_one(criterion):
+    """Targets without a residual, or one row alone: nothing is new or large enough, a model there is."""
+    for rows, targets in ((X, np.zeros(40)), (X[:1], y[:1])):
+        model = GreedyKernelRegressor(3, criterion=criterion, **GIVEN).fit(rows, targets)
+        np.testing.assert_allclose(model.predict(rows), targets, atol=1e-12)
+        features = GreedyNystroem(3, criterion=criterion, **GIVEN).fit(rows, targets).transform(rows)
+        assert features.shape[1] >= 1
+        assert np.isfinite(features).all()
+
+
+def test_refining_at_a_penalty_beyond_all_rows_keeps_rows():
+    with pytest.warns(UserWarning, match="leaves nothing to learn from"):
+        rows = select_basis(X, y, n_basis=5, refine=True, refine_iter=2, **GIVEN | {"regularization": 1e300})
+    assert len(set(rows.tolist())) == len(rows) == 5
+
+
+def test_every_test_that_the_page_of_mended_faults_names_exists():
+    tests, missing, path = Path(__file__).parents[1], [], ""
+    page = (tests.parent / "docs" / "mended.md").read_text()
+    for named, test in re.findall(r"`([\w/]+\.py)?(?:::(test_\w+))?`", page):
+        path = named or path
+        if test and f"def {test}(" not in (tests / path).read_text():
+            missing.append(f"{path}::{test}")
+    assert not missing
+    assert page.count("::test_") > 100

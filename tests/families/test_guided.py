@@ -1,0 +1,79 @@
+"""Kernel ridge by guided steps against the dense solution, with all rows and with each fold left out."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mercer import KernelBoostingRegressor
+from mercer.forward.solve import guided
+from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps
+from mercer.kernels import Gaussian, Laplacian, Matern12
+
+
+def table(n, p, seed):
+    rng = np.random.default_rng(seed)
+    X = torch.as_tensor(rng.normal(size=(n, 3)))
+    y = torch.as_tensor(rng.normal(size=(n, p))) + X[:, :1].sin()
+    return X, y, torch.as_tensor(rng.uniform(0.5, 2.0, n))
+
+
+@given(
+    n=st.integers(40, 120),
+    p=st.integers(1, 3),
+    folds=st.integers(0, 3),
+    kernel=st.sampled_from([Gaussian(1.0), Matern12(2.0), Laplacian(2.0)]),
+    lam=st.sampled_from([1.0, 1e-2, 1e-4]),
+    seed=st.integers(0, 10_000),
+)
+def test_steps_lead_to_kernel_ridge_and_to_what_other_rows_predict(n, p, folds, kernel, lam, seed):
+    X, y, weight = table(n, p, seed)
+    K, ridge = kernel(X, X), lam / weight
+    found = ridge_by_steps(K.clone(), ridge, y, folds)
+    assert found is not None
+    a, others = found
+    # K(K + D)⁻¹ has norm one at most where weights are equal, √4 for weights within a factor of four
+    bound = 4 * guided.TOLERANCE * float(y.norm(dim=0).max())
+    whole = torch.linalg.solve(K + ridge.diag(), y)
+    assert float((K @ (a - whole)).norm(dim=0).max()) <= bound
+    seen = others.isfinite().all(1)
+    assert int(seen.sum()) == folds * int(guided.FOLD_SHARE * n)
+    spaced = torch.linspace(0, n - 1, int(seen.sum())).long()
+    for fold in range(folds):
+        out = spaced[fold::folds]
+        rest = torch.ones(n, dtype=torch.bool)
+        rest[out] = False
+        weights = torch.linalg.solve(K[rest][:, rest] + ridge[rest].diag(), y[rest])
+        slack = float((K[out][:, rest] @ torch.linalg.inv(K[rest][:, rest] + ridge[rest].diag())).norm())
+        assert float((others[out] - K[out][:, rest] @ weights).abs().max()) <= (1 + slack) * bound
+
+
+def test_steps_that_do_not_end_are_given_up(monkeypatch):
+    X, y, weight = table(200, 1, 0)
+    monkeypatch.setattr(guided, "GUIDES", 3)
+    monkeypatch.setattr(guided, "STEPS", 2)
+    assert ridge_by_steps(Matern12(0.3)(X, X), 1e-6 / weight, y, 1) is None
+
+
+def test_more_outputs_leave_fewer_folds_and_then_a_factor():
+    assert [folds_in_steps(6000, p, True) for p in (1, 2, 5, 6)] == [3, 3, 1, None]
+    assert folds_in_steps(guided.FEWEST_ROWS - 1, 1, False) is None
+
+
+def test_a_fit_by_steps_predicts_as_the_fit_by_a_factor(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=400)
+    fit = lambda: KernelBoostingRegressor(kernel=Matern12(3.0), regularization=0.1, random_state=0).fit(X, y)  # noqa: E731
+    by_factor = fit()
+    monkeypatch.setattr(guided, "FEWEST_ROWS", 100)
+    monkeypatch.setattr(guided, "ROWS_A_COLUMN", 50)
+    by_steps = fit()
+    X_new = rng.normal(size=(200, 4))
+    size = np.abs(y).max() * np.sqrt(len(y))
+    np.testing.assert_allclose(by_steps.predict(X_new), by_factor.predict(X_new), atol=10 * guided.TOLERANCE * size)
+    widths = [np.ptp(model.predict_interval(X_new, coverage=0.9), axis=-1).mean() for model in (by_steps, by_factor)]
+    assert widths[0] == pytest.approx(
+        widths[1], rel=0.35
+    )  # 120 rows left out instead of 400: a tenth of spread, thrice
