@@ -56,6 +56,13 @@ def test_a_cell_has_not_moved(paper, name):
     assert abs(found - value) <= within, f"{paper}, {name}: {found:.6g} instead of {value:.6g} ± {within:g} ({why})"
 
 
+def test_docs_have_a_line_for_each_that_the_summaries_have():
+    page = runpy.run_path(str(PAPERS / "reproduce.py"))
+    for name, parts in page["PAGES"].items():
+        kept = (PAPERS.parents[1] / "docs" / "reproduce" / f"{name}.md").read_text(encoding="utf-8")
+        assert kept.splitlines() == [line for part, title in parts.items() for line in page["lines"](part, title)][:-1]
+
+
 def judged(*runs: float, printed: float, **options: object) -> tuple[float, str]:
     sys.path.insert(0, str(PAPERS))
     try:

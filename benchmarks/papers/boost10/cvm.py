@@ -2,9 +2,10 @@
 
 A rival for COVTYPE, not an estimator of the package. With k̃(i, j) = y_i y_j (k(x_i, x_j) + 1) + δ_ij / C, its diagonal
 constant, the machine is the smallest ball around the images of all rows. A core set grows by the rows furthest from
-the centre of its own ball until none lies outside (1 + ε) times its radius. Here `batch` rows enter a round, found by a
-look at all rows, where the authors add the furthest of 59 random ones: the same ball in fewer, larger steps. The
-problem on the core set, min ½βᵀK̃β − Σβ over β ≥ 0, is solved by an active-set Newton method with Cholesky factors.
+the centre of its own ball until none lies outside (1 + ε) times its radius. The authors add the furthest of 59 random
+rows a round; here `batch` rows enter together, each the furthest of 59 random ones of its own: the same ball in fewer,
+larger steps. The fit ends when none of a round's is outside. The problem on the core set, min ½βᵀK̃β − Σβ over β ≥ 0,
+is solved by an active-set Newton method with Cholesky factors.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Kernel
 
+#: Rows looked at for each that enters: the furthest of 59 is among the furthest 5 % with a probability of 95 %.
+SAMPLE = 59
+
 
 @dataclass
 class CoreVectorMachine:
@@ -29,7 +33,7 @@ class CoreVectorMachine:
     kernel: Kernel
     C: float = 10_000.0
     eps: float = 1e-6
-    batch: int = 200
+    batch: int = 1000
     max_size: int = 40_000
     seconds: float = float("inf")
     device: str = "cpu"
@@ -39,7 +43,7 @@ class CoreVectorMachine:
         """`y` is ±1; `judge(machine)` may return a number after a round."""
         self.plan = make_plan(len(X), self.device)
         self.X, self.y = X.to(self.plan.device, self.plan.dtype), y.to(self.plan.device).double()
-        rows, began = TensorRows(self.X), time.perf_counter()
+        began = time.perf_counter()
         self.diagonal = float(self.kernel.diag(self.X[:1].double())[0]) + 1 + 1 / self.C
         rng = np.random.default_rng(0)
         first = [rng.choice((self.y == sign).nonzero()[:, 0].cpu().numpy(), self.batch // 2, False) for sign in (-1, 1)]
@@ -51,22 +55,25 @@ class CoreVectorMachine:
             self.alpha = beta / beta.sum()
             self.weights, self.bias = (self.alpha * self.y[self.core])[:, None], float(self.alpha @ self.y[self.core])
             inside = float(self.alpha @ (self.gram @ self.alpha))
-            K = KernelMatrix(rows, self.kernel, self.X[self.core], self.plan)
-            values = self.y * (K.product(self.weights)[:, 0].double() + self.bias)
-            values[self.core] += self.alpha / self.C
-            distance2 = self.diagonal + inside - 2 * values
+            drawn = torch.from_numpy(rng.integers(len(self.X), size=(self.batch, SAMPLE))).to(self.plan.device)
+            distance2 = self.diagonal + inside - 2 * self._values(drawn.ravel()).view(drawn.shape)
             radius2 = self.diagonal - inside
-            outside = distance2.clone()
-            outside[self.core] = -torch.inf
-            worst, new = outside.topk(self.batch)
-            violation = float(worst[0] / radius2) ** 0.5 - 1
+            worst, at = distance2.max(1)
+            violation = max(float(worst.max() / radius2), 0.0) ** 0.5 - 1
             took = time.perf_counter() - began
             line = {"seconds": took, "vectors": len(self.core), "support": int((beta > 0).sum()), "outside": violation}
             self.rounds_.append(line | ({} if judge is None else {"error": judge(self)}))
             if violation <= self.eps or len(self.core) + self.batch > self.max_size or took > self.seconds:
                 return self
-            new = new[worst > radius2 * (1 + self.eps) ** 2]
+            new = drawn.gather(1, at[:, None])[worst > radius2 * (1 + self.eps) ** 2, 0].unique()
             beta = self._enlarge(new, beta)
+
+    def _values(self, rows: Tensor) -> Tensor:
+        """y_i times the centre's product with the image of row i; those of the core are in the ball and left alone."""
+        K = KernelMatrix(TensorRows(self.X[rows]), self.kernel, self.X[self.core], self.plan)
+        values = self.y[rows] * (K.product(self.weights)[:, 0].double() + self.bias)
+        values[torch.isin(rows, self.core)] = torch.inf
+        return values
 
     def _enlarge(self, new: Tensor, beta: Tensor) -> Tensor:
         cross = self._block(self.core, new)

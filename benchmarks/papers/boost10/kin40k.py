@@ -34,7 +34,7 @@ AS_PRINTED: dict[str, tuple[Learner, int, int | None]] = {
     "mp": (SingleVector(MatchingPursuit(60)), 1000, None),
     "max-res": (SingleVector(MaxResidual()), 1000, None),
     "ald": (SingleVector(ApproximateLinearDependence()), 1000, None),
-    "ran": (SingleVector(ResourceAllocating()), 1000, None),
+    "ran": (SingleVector(ResourceAllocating(n_candidates=1)), 1000, None),  # few are passed over, each is dear
     "ensemble": (Redrawn(MaxResidual(), Rayleigh(), 50, 500), 500, None),
 }
 #: What this package does today: 32 vectors a pass, ensembles of 500 by eq. 29 without refitting.

@@ -22,9 +22,6 @@ Not to be had: OUTAOUAIS and the training file of SARCOS, hence figures 1 and 3 
 and V; figures 4 and 5, which the paper draws for OUTAOUAIS, are of KIN40K here.
 """
 
-EARLIER = """Measured before ALD and RAN were mended (they ended too early here), in seconds of the wall on two cores;
-`run.py kin40k` measures anew, with spread, vectors at the budget and figures 2, 4 and 5.
-"""
 #: Table IV, RANDOM on KIN40K.
 PRINTED_RANDOM = 3.84
 DRAWN = ("rows used once", "rows drawn again")

@@ -7,20 +7,24 @@ a count on either side.
 
 from __future__ import annotations
 
+import sys
 import tomllib
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from notes import FIGURES, NOTES, READINGS
 
+sys.path.append(str(Path(__file__).parents[1]))
+from judge import REAL, in_standard_errors
+from measure import summarise
+
 PAPER = tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
 PAPER["table5_whole"] |= {key: PAPER["table5"][key] for key in ("keys", "rows")}
 #: Repeats behind a printed mean.
 PRINTED = {"table1": 100, "table2": 100, "table3": 10, "table4": {"boston": 100, "abalone": 10}}
 PRINTED |= {"table5": 10, "table5_whole": 10}
-#: Beyond this many standard errors a cell differs.
-LIMIT = 2.0
 
 
 def standard_errors(name: str, row: str, column: str, printed: Any, ours: list[float]) -> float | None:
@@ -30,15 +34,12 @@ def standard_errors(name: str, row: str, column: str, printed: Any, ours: list[f
     n_printed = known[row] if isinstance(known, dict) else known
     target, spread = printed if isinstance(printed, list) else (printed, None)
     if n > 1:
-        s = deviation if spread is None else spread
-        error = (s**2 / n_printed + deviation**2 / n) ** 0.5
-    elif column.endswith("_n"):
+        found = in_standard_errors(mean, deviation, n, target, spread, n_printed)
+        return found if isfinite(found) else 0.0
+    if column.endswith("_n"):
         return None
-    elif name == "table6":
-        error = (target + mean) ** 0.5
-    else:  # percentages of one test set of 300 rows
-        error = (sum(p * (100 - p) for p in (target, mean)) / 300) ** 0.5
-    return (mean - target) / error if error > 0 else 0.0
+    counted = target + mean if name == "table6" else sum(p * (100 - p) for p in (target, mean)) / 300  # 300 test rows
+    return (mean - target) / counted**0.5
 
 
 def judged(name: str, ours: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
@@ -70,7 +71,7 @@ def tally(found: dict[str, list[float]]) -> str:
     if not len(z):
         return ""
     far = z[np.abs(z).argmax()]
-    return f"{int((np.abs(z) <= LIMIT).sum())} of {len(z)} within {LIMIT:g} standard errors; the furthest {far:+.1f}"
+    return f"{int((np.abs(z) <= REAL).sum())} of {len(z)} within {REAL:g} standard errors; the furthest {far:+.1f}"
 
 
 def _shown(cell: Any) -> str:
@@ -177,3 +178,4 @@ def write(kept: dict[str, Any], path: Path) -> None:
         lines += [*table, "", *(f"- {text}" for (table_of, _), text in NOTES.items() if table_of == name), ""]
     text = "\n".join([*lines, FIGURES, ""]).replace("\n\n\n", "\n\n")
     path.write_text(text, encoding="utf-8")
+    summarise(path, summary(kept))

@@ -212,7 +212,7 @@ def main() -> None:
         return
     known, kept = {"timing": "figure7"}, _kept(given.out)
     everything = [name for name in (QUICK if given.quick else (*MEASURES, "timing", "figures"))
-                  if known.get(name, name) not in kept or name in BY_SET and _lacking(kept[name])]  # fmt: skip
+                  if known.get(name, name) not in kept or (name in BY_SET and _lacking(kept[name]))]  # fmt: skip
     for name in [f"table{w}" if w.isdigit() else w for w in given.what] or everything:
         if name == "figures":
             import figures

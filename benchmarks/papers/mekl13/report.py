@@ -125,7 +125,7 @@ def _seconds(table: dict[str, Any], found: Results) -> list[str]:
     lines = [
         f"## {table['where']}: {table['what']}",
         "",
-        "Ours, then printed. One x86 thread each, sixteen side by side.",
+        "Ours, CPU seconds of one x86 core, then printed.",
         "",
     ]
     lines += ["| set | " + " | ".join(columns) + " | SVC |", "|" + "---|" * (len(columns) + 2)]

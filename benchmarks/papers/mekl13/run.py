@@ -26,22 +26,20 @@ PAPER = tomllib.loads((HERE / "paper.toml").read_text(encoding="utf-8"))
 
 
 def jobs(quick: bool = False) -> dict[str, Job]:
-    """What there is to measure: one split after the other, large sets first, which rivals are not asked about.
+    """What there is to measure, set by set, small ones first; rivals are not asked about large ones.
 
     A rival's choice among its candidates would take an hour of one core there. Where dozens of pairs of classes make
-    it long, the first half of the splits has to do; raw inputs have three where nothing is to be found out by them.
+    it long, half of the splits have to do, as on page-blocks; raw inputs have three where they decide nothing.
     """
-    rivals, raw = protocol.FEW
     found: dict[str, Job] = {}
-    names = ("wine", "iris") if quick else tuple(reversed(protocol.SETS))
-    for seed in range(2 if quick else protocol.SPLITS):
-        for name in names:
+    for name in ("wine", "iris") if quick else protocol.SETS:
+        for seed in range(2 if quick else protocol.FEW if name == "page-blocks" else protocol.SPLITS):
             found[f"{name}/{seed}/coupled"] = (methods.coupled_cell, (name, seed))
             if name in protocol.LARGE:
                 continue
-            if seed < raw or name in protocol.DOUBTFUL:
+            if seed < protocol.FEWER or name in protocol.DOUBTFUL:
                 found[f"{name}/{seed}/raw"] = (methods.raw_cell, (name, seed))
-            if seed < rivals or name not in protocol.MANY:
+            if seed < protocol.FEW or name not in protocol.MANY:
                 for method in RIVALS:
                     found[f"{name}/{seed}/{method}"] = (methods.rival_cell, (name, seed, method))
     return found | {f"figure1/{name}": (methods.objective_path, (name,)) for name in protocol.BINARY}

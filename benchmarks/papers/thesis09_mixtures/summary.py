@@ -22,7 +22,9 @@ def summary(paper: dict[str, Any], store: Store) -> list[list[str]]:
     more, equal, fewer = needs(paper["table2_3"]["rows"], store, "ENRBF", "NRBF by gradient")
     said = f"needs more at {more} of {more + equal + fewer} numbers of lags, as many at {equal}, fewer at {fewer}"
     claim = f"{'so here' if more > fewer else 'differs'}: NRBF by gradient {said}"
+    steps = "implemented: an iteration is tested against a slow one by the book, slopes against autograd"
     return [
+        ["Tables 2-1 and 3-1", "EM for NRBF and for ENRBFC", steps],
         [
             paper["figure2"]["where"].split(",")[0],
             "components on sin²",
@@ -37,6 +39,7 @@ def summary(paper: dict[str, Any], store: Store) -> list[list[str]]:
             "components on three Gaussians",
             _sizes("gaussians", paper["figure3"]["rows"], store),
         ],
+        ["Table 3-2", "models side by side, in words", "nothing to reproduce"],
         ["Table 3-3", "Wisconsin, our ten-fold accuracy against what is printed", store.mark("wdbc/", tally(wdbc))],
         ["Table 3-4", "ovarian tumours, five classes", instead],
     ]

@@ -134,8 +134,8 @@ class ApproximateLinearDependence(Criterion):
     """ALD: a row enters if δ_j, what the chosen vectors leave of k(x_j, ·), exceeds `threshold` (τ₁). Ignores y.
 
     Rows are looked at in random order, `n_candidates` together; one that is not new enough is passed over, and the fit
-    ends when a whole round finds none (Boost10, footnote 4). Chosen vectors are those of the block at hand: in blocks of
-    one learner every row is new.
+    ends when a whole round finds none (Boost10, footnote 4). Chosen vectors are those of the block at hand: in
+    blocks of one learner every row is new.
     """
 
     short_name = "ald"
