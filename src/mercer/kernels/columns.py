@@ -40,6 +40,14 @@ class Columns(ABC):
         """What need not be done block by block: another tensor of as many rows, and columns that take those."""
         return X, self
 
+    def for_rows(self, n: int) -> Columns:
+        """The same, told how many rows it will see: for many, faster ways may be worth their preparation."""
+        return self
+
+    def leaves_no_tile(self, p: int) -> bool:
+        """Whether products with p columns write no tile, so that rows come best in large blocks."""
+        return False
+
     def affine(self, variance: Any, bias: Any) -> Columns:
         """variance · K + bias."""
         return Affine(self, variance, bias)
@@ -135,6 +143,9 @@ class Affine(Columns):
     def rebound(self, Z: Tensor) -> Affine:
         return replace(self, inner=self.inner.rebound(Z))
 
+    def for_rows(self, n: int) -> Affine:
+        return replace(self, inner=self.inner.for_rows(n))
+
     def affine(self, variance: Any, bias: Any) -> Affine:
         return replace(self, variance=self.variance * variance, bias=self.bias * variance + bias)
 
@@ -163,6 +174,9 @@ class Added(Columns):
     def rebound(self, Z: Tensor) -> Added:
         return Added(self.left.rebound(Z), self.right.rebound(Z))
 
+    def for_rows(self, n: int) -> Added:
+        return Added(self.left.for_rows(n), self.right.for_rows(n))
+
     def slopes(self, X: Tensor, W: Tensor) -> Tensor:
         return self.left.slopes(X, W) + self.right.slopes(X, W)
 
@@ -180,3 +194,6 @@ class Multiplied(Columns):
 
     def rebound(self, Z: Tensor) -> Multiplied:
         return Multiplied(self.left.rebound(Z), self.right.rebound(Z))
+
+    def for_rows(self, n: int) -> Multiplied:
+        return Multiplied(self.left.for_rows(n), self.right.for_rows(n))

@@ -16,7 +16,10 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.base import Kernel
+from mercer.kernels.closed_form import ClosedForm
 from mercer.kernels.columns import Columns
+from mercer.kernels.compiled import OUTPUTS, Compiled, pays
+from mercer.kernels.scratch import TILE
 from mercer.parts import require
 
 #: Length-scales outside this range would leave the range of float64 once they are squared.
@@ -77,6 +80,8 @@ class StationaryColumns(Columns):
     right: Tensor
     variance: Any = 1.0
     bias: Any = 0.0
+    #: Whether so many rows are to come that machine code is worth its making.
+    many: bool = False
 
     @abstractmethod
     def left(self, X: Tensor) -> Tensor:
@@ -119,6 +124,29 @@ class StationaryColumns(Columns):
     def affine(self, variance: Any, bias: Any) -> Self:
         return replace(self, variance=self.variance * variance, bias=self.bias * variance + bias)
 
+    def closed_form(self) -> ClosedForm | None:
+        """The kernel as machine code takes it; None where it has no such form."""
+        return None
+
+    def sides(self) -> Tensor:
+        """Basis vectors as machine code takes them, K × m."""
+        return self.right
+
+    def for_rows(self, n: int) -> Self:
+        return replace(self, many=pays(n, self.sides()))
+
+    def leaves_no_tile(self, p: int) -> bool:
+        return 0 < p <= OUTPUTS and self.compiled is not None
+
+    @cached_property
+    def compiled(self) -> Compiled | None:
+        """The kernel in machine code; None where torch does it, and where basis vectors are no finite numbers."""
+        form = self.closed_form() if self.many else None
+        if form is None or any(isinstance(one, Tensor) for one in (self.variance, self.bias)):
+            return None
+        right = self.sides()
+        return Compiled(form, right) if not right.requires_grad and bool(right.isfinite().all()) else None
+
     def slopes(self, X: Tensor, W: Tensor) -> Tensor:
         left, columns = self.prepare(X)
         return columns.slopes(left, W)
@@ -153,11 +181,40 @@ class Prepared(Columns):
         with torch.no_grad():
             return bool(self.columns.lowest(self.longest) < torch.finfo(self.longest.dtype).tiny ** 0.5)
 
+    @cached_property
+    def compiled(self) -> Compiled | None:
+        """Machine code for these rows: it takes no infinite numbers and none that are no numbers."""
+        known = self.columns.compiled
+        return known if known is not None and self.longest is not None and bool(self.longest.isfinite()) else None
+
     def __call__(self, X: Tensor) -> Tensor:
-        return self.columns.tile(X, self.vanishing)
+        if self.compiled is None or X.requires_grad:
+            return self.columns.tile(X, self.vanishing)
+        return self.compiled.tile(X, self.columns.variance, self.columns.bias)
 
     def passing(self, X: Tensor) -> Tensor:
-        return self.columns.passing_tile(X, self.vanishing)
+        if self.compiled is None or X.requires_grad:
+            return self.columns.passing_tile(X, self.vanishing)
+        return self.compiled.tile(X, self.columns.variance, self.columns.bias, slot=TILE)
+
+    def product(self, X: Tensor, W: Tensor) -> Tensor:
+        if self.compiled is None or not self._plain(X, W):
+            return super().product(X, W)
+        return self._affine(self.compiled.product(X, W), W)
+
+    def transposed(self, X: Tensor, R: Tensor) -> Tensor:
+        if self.compiled is None or not self._plain(X, R):
+            return super().transposed(X, R)
+        return self._affine(self.compiled.transposed(X, R), R)
+
+    def _plain(self, X: Tensor, W: Tensor) -> bool:
+        traced, p = X.requires_grad or W.requires_grad, W.shape[1]
+        return not traced and len(X) > 0 and self.columns.leaves_no_tile(p) and W.dtype == X.dtype
+
+    def _affine(self, sums: Tensor, W: Tensor) -> Tensor:
+        """(variance · K + bias) W from K W."""
+        sums = sums if self.columns.variance == 1 else sums * self.columns.variance
+        return sums + self.columns.bias * W.sum(0, dtype=torch.float64).to(sums) if self.columns.bias else sums
 
     def rebound(self, Z: Tensor) -> Prepared:
         return Prepared(self.columns.rebound(Z), self.longest)
