@@ -154,7 +154,7 @@ class KernelMatrix:
             slope.add_(down)
             curvature.add_(across)
 
-        self._each(self._few, visit)
+        self._each(self._block_rows(g.shape[1]), visit)
         return self.rows.total(slope), self.rows.total(curvature)
 
     def slopes(self, W: Tensor) -> Tensor:

@@ -85,6 +85,23 @@ class Columns(ABC):
         return torch.stack(each, 2) if each else at.detach().new_zeros(*X.shape, 0)
 
 
+def affine_product(product: Tensor, V: Tensor, variance: float, bias: float) -> Tensor:
+    """(variance · K + bias) V from K V."""
+    product = product if variance == 1 else product * variance
+    return product + (bias * V.sum(0, dtype=torch.float64)).to(product.dtype) if bias else product
+
+
+def affine_scores(
+    scores: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], g: Tensor, d: Tensor, variance: float, bias: float
+) -> tuple[Tensor, Tensor]:
+    """`Columns.column_scores` of variance · K + bias, from a function that gives Kᵀ R and the diagonal of KᵀDK."""
+    sums, squares = scores(torch.cat([g, d[:, None]], 1) if bias else g, d)
+    curvature = variance**2 * squares
+    if bias:
+        curvature += bias * (2 * variance * sums[:, -1] + bias * d.sum(dtype=torch.float64))
+    return affine_product(sums[:, : g.shape[1]], g, variance, bias), curvature
+
+
 @final
 @dataclass(frozen=True)
 class Tiles(Columns):

@@ -21,6 +21,8 @@ from mercer.kernels.scratch import scratch
 #: Values from which on machine code is made. Reading LLVM takes 0.1 s and a function as long, once in a process; a
 #: value is had 2.6 ns sooner (ARM Neoverse N1, a thread, D = 8). So twenty passes over as many values pay for it.
 ENOUGH = 1 << 22
+#: Inputs whose absolute differences torch sums in about the time in which it makes a kernel's value.
+INPUTS = 8
 #: Columns of what a tile is multiplied with, up to which no tile is written: for more, a matrix product is faster.
 OUTPUTS = 16
 #: Numbers of basis vectors that a loop over rows reads again and again: half of a second-level cache.
@@ -41,15 +43,15 @@ def machine_code() -> ModuleType | None:
     return module
 
 
-def pays(n: int, right: Tensor) -> bool:
-    """Whether machine code is worth its making for n rows; `right` is K × m."""
+def pays(values: int, right: Tensor) -> bool:
+    """Whether machine code is worth its making for so many values; `right` is K × m."""
     plain = right.device.type == "cpu" and right.dtype == torch.float32 and not right.requires_grad
-    return plain and n * right.shape[1] >= ENOUGH and right.shape[0] > 0 and machine_code() is not None
+    return plain and values >= ENOUGH and right.shape[0] > 0 and machine_code() is not None
 
 
 def city_block(X: Tensor, Z: Tensor) -> Tensor:
-    """Sums of absolute differences, n × m."""
-    if X.requires_grad or X.dtype != torch.float32 or not pays(len(X), Z.T):
+    """Sums of absolute differences, n × m; torch takes 0.75 ns for each of them, machine code 0.1."""
+    if X.requires_grad or X.dtype != Z.dtype or not pays(len(X) * Z.numel() // INPUTS, Z.T):
         return torch.cdist(X, Z, p=1.0)
     return Compiled(ClosedForm(0.0, city_block=True), Z.T).tile(X)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer.kernels.base import Kernel
 from mercer.kernels.closed_form import ClosedForm
-from mercer.kernels.columns import Columns
+from mercer.kernels.columns import Columns, affine_product, affine_scores
 from mercer.kernels.compiled import OUTPUTS, Compiled, pays
 from mercer.kernels.scratch import TILE
 from mercer.parts import require
@@ -133,7 +133,8 @@ class StationaryColumns(Columns):
         return self.right
 
     def for_rows(self, n: int) -> Self:
-        return replace(self, many=pays(n, self.sides()))
+        right = self.sides()
+        return replace(self, many=pays(n * right.shape[1], right))
 
     def leaves_no_tile(self, p: int) -> bool:
         return 0 < p <= OUTPUTS and self.compiled is not None
@@ -190,31 +191,38 @@ class Prepared(Columns):
     def __call__(self, X: Tensor) -> Tensor:
         if self.compiled is None or X.requires_grad:
             return self.columns.tile(X, self.vanishing)
-        return self.compiled.tile(X, self.columns.variance, self.columns.bias)
+        return self.compiled.tile(X, *self._numbers)
 
     def passing(self, X: Tensor) -> Tensor:
         if self.compiled is None or X.requires_grad:
             return self.columns.passing_tile(X, self.vanishing)
-        return self.compiled.tile(X, self.columns.variance, self.columns.bias, slot=TILE)
+        return self.compiled.tile(X, *self._numbers, slot=TILE)
 
     def product(self, X: Tensor, W: Tensor) -> Tensor:
         if self.compiled is None or not self._plain(X, W):
             return super().product(X, W)
-        return self._affine(self.compiled.product(X, W), W)
+        return affine_product(self.compiled.product(X, W), W, *self._numbers)
 
     def transposed(self, X: Tensor, R: Tensor) -> Tensor:
         if self.compiled is None or not self._plain(X, R):
             return super().transposed(X, R)
-        return self._affine(self.compiled.transposed(X, R), R)
+        return affine_product(self.compiled.transposed(X, R), R, *self._numbers)
+
+    def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        compiled = self.compiled
+        if compiled is None or not self._plain(X, g):
+            return super().column_scores(X, g, weight)
+        d = g.new_ones(len(X)) if weight is None else weight.to(g.dtype)
+        return affine_scores(lambda R, d: compiled.scores(X, R, d), g, d, *self._numbers)
+
+    @property
+    def _numbers(self) -> tuple[float, float]:
+        return self.columns.variance, self.columns.bias
 
     def _plain(self, X: Tensor, W: Tensor) -> bool:
+        """Whether machine code takes it: no gradient is wanted, and columns are few."""
         traced, p = X.requires_grad or W.requires_grad, W.shape[1]
         return not traced and len(X) > 0 and self.columns.leaves_no_tile(p) and W.dtype == X.dtype
-
-    def _affine(self, sums: Tensor, W: Tensor) -> Tensor:
-        """(variance · K + bias) W from K W."""
-        sums = sums if self.columns.variance == 1 else sums * self.columns.variance
-        return sums + self.columns.bias * W.sum(0, dtype=torch.float64).to(sums) if self.columns.bias else sums
 
     def rebound(self, Z: Tensor) -> Prepared:
         return Prepared(self.columns.rebound(Z), self.longest)
