@@ -167,7 +167,8 @@ USES: dict[str, type[Use]] = {"tile": Tile, "product": Product, "transposed": Tr
 FIRST = "fiifif"
 #: Two threads must not make the same function at once, and a process forked off finds the lock open.
 _lock = threading.Lock()
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def function(form: ClosedForm, name: str) -> Callable[..., None]:

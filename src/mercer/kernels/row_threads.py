@@ -13,7 +13,8 @@ import torch
 Result = TypeVar("Result")
 #: Threads beside the caller's, by their number; a process that was forked off has none of them.
 _pools: dict[int, ThreadPoolExecutor] = {}
-os.register_at_fork(after_in_child=_pools.clear)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_pools.clear)
 #: Parts for each thread: one that is held up leaves its parts to the others.
 PARTS = 4
 

@@ -134,7 +134,8 @@ class StationaryColumns(Columns):
 
     def for_rows(self, n: int) -> Self:
         right = self.sides()
-        return replace(self, many=pays(n * right.shape[1], right))
+        many = pays(n * right.shape[1], right)
+        return self if many == self.many else replace(self, many=many)
 
     def leaves_no_tile(self, p: int) -> bool:
         return 0 < p <= OUTPUTS and self.compiled is not None
