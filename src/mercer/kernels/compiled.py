@@ -73,15 +73,15 @@ class Compiled:
         n, m, width, left = len(left), self.right.shape[1], self._width, self._padded(left)
         out = None if slot is None else scratch(left, slot, (len(left), m))
         tile = left.new_empty(len(left), m) if out is None else out
-        whole, rest = divmod(m, width)
+        strips, (whole, rest) = self.strips, divmod(m, width)
 
         def work(where: slice) -> None:
             for some in self._blocks(whole):
                 first = some.start * width
-                self._run("tile", left[where], self.strips[some], tile[where, first:], m, variance, bias)
+                self._run("tile", left[where], strips[some], tile[where, first:], m, variance, bias)
             if rest:
                 last = left.new_empty(where.stop - where.start, width)
-                self._run("tile", left[where], self.strips[whole:], last, width, variance, bias)
+                self._run("tile", left[where], strips[whole:], last, width, variance, bias)
                 tile[where, whole * width :] = last[:, :rest]
 
         over_rows(len(left), self._rows, work)
