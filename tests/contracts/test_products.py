@@ -425,6 +425,7 @@ PEAK = """
 import resource, sys, torch
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Matern52
+from mercer.kernels.compiled import machine_code
 from mercer.linalg import whitening
 from mercer.data import TensorRows
 
@@ -442,6 +443,9 @@ def growth(ask):
     return peak() - before
 
 torch.set_num_threads(1)
+assert "llvmlite" not in sys.modules  # nothing is read before it is wanted
+if code := machine_code():  # LLVM takes 70 MiB once, whatever the rows
+    made = [code.function(Matern52().closed_form(), name) for name in code.USES]
 n, m, limit = 16_500, 400, 8 << 20
 plan = make_plan(n, "cpu", "float32", limit)
 plan.require_square(m)
