@@ -199,6 +199,37 @@ def test_an_average_of_kernels_on_mapped_columns_adds_up():
     assert np.ptp(found.values[:, 3] - alone.values[:, 3]) == 0  # the second kernel does not see the last column
 
 
+@pytest.mark.parametrize(
+    ("kernel", "off"), [(kernels.Matern12(2.0), 1e-7), (0.5 * kernels.Gaussian(1.5) + kernels.Bias(0.3), 1e-12)]
+)
+def test_a_full_metric_is_looked_at_by_all_subsets(kernel, off):
+    """Beside an expansion without a metric, and with inputs removed before the metric turns what is left of them.
+
+    Distances round to 1e-16 of rows of norm ten, of which the exponential kernel takes the root: 1e-7.
+    """
+    X, y = table(80)
+    model = mercer.GreedyKernelRegressor(10, kernel=kernel, regularization=1e-2, random_state=0).fit(X, y)
+    first = model.expansions_[0]
+    turn = np.random.default_rng(1).normal(size=(4, 4))
+    second = replace(first, inputs=replace(first.inputs, transform=turn), basis=first.basis @ turn.T)
+    model.expansions_ = (first, second)
+    found = mercer.shapley_values(model, X[:6])
+    U, W = first.inputs.encode(X[:6]).numpy(), first.weights
+
+    def v(S):
+        kept = np.isin(np.arange(4), S)
+        total = np.zeros((6, 1))
+        for z, w in zip(first.basis, W, strict=True):
+            at, zero = torch.as_tensor(np.where(kept, U - z, 0.0)), torch.zeros(1, 4, dtype=torch.float64)
+            total += (kernel(at, zero) + kernel(at @ torch.as_tensor(turn).T, zero)).numpy() * w
+        return total * model.targets_.scale
+
+    truth = brute_force(v, 4)[:, :, 0]
+    size = np.abs(W).sum() * float(np.max(model.targets_.scale))
+    np.testing.assert_allclose(found.values, truth, rtol=0, atol=off * size)
+    np.testing.assert_allclose(found.predictions(), model.predict(X[:6]), rtol=0, atol=off * size)
+
+
 def test_an_input_that_the_model_does_not_see_adds_nothing():
     X, y = table()
     kernel = kernels.Gaussian([1.0, 1.0, 1.0, 1e90])
@@ -226,8 +257,13 @@ def test_what_is_no_product_is_refused_with_a_way_out():
     with pytest.raises(ValueError, match=r"the model must be a kernel expansion .* got NRBFRegressor"):
         mercer.shapley_values(mercer.NRBFRegressor(2, random_state=0).fit(X, y), X)
     model = mercer.GreedyKernelRegressor(5, kernel=kernels.Gaussian(), random_state=0).fit(X, y)
-    turned = np.eye(4) + np.eye(4, k=1)
     one = model.expansions_[0]
-    model.expansions_ = (replace(one, inputs=replace(one.inputs, transform=turned)),)
-    with pytest.raises(ValueError, match="the metric of the model must be one in which each input stands by itself"):
+    model.expansions_ = (replace(one, inputs=replace(one.inputs, transform=np.ones((4, 4)))),)
+    with pytest.raises(ValueError, match="the metric of the model must be one that loses no direction"):
         mercer.shapley_values(model, X)
+    wide = [np.concatenate([X] * 4, 1), y]
+    many = mercer.GreedyKernelRegressor(5, kernel=kernels.Gaussian(), random_state=0).fit(*wide)
+    one = many.expansions_[0]
+    many.expansions_ = (replace(one, inputs=replace(one.inputs, transform=np.eye(16) + np.eye(16, k=1))),)
+    with pytest.raises(ValueError, match="the metric of the model must be diagonal for more than 12 inputs"):
+        mercer.shapley_values(many, wide[0])

@@ -25,13 +25,16 @@ import torch
 from torch import Tensor
 
 from mercer.engine import Plan, each_block
-from mercer.explain.expansions import Piece, expanded, names_of, pieces, plan_for
+from mercer.explain.expansions import Piece, expanded, names_of, pieces, plan_for, turned
 from mercer.explain.inputs import Inputs
 from mercer.explain.mixtures import INFINITE, Mixture
-from mercer.explain.terms import terms_of
+from mercer.explain.subsets import Turned
+from mercer.explain.terms import diagonal_of, terms_of
 
 #: Elements of a tile (rows × basis vectors) of one input on a CPU; on a GPU as many as fill it.
 ELEMENTS = (1 << 14, 1 << 22)
+#: Rows of a block of which all subsets are looked at.
+ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
     of every basis vector. Without any input all rows look alike, and the model says its `base_values`. So no
     background rows are needed, and nothing is sampled; the cost is O(D²) for each row and basis vector. Matérn and
     rational quadratic kernels are sums of 40 to 80 products, to 1e-10 of the sum of all weights, and take as much
-    longer.
+    longer. In a full metric all 2^D sets of inputs are looked at.
 
     What is explained: for regressors `predict`, in the targets' units; for classifiers the decision values
     (`decision_function`), of `SparseGPClassifier` the mean of the latent functions. Values are not probabilities.
@@ -78,7 +81,7 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
     model : estimator
         Fitted; boosted, greedy, a sparse Gaussian process or an `RPEMEKLRegressor`. Kernels are Gaussian, Laplacian,
         Matérn, rational quadratic, separable with p = q, linear, or sums, products and multiples of these, in no metric
-        or a diagonal one; others are refused.
+        or a diagonal one; up to 12 inputs, radial ones in a full metric too. Others are refused.
     X : array, frame, tensor, file or row source of n rows
         Rows to explain.
 
@@ -106,8 +109,9 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
     told = expanded(model)
     inputs = Inputs.of(model, X)
     source, plan = inputs.source, plan_for(model, inputs)
-    parts = pieces(told, plan, inputs)
-    D = len(parts[0].groups)
+    rest, tied = turned(told, plan, inputs)
+    parts = pieces(rest, plan, inputs)
+    D = len((parts or tied)[0].groups)
     out = torch.zeros(source.n_rows, D, told.n_outputs, dtype=torch.float64, device=plan.device)
     base = torch.as_tensor(told.offset, dtype=torch.float64, device=plan.device).clone()
     for one in parts:
@@ -119,6 +123,13 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
             out[where] += _values(one, block, columns)
 
         each_block(one.inputs.rows(source, plan), plan, rows, visit)
+    for whole in tied:
+        base += whole.nothing()
+
+        def look(where: slice, block: Tensor, whole: Turned = whole) -> None:
+            out[where] += whole.values(block)
+
+        each_block(whole.inputs.rows(source, plan), plan, ROWS, look)
     data = inputs.named()
     return ShapleyValues(
         told.shaped(out.cpu().numpy()), _number(told.shaped(base.cpu().numpy())), data, names_of(model)
@@ -127,11 +138,15 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
 
 def operations(model: Any, n_rows: int) -> float:
     """About how many multiplications the values of so many rows take; a sentence where there are none."""
-    products = 0
+    total, D = 0.0, model.n_features_in_
     for one in expanded(model).expansions:
-        terms = terms_of(one.kernel, one.basis.shape[1])
-        products += len(one.basis) * sum(1 if term.mixture is None else len(term.mixture.scales) for term in terms)
-    return n_rows * products * model.n_features_in_**2 / 2
+        if diagonal_of(one.inputs.transform):
+            terms = terms_of(one.kernel, one.basis.shape[1])
+            products = sum(1 if term.mixture is None else len(term.mixture.scales) for term in terms)
+            total += len(one.basis) * products * D**2 / 2
+        else:
+            total += len(one.basis) * 2.0 ** (D + 1)
+    return n_rows * total
 
 
 def block_shape(m: int, n_inputs: int, plan: Plan) -> tuple[int, int]:
