@@ -216,13 +216,13 @@ def test_a_full_metric_is_looked_at_by_all_subsets(kernel, off):
     found = mercer.shapley_values(model, X[:6])
     U, W = first.inputs.encode(X[:6]).numpy(), first.weights
 
+    apart, zero = U[:, None] - first.basis, torch.zeros(1, 4, dtype=torch.float64)
+
+    @cache
     def v(S):
-        kept = np.isin(np.arange(4), S)
-        total = np.zeros((6, 1))
-        for z, w in zip(first.basis, W, strict=True):
-            at, zero = torch.as_tensor(np.where(kept, U - z, 0.0)), torch.zeros(1, 4, dtype=torch.float64)
-            total += (kernel(at, zero) + kernel(at @ torch.as_tensor(turn).T, zero)).numpy() * w
-        return total * model.targets_.scale
+        at = torch.as_tensor(np.where(np.isin(np.arange(4), S), apart, 0.0)).reshape(-1, 4)
+        both = kernel(at, zero) + kernel(at @ torch.as_tensor(turn).T, zero)
+        return both.numpy().reshape(6, -1) @ W * model.targets_.scale
 
     truth = brute_force(v, 4)[:, :, 0]
     size = np.abs(W).sum() * float(np.max(model.targets_.scale))
