@@ -73,7 +73,7 @@ def table3(folder: Path) -> list[str]:
 
 
 def to_equal(found: dict[str, list[Curve]]) -> list[tuple[float, float, float, float]]:
-    """Of each run: the single model's least error and its seconds; seconds and models of the boosted ones to get there."""
+    """Of each run: the single model's least error, its seconds, and the boosted ones' seconds and models to it."""
     rows = []
     for single, boosted in zip(found["single"], found["boosted"], strict=True):
         at = int(single.nmse.argmin())
