@@ -1,6 +1,6 @@
 """A table five times as large as the memory of a Dask worker: fits, lazy predictions, and what workers held at most.
 
-python benchmarks/memory/dask_workers.py [--limit 768MiB] [--workers 2] [--folder FOLDER]
+python benchmarks/memory/dask_workers.py [--limit 1GiB] [--workers 2] [--times 5] [--folder FOLDER]
 
 The table is made partition by partition (50 of them), and is written to Parquet once. It is fitted as a dataframe that
 is computed on the way and from the files; predictions are written to Parquet; then two fits run at once. Resident
@@ -26,13 +26,13 @@ from distributed import Client, LocalCluster
 from mercer.distributed.dask import DaskKernelBoostingRegressor
 from mercer.kernels import Gaussian
 
-PARTITIONS, COLUMNS, TIMES = 50, 1000, 5
+PARTITIONS, COLUMNS = 50, 1000
 
 
 def partition(place: int, n_rows: int) -> pd.DataFrame:
     """One part of the table: numbers of float32, and a smooth function of them."""
     rng = np.random.default_rng(place)
-    X = rng.standard_normal((n_rows, COLUMNS), dtype=np.float32)
+    X = 3.5 * rng.random((n_rows, COLUMNS), dtype=np.float32) - 1.75
     y = np.sin(X[:, 0]) + 0.3 * X[:, 1:9].sum(1)
     return pd.DataFrame(X, columns=[f"x{k}" for k in range(COLUMNS)]).assign(y=y)
 
@@ -61,12 +61,13 @@ class Peaks:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--limit", default="768MiB")
+    parser.add_argument("--limit", default="1GiB", help="memory of a worker, of which libraries take about 0.5 GiB")
+    parser.add_argument("--times", type=float, default=5.0, help="the table, in units of that memory")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder")
     given = parser.parse_args()
     limit = parse_bytes(given.limit)
-    n_rows = TIMES * limit // (4 * COLUMNS * PARTITIONS) + 1
+    n_rows = int(given.times * limit) // (4 * COLUMNS * PARTITIONS) + 1
     settings: dict[str, Any] = {"kernel": Gaussian(40.0), "regularization": 1e-2, "random_state": 0, "polish": False}
     model = lambda: DaskKernelBoostingRegressor(2, learner_size=20, **settings)  # noqa: E731
     with tempfile.TemporaryDirectory(dir=given.folder) as folder, LocalCluster(
@@ -91,7 +92,7 @@ def main() -> None:
         frame = dd.from_map(partition, range(PARTITIONS), n_rows=n_rows, meta=partition(0, 1).iloc[:0])
         table, answers = Path(folder) / "table", Path(folder) / "answers"
         inputs = [name for name in frame.columns if name != "y"]
-        watched("written to Parquet", lambda: frame.to_parquet(table))
+        watched("written to Parquet", lambda: frame.to_parquet(table, compression=None, use_dictionary=False))
         first = watched("fitted as a dataframe", lambda: model().fit(frame[inputs], frame["y"]))
         stored = dd.read_parquet(table, split_row_groups=False)
         second = watched("fitted from Parquet", lambda: model().fit(stored[inputs], stored["y"]))

@@ -2,9 +2,11 @@
 
 python benchmarks/speed/distributed.py [--rows 1e6] [--processes 2] [--only boosting]
 python benchmarks/speed/distributed.py --bytes
+python benchmarks/speed/distributed.py --one [--rows 2e5]
 
 Seconds are those of `fit`, tuning and all; CPU seconds are of the process that worked longest, and say on a busy
-machine what seconds would on a quiet one. Bytes are what one process sends into collectives.
+machine what seconds would on a quiet one. Bytes are what one process sends into collectives. `--one` asks what a group
+costs a process that is alone in it: CPU seconds of fits without a group and in a group of one, by turns.
 """
 
 from __future__ import annotations
@@ -83,13 +85,32 @@ def run(size: int, n: int, name: str = "") -> Any:
     return answers.get()
 
 
+def one_process(n: int, names: list[str], times: int = 3) -> None:
+    """CPU seconds without a group and in a group of one process, in this process, by turns."""
+    torch.set_num_threads(1)
+    X, y = table(n)
+    store = open_store("127.0.0.1")
+    with join(0, 1, "127.0.0.1", store.port, 600.0) as group:
+        for name in names:
+            plain, grouped = [], []
+            for _ in range(times):
+                plain.append(fitted(MODELS[name](), X, y)[1])
+                with within(group):
+                    grouped.append(fitted(MODELS[name](), X, y)[1])
+            said = f"{min(plain):.2f} s of CPU without a group, {min(grouped):.2f} s in a group of one"
+            print(f"{name}, {n} rows: {said}, {min(grouped) / min(plain):.3f} times as long", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=float, default=1e6)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", choices=list(MODELS))
     parser.add_argument("--bytes", action="store_true", help="bytes of a learner at 1e5, 1e6 and 1e7 rows")
+    parser.add_argument("--one", action="store_true", help="what a group of one process costs")
     given = parser.parse_args()
+    if given.one:
+        return one_process(int(given.rows), [given.only] if given.only else list(MODELS))
     if given.bytes:
         for n in (100_000, 1_000_000, 10_000_000):
             (_, _, first, calls), (_, _, sent, more) = run(given.processes, n)

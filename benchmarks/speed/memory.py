@@ -7,8 +7,8 @@
 Every fit has a process of its own. On a CPU the peak is the resident memory of that process (VmHWM), whole where rows
 are streamed; where the table is in memory, what the process held before the fit (interpreter, libraries, the table) is
 the user's, and is told apart. On CUDA it is what torch allocated there, the table being in the host's memory. A line
-ends with the peak in units of the limit; the last says whether all stayed within 1.1 of it. `large.py --land 1e8 --write
-land.parquet` makes the file.
+ends with the peak in units of the limit; one above 1.1 is an error. `large.py --land 1e8 --write land.parquet` makes
+the file.
 """
 
 from __future__ import annotations

@@ -47,8 +47,9 @@ class Clock:
             self.within.interrupt()
 
     def spent(self) -> float:
-        """Seconds since it was made."""
-        return self._for_all(lambda: time.perf_counter() - self.began)
+        """Seconds since it was made, of the first process for all; where nobody counts, they decide nothing."""
+        seconds = time.perf_counter() - self.began
+        return seconds if self.endless else self._for_all(lambda: seconds)
 
     def _for_all(self, look: Callable[[], T]) -> T:
         return look() if self.group is None else self.group.first(look)

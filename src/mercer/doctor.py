@@ -22,6 +22,7 @@ PACKAGES = ("mercer", "torch", "numpy", "scipy", "scikit-learn", "safetensors")
 #: Packages that not everybody needs, what they are for, and the extra that brings them.
 EXTRAS = {
     "triton": ("products with a kernel matrix in one program on a GPU", "gpu"),
+    "llvmlite": ("fast products on CPUs", "fast"),
     "pyarrow": ("Parquet and Arrow files", "files"),
     "matplotlib": ("pictures", "plots"),
     "onnx": ("ONNX graphs", "onnx"),

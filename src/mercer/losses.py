@@ -110,13 +110,18 @@ class SquaredHinge(Loss):
     bound = 2.0
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
-        return (1 - y * f).clamp(min=0).square()
+        return squared_hinge(y * f)
 
     def residual(self, y: Tensor, f: Tensor) -> Tensor:
         return 2 * y * (1 - y * f).clamp(min=0)
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
         return 2 * (y * f < 1).to(f.dtype)
+
+
+def squared_hinge(margins: Tensor, enough: float = 1.0) -> Tensor:
+    """The square of what margins y·f lack of `enough`."""
+    return (enough - margins).clamp(min=0).square()
 
 
 @part

@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mercer
 from mercer.kernels import Gaussian
-from mercer.tuning import constants
+from mercer.tuning import ard, constants
 
 #: Nothing to tune; what is tuned by default is checked with other faces.
 FIXED: dict[str, Any] = {"kernel": Gaussian(2.0), "regularization": 0.1}
@@ -18,25 +18,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "KernelBoostingRegressor": {"metric": None},  # the race, with kernels and column maps alone
     "KernelBoostingClassifier": FIXED,
     "GradientMetric": {"metric": "diagonal", "scale_inputs": "standard"},
-    "GreedyKernelRegressor": FIXED | {"n_basis": 10},
-    "GreedyKernelClassifier": FIXED | {"n_basis": 10},
-    "GreedyNystroem": FIXED | {"n_components": 10},
+    "GreedyKernelRegressor": FIXED | {"n_basis": 6},
+    "GreedyKernelClassifier": FIXED | {"n_basis": 6},
+    "GreedyNystroem": FIXED | {"n_components": 5},
     "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest"},
     "RPEMEKLClassifier": {"subset_size": 0.5, "n_members": 2},
     "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2},
-    "SparseGPRegressor": {"kernel": "gaussian", "scale_inputs": "standard", "n_inducing": 6, "max_iter": 4},
-    # class weights are checked with a thousand steps, which only L-BFGS ends early
-    "SparseGPClassifier": {"kernel": "gaussian", "n_inducing": 4, "max_iter": 1, "optimize_inducing": False},
-    "ARDSelector": {"models": [mercer.SparseGPRegressor(10, kernel="gaussian", ard=True, tuning_rows=20, max_iter=2)]},
-    "NRBFRegressor": {"n_init": 1, "max_iter": 30},
-    "ENRBFRegressor": {"n_init": 1, "max_iter": 20},
-    "NRBFClassifier": {"n_init": 1, "max_iter": 50},
-    "ENRBFClassifier": {"n_components": 2, "n_init": 1, "max_iter": 15},
-    "GaussianMixtureClassifier": {"n_components": 2, "n_init": 1, "max_iter": 20},
-    "CommonBasisMixtureClassifier": {"n_init": 1, "max_iter": 30},
+    "SparseGPRegressor": {"kernel": Gaussian(2.0), "optimize_kernel": True, "n_inducing": 6, "max_iter": 2},
+    "SparseGPClassifier": {"kernel": Gaussian(2.0), "n_inducing": 4, "optimize_inducing": False},
+    "ARDSelector": {"models": [mercer.SparseGPRegressor(4, kernel="gaussian", ard=True, tuning_rows=20, max_iter=1)]},
+    "NRBFRegressor": {"n_init": 1, "max_iter": 10},
+    "ENRBFRegressor": {"n_init": 1, "max_iter": 10},
+    "NRBFClassifier": {"n_init": 1, "max_iter": 20},
+    "ENRBFClassifier": {"n_components": 2, "n_init": 1, "max_iter": 10},
+    "GaussianMixtureClassifier": {"n_components": 2, "n_init": 1, "max_iter": 10},
+    "CommonBasisMixtureClassifier": {"n_init": 1, "max_iter": 10},
 }
 FACES = {name: face for name in mercer.__all__ if isinstance(face := getattr(mercer, name), type)}
 ESTIMATORS = [face(**OPTIONS.get(name, {})) for name, face in FACES.items()]
+#: SciPy's older class of sparse tables, read by the same lines for all, is checked with one of each family.
+MATRICES = ("KernelBoostingClassifier", "SparseGPRegressor", "MHKSClassifier", "NRBFRegressor")
 
 
 def test_options_are_for_estimators_that_exist():
@@ -49,8 +50,11 @@ def short_races(monkeypatch):
     for name, value in {"STEPS": 1, "TRIALS": 2, "TRIALS_ON": 2, "LAST_TRIALS": 1, "FIRST_ROWS": 60}.items():
         assert hasattr(constants, name)
         monkeypatch.setattr(constants, name, value)
+    monkeypatch.setattr(ard, "TOLERANCE", 1e-2)
 
 
 @parametrize_with_checks(ESTIMATORS)
 def test_an_estimator_keeps_scikit_learns_contract(estimator, check, short_races):
+    if check.func.__name__ == "check_estimator_sparse_matrix" and type(estimator).__name__ not in MATRICES:
+        pytest.skip("read as sparse arrays are")
     check(estimator)

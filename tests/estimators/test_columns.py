@@ -61,6 +61,7 @@ QUICK = {
     "n_components": 2,
     "n_init": 1,
 }
+QUICK |= {"models": [mercer.SparseGPRegressor(5, kernel="gaussian", ard=True, tuning_rows=40, max_iter=2)]}
 QUICK |= {"n_members": 1, "kernel": Gaussian(2.0), "random_state": 0, "subset_size": 50}
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import is_classifier
-from sklearn.exceptions import NotFittedError
 
 from mercer import (
     EmpiricalKernelMap,
@@ -18,7 +17,6 @@ from mercer import (
     RPEMEKLClassifier,
     RPEMEKLRegressor,
 )
-from mercer.data import CsvRows
 from mercer.kernels import Gaussian
 
 rng = np.random.default_rng(0)
@@ -52,35 +50,11 @@ def answers(model: Any, rows: Any) -> np.ndarray:
     raise AssertionError("a model that says nothing")
 
 
-def boom(*_: Any) -> None:
-    raise RuntimeError("boom")
-
-
 def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
 # --- a failed fit ----------------------------------------------------------------------------------------------------
-
-
-@over_all
-def test_a_fit_that_fails_leaves_the_old_model_whole(model):
-    fitted = fresh(model).fit(X, targets(model))
-    before, kept = answers(fitted, X), set(vars(fitted))
-    fitted.set_params(callbacks=boom)
-    with pytest.raises(RuntimeError, match="boom"):
-        fitted.fit(X * 10 + 3, targets(model)[::-1])
-    assert (answers(fitted, X) == before).all()
-    assert set(vars(fitted)) == kept
-
-
-@over_all
-def test_a_first_fit_that_fails_leaves_nothing_fitted(model):
-    broken = fresh(model, callbacks=[boom])
-    with pytest.raises(RuntimeError, match="boom"):
-        broken.fit(X, targets(model))
-    with pytest.raises(NotFittedError):
-        answers(broken, X)
 
 
 @over_all
@@ -160,41 +134,6 @@ def test_the_unit_of_weights_means_nothing_to_a_map(dtype):
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
-
-
-@over_all
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_file_is_checked_as_an_array_is(model, bad, tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    Z = X.copy()
-    Z[3, 1] = bad
-    np.save(tmp_path / "bad.npy", Z)
-    with pytest.raises(ValueError, match="row 3, column 1"):
-        fresh(model).fit(tmp_path / "bad.npy", targets(model))
-    fitted = fresh(model).fit(tmp_path / "x.npy", targets(model))
-    np.testing.assert_allclose(answers(fitted, tmp_path / "x.npy"), answers(fitted, X), atol=1e-9)
-    with pytest.raises(ValueError, match="row 3, column 1"):
-        answers(fitted, tmp_path / "bad.npy")
-
-
-@over_all
-def test_columns_of_a_file_are_found_by_their_names(model, tmp_path):
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    fitted = fresh(model).fit(frame, targets(model))
-    frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
-    np.testing.assert_allclose(answers(fitted, tmp_path / "other.csv"), answers(fitted, frame), atol=1e-9)
-    frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
-    with pytest.raises(ValueError, match=r"columns .*\['b'\]"):
-        answers(fitted, tmp_path / "less.csv")
-
-
-@pytest.mark.parametrize("model", MODELS[:-1], ids=lambda m: type(m).__name__)
-def test_the_file_that_was_fitted_can_be_predicted_for(model, tmp_path):
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    frame.assign(y=targets(model)).to_csv(tmp_path / "all.csv", index=False)
-    fitted = fresh(model).fit(CsvRows(tmp_path / "all.csv", target="y"))
-    assert list(fitted.feature_names_in_) == ["a", "b"]
-    np.testing.assert_allclose(answers(fitted, tmp_path / "all.csv"), answers(fitted, frame), atol=1e-9)
 
 
 def test_a_criterion_chooses_no_row_that_weighs_nothing(tmp_path):

@@ -13,7 +13,6 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from mercer import ARDSelector, SparseGPClassifier, SparseGPRegressor
-from mercer.data import CsvRows
 from mercer.kernels import Gaussian
 
 rng = np.random.default_rng(0)
@@ -58,27 +57,6 @@ def boom(*_: Any) -> None:
 
 
 # --- a failed fit ----------------------------------------------------------------------------------------------------
-
-
-@over_all
-def test_a_fit_that_fails_leaves_the_old_model_whole(model):
-    fitted = fresh(model).fit(X, targets(model))
-    before, kept = answers(fitted, X), set(vars(fitted))
-    fitted.set_params(callbacks=boom)
-    with pytest.raises(RuntimeError, match="boom"):
-        fitted.fit(X[:, ::-1] * 10 + 3, targets(model)[::-1])
-    np.testing.assert_array_equal(answers(fitted, X), before)
-    assert set(vars(fitted)) == kept
-
-
-@over_all
-def test_a_first_fit_that_fails_leaves_nothing_fitted(model):
-    broken = fresh(model, callbacks=[boom])
-    with pytest.raises(RuntimeError, match="boom"):
-        broken.fit(X, targets(model))
-    with pytest.raises(NotFittedError):
-        broken.predict(X)
-    assert set(vars(broken)) == set(broken.get_params(deep=False))
 
 
 def test_a_further_fit_leaves_nothing_of_the_one_before():
@@ -139,12 +117,12 @@ def test_only_ratios_of_weights_matter_where_something_is_tuned(model, scale):
     np.testing.assert_array_equal(one, other)
 
 
-UNITS = [(2.0**512, 1.0), (2.0**-530, 1.0), (1.0, 2.0**512), (1.0, 2.0**-660)]
+UNITS = [(2.0**-530, 2.0**512), (2.0**512, 2.0**-660)]
 
 
 @pytest.mark.parametrize(
     ("name", "unit_x", "unit_y"),
-    [(name, *units) for name in FACES for units in (UNITS if "regression" in name else UNITS[:2])],
+    [(name, *units) for name in FACES for units in UNITS],
 )
 def test_units_of_any_size_give_the_same_model(name, unit_x, unit_y):
     """Units are powers of two, so that not a bit of the table changes."""
@@ -170,36 +148,6 @@ def test_rows_beyond_all_others_have_finite_answers(model, dtype):
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
-
-
-@over_all
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_file_is_checked_as_an_array_is(model, bad, tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    spoiled = X.copy()
-    spoiled[3, 1] = bad
-    np.save(tmp_path / "bad.npy", spoiled)
-    with pytest.raises(ValueError, match="row 3, column 1"):
-        fresh(model).fit(tmp_path / "bad.npy", targets(model))
-    fitted = fresh(model).fit(tmp_path / "x.npy", targets(model))
-    np.testing.assert_array_equal(answers(fitted, tmp_path / "x.npy"), answers(fitted, X))
-    with pytest.raises(ValueError, match="row 3, column 1"):
-        fitted.predict(tmp_path / "bad.npy")
-
-
-@pytest.mark.parametrize("model", [FACES["regression"], FACES["one-vs-rest"]], ids=["regression", "classes"])
-def test_columns_of_a_file_are_found_by_their_names(model, tmp_path):
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    frame.assign(y=targets(model)).to_csv(tmp_path / "all.csv", index=False)
-    fitted = fresh(model).fit(CsvRows(tmp_path / "all.csv", target="y"))
-    assert list(fitted.feature_names_in_) == ["a", "b"]
-    wanted = answers(fitted, frame)
-    np.testing.assert_allclose(answers(fitted, tmp_path / "all.csv"), wanted, atol=1e-9)
-    frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
-    np.testing.assert_allclose(answers(fitted, tmp_path / "other.csv"), wanted, atol=1e-9)
-    frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
-    with pytest.raises(ValueError, match=r"less.csv must have a column 'a', got columns \['b'\]"):
-        fitted.predict(tmp_path / "less.csv")
 
 
 @pytest.mark.parametrize("name", ["regression", "one-vs-rest"])

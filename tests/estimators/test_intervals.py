@@ -21,17 +21,17 @@ from mercer.forward.problem import Problem
 from mercer.forward.solve import exact
 from mercer.losses import Pinball
 
-QUICK = {"kernel": "gaussian", "tuning_rows": 100}
+QUICK = {"kernel": "gaussian", "tuning_rows": 60}
 MODELS = {
     "exact": mercer.KernelBoostingRegressor(**QUICK),
     "boosted": mercer.KernelBoostingRegressor(4, learner_size=20, **QUICK),
     "held out": mercer.KernelBoostingRegressor(4, learner_size=20, validation_fraction=0.3, **QUICK),
-    "greedy": mercer.GreedyKernelRegressor(40, **QUICK),
+    "greedy": mercer.GreedyKernelRegressor(20, **QUICK),
     "refined": mercer.GreedyKernelRegressor(15, refine=True, refine_iter=20, **QUICK),
-    "spgp": mercer.SparseGPRegressor(20, max_iter=20, **QUICK),
-    "full": mercer.SparseGPRegressor(approximation="full", max_iter=10, **QUICK),
-    "subset": mercer.SparseGPRegressor(60, approximation="sd", max_iter=10, **QUICK),
-    "projected": mercer.SparseGPRegressor(20, approximation="pp", max_iter=10, **QUICK),
+    "spgp": mercer.SparseGPRegressor(20, max_iter=15, **QUICK),
+    "full": mercer.SparseGPRegressor(approximation="full", max_iter=4, **QUICK),
+    "subset": mercer.SparseGPRegressor(60, approximation="sd", max_iter=4, **QUICK),
+    "projected": mercer.SparseGPRegressor(12, approximation="pp", max_iter=4, **QUICK),
     "local constants": mercer.NRBFRegressor(8, n_init=1),
     "local lines": mercer.ENRBFRegressor(5, n_init=1),
     "two-step": mercer.ENRBFRegressor(5, n_init=1, training="two-step"),

@@ -12,7 +12,6 @@ import pytest
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.datasets import make_blobs
-from sklearn.exceptions import NotFittedError
 
 from mercer import (
     CommonBasisMixtureClassifier,
@@ -22,7 +21,6 @@ from mercer import (
     NRBFClassifier,
     NRBFRegressor,
 )
-from mercer.data import CsvRows
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (120, 2))
@@ -58,38 +56,11 @@ def finest(model: Any, rows: Any) -> np.ndarray:
     return model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)
 
 
-def boom(*_: Any) -> None:
-    raise RuntimeError("boom")
-
-
 def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
 # --- a failed fit ----------------------------------------------------------------------------------------------------
-
-
-@over_all
-def test_a_fit_that_fails_leaves_the_old_model_whole(model):
-    fitted = fresh(model).fit(X, targets(model))
-    before, kept = finest(fitted, X), set(vars(fitted))
-    fitted.set_params(callbacks=boom)
-    with pytest.raises(RuntimeError, match="boom"):
-        fitted.fit(X[:, :1] * 10 + 3, targets(model)[::-1])
-    assert (finest(fitted, X) == before).all()
-    assert set(vars(fitted)) == kept
-
-
-@over_all
-def test_a_first_fit_that_fails_leaves_nothing_fitted(model):
-    broken = fresh(model, callbacks=[boom])
-    with pytest.raises(RuntimeError, match="boom"):
-        broken.fit(X, targets(model))
-    for ask in (broken.predict, broken.gate_probabilities, broken.score_samples):
-        with pytest.raises(NotFittedError):
-            ask(X)
-    with pytest.raises(NotFittedError):
-        broken.responsibilities(X, targets(model))
 
 
 @over_all
@@ -123,21 +94,6 @@ def test_one_function_is_a_callback_and_sees_the_state_of_em(model):
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-@over_all
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_file_is_checked_as_an_array_is(model, bad, tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    Z = X.copy()
-    Z[3, 1] = bad
-    np.save(tmp_path / "bad.npy", Z)
-    with pytest.raises(ValueError, match="row 3, column 1"):
-        fresh(model).fit(tmp_path / "bad.npy", targets(model))
-    fitted = fresh(model).fit(tmp_path / "x.npy", targets(model))
-    np.testing.assert_array_equal(finest(fitted, tmp_path / "x.npy"), finest(fitted, X))
-    with pytest.raises(ValueError, match="row 3, column 1"):
-        fitted.predict(tmp_path / "bad.npy")
-
-
 @pytest.mark.parametrize(
     "bad", [np.where(np.arange(120) == 3, np.nan, Y), Y + 1j, Y.astype("datetime64[s]"), np.zeros((120, 2, 2)), Y[:-1]]
 )
@@ -145,26 +101,6 @@ def test_targets_beside_a_file_are_checked_too(bad, tmp_path):
     np.save(tmp_path / "x.npy", X)
     with pytest.raises((ValueError, TypeError)):
         fresh(REGRESSORS[0]).fit(tmp_path / "x.npy", bad)
-
-
-@over_all
-def test_columns_of_a_file_are_found_by_their_names(model, tmp_path):
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    fitted = fresh(model).fit(frame, targets(model))
-    frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
-    np.testing.assert_allclose(finest(fitted, tmp_path / "other.csv"), finest(fitted, frame), rtol=1e-12)
-    frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
-    with pytest.raises(ValueError, match=r"less.csv must have a column 'a', got columns \['b'\]"):
-        fitted.predict(tmp_path / "less.csv")
-
-
-@over_all
-def test_the_file_that_was_fitted_can_be_predicted_for(model, tmp_path):
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    frame.assign(y=targets(model)).to_csv(tmp_path / "all.csv", index=False)
-    fitted = fresh(model).fit(CsvRows(tmp_path / "all.csv", target="y"))
-    assert list(fitted.feature_names_in_) == ["a", "b"]
-    np.testing.assert_allclose(finest(fitted, tmp_path / "all.csv"), finest(fitted, frame), rtol=1e-12)
 
 
 @over_all

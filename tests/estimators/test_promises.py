@@ -46,35 +46,7 @@ def targets(model: Any) -> np.ndarray:
     return Y if model in REGRESSORS else CLASSES
 
 
-def boom(*_: Any) -> None:
-    raise RuntimeError("boom")
-
-
-def interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 # --- a failed fit ----------------------------------------------------------------------------------------------------
-
-
-@over_all
-def test_a_fit_that_fails_leaves_the_old_model_whole(model):
-    fitted = fresh(model).fit(X, targets(model))
-    before, kept = fitted.predict(X), set(vars(fitted))
-    fitted.set_params(callbacks=boom)
-    with pytest.raises(RuntimeError, match="boom"):
-        fitted.fit(X * 10 + 3, targets(model)[::-1])
-    assert (fitted.predict(X) == before).all()
-    assert set(vars(fitted)) == kept
-
-
-@over_all
-def test_a_first_fit_that_fails_leaves_nothing_fitted(model):
-    broken = fresh(model, callbacks=[boom])
-    with pytest.raises(RuntimeError, match="boom"):
-        broken.fit(X, targets(model))
-    with pytest.raises(NotFittedError):
-        broken.predict(X)
 
 
 @pytest.mark.parametrize("model", [REGRESSORS[0], CLASSIFIERS[0]], ids=lambda m: type(m).__name__)
@@ -131,21 +103,6 @@ def test_a_penalty_beyond_all_weights_is_said():
 # --- sources and rows to watch ---------------------------------------------------------------------------------------
 
 
-@over_all
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_file_is_checked_as_an_array_is(model, bad, tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    Z = X.copy()
-    Z[3, 1] = bad
-    np.save(tmp_path / "bad.npy", Z)
-    with pytest.raises(ValueError, match="row 3, column 1"):
-        fresh(model).fit(tmp_path / "bad.npy", targets(model))
-    fitted = fresh(model).fit(tmp_path / "x.npy", targets(model))
-    assert np.allclose(fitted.predict(tmp_path / "x.npy").astype(float), fitted.predict(X).astype(float))
-    with pytest.raises(ValueError, match="row 3, column 1"):
-        fitted.predict(tmp_path / "bad.npy")
-
-
 @pytest.mark.parametrize(
     "bad", [np.where(np.arange(150) == 3, np.nan, Y), Y + 1j, Y.astype("datetime64[s]"), np.zeros((150, 2, 2))]
 )
@@ -153,26 +110,6 @@ def test_targets_beside_a_file_are_checked_too(bad, tmp_path):
     np.save(tmp_path / "x.npy", X)
     with pytest.raises((ValueError, TypeError)):
         fresh(REGRESSORS[0]).fit(tmp_path / "x.npy", bad)
-
-
-def test_columns_of_a_file_are_found_by_their_names(tmp_path):
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    fitted = fresh(REGRESSORS[0]).fit(frame, Y)
-    frame[["b", "a"]].assign(more=1.0).to_csv(tmp_path / "other.csv", index=False)
-    assert np.allclose(fitted.predict(tmp_path / "other.csv"), fitted.predict(frame))
-    frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
-    with pytest.raises(ValueError, match=r"less.csv must have a column 'a', got columns \['b'\]"):
-        fitted.predict(tmp_path / "less.csv")
-
-
-def test_the_file_that_was_fitted_can_be_predicted_for(tmp_path):
-    from mercer.data import CsvRows
-
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    frame.assign(y=Y).to_csv(tmp_path / "all.csv", index=False)
-    fitted = fresh(REGRESSORS[0]).fit(CsvRows(tmp_path / "all.csv", target="y"))
-    assert list(fitted.feature_names_in_) == ["a", "b"]
-    assert np.allclose(fitted.predict(tmp_path / "all.csv"), fitted.predict(frame))
 
 
 VALIDATION = [
@@ -238,7 +175,7 @@ def in_units(face: Any, unit_x: float, unit_y: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("face", [KernelBoostingRegressor, GreedyKernelRegressor], ids=lambda face: face.__name__)
-@pytest.mark.parametrize(("unit_x", "unit_y"), [(1.0, 2.0**512), (2.0**-530, 1.0), (2.0**512, 1.0), (1.0, 2.0**-660)])
+@pytest.mark.parametrize(("unit_x", "unit_y"), [(2.0**-530, 2.0**512), (2.0**512, 2.0**-660)])
 def test_units_of_any_size_give_the_same_model(face, unit_x, unit_y):
     """Units are powers of two, so that not a bit of the table changes."""
     assert np.array_equal(in_units(face, unit_x, unit_y), in_units(face, 1.0, 1.0) * unit_y)

@@ -27,6 +27,7 @@ from mercer import (
 )
 from mercer.data import ArrayRows, Pieces
 from mercer.distributed import own_rows
+from mercer.distributed.group import HEAD
 from mercer.kernels import Gaussian
 
 COMMON = {"n_learners": 4, "learner_size": 30, "dtype": "float64", "random_state": 0, "memory_limit": "1GB"}
@@ -248,6 +249,10 @@ def collectives(group):
     except ZeroDivisionError as error:
         failed += str(error)
     functions = group.dealt(2, lambda places: [lambda: 5 for _ in places])  # cannot be sent
+    for size in (0, HEAD - 1, HEAD, HEAD + 1, 5000):  # in one message or in two
+        body = bytes([size % 251]) * (size + group.rank)
+        assert group.first(lambda body=body: body) == bytes([size % 251]) * size
+        assert [len(one) for one in group.gather(body)] == [size, size + 1, size + 2]
     sums = total.tolist(), group.least(group.rank), group.largest(group.rank)
     return names, asked, function(), failed, *sums, work, functions[1]()
 

@@ -129,32 +129,20 @@ def test_rows_at_a_time_keep_to_memory_and_time():
     assert hurried[-1] == 2**25 // (4 * 4 * 4)
 
 
-@pytest.fixture
-def small_pieces(monkeypatch):
-    from mercer.engine import plan as plans
-    from mercer.forward import boosting_base
-    from mercer.tuning import more_rows
-
-    monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
-    monkeypatch.setattr(boosting_base, "LARGEST", {"cpu": (40, 40), "cuda": (40, 40)})
+def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(few_rows, monkeypatch):
     monkeypatch.setattr(further, "LITTLE", 0.02)
-    for name, value in (("EVIDENCE_ROWS", 150), ("FITTED_ROWS", 400)):
-        monkeypatch.setattr(more_rows, name, (value, value))
-
-
-def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(small_pieces):
-    given, test = table(12_000), table(2000, seed=9)
+    given, test = table(6000), table(2000, seed=9)
     options = {"random_state": 0, "metric": None}
-    few = KernelBoostingClassifier(max_rows=800, **options).fit(given.rows.X, given.y)
+    few = KernelBoostingClassifier(max_rows=600, **options).fit(given.rows.X, given.y)
     assert few.basis_indices_.max() > 1000  # rows of the whole table
     assert np.allclose(few.basis_, given.rows.X[few.basis_indices_])
     right = few.score(test.rows.X, test.y)
-    first = KernelBoostingClassifier(max_rows=None, **options).fit(given.rows.X[:800], given.y[:800])
+    first = KernelBoostingClassifier(max_rows=None, **options).fit(given.rows.X[:600], given.y[:600])
     assert right >= first.score(test.rows.X, test.y) - 0.01
     assert np.allclose(few.predict_proba(test.rows.X).sum(1), 1)
 
 
-def test_a_regressor_draws_other_rows_of_a_file_for_every_stage_and_says_how_fast(small_pieces, tmp_path, monkeypatch):
+def test_a_regressor_draws_other_rows_of_a_file_for_every_stage_and_says_how_fast(few_rows, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (6000, 3))
     y = np.sin(5 * X[:, 0]) * np.cos(4 * X[:, 1] + 3 * X[:, 2])

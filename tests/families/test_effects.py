@@ -34,17 +34,16 @@ KERNELS = [
 ]
 
 
-@pytest.mark.parametrize("column", [0, 2, [1, 2]], ids=str)
 @pytest.mark.parametrize("kernel", [*KERNELS, kernels.Matern32(2.0)], ids=repr)
-def test_the_effect_is_the_mean_prediction_with_the_input_set(kernel, column):
+def test_the_effect_is_the_mean_prediction_with_the_input_set(kernel):
     """To the rounding of sums of weights times kernel values."""
     X, y = table()
-    model = mercer.GreedyKernelRegressor(20, kernel=kernel, random_state=0).fit(X, y)
-    found = mercer.partial_effects(model, X, column, grid_size=8)
-    columns = [column] if isinstance(column, int) else column
-    truth = means(model.predict, X, columns, found.grid)
+    model = mercer.GreedyKernelRegressor(12, kernel=kernel, regularization=1e-2, random_state=0).fit(X, y)
     size = np.abs(model.dual_coef_).sum()
-    np.testing.assert_allclose(found.values.ravel(), truth, rtol=0, atol=1e-10 * (1 + size))
+    for columns in ([0], [2], [1, 2]):
+        found = mercer.partial_effects(model, X, columns[0] if len(columns) == 1 else columns, grid_size=8)
+        truth = means(model.predict, X, columns, found.grid)
+        np.testing.assert_allclose(found.values.ravel(), truth, rtol=0, atol=1e-10 * (1 + size))
 
 
 def test_it_is_what_scikit_learn_finds_by_brute_force():

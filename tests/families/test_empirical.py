@@ -57,7 +57,7 @@ def column(*values: float) -> torch.Tensor:
 # --- maps ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(KERNELS),
     st.integers(1, 40),
@@ -116,7 +116,7 @@ def test_coordinates_are_the_same_kept_or_made_again_by_blocks():
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 6), st.floats(0.1, 20), st.floats(1e-3, 50))
 def test_a_factor_solves_ridge_regression_with_a_free_bias(seed, n, r, alpha, c):
     rng = np.random.default_rng(seed)
@@ -156,7 +156,7 @@ def test_steps_are_those_of_table_1(kernels):
         np.testing.assert_allclose(np.append(found.weights[l][:, 0], found.bias[l]), expected, rtol=1e-6, atol=1e-7)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.integers(4, 40),
@@ -207,7 +207,7 @@ def test_margins_of_separable_classes_are_met_as_ho_and_kashyap_prove():
     X = X[(X[:, 0] + X[:, 1]).abs() > 0.3]
     signs = torch.sign(X[:, :1] + X[:, 1:])
     views, weight = seen(X, len(X), [Linear()]), torch.ones(len(X), dtype=torch.float64)
-    rule = Margins(tol=0.0, max_iter=4000)
+    rule = Margins(tol=0.0, max_iter=1500)
     found = hokashyap(views, views.factors(weight), signs, weight, column(0.0), column(0.0), rule)
     f = views.values(found.weights, found.bias)[0]
     assert float(found.path[-1]) < 1e-4 * float(found.path[0])
@@ -237,7 +237,7 @@ def trained(problems, seeds, c: float, lam: float, learner=None) -> tuple[list, 
     return [made[at] for at in np.argsort(places)], [len(job.places) for job in jobs]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.integers(2, 40), min_size=1, max_size=6),
     st.integers(1, 3),
@@ -318,7 +318,7 @@ def test_directions_known_only_to_rounding_are_left_out_whatever_the_penalty(dty
 # --- coupled least squares ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 40), st.floats(1e-2, 10), st.floats(-1, 20))
 def test_coupled_least_squares_is_solved_exactly(seed, n, c, lam):
     X, _ = table(seed, n)
@@ -349,7 +349,7 @@ def test_at_coupling_minus_one_it_is_ridge_regression_with_the_sum_of_the_kernel
 # --- ensembles and cross-validation ----------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 9), st.integers(2, 5), st.integers(0, 10**6), st.sampled_from([1e-3, 1.0, 1e6]))
 def test_margins_never_outvote_members(n_members, n_classes, seed, scale):
     rng = np.random.default_rng(seed)

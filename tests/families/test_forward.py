@@ -24,7 +24,7 @@ from mercer.engine import Plan, Sample, make_plan
 from mercer.forward import loop as forward_fit
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
-from mercer.forward.combine import Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
+from mercer.forward.combine import Chosen, Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
 from mercer.forward.focus import MarginFocus
@@ -146,12 +146,11 @@ def test_the_objective_never_rises_under_any_combination(loss, length, combinati
     assert_never_rises([start_of(fit), *fit.history.objective], 1e-12)
 
 
-@pytest.mark.parametrize("length", [1, None], ids=["one by one", "one block"])
 @over_losses
 @over_criteria
-def test_the_objective_never_rises_under_any_criterion(loss, length, criterion):
-    for learner in (SingleVector(part(Criterion, criterion)), ensemble(part(Criterion, criterion))):
-        fit = grown(make_problem(loss), learner, block_length=length)
+def test_the_objective_never_rises_under_any_criterion(loss, criterion):
+    for make, length in ((SingleVector, None), (ensemble, 1)):
+        fit = grown(make_problem(loss), make(part(Criterion, criterion)), n_steps=5, block_length=length)
         assert_never_rises([start_of(fit), *fit.history.objective], 1e-12)
 
 
@@ -355,7 +354,8 @@ def test_a_learner_has_the_weights_of_its_formula(combination):
     u = K_S.T @ (Y - f) - LAM * f[:5]
     wanted = np.linalg.solve(Q if isinstance(combination, Rayleigh) else LAM * Q + K_S.T @ K_S, u)
     Z = problem.basis(index)
-    A = combination.weights(problem, problem.matrix(Z), problem.gram(Z), block.gradient(), block.f[index], block.metric)
+    chosen = Chosen(problem, problem.matrix(Z), problem.gram(Z), block.gradient(), block.f[index], block.metric)
+    A = combination.weights(chosen)
     np.testing.assert_allclose(A, wanted, rtol=1e-6, atol=1e-8 * np.abs(wanted).max())
 
 
@@ -676,7 +676,7 @@ def test_exchange_follows_algorithms_1_and_3(seed):
 
 
 @over_outputs
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_exchange_never_raises_the_objective(p, seed):
     problem = make_problem(p=p, seed=seed)
     for make in (noisy(ExchangeBlock), noisy(MinimalResidualBlock), ExchangeBlock):
@@ -728,7 +728,7 @@ def test_aic_has_no_value_for_as_many_vectors_as_rows():
 @pytest.mark.parametrize(
     ("rule", "history", "words"),
     [
-        (MaxSteps(2), {"seconds": [0.1, 0.2]}, "all 2 learners asked for were added"),
+        (MaxSteps(2), {"seconds": [0.1, 0.2]}, "all 2 learners were added"),
         (TimeBudget(1.0), {"seconds": [2.5]}, "the time budget of 1 s was used up: 1 steps took 2.5 s of it"),
         (Tolerance(0.1, 10.0), {"residual_norm": [0.5]}, "the residual norm fell to 0.5, within tol=0.1"),
         (
@@ -998,10 +998,10 @@ def test_replayed_steps_are_those_of_max_res(monkeypatch, p, length, gram_noise,
     lam = 0.0 if gram_noise else None
     make_block = partial(Block, lam=lam, gram_noise=gram_noise, min_novelty=min_novelty)
     options = {"block_length": length, "capacity": 2, "make_block": make_block, "shrinkage": 0.9}
-    plain = grown(problem, SingleVector(MaxResidual()), 12, **options)
+    plain = grown(problem, SingleVector(MaxResidual()), 8, **options)
     monkeypatch.setattr(forward_fit, "can_replay", lambda block: True)
     monkeypatch.setattr(forward_fit, "ReplayedPursuit", partial(ReplayedPursuit, capture=False))
-    replayed = grown(problem, SingleVector(MaxResidual()), 12, **options)
+    replayed = grown(problem, SingleVector(MaxResidual()), 8, **options)
     assert replayed.history.n_basis == plain.history.n_basis
     torch.testing.assert_close(replayed.f, plain.f, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(replayed.history.objective, plain.history.objective, rtol=1e-9)
@@ -1048,7 +1048,7 @@ def test_captured_steps_are_those_of_max_res():
     torch.testing.assert_close(captured.f.cpu(), plain.f, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("step", [1, 2, 4, 16, 32])
+@pytest.mark.parametrize("step", [1, 2, 16])
 def test_columns_alike_to_the_last_digit_of_float32_leave_a_sound_model(step):
     """A kernel so long that it is nearly linear: what is left of a column is mostly penalty and rounding."""
     rng = np.random.default_rng(0)

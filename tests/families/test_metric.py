@@ -12,21 +12,12 @@ import mercer
 from mercer.border.inputs import InputMap
 from mercer.forward.relevance import metric, relevance, sensitivity
 from mercer.kernels import Bias, Function, Gaussian, Laplacian, Linear, Matern32, Precomputed, Scaled
-from mercer.tuning import constants
 from mercer.tuning.race import race
 
 
 def table(n: int, D: int, seed: int = 0) -> tuple[np.ndarray, np.random.Generator]:
     rng = np.random.default_rng(seed)
     return rng.standard_normal((n, D)), rng
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Fewer rows at every stage, for tests of what a race does and not of how well."""
-    for name, value in {"ROWS": 150, "JUDGING_ROWS": 200, "LAST_ROWS": 250, "LAST_JUDGING_ROWS": 250, "FOLDED": 300,
-                        "FIRST_ROWS": 100, "METRIC_ROWS": 300}.items():  # fmt: skip
-        monkeypatch.setattr(constants, name, value)
 
 
 # Which transforms race

@@ -35,14 +35,6 @@ def run(X: torch.Tensor, y: torch.Tensor, classes: bool = False, seed: int = 0, 
     return race(X, Y, torch.ones(len(X)), classes=classes, rng=np.random.default_rng(seed), **options)
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """Fewer rows at every stage, for tests of what a race does and not of how well."""
-    for name, value in {"ROWS": 150, "JUDGING_ROWS": 200, "LAST_ROWS": 250, "LAST_JUDGING_ROWS": 250, "FOLDED": 300,
-                        "FIRST_ROWS": 100, "METRIC_ROWS": 300}.items():  # fmt: skip
-        monkeypatch.setattr(constants, name, value)
-
-
 # Closed forms
 
 

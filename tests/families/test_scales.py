@@ -10,7 +10,6 @@ from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Sample, make_plan
-from mercer.engine import plan as plans
 from mercer.forward import boosting_base, further, scales
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
@@ -21,7 +20,6 @@ from mercer.forward.members import Member
 from mercer.forward.problem import Problem
 from mercer.forward.task import Grown, averaged
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
-from mercer.tuning import more_rows
 from mercer.tuning.more_rows import by_evidence, on_more_rows, scaled
 from mercer.tuning.race import race
 
@@ -139,17 +137,9 @@ def test_what_a_model_leaves_keeps_margins_and_residuals():
 
 
 @pytest.fixture
-def large(monkeypatch):
-    """A thousand rows count as many, and none are few enough for an exact solution."""
-    monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
+def large(few_rows, monkeypatch):
+    """A thousand rows count as many."""
     monkeypatch.setattr(boosting_base, "MANY_ROWS", 1000)
-    monkeypatch.setattr(boosting_base, "LARGEST", {"cpu": (50, 50), "cuda": (50, 50)})
-    few_more(monkeypatch)
-
-
-def few_more(monkeypatch):
-    for name, value in (("EVIDENCE_ROWS", 150), ("FITTED_ROWS", 400)):
-        monkeypatch.setattr(more_rows, name, (value, value))
 
 
 def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypatch):
@@ -221,9 +211,8 @@ def test_a_stage_that_gains_nothing_is_not_begun():
     assert scales.further_stages(problem, torch.zeros_like(problem.y), held, make, lambda fit, n: True) == []
 
 
-def test_more_rows_find_length_scales_that_few_rows_miss(monkeypatch):
+def test_more_rows_find_length_scales_that_few_rows_miss(few_rows):
     """Of five inputs one matters, quickly: the member kept loses no more than any of the race does."""
-    few_more(monkeypatch)
     rng = np.random.default_rng(0)
     X = torch.as_tensor(rng.normal(size=(2000, 5)))
     Y = torch.sin(3 * X[:, :1])

@@ -290,8 +290,7 @@ def in_plain_units():
     return X, y, tune_kernel(X, y, "gaussian", random_state=0)
 
 
-@pytest.mark.parametrize("y_scale", [1e-8, 1e8])
-@pytest.mark.parametrize("X_scale", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize(("X_scale", "y_scale"), [(1e-8, 1e8), (1e8, 1e-8)])
 def test_units_do_not_matter(X_scale, y_scale, in_plain_units):
     X, y, here = in_plain_units
     there = tune_kernel(X_scale * X, y_scale * y, "gaussian", random_state=0)

@@ -21,7 +21,6 @@ from mercer.data.shard import Pieces
 from mercer.data.source import RowSource
 from mercer.parts import require
 
-
 #: Rows decoded at a time where single rows are looked up.
 BATCH_ROWS = 1 << 16
 

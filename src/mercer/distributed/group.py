@@ -21,6 +21,8 @@ from mercer.data.group import Group
 
 T = TypeVar("T")
 
+#: Bytes of the head of a message, its length among them: what fits into it needs no second message.
+HEAD, LENGTH = 256, 8
 #: Seconds that those who noticed a loss wait for each other's word, to tell who is silent.
 GRACE = 3.0
 
@@ -134,20 +136,29 @@ class ProcessGroup(Group):
             return [thing]
         import torch.distributed as dist
 
-        mine = np.frombuffer(pickle.dumps(thing), dtype=np.uint8).copy()
-        lengths = torch.zeros(self.size, dtype=torch.int64)
-        lengths[self.rank] = len(mine)
-        lengths = self.sum(lengths)
-        padded = torch.zeros(int(lengths.max()), dtype=torch.uint8, device=self._wire)
-        padded[: len(mine)] = torch.from_numpy(mine)
-        all_of_them = [torch.empty_like(padded) for _ in range(self.size)]
-        self._talk(lambda: dist.all_gather(all_of_them, padded), padded)
-        return [pickle.loads(one[:n].cpu().numpy().tobytes()) for one, n in zip(all_of_them, lengths, strict=True)]
+        def everyones(bodies: Tensor) -> list[bytes]:
+            sent = bodies.to(self._wire)
+            found = [torch.empty_like(sent) for _ in range(self.size)]
+            self._talk(lambda: dist.all_gather(found, sent), sent)
+            return [one.cpu().numpy().tobytes() for one in found]
+
+        mine = pickle.dumps(thing)
+        heads = everyones(_padded(_head(mine), HEAD))
+        lengths = [_length(head) for head in heads]
+        rest = max(lengths) + LENGTH - HEAD
+        tails = everyones(_padded(mine[HEAD - LENGTH :], rest)) if rest > 0 else [b""] * self.size
+        bodies = [(head[LENGTH:] + tail)[:n] for head, tail, n in zip(heads, tails, lengths, strict=True)]
+        return [pickle.loads(body) for body in bodies]
 
     def _broadcast(self, body: bytes) -> bytes:
-        length = int(self.same(torch.tensor([len(body)]))[0])
-        sent = np.frombuffer(body, dtype=np.uint8).copy() if self.rank == 0 else np.empty(length, dtype=np.uint8)
-        return self.same(torch.from_numpy(sent)).cpu().numpy().tobytes() if length else b""
+        """The first process's bytes: in one message where they are few, in two where not."""
+        head = self.same(_padded(_head(body), HEAD)).cpu().numpy().tobytes()
+        length = _length(head)
+        rest = length + LENGTH - HEAD
+        if rest <= 0:
+            return head[LENGTH : LENGTH + length]
+        tail = self.same(_padded(body[HEAD - LENGTH :], rest))
+        return head[LENGTH:] + tail.cpu().numpy().tobytes()
 
     def _talk(self, collective: Callable[[], Any], sent: Tensor) -> None:
         self.calls, self.bytes = self.calls + 1, self.bytes + sent.numel() * sent.element_size()
@@ -178,6 +189,20 @@ class ProcessGroup(Group):
             return missing
         except RuntimeError:  # the store itself is gone, and it lives with the first process
             return [0]
+
+
+def _head(body: bytes) -> bytes:
+    """The length of a message, and its beginning."""
+    return len(body).to_bytes(LENGTH, "little") + body[: HEAD - LENGTH]
+
+
+def _length(head: bytes) -> int:
+    return int.from_bytes(head[:LENGTH], "little")
+
+
+def _padded(body: bytes, size: int) -> Tensor:
+    """Bytes as a tensor of so many; of what others send nothing is known but its size."""
+    return torch.from_numpy(np.frombuffer(body[:size].ljust(size, b"\0"), dtype=np.uint8).copy())
 
 
 def open_store(host: str, timeout: float = 600.0) -> Any:

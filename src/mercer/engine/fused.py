@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from mercer.engine.packing import PADDING, UNITS, Packed, chunks, pack, packed_width, split_columns
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, FusedForm, Kernel
+from mercer.kernels.columns import affine_product, affine_scores
 from mercer.kernels.radial_columns import radial_gradients
 
 #: Programs per launch, where the work allows: several waves over the chip, so that the last one matters little.
@@ -130,7 +131,7 @@ class FusedColumns(Columns):
     def product(self, X: Tensor, V: Tensor) -> Tensor:
         """K(X, basis) V, n × p, in float32."""
         out = self._sums(X, self.basis, V)[0].sum(0)
-        return self._affine(out, V).float()
+        return affine_product(out, V, self.form.variance, self.form.bias)
 
     def normal(self, X: Tensor, W: Tensor, weight: Tensor) -> Tensor:
         return self.transposed(X, weight[:, None].to(W.dtype) * self.product(X, W))
@@ -147,24 +148,17 @@ class FusedColumns(Columns):
     def transposed(self, X: Tensor, R: Tensor) -> Tensor:
         """K(X, basis)ᵀ R, m × p, in float64: the kernel is symmetric, so rows and basis change places."""
         out = self._sums(self.basis, X, R)[0].sum(0, dtype=torch.float64)
-        return self._affine(out, R)
+        return affine_product(out, R, self.form.variance, self.form.bias)
 
     def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """k_jᵀ g and k_jᵀ D k_j for every column j, in float64, in one pass."""
-        variance, bias = self.form.variance, self.form.bias
         d = g.new_ones(X.shape[0]) if weight is None else weight.to(g.dtype)
-        R = torch.cat([g, d[:, None]], 1) if bias else g
-        sums, squares = (part.sum(0, dtype=torch.float64) for part in self._sums(self.basis, X, R, d))
-        curvature = variance**2 * squares
-        if bias:
-            curvature += bias * (2 * variance * sums[:, -1] + bias * d.sum(dtype=torch.float64))
-        return self._affine(sums[:, : g.shape[1]], g), curvature
 
-    def _affine(self, sums: Tensor, V: Tensor) -> Tensor:
-        """(variance · K + bias) V from K V."""
-        if self.form.variance != 1:
-            sums = sums * self.form.variance
-        return sums + self.form.bias * V.sum(0, dtype=torch.float64) if self.form.bias else sums
+        def scores(R: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+            sums, squares = (part.sum(0, dtype=torch.float64) for part in self._sums(self.basis, X, R, d))
+            return sums, squares
+
+        return affine_scores(scores, g, d, self.form.variance, self.form.bias)
 
     def _pack(self, X: Tensor, Z: Tensor) -> Packed:
         return pack(self.form, X, Z, self.precision, self.folded)

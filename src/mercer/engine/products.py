@@ -64,7 +64,7 @@ class KernelMatrix:
         self.shape = (rows.n_rows, basis.shape[0])
         m = basis.shape[0]
         fused = fused_columns(kernel, basis, plan)
-        self.columns: Columns = fused or kernel.columns(basis)
+        self.columns: Columns = fused or kernel.columns(basis).for_rows(rows.n_rows)
         self._source, self._tiles = rows, self.columns
         #: Rows of a block whose tile is reduced at once, and of one whose tile enters an m × m product.
         self._few, self._many = plan.tile_rows(m), plan.panel_rows(m)
@@ -85,6 +85,12 @@ class KernelMatrix:
 
         each_block(self._source, self.plan, size, lambda where, seen: visit(where, *seen), prepare)
 
+    def _block_rows(self, p: int) -> int:
+        """Rows of a block for products with p columns: those of a tile, or all that is read at a time."""
+        if not self._tiles.leaves_no_tile(p):
+            return self._few
+        return max(self._few, self.plan.chunk_rows(self.rows.n_columns))
+
     def _new(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.plan.device, dtype=torch.float64)
 
@@ -92,13 +98,15 @@ class KernelMatrix:
         """K_nm W, n × p."""
         W = W.to(self.plan.device, self.plan.dtype)
         out = torch.empty(self.shape[0], W.shape[1], device=self.plan.device, dtype=self.plan.dtype)
-        self._each(self._few, lambda where, columns, X: out.__setitem__(where, columns.product(X, W)))
+        size = self._block_rows(W.shape[1])
+        self._each(size, lambda where, columns, X: out.__setitem__(where, columns.product(X, W)))
         return out
 
     def transposed(self, R: Tensor) -> Tensor:
         """K_nmᵀ R, m × p, in float64."""
         R, out = R.to(self.plan.dtype), self._new(self.shape[1], R.shape[1])
-        self._each(self._few, lambda where, columns, X: out.add_(columns.transposed(X, R[where])))
+        size = self._block_rows(R.shape[1])
+        self._each(size, lambda where, columns, X: out.add_(columns.transposed(X, R[where])))
         return self.rows.total(out)
 
     def normal(self, W: Tensor, weight: Tensor) -> Tensor:
@@ -146,7 +154,7 @@ class KernelMatrix:
             slope.add_(down)
             curvature.add_(across)
 
-        self._each(self._few, visit)
+        self._each(self._block_rows(g.shape[1]), visit)
         return self.rows.total(slope), self.rows.total(curvature)
 
     def slopes(self, W: Tensor) -> Tensor:

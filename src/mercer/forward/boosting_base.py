@@ -15,6 +15,7 @@ from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, nu
 from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
+from mercer.engine.plan import factored_rows
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
 from mercer.forward.draws import rows_at_a_time, some_rows
@@ -37,8 +38,8 @@ from mercer.parts import require
 
 #: Share of the time budget that the race may take.
 RACING_SHARE = 0.4
-#: Operations a second that a factor is counted on to take, and the share of the time budget for one of them.
-EXACT_RATE, EXACT_SHARE = 5e9, 0.15
+#: Share of the time budget that the factor of an exact solution may take.
+EXACT_SHARE = 0.15
 #: Steps of a polish at most.
 POLISH_STEPS = 50
 #: Learners where nothing is said; from so many rows on they are larger, and their curvature is an estimate from some.
@@ -154,7 +155,7 @@ class Boosting(Resumable, ForwardEstimator):
         """Whether one learner holds all rows: sizes left open, least squares, and few enough rows."""
         affordable = plan.exact_rows
         if self.time_budget is not None:
-            affordable = min(affordable, int((3 * EXACT_RATE * EXACT_SHARE * self.time_budget) ** (1 / 3)))
+            affordable = min(affordable, factored_rows(EXACT_SHARE * self.time_budget, plan.device.type == "cuda"))
         return self._sizes_are_open() and loss.quadratic and n_rows <= affordable
 
     def _sizes_are_open(self) -> bool:
@@ -200,8 +201,9 @@ class Boosting(Resumable, ForwardEstimator):
         )
 
     def _rules(self, fit: ForwardFit) -> list[Stopping]:
-        exact = isinstance(fit.learner, AllRows)
-        n_learners = 1 if exact else self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
+        if isinstance(fit.learner, AllRows):
+            return [MaxSteps(1, why="all rows are basis vectors: the solution is exact")]
+        n_learners = self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]
 

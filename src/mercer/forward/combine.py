@@ -48,6 +48,27 @@ class Sketch:
         return gram * scale[:, None] * scale
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The basis vectors of a learner where the fit stands: K_NS, Q = K_SS, and what their slopes are made of.
+
+    `gradient` is w·r (n × p), `at_basis` f(x̃_S) (S × p), `metric` the diagonal of D; where there is a `sketch`, it may
+    stand for all rows.
+    """
+
+    problem: Problem
+    K: KernelMatrix
+    Q: Tensor
+    gradient: Tensor
+    at_basis: Tensor
+    metric: Tensor
+    sketch: Sketch | None = None
+
+    def slopes(self) -> Tensor:
+        """u = K_NSᵀ(w r) − λ f(x̃_S)."""
+        return self.K.transposed(self.gradient) - self.problem.lam * self.at_basis
+
+
 class Combination(Part):
     """Turns the basis vectors of a learner into weights, one column per function."""
 
@@ -55,20 +76,8 @@ class Combination(Part):
     passes = 2
 
     @abstractmethod
-    def weights(
-        self,
-        problem: Problem,
-        K: KernelMatrix,
-        Q: Tensor,
-        gradient: Tensor,
-        at_basis: Tensor,
-        metric: Tensor,
-        sketch: Sketch | None = None,
-    ) -> Tensor:
-        """S × b weights from the slope data: `gradient` = w·r (n × p), `at_basis` = f(x̃_S) (S × p).
-
-        `metric` is the diagonal of D; where there is a `sketch`, it may stand for all rows.
-        """
+    def weights(self, chosen: Chosen) -> Tensor:
+        """S × b weights."""
 
 
 @part
@@ -77,18 +86,8 @@ class Rayleigh(Combination):
 
     short_name = "rayleigh"
 
-    def weights(
-        self,
-        problem: Problem,
-        K: KernelMatrix,
-        Q: Tensor,
-        gradient: Tensor,
-        at_basis: Tensor,
-        metric: Tensor,
-        sketch: Sketch | None = None,
-    ) -> Tensor:
-        u = K.transposed(gradient) - problem.lam * at_basis
-        return torch.cholesky_solve(u, cholesky(Q)[0])
+    def weights(self, chosen: Chosen) -> Tensor:
+        return torch.cholesky_solve(chosen.slopes(), cholesky(chosen.Q)[0])
 
 
 @part
@@ -105,48 +104,31 @@ class JointPursuit(Combination):
 
     short_name = "mp"
 
-    def weights(
-        self,
-        problem: Problem,
-        K: KernelMatrix,
-        Q: Tensor,
-        gradient: Tensor,
-        at_basis: Tensor,
-        metric: Tensor,
-        sketch: Sketch | None = None,
-    ) -> Tensor:
-        if sketch is not None:
-            return self._sketched(problem, K, Q, gradient, at_basis, metric, sketch)
-        u = K.transposed(gradient) - problem.lam * at_basis
-        dtype = problem.plan.dtype
+    def weights(self, chosen: Chosen) -> Tensor:
+        if chosen.sketch is not None:
+            return self._sketched(chosen, chosen.sketch)
+        K, Q, metric, lam = chosen.K, chosen.Q, chosen.metric, chosen.problem.lam
+        u, nothing, dtype = chosen.slopes(), chosen.gradient[:, :0], chosen.problem.plan.dtype
         eps = torch.finfo(dtype).eps
         if dtype == torch.float64 or _overlap(Q):
             white = whitening(Q, dtype=dtype)
-            gram, _ = K.moments(gradient[:, :0], weight=metric, whiten=white)
+            gram, _ = K.moments(nothing, weight=metric, whiten=white)
             rounding = eps * gram.diagonal().amax() if dtype == torch.float32 else 0.0
-            gram.diagonal().add_(problem.lam + rounding)
+            gram.diagonal().add_(lam + rounding)
             return white.back(torch.cholesky_solve(white.map.T @ u, cholesky(gram)[0]))
-        gram, _ = K.moments(gradient[:, :0], weight=metric)
+        gram, _ = K.moments(nothing, weight=metric)
         # rounding of the tiles: below it nearly equal rows would get huge weights of opposite sign
         gram.diagonal().add_(10 * eps * gram.diagonal().mean())
-        return torch.cholesky_solve(u, cholesky(gram + problem.lam * Q)[0])
+        return torch.cholesky_solve(u, cholesky(gram + lam * Q)[0])
 
-    def _sketched(
-        self,
-        problem: Problem,
-        K: KernelMatrix,
-        Q: Tensor,
-        gradient: Tensor,
-        at_basis: Tensor,
-        metric: Tensor,
-        sketch: Sketch,
-    ) -> Tensor:
+    def _sketched(self, chosen: Chosen, sketch: Sketch) -> Tensor:
         """One fused pass for slopes and the diagonal of the curvature; the rest of it is an estimate."""
-        slope, diagonal = K.column_scores(gradient, metric)
+        problem, Q = chosen.problem, chosen.Q
+        slope, diagonal = chosen.K.column_scores(chosen.gradient, chosen.metric)
         gram = sketch.curvature(problem, Q, diagonal)
         gram.diagonal().add_(10 * torch.finfo(problem.plan.dtype).eps * gram.diagonal().mean())
         factor, _ = cholesky(gram + problem.lam * Q)
-        return torch.cholesky_solve(slope - problem.lam * at_basis, factor)
+        return torch.cholesky_solve(slope - problem.lam * chosen.at_basis, factor)
 
 
 def _overlap(Q: Tensor) -> bool:
@@ -168,25 +150,17 @@ class ConjugateGradients(Combination):
     max_iter: int = 10
     tol: float = 1e-10
 
-    def weights(
-        self,
-        problem: Problem,
-        K: KernelMatrix,
-        Q: Tensor,
-        gradient: Tensor,
-        at_basis: Tensor,
-        metric: Tensor,
-        sketch: Sketch | None = None,
-    ) -> Tensor:
-        u = K.transposed(gradient) - problem.lam * at_basis
-        gram = K.moments(gradient[:, :0], weight=metric)[0] + problem.lam * Q if self.max_iter >= len(Q) else None
+    def weights(self, chosen: Chosen) -> Tensor:
+        K, Q, metric, lam = chosen.K, chosen.Q, chosen.metric, chosen.problem.lam
+        small = self.max_iter >= len(Q)
+        gram = K.moments(chosen.gradient[:, :0], weight=metric)[0] + lam * Q if small else None
 
         def system(a: Tensor) -> Tensor:
             if gram is not None:
                 return gram @ a
-            return K.transposed(K.product(a) * metric[:, None]) + problem.lam * (Q @ a)
+            return K.transposed(K.product(a) * metric[:, None]) + lam * (Q @ a)
 
-        return conjugate_gradients(system, u, tol=self.tol, max_iter=self.max_iter).x
+        return conjugate_gradients(system, chosen.slopes(), tol=self.tol, max_iter=self.max_iter).x
 
 
 @part
@@ -196,14 +170,5 @@ class Separate(Combination):
     short_name = "separate"
     passes = 1
 
-    def weights(
-        self,
-        problem: Problem,
-        K: KernelMatrix,
-        Q: Tensor,
-        gradient: Tensor,
-        at_basis: Tensor,
-        metric: Tensor,
-        sketch: Sketch | None = None,
-    ) -> Tensor:
-        return torch.eye(Q.shape[0], dtype=torch.float64, device=Q.device)
+    def weights(self, chosen: Chosen) -> Tensor:
+        return torch.eye(len(chosen.Q), dtype=torch.float64, device=chosen.Q.device)

@@ -24,6 +24,7 @@ from mercer.data import ArrayRows, TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
+from mercer.losses import squared_hinge
 from mercer.progress import tell
 
 #: Rows learned from at a time, on a CPU and on a GPU.
@@ -228,14 +229,17 @@ class Renewal:
         """The smallest margin of each row; of numbers, which have none, one that always counts."""
         if not self.classes:
             return torch.zeros_like(seen.weight)
-        return ((seen.y + self.offset) * (seen.f + self.offset)).amin(1)
+        return self._products(seen).amin(1)
+
+    def _products(self, seen: Seen) -> Tensor:
+        """Those of codes and values, n × p."""
+        return (seen.y + self.offset) * (seen.f + self.offset)
 
     def _widest(self) -> float:
         """The margin below which rows held out have nearly all of their squared hinge loss."""
         if not self.classes:
             return np.inf
-        codes, values = (self.held_out.y + self.offset), (self.held_out.f + self.offset)
-        loss = (1 - codes * values).clamp(min=0).square().sum(1).double()
+        loss = squared_hinge(self._products(self.held_out)).sum(1).double()
         margins, order = self._margins(self.held_out).sort()
         held = loss[order].cumsum(0)
         return float(margins[torch.searchsorted(held, HOLDING * held[-1]).clamp(max=len(order) - 1)])

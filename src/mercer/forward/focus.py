@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mercer.forward.problem import Problem
+from mercer.losses import squared_hinge
 from mercer.parts import Part, part
 
 
@@ -65,4 +66,4 @@ class HingeFocus(Focus):
     share: float = 1.0
 
     def loss(self, problem: Problem, f: Tensor, rows: Tensor) -> Tensor:
-        return (self.margin - problem.margins(f, rows)).clamp(min=0).square().sum(1)
+        return squared_hinge(problem.margins(f, rows), self.margin).sum(1)

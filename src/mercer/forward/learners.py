@@ -18,7 +18,7 @@ from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates, RowsAtHand
-from mercer.forward.combine import Combination, Sketch
+from mercer.forward.combine import Chosen, Combination, Sketch
 from mercer.forward.criteria import Criterion
 from mercer.forward.span import Functions
 from mercer.parts import Part, part, require
@@ -127,7 +127,8 @@ class Ensemble(Learner):
         K = problem.matrix(Z, uses=1 + passes)
         Q = problem.gram(Z)
         at_basis = problem.pick(block.f, index).double()
-        A = same(self.combination.weights(problem, K, Q, block.gradient(), at_basis, block.metric, sketch))
+        chosen = Chosen(problem, K, Q, block.gradient(), at_basis, block.metric, sketch)
+        A = same(self.combination.weights(chosen))
         return Functions(index, A, K.product(A).T.contiguous())
 
     def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:

@@ -89,20 +89,18 @@ class Stopping(Part):
 
 @part
 class MaxSteps(Stopping):
-    """Stop after a number of steps."""
+    """Stop after a number of steps; `why` says what that means, where it is more than their number."""
 
     n_steps: int = 100
     what: str = "learners"
+    why: str = ""
     watches = False
 
     def reason(self, history: History) -> str | None:
         if len(history.seconds) >= self.n_steps:
             n, what = self.n_steps, self.what
-            return (
-                f"the one {what.removesuffix('s')} asked for was added"
-                if n == 1
-                else f"all {n} {what} asked for were added"
-            )
+            counted = f"the one {what.removesuffix('s')} was added" if n == 1 else f"all {n} {what} were added"
+            return self.why or counted
         return None
 
 

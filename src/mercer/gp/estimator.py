@@ -23,7 +23,7 @@ from mercer.evidence.approximations import Approximation
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
-from mercer.gp.search import Search
+from mercer.gp.search import SparseSearch
 from mercer.gp.task import Task
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
@@ -202,8 +202,8 @@ class SparseGP(Face):
         free: set[str],
         clock: Clock,
     ) -> tuple[np.ndarray, Point]:
-        """`Search.run`, heard by whoever listens."""
-        return Search(
+        """`SparseSearch.run`, heard by whoever listens."""
+        return SparseSearch(
             evidence, task.start, task.data, free, task.n_inducing, self.max_iter, self.tol,
             self.length_scale_prior, task.rng, clock, task.draws, task.n_restarts, self._seen(clock),
         ).run(start)  # fmt: skip

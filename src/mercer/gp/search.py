@@ -31,7 +31,7 @@ Place = Callable[[Kernel, float, int], tuple[np.ndarray, Tensor]]
 
 
 @dataclass(frozen=True)
-class Search:
+class SparseSearch:
     """How one model is looked for: what moves, how many inducing inputs and steps, until when.
 
     `place` draws the inducing inputs; `redraws` says whether it can draw another number of them.

@@ -47,7 +47,7 @@ class Kernel(Part, ABC):
 
     def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
         """The tile K(X, Z)."""
-        return self.columns(Z)(X)
+        return self.columns(Z).for_rows(len(X))(X)
 
     def parts(self) -> dict[str, Kernel]:
         """The kernels this one is made of, by field name."""

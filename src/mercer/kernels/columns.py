@@ -40,6 +40,14 @@ class Columns(ABC):
         """What need not be done block by block: another tensor of as many rows, and columns that take those."""
         return X, self
 
+    def for_rows(self, n: int) -> Columns:
+        """The same, told how many rows it will see: for many, faster ways may be worth their preparation."""
+        return self
+
+    def leaves_no_tile(self, p: int) -> bool:
+        """Whether products with p columns write no tile, so that rows come best in large blocks."""
+        return False
+
     def affine(self, variance: Any, bias: Any) -> Columns:
         """variance · K + bias."""
         return Affine(self, variance, bias)
@@ -75,6 +83,23 @@ class Columns(ABC):
             require(f.requires_grad, "a kernel whose gradient is wanted", "made of torch's operations", self)
             each = [torch.autograd.grad(f[:, o].sum(), at, retain_graph=True)[0] for o in range(W.shape[1])]
         return torch.stack(each, 2) if each else at.detach().new_zeros(*X.shape, 0)
+
+
+def affine_product(product: Tensor, V: Tensor, variance: float, bias: float) -> Tensor:
+    """(variance · K + bias) V from K V."""
+    product = product if variance == 1 else product * variance
+    return product + (bias * V.sum(0, dtype=torch.float64)).to(product.dtype) if bias else product
+
+
+def affine_scores(
+    scores: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], g: Tensor, d: Tensor, variance: float, bias: float
+) -> tuple[Tensor, Tensor]:
+    """`Columns.column_scores` of variance · K + bias, from a function that gives Kᵀ R and the diagonal of KᵀDK."""
+    sums, squares = scores(torch.cat([g, d[:, None]], 1) if bias else g, d)
+    curvature = variance**2 * squares
+    if bias:
+        curvature += bias * (2 * variance * sums[:, -1] + bias * d.sum(dtype=torch.float64))
+    return affine_product(sums[:, : g.shape[1]], g, variance, bias), curvature
 
 
 @final
@@ -135,6 +160,9 @@ class Affine(Columns):
     def rebound(self, Z: Tensor) -> Affine:
         return replace(self, inner=self.inner.rebound(Z))
 
+    def for_rows(self, n: int) -> Affine:
+        return replace(self, inner=self.inner.for_rows(n))
+
     def affine(self, variance: Any, bias: Any) -> Affine:
         return replace(self, variance=self.variance * variance, bias=self.bias * variance + bias)
 
@@ -163,6 +191,9 @@ class Added(Columns):
     def rebound(self, Z: Tensor) -> Added:
         return Added(self.left.rebound(Z), self.right.rebound(Z))
 
+    def for_rows(self, n: int) -> Added:
+        return Added(self.left.for_rows(n), self.right.for_rows(n))
+
     def slopes(self, X: Tensor, W: Tensor) -> Tensor:
         return self.left.slopes(X, W) + self.right.slopes(X, W)
 
@@ -180,3 +211,6 @@ class Multiplied(Columns):
 
     def rebound(self, Z: Tensor) -> Multiplied:
         return Multiplied(self.left.rebound(Z), self.right.rebound(Z))
+
+    def for_rows(self, n: int) -> Multiplied:
+        return Multiplied(self.left.for_rows(n), self.right.for_rows(n))

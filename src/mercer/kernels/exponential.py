@@ -24,8 +24,9 @@ import math
 import torch
 from torch import Tensor
 
+LOG2E = math.log2(math.e)
 #: The logarithm of e to the base of `power`: e^x = power(RATE · x).
-RATE = 1.0 if torch.backends.mkl.is_available() else math.log2(math.e)
+RATE = 1.0 if torch.backends.mkl.is_available() else LOG2E
 
 
 def power(x: Tensor, out: Tensor | None = None) -> Tensor:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.base import checked_number
-from mercer.kernels.exponential import RATE, power
+from mercer.kernels.closed_form import ClosedForm
+from mercer.kernels.exponential import LOG2E, RATE, power
 from mercer.kernels.radial_columns import RadialColumns
 from mercer.kernels.scratch import FIRST, SECOND, scratch
 from mercer.kernels.stationary import Stationary
@@ -57,6 +58,10 @@ class Radial(Stationary):
         """
         return -((self.unit * (12 - 0.5 * math.log(torch.finfo(dtype).tiny))) ** 2)
 
+    def closed_form(self) -> ClosedForm | None:
+        """The profile as machine code takes it; None where it has no such form."""
+        return None
+
     def at_distance(self, distance: Tensor, length: float) -> Tensor:
         """The kernel's value at (x − z) of these norms, for one length-scale."""
         return self.profile((distance * (self.unit / length)).square_().mul_(-self.sharpness))
@@ -87,6 +92,12 @@ class Matern(SlopedRadial):
     """A kernel of b = −√(−t), a product of a polynomial and an exponential."""
 
     unit = RATE
+    #: What multiplies a and a² in the polynomial in a that the exponential is multiplied with.
+    linear: ClassVar[float] = 0.0
+    quadratic: ClassVar[float] = 0.0
+
+    def closed_form(self) -> ClosedForm:
+        return ClosedForm(LOG2E / RATE, True, self.linear / RATE, self.quadratic / RATE**2)
 
     @abstractmethod
     def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
@@ -121,6 +132,9 @@ class Gaussian(SlopedRadial):
 
     def deepest(self, dtype: torch.dtype) -> float:
         return RATE * (0.5 * math.log(torch.finfo(dtype).tiny) - 0.5)
+
+    def closed_form(self) -> ClosedForm:
+        return ClosedForm(LOG2E / RATE)
 
     def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         value = power(t, out=t)
@@ -162,6 +176,7 @@ class Matern32(Matern):
     """
 
     short_name = "matern32"
+    linear = 1.0
     length_scale: float | Sequence[float] = 1.0
 
     @property
@@ -170,7 +185,7 @@ class Matern32(Matern):
 
     def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:  # b = −ua
         e = power(b, out=None if slope else scratch(b, FIRST))
-        value = torch.addcmul(e, e, b, value=-1 / RATE, out=b)
+        value = torch.addcmul(e, e, b, value=-self.linear / RATE, out=b)
         return value, e.mul_(0.5 / RATE**2) if slope else None
 
 
@@ -186,6 +201,7 @@ class Matern52(Matern):
     """
 
     short_name = "matern52"
+    linear, quadratic = 1.0, 1 / 3
     length_scale: float | Sequence[float] = 1.0
 
     @property
@@ -196,8 +212,8 @@ class Matern52(Matern):
         # b = −ua, so 1 + a + a²/3 = 1 − (b − b²/3u)/u
         e = power(b, out=scratch(b, FIRST))
         by_t = torch.addcmul(e, e, b, value=-1 / RATE).div_(6 * RATE**2) if slope else None  # (1 + a)e^{−a}/6u²
-        inner = torch.addcmul(b, b, b, value=-1 / (3 * RATE), out=scratch(b, SECOND))
-        return torch.addcmul(e, e, inner, value=-1 / RATE, out=b), by_t
+        inner = torch.addcmul(b, b, b, value=-self.quadratic / RATE, out=scratch(b, SECOND))
+        return torch.addcmul(e, e, inner, value=-self.linear / RATE, out=b), by_t
 
 
 @final

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, final
 import torch
 from torch import Tensor
 
+from mercer.kernels.closed_form import ClosedForm
 from mercer.kernels.fused_form import FusedForm
 from mercer.kernels.scratch import TILE, scratch
 from mercer.kernels.stationary import StationaryColumns, number_like
@@ -24,6 +25,7 @@ class Profile(Protocol):
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]: ...
     def shape(self) -> tuple[Any, ...]: ...
     def deepest(self, dtype: torch.dtype) -> float: ...
+    def closed_form(self) -> ClosedForm | None: ...
 
 
 @final
@@ -79,6 +81,9 @@ class RadialColumns(StationaryColumns):
         """At the sum of the largest norms, which no distance exceeds."""
         reach = longest + self.right[-1].min().neg().clamp(min=0).sqrt()
         return self.kernel.profile(-reach.square()[None])
+
+    def closed_form(self) -> ClosedForm | None:
+        return self.kernel.closed_form()
 
     def fused_form(self) -> FusedForm | None:
         exponent = [float(one) for one in self.kernel.shape()] or [1.0]

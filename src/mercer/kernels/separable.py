@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.city_block import CityBlock
+from mercer.kernels.closed_form import ClosedForm
 from mercer.kernels.fused_form import FusedForm
 from mercer.kernels.stationary import Stationary, StationaryColumns
 from mercer.parts import as_float, part, require
@@ -131,6 +132,12 @@ class SeparableColumns(StationaryColumns):
         """‖u − w‖_p is at most D^{1/p − 1} times the sum of absolute differences where p < 1, else at most that sum."""
         reach = longest + self.right.abs().sum(1).max()
         return torch.exp2(-((reach * self.right.shape[1] ** max(1 / self.p - 1, 0.0)) ** self.q))
+
+    def closed_form(self) -> ClosedForm | None:
+        return ClosedForm(1.0, city_block=True) if self.p == self.q == 1 else None
+
+    def sides(self) -> Tensor:
+        return self.right.T
 
     def fused_form(self) -> FusedForm:
         return FusedForm(

@@ -16,7 +16,10 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.base import Kernel
-from mercer.kernels.columns import Columns
+from mercer.kernels.closed_form import ClosedForm
+from mercer.kernels.columns import Columns, affine_product, affine_scores
+from mercer.kernels.compiled import OUTPUTS, Compiled, pays
+from mercer.kernels.scratch import TILE
 from mercer.parts import require
 
 #: Length-scales outside this range would leave the range of float64 once they are squared.
@@ -77,6 +80,8 @@ class StationaryColumns(Columns):
     right: Tensor
     variance: Any = 1.0
     bias: Any = 0.0
+    #: Whether so many rows are to come that machine code is worth its making.
+    many: bool = False
 
     @abstractmethod
     def left(self, X: Tensor) -> Tensor:
@@ -119,6 +124,31 @@ class StationaryColumns(Columns):
     def affine(self, variance: Any, bias: Any) -> Self:
         return replace(self, variance=self.variance * variance, bias=self.bias * variance + bias)
 
+    def closed_form(self) -> ClosedForm | None:
+        """The kernel as machine code takes it; None where it has no such form."""
+        return None
+
+    def sides(self) -> Tensor:
+        """Basis vectors as machine code takes them, K × m."""
+        return self.right
+
+    def for_rows(self, n: int) -> Self:
+        right = self.sides()
+        many = pays(n * right.shape[1], right)
+        return self if many == self.many else replace(self, many=many)
+
+    def leaves_no_tile(self, p: int) -> bool:
+        return 0 < p <= OUTPUTS and self.compiled is not None
+
+    @cached_property
+    def compiled(self) -> Compiled | None:
+        """The kernel in machine code; None where torch does it, and where basis vectors are no finite numbers."""
+        form = self.closed_form() if self.many else None
+        if form is None or any(isinstance(one, Tensor) for one in (self.variance, self.bias)):
+            return None
+        right = self.sides()
+        return Compiled(form, right) if not right.requires_grad and bool(right.isfinite().all()) else None
+
     def slopes(self, X: Tensor, W: Tensor) -> Tensor:
         left, columns = self.prepare(X)
         return columns.slopes(left, W)
@@ -153,11 +183,47 @@ class Prepared(Columns):
         with torch.no_grad():
             return bool(self.columns.lowest(self.longest) < torch.finfo(self.longest.dtype).tiny ** 0.5)
 
+    @cached_property
+    def compiled(self) -> Compiled | None:
+        """Machine code for these rows: it takes no infinite numbers and none that are no numbers."""
+        known = self.columns.compiled
+        return known if known is not None and self.longest is not None and bool(self.longest.isfinite()) else None
+
     def __call__(self, X: Tensor) -> Tensor:
-        return self.columns.tile(X, self.vanishing)
+        if self.compiled is None or X.requires_grad:
+            return self.columns.tile(X, self.vanishing)
+        return self.compiled.tile(X, *self._numbers)
 
     def passing(self, X: Tensor) -> Tensor:
-        return self.columns.passing_tile(X, self.vanishing)
+        if self.compiled is None or X.requires_grad:
+            return self.columns.passing_tile(X, self.vanishing)
+        return self.compiled.tile(X, *self._numbers, slot=TILE)
+
+    def product(self, X: Tensor, W: Tensor) -> Tensor:
+        if self.compiled is None or not self._plain(X, W):
+            return super().product(X, W)
+        return affine_product(self.compiled.product(X, W), W, *self._numbers)
+
+    def transposed(self, X: Tensor, R: Tensor) -> Tensor:
+        if self.compiled is None or not self._plain(X, R):
+            return super().transposed(X, R)
+        return affine_product(self.compiled.transposed(X, R), R, *self._numbers)
+
+    def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        compiled = self.compiled
+        if compiled is None or not self._plain(X, g):
+            return super().column_scores(X, g, weight)
+        d = g.new_ones(len(X)) if weight is None else weight.to(g.dtype)
+        return affine_scores(lambda R, d: compiled.scores(X, R, d), g, d, *self._numbers)
+
+    @property
+    def _numbers(self) -> tuple[float, float]:
+        return self.columns.variance, self.columns.bias
+
+    def _plain(self, X: Tensor, W: Tensor) -> bool:
+        """Whether machine code takes it: no gradient is wanted, and columns are few."""
+        traced, p = X.requires_grad or W.requires_grad, W.shape[1]
+        return not traced and len(X) > 0 and self.columns.leaves_no_tile(p) and W.dtype == X.dtype
 
     def rebound(self, Z: Tensor) -> Prepared:
         return Prepared(self.columns.rebound(Z), self.longest)

@@ -139,18 +139,24 @@ def expectation(sample: Sample, mixture: Mixture) -> Expectation:
     each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
     if not totals:  # a process without rows takes part with sums over none
         visit(slice(0, 0), sample.rows.take(torch.arange(0)))
-    summed = {name: sample.rows.total(value) for name, value in totals.items()}
+    summed, row = (totals, int(at)) if not sample.rows.shard.spread else _of_all(sample, totals, worst, int(at))
     objective = float(summed.pop("log_likelihood") - experts.penalty())
-    return Expectation(objective, summed.pop("moments"), summed, _lowest(sample, float(worst), int(at)))
+    return Expectation(objective, summed.pop("moments"), summed, row)
 
 
-def _lowest(sample: Sample, value: float, place: int) -> int:
-    """The number of the row of lowest value, of those that the processes found among their own."""
+def _of_all(
+    sample: Sample, totals: dict[str, Tensor], worst: Tensor, place: int
+) -> tuple[dict[str, Tensor], int]:
+    """Sums over the rows of all processes, and the number of the row of lowest value of all, by one collective."""
     shard = sample.rows.shard
-    if not shard.spread:
-        return place
     number = int(shard.numbers(np.array([place]))[0]) if sample.rows.n_rows else 0
-    return min(shard.group.gather((value, number)))[1]
+    lowest = worst.new_zeros(shard.group.size, 2)  # of each process, which fills its own place
+    lowest[shard.group.rank, 0], lowest[shard.group.rank, 1] = worst, number
+    values = [*totals.values(), lowest]
+    sizes = [value.numel() for value in values]
+    parts = shard.group.sum(torch.cat([value.reshape(-1) for value in values])).split(sizes)
+    *sums, lowest = [part.reshape(value.shape) for part, value in zip(parts, values, strict=True)]
+    return dict(zip(totals, sums, strict=True)), int(min(lowest.tolist())[1])
 
 
 def posterior(log_joint: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,6 +203,7 @@ def fit_em(
     interrupts, the mixture of the last iteration is kept.
     """
     clock = clock or Clock()
+    heard = any(sample.rows.shard.group.gather(bool(callbacks)))
     began = clock.spent()
     state = expectation(sample, mixture)
     result = EMResult(mixture, [state.objective / sample.total], "", state.worst)
@@ -219,7 +226,7 @@ def fit_em(
             result = EMResult(proposal, [*result.path, state.objective / sample.total], "", state.worst)
             pace = clock.spent() - began
             asked = [bool(callback(result)) for callback in callbacks]
-            if any(sample.rows.shard.group.gather(any(asked))):
+            if heard and any(sample.rows.shard.group.gather(any(asked))):
                 return replace(result, stop_reason="a callback asked to stop")
             if gain < tol and not moved:
                 return replace(result, stop_reason=f"the log-likelihood rose by less than tol={tol:g} per row")

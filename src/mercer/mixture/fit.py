@@ -121,18 +121,21 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
         return watched(starts[0])
     trial = min(TRIAL_ITERATIONS if len(starts) > 1 else setting.max_iter, setting.max_iter)
 
-    def ahead() -> EMResult:
-        best: EMResult | None = None
-        for start in starts:
-            one = run(few, start, max_iter=trial)
+    def tried(places: Sequence[int]) -> list[tuple[EMResult, bool] | None]:
+        found: list[tuple[EMResult, bool] | None] = []
+        for place in places:
+            if found and clock.over(clock.spent() / 4, setting.share):  # all rows want theirs
+                found.append(None)
+                continue
+            one = run(few, starts[place], max_iter=trial)
             ended = clock.over(share=setting.share) is not None  # which says nothing about where it would have got
-            best = one if best is None or (one.objective > best.objective and not ended) else best
-            if clock.over(clock.spent() / 4, setting.share):  # all rows want theirs
-                break
-        assert best is not None
-        return best
+            found.append((one, ended))
+        return found
 
-    best = shard.group.first(ahead)
+    trials = [one for one in shard.group.dealt(len(starts), tried) if one is not None]
+    best = trials[0][0]
+    for one, ended in trials[1:]:
+        best = one if one.objective > best.objective and not ended else best
     before = best.path[:-1] if everything else []
     found = watched(best.mixture.to(sample.plan.device), done=len(before))
     return replace(found, path=before + found.path)

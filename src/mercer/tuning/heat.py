@@ -12,7 +12,7 @@ from mercer.progress import tell
 from mercer.tuning import constants as c
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.side_by_side import side_by_side
-from mercer.tuning.track import Point, Track, Trial
+from mercer.tuning.track import Rung, Track, Trial
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        return f"{self.kind}, {self.track.path}, {self.best.point.family}"
+        return f"{self.kind}, {self.track.path}, {self.best.rung.family}"
 
 
 def loss_of(one: Candidate) -> float:
@@ -66,7 +66,7 @@ class Heat:
     rows: Rows
     book: Book
     metric: str | None
-    ends: dict[tuple[str, str], Point]
+    ends: dict[tuple[str, str], Rung]
 
     def side_by_side(self, tasks: Sequence[Callable[[Heat], T]]) -> list[T]:
         """Tasks with a book and ends of their own, put together in the order given."""
@@ -84,14 +84,14 @@ class Heat:
         return found
 
     def tried(
-        self, track: Track, kind: str, starts: dict[str, Point], families: Sequence[str], most: int, wide: bool = False
+        self, track: Track, kind: str, starts: dict[str, Rung], families: Sequence[str], most: int, wide: bool = False
     ) -> dict[str, Candidate]:
         """The best of each family near where it starts, or where it ended after the same steps of another map."""
         out, steps = {}, track.path
         for family in families:
             known = self.ends.get((steps, family))
             trial = track.tuned(starts[family], most, wide) if known is None else track.tuned(known, c.TRIALS_AGAIN)
-            self.ends.setdefault((steps, family), trial.point)
+            self.ends.setdefault((steps, family), trial.rung)
             out[family] = Candidate(kind, track, trial)
             self.book.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
         return out

@@ -72,13 +72,13 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
             return []
         track, out = heat.rows.walked(kind, steps), []
         for one in members:
-            out.append(Candidate(kind, track, track.trial(one.best.point)))
+            out.append(Candidate(kind, track, track.trial(one.best.rung)))
             heat.book.note(out[-1].name, sum(len(f.X) for f in track.folds), out[-1].best.loss)
         return out
 
     def settled(heat: Heat, one: Candidate, place: int) -> list[Candidate]:
         if not heat.book.over():
-            one.best = one.track.tuned(one.best.point, c.LAST_TRIALS)
+            one.best = one.track.tuned(one.best.rung, c.LAST_TRIALS)
             heat.book.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
         return [one, *(_onward(heat, one) if place < c.ONWARD and heat.metric is not None else ())]
 
@@ -95,15 +95,15 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
 
 def _onward(heat: Heat, one: Candidate) -> Iterator[Candidate]:
     """Further steps by the gradients of a candidate's own model, as long as they gain; more rows carry more steps."""
-    family = one.best.point.family
+    family = one.best.rung.family
     full = family != "cityblock"
     if family == "linear" or heat.metric not in ("auto", "full" if full else "diagonal"):
         return
     for _ in range(c.STEPS_ON):
         if heat.book.over():
             return
-        track = one.track.stepped(Step(one.best.point, full, 0.5 if full else 1.0))
-        new = Candidate(one.kind, track, track.tuned(one.best.point, c.LAST_TRIALS))
+        track = one.track.stepped(Step(one.best.rung, full, 0.5 if full else 1.0))
+        new = Candidate(one.kind, track, track.tuned(one.best.rung, c.LAST_TRIALS))
         heat.book.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
         if loss_of(new) > loss_of(one) * (1 - c.GAIN):
             return
@@ -137,7 +137,7 @@ def nothing(rows: Rows, loss: float) -> Member:
 
 def _member(rows: Rows, one: Candidate, share: float) -> Member:
     """A member, the last step to its transform taken once more with all rows that the race may fit by."""
-    track, point = one.track, one.best.point
+    track, rung = one.track, one.best.rung
     if track.steps or rows.folded:
         Z = rows.mapped[one.kind][: rows.metric]
         fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
@@ -149,8 +149,8 @@ def _member(rows: Rows, one: Candidate, share: float) -> Member:
             again = again.stepped(step)
         track = again
     kernel: Kernel
-    if point.family == "linear":
+    if rung.family == "linear":
         kernel = Scaled(Linear(), 1 / rows.X.shape[1])
     else:
-        kernel = replace(FAMILIES[point.family], length_scale=point.factor * track.unit(point.family))
-    return Member(rows.maps[one.kind], track.transforms[0].cpu(), kernel, point.lam, share, one.best.loss, one.name)
+        kernel = replace(FAMILIES[rung.family], length_scale=rung.factor * track.unit(rung.family))
+    return Member(rows.maps[one.kind], track.transforms[0].cpu(), kernel, rung.lam, share, one.best.loss, one.name)

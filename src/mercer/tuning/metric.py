@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mercer.kernels import Kernel, Radial
 from mercer.kernels.city_block import CityBlock, two_valued
+from mercer.kernels.compiled import city_block
 from mercer.kernels.exponential import RATE, power
 
 #: Squared distances below this share of the largest squared norm count as zero.
@@ -54,7 +55,7 @@ def _city_block(X: Tensor, Z: Tensor) -> Tensor:
     X, Z = X.float(), Z.float()
     block = CityBlock.of(Z)
     found = None if block is None else block.distances(X)
-    return torch.cdist(X, Z, p=1.0) if found is None else found
+    return city_block(X, Z) if found is None else found
 
 
 def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:

@@ -20,6 +20,7 @@ from mercer.clock import Clock
 from mercer.data import Group
 from mercer.data.column_maps import KINDS, ColumnMap, fit_column_map
 from mercer.data.group import ALONE
+from mercer.engine.plan import factored_rows
 from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
 from mercer.linalg import cholesky
 from mercer.tuning.race import Member
@@ -29,8 +30,8 @@ from mercer.tuning.tune import tune_kernel
 EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (2000, 6000), (3000, 10_000), 3000
 #: Seconds within which that is done; with more or fewer, the evidence has as many rows as their cubes allow.
 SECONDS, MOST = (60.0, 10.0), 5.0
-#: Operations a second that factors of candidates are counted on to take, and rows they have in any case.
-RATE, FEWEST = (5e9, 5e12), 300
+#: Rows that candidates are fitted to in any case.
+FEWEST = 300
 #: Share of the seconds for choosing that are spent when the evidence has spoken.
 EVIDENCE_SHARE = 0.8
 #: Steps of the evidence's climb, and the longest length-scale in standard deviations: longer ones say the same.
@@ -86,7 +87,7 @@ def _fitted_rows(n_rows: int, n_candidates: int, on_gpu: bool, clock: Clock) -> 
     if clock.seconds is None:
         return most
     each = clock.left() / (n_candidates * len(FACTORS) * len(PENALTY_FACTORS))
-    return min(most, max(int((3 * RATE[on_gpu] * each) ** (1 / 3)), FEWEST))
+    return min(most, max(factored_rows(each, on_gpu), FEWEST))
 
 
 def _parts(n: int, seed: int) -> tuple[Tensor, Tensor]:

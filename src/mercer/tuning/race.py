@@ -24,7 +24,7 @@ from mercer.tuning.heat import Book, Candidate, Heat, best_of, loss_of
 from mercer.tuning.last_round import Member, Race, averaged, distinct, last_round, nothing
 from mercer.tuning.metric import distances, tile, typical
 from mercer.tuning.race_rows import Rows
-from mercer.tuning.track import FAMILIES, Point, Step
+from mercer.tuning.track import FAMILIES, Rung, Step
 
 __all__ = ["Member", "Race", "race"]
 
@@ -77,15 +77,15 @@ def race(
     return averaged(rows, finalists, book)
 
 
-def _first_look(rows: Rows, book: Book) -> dict[str, Point]:
-    """Where families start: the points that few rows, each left out in turn, like best.
+def _first_look(rows: Rows, book: Book) -> dict[str, Rung]:
+    """Where families start: the rungs that few rows, each left out in turn, like best.
 
     The rough families always run; another runs where it comes close to the best of all.
     """
     n = min(rows.n, c.FIRST_ROWS)
     Y, w, Z = rows.Y[:n], rows.w[:n], rows.mapped["standard"][:n]
     judge, penalties = Judge(Y, w, rows.codes), torch.tensor(c.PENALTIES, dtype=torch.float64)
-    found: dict[str, tuple[float, Point]] = {}
+    found: dict[str, tuple[float, Rung]] = {}
     for family, lengths in c.FIRST_LENGTHS.items():
         kernel, options = FAMILIES[family], []
         distance = Z if family == "linear" else distances(kernel, Z, Z).double()
@@ -94,11 +94,11 @@ def _first_look(rows: Rows, book: Book) -> dict[str, Point]:
             factor = c.LENGTHS[family] * 2.0**length
             K = Z @ Z.T / Z.shape[1] if family == "linear" else tile(kernel, distance, factor * unit)
             losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
-            options.append((float(losses.min()), Point(family, length, int(losses.argmin()))))
+            options.append((float(losses.min()), Rung(family, length, int(losses.argmin()))))
         found[family] = min(options)
         book.note(f"standard, none, {family}", n, found[family][0])
     best = min(loss for loss, _ in found.values())
-    return {f: point for f, (loss, point) in found.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
+    return {f: rung for f, (loss, rung) in found.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
 
 
 def _with_metrics(heat: Heat, kind: str, plain: dict[str, Candidate], only: set[str] | None) -> list[Candidate]:
@@ -119,9 +119,9 @@ def _with_metrics(heat: Heat, kind: str, plain: dict[str, Candidate], only: set[
         found: list[Candidate] = []
         at = plain
         if heat.rows.X.shape[1] > 1:
-            points = {family: one.best.point for family, one in plain.items()}
+            rungs = {family: one.best.rung for family, one in plain.items()}
             track = plain["matern12"].track.stepped(heat.rows.evidence(kind))
-            evident = heat.tried(track, kind, points, c.ROUGH, c.TRIALS_ON, wide=True)
+            evident = heat.tried(track, kind, rungs, c.ROUGH, c.TRIALS_ON, wide=True)
             found += evident.values() if heat.metric != "full" else ()
             at = evident if best_of(evident) < best_of(plain) else plain
         return found + (_climbed(heat, kind, at, "matern12", full=True) if asked("matern12", True) else [])
@@ -134,13 +134,13 @@ def _climbed(heat: Heat, kind: str, at: dict[str, Candidate], base: str, full: b
     families = ("matern32", "matern12") if full else ("cityblock", "matern32")
     found: list[Candidate] = []
     best = best_of(at)
-    track, points = at[base].track, {family: one.best.point for family, one in at.items()}
+    track, rungs = at[base].track, {family: one.best.rung for family, one in at.items()}
     for _ in range(c.STEPS):
         if heat.book.over(0.7):
             break
-        track = track.stepped(Step(points[base], full, 0.5 if full else 1.0))
-        at = heat.tried(track, kind, points, families, c.TRIALS_ON)
-        points |= {family: one.best.point for family, one in at.items()}
+        track = track.stepped(Step(rungs[base], full, 0.5 if full else 1.0))
+        at = heat.tried(track, kind, rungs, families, c.TRIALS_ON)
+        rungs |= {family: one.best.rung for family, one in at.items()}
         found += at.values()
         now = best_of(at)
         if now > best * (1 - c.GAIN):

@@ -33,7 +33,7 @@ RUNGS, LEAPS = 3, (-4, 4, -4, 2, -2)
 LEAST = 1e-5
 
 
-class Point(NamedTuple):
+class Rung(NamedTuple):
     """A family with a length-scale and a penalty, by their places on the two ladders."""
 
     family: str
@@ -52,9 +52,9 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """A step to a better transform: by evidence, or by the gradients of the model at a point."""
+    """A step to a better transform: by evidence, or by the gradients of the model at a rung."""
 
-    base: Point | None
+    base: Rung | None
     full: bool = False
     power: float = 1.0
     relevances: tuple[Tensor, ...] = field(default=(), repr=False, compare=False)
@@ -77,9 +77,9 @@ class Fold:
 
 @dataclass
 class Trial:
-    """A point that was tried: its loss on the judging rows, its values there, and each fold's dual coefficients."""
+    """A rung that was tried: its loss on the judging rows, its values there, and each fold's dual coefficients."""
 
-    point: Point
+    rung: Rung
     loss: float
     values: Tensor = field(repr=False)
     duals: list[Tensor | None] = field(default_factory=list, repr=False)
@@ -98,7 +98,7 @@ class Track:
     steps: tuple[Step, ...] = ()
     before: Sequence[Tensor] = ()
     groups: Tensor | None = None
-    tried: dict[Point, Trial] = field(default_factory=dict)
+    tried: dict[Rung, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._units: dict[bool, float] = {}
@@ -118,21 +118,21 @@ class Track:
             self._units[key] = typical(distances(FAMILIES[family], A, A))
         return self._units[key]
 
-    def trial(self, point: Point) -> Trial:
-        """Fit at this point on every fold and judge it."""
-        if point not in self.tried:
+    def trial(self, rung: Rung) -> Trial:
+        """Fit at this rung on every fold and judge it."""
+        if rung not in self.tried:
             values, duals = [], []
-            for fold, (K, K_judge) in zip(self.folds, self._kernel(point), strict=True):
-                duals.append(alpha := solved(K, fold, point.lam))
+            for fold, (K, K_judge) in zip(self.folds, self._kernel(rung), strict=True):
+                duals.append(alpha := solved(K, fold, rung.lam))
                 values.append(self.judge.Y.new_full((len(K_judge), fold.Y.shape[1]), math.nan) if alpha is None
                               else K_judge @ alpha)  # fmt: skip
             F = torch.cat(values).to(self.judge.Y)
             loss = float(self.judge(F[None])[0])
-            self.tried[point] = Trial(point, loss if math.isfinite(loss) else math.inf, F, duals)
-        return self.tried[point]
+            self.tried[rung] = Trial(rung, loss if math.isfinite(loss) else math.inf, F, duals)
+        return self.tried[rung]
 
-    def tuned(self, start: Point, most: int = 8, wide: bool = False) -> Trial:
-        """Downhill from a point to its neighbours on the ladders, until none is better or `most` were tried.
+    def tuned(self, start: Rung, most: int = 8, wide: bool = False) -> Trial:
+        """Downhill from a rung to its neighbours on the ladders, until none is better or `most` were tried.
 
         A `wide` search leaps along the penalties first: a better metric may call for one a thousand times smaller.
         """
@@ -153,10 +153,10 @@ class Track:
 
     def _better(self, here: Trial, by_length: int, by_penalty: int) -> Trial:
         """The neighbour where it is better, else the trial itself."""
-        length, penalty = here.point.length + by_length, here.point.penalty + by_penalty
+        length, penalty = here.rung.length + by_length, here.rung.penalty + by_penalty
         if not 0 <= penalty < len(PENALTIES) or abs(length) > RUNGS:
             return here
-        found = self.trial(Point(here.point.family, length, penalty))
+        found = self.trial(Rung(here.rung.family, length, penalty))
         return found if found.loss < here.loss else here
 
     def stepped(self, step: Step) -> Track:
@@ -197,16 +197,16 @@ class Track:
             self._seen[key] = pairs
         return self._seen[key]
 
-    def _kernel(self, point: Point) -> list[tuple[Tensor, Tensor]]:
-        single = point.lam >= SINGLE
-        key = point.family, point.length, single
+    def _kernel(self, rung: Rung) -> list[tuple[Tensor, Tensor]]:
+        single = rung.lam >= SINGLE
+        key = rung.family, rung.length, single
         if self._tiles is None or self._tiles[0] != key:
-            if point.family == "linear":
+            if rung.family == "linear":
                 moves = [(moved(f.X, T), moved(f.X_judge, T)) for f, T in zip(self.folds, self.transforms, strict=True)]
                 tiles = [(A @ A.T / A.shape[1], B @ A.T / A.shape[1]) for A, B in moves]
             else:
-                kernel, length = FAMILIES[point.family], point.factor * self.unit(point.family)
-                pairs = self._distances(point.family)
+                kernel, length = FAMILIES[rung.family], rung.factor * self.unit(rung.family)
+                pairs = self._distances(rung.family)
                 dtype = torch.float32 if single else torch.float64
                 tiles = [(tile(kernel, a.to(dtype), length), tile(kernel, b.to(dtype), length)) for a, b in pairs]
             self._tiles = key, tiles

@@ -1,0 +1,165 @@
+"""Products and tiles of stationary kernels by machine code (`machine_code`): when, on what, and in which threads.
+
+Where LLVM is not there, or the work too little to be worth the making of a function, everything is torch's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mercer.kernels.closed_form import ClosedForm
+from mercer.kernels.row_threads import over_rows
+from mercer.kernels.scratch import scratch
+
+#: Values from which on machine code is made. Reading LLVM takes 0.1 s and a function as long, once in a process; a
+#: value is had 2.6 ns sooner (ARM Neoverse N1, a thread, D = 8). So twenty passes over as many values pay for it.
+ENOUGH = 1 << 22
+#: Inputs whose absolute differences torch sums in about the time in which it makes a kernel's value.
+INPUTS = 8
+#: Columns of what a tile is multiplied with, up to which no tile is written: for more, a matrix product is faster.
+OUTPUTS = 16
+#: Numbers of basis vectors that a loop over rows reads again and again: half of a second-level cache.
+CACHE = 1 << 16
+#: Rows whose products are summed in single precision.
+SUMMED = 384
+
+
+@cache
+def machine_code() -> ModuleType | None:
+    """The module that makes functions, None where LLVM is missing or does not know this machine."""
+    try:
+        from mercer.kernels import machine_code as module
+
+        module.Writer("nothing", "").compiled()
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        return None
+    return module
+
+
+def pays(values: int, right: Tensor) -> bool:
+    """Whether machine code is worth its making for so many values; `right` is K × m."""
+    plain = right.device.type == "cpu" and right.dtype == torch.float32 and not right.requires_grad
+    return plain and values >= ENOUGH and right.shape[0] > 0 and machine_code() is not None
+
+
+def city_block(X: Tensor, Z: Tensor) -> Tensor:
+    """Sums of absolute differences, n × m; torch takes 0.75 ns for each of them, machine code 0.1."""
+    if X.requires_grad or X.dtype != Z.dtype or not pays(len(X) * Z.numel() // INPUTS, Z.T):
+        return torch.cdist(X, Z, p=1.0)
+    return Compiled(ClosedForm(0.0, city_block=True), Z.T).tile(X)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel bound to basis vectors `right` (K × m); rows are n × K. All of it single precision on the CPU."""
+
+    form: ClosedForm
+    right: Tensor
+
+    @cached_property
+    def strips(self) -> Tensor:
+        """Basis vectors, a vector's width of them at a time: strips × K × WIDTH."""
+        return self._in_strips(self.right).unflatten(1, (-1, self._width)).transpose(0, 1).contiguous()
+
+    def tile(self, left: Tensor, variance: float = 1.0, bias: float = 0.0, slot: int | None = None) -> Tensor:
+        """variance · K + bias, n × m; `slot` names the memory for one look at it."""
+        n, m, width, left = len(left), self.right.shape[1], self._width, self._padded(left)
+        out = None if slot is None else scratch(left, slot, (len(left), m))
+        tile = left.new_empty(len(left), m) if out is None else out
+        strips, (whole, rest) = self.strips, divmod(m, width)
+
+        def work(where: slice) -> None:
+            for some in self._blocks(whole):
+                first = some.start * width
+                self._run("tile", left[where], strips[some], tile[where, first:], m, variance, bias)
+            if rest:
+                last = left.new_empty(where.stop - where.start, width)
+                self._run("tile", left[where], strips[whole:], last, width, variance, bias)
+                tile[where, whole * width :] = last[:, :rest]
+
+        over_rows(len(left), self._rows, work)
+        return tile[:n]
+
+    def product(self, left: Tensor, W: Tensor) -> Tensor:
+        """K W, n × p."""
+        n, p, V, left = len(left), W.shape[1], self._in_strips(W.T), self._padded(left)
+        out = left.new_zeros(len(left), p)
+        blocks = [(self.strips[some], self._columns(V, some).contiguous()) for some in self._blocks(len(self.strips))]
+
+        def work(where: slice) -> None:
+            room = left.new_empty(p * self._rows * self._width)
+            for strips, v in blocks:
+                self._run("product", left[where], strips, v, p, room, out[where])
+
+        over_rows(len(left), self._rows, work)
+        return out[:n]
+
+    def transposed(self, left: Tensor, R: Tensor) -> Tensor:
+        """KᵀR, m × p, in float64."""
+        return self.scores(left, R, None)[0]
+
+    def scores(self, left: Tensor, R: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        """KᵀR (m × p) and Σ_i d_i k_ij² (m) in float64; `weight` is d, without it the second is zero."""
+        left, R, p = self._padded(left), self._padded(R), R.shape[1]
+        d = None if weight is None else self._padded(weight[:, None])
+        name, m = "transposed" if d is None else "scores", len(self.strips) * self._width
+
+        def work(where: slice) -> Tensor:
+            total = torch.zeros(p + 1, m, dtype=torch.float64)
+            for start in range(where.start, where.stop, SUMMED):
+                rows = slice(start, min(start + SUMMED, where.stop))
+                for some in self._blocks(len(self.strips)):
+                    sums = left.new_zeros(p + 1, (some.stop - some.start) * self._width)
+                    squares = () if d is None else (d[rows], sums[p])
+                    self._run(name, left[rows], self.strips[some], R[rows], p, sums, *squares)
+                    self._columns(total, some).add_(sums)
+            return total
+
+        found = over_rows(len(left), SUMMED, work)
+        total = torch.stack(found).sum(0)[:, : self.right.shape[1]]
+        return total[:p].T, total[p]
+
+    @property
+    def _width(self) -> int:
+        return int(_code().WIDTH)
+
+    @property
+    def _rows(self) -> int:
+        return int(_code().ROWS)
+
+    def _blocks(self, count: int) -> list[slice]:
+        """Strips that a cache holds, one block after the other."""
+        size = max(CACHE // (self.right.shape[0] * self._width), 1)
+        return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+    def _columns(self, V: Tensor, strips: slice) -> Tensor:
+        return V[:, strips.start * self._width : strips.stop * self._width]
+
+    def _in_strips(self, V: Tensor) -> Tensor:
+        return pad(V, (0, -V.shape[1] % self._width))
+
+    def _padded(self, X: Tensor) -> Tensor:
+        """As many rows as whole groups have."""
+        missing = -len(X) % self._rows
+        return (pad(X, (0, 0, 0, missing)) if missing else X).contiguous()
+
+    def _run(self, name: str, left: Tensor, strips: Tensor, *arguments: Any) -> None:
+        code, K = _code(), left.shape[1]
+        room = left.new_empty(self._rows * (K * code.LANES + self._width))
+        first = (left, len(left) // self._rows, K, strips, len(strips), room)
+        code.function(self.form, name)(
+            *(one.data_ptr() if isinstance(one, Tensor) else one for one in first + arguments)
+        )
+
+
+def _code() -> Any:
+    module = machine_code()
+    assert module is not None
+    return module
