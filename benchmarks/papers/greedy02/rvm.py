@@ -23,13 +23,13 @@ class RelevanceVectorMachine:
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> RelevanceVectorMachine:
         Phi, t = np.column_stack([np.ones(len(X)), self.kernel(X, X)]), (y > 0).astype(float)
-        norms = np.square(Phi).sum(0)
+        squares = np.square(Phi)
         slope = Phi.T @ (t - t.mean())
-        active = [int(np.argmax(slope**2 / norms))]
+        active = [int(np.argmax(slope**2 / squares.sum(0)))]
         alpha, w = np.array([1.0]), np.zeros(1)
         for _ in range(self.max_iter):
             w, covariance, B, error = laplace(Phi[:, active], t, alpha, w)
-            S, Q = statistics(Phi, active, covariance, B, error)
+            S, Q = statistics(Phi, squares, active, covariance, B, error)
             move = best_move(S, Q, active, alpha)
             if move is None or move[0] < self.tol:
                 break
@@ -86,11 +86,11 @@ def laplace(
 
 
 def statistics(
-    Phi: np.ndarray, active: list[int], covariance: np.ndarray, B: np.ndarray, error: np.ndarray
+    Phi: np.ndarray, squares: np.ndarray, active: list[int], covariance: np.ndarray, B: np.ndarray, error: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """S and Q of every basis function: how much of it the active ones hold, and its slope."""
     weighted = Phi.T @ (B[:, None] * Phi[:, active])
-    S = B @ Phi**2 - np.einsum("ij,jk,ik->i", weighted, covariance, weighted, optimize=True)
+    S = B @ squares - np.einsum("ij,jk,ik->i", weighted, covariance, weighted, optimize=True)
     return np.maximum(S, 1e-12), Phi.T @ error
 
 
