@@ -93,7 +93,8 @@ def test_a_dataframe_of_fifty_partitions_gives_the_model_of_one_process(client):
     assert said.compute().index.equals(X.index)
     local = pickle.loads(pickle.dumps(model)).to_local()
     assert type(local) is KernelBoostingRegressor
-    np.testing.assert_array_equal(local.predict(X), said.compute())
+    # 18 rows at a time are multiplied in another order than 900: 120 terms of size 1 to 100 are rounded by 1e-14 each
+    np.testing.assert_allclose(local.predict(X), said.compute(), atol=1e-12)
     assert pickle.loads(pickle.dumps(model)).client is None
 
 
