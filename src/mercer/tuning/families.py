@@ -67,8 +67,8 @@ class Search:
 
     def few(self) -> Search | None:
         """The same search on some of the rows, roughly; None where they are few already."""
-        n = max(FEW_ROWS, FEW_ROWS_PER_INPUT * self.X.shape[1])
-        if len(self.X) < 2 * n:
+        n = min(max(FEW_ROWS, FEW_ROWS_PER_INPUT * self.X.shape[1]), len(self.X) // 2)
+        if n < FEW_ROWS:
             return None
         some = torch.from_numpy(np.random.default_rng(0).permutation(len(self.X))[:n]).to(self.X.device)
         Y, weight = self.Y[some], self.weight[some]
@@ -114,8 +114,8 @@ class Search:
         """A local maximum of the evidence."""
         found = climb(
             self._evidence, Point(kernel, noise, groups=self.groups), noise_bounds=self.noise_bounds,
-            length_scale_prior=None,
-            largest=dict.fromkeys(OUTER, LARGEST_VARIANCE), max_iter=self.max_iter, tol=ftol, gain=gain, clock=self.clock,
+            length_scale_prior=None, largest=dict.fromkeys(OUTER, LARGEST_VARIANCE),
+            max_iter=self.max_iter, tol=ftol, gain=gain, clock=self.clock,
             callback=lambda point: tell("tuning", state=point),
         )  # fmt: skip
         if self.clock.interrupted:  # there is no model yet that could be kept
