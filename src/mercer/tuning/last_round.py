@@ -145,7 +145,7 @@ def together(track: Track) -> Tensor:
 
 
 def _member(rows: Rows, one: Candidate, share: float) -> Member:
-    """A member, the last step to its transform taken once more with all rows that the race may fit by."""
+    """A member: of folds the mean of their transforms, else its last step taken once more with all rows to fit by."""
     track, rung = one.track, one.best.rung
     if track.steps:
         Z = rows.mapped[one.kind][: rows.metric]
