@@ -39,6 +39,6 @@ def pulled(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequenc
         if output.shape != weight.shape:
             raise ValueError(f"weights must have the shape of their output, {output.shape}, got {weight.shape}")
     with torch.enable_grad():
-        total = _Sum.apply(weights, *outputs)
+        total = _Sum.apply(weights, *outputs)  # type: ignore[no-untyped-call]
     found: tuple[Tensor, ...] = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
     return found
