@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 
 import numpy as np
 import oracles
@@ -599,3 +600,12 @@ def test_a_tile_for_one_look_is_the_tile_and_a_kept_one_is_left_alone(kernel):
     torch.testing.assert_close(prepared.passing(left), kept, rtol=0, atol=0)
     prepared.product(left + 1.0, torch.ones(30, 2, dtype=torch.float64))
     assert torch.equal(kept, copy)
+
+
+def test_gradients_of_tiles_import_nothing_that_takes_a_second(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.fx.experimental.symbolic_shapes", None)  # whoever imports it fails
+    X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+    tile, pull = Gaussian(0.5).traced(X, X)
+    by_parameter, by_X, by_Z = pull(torch.ones_like(tile))
+    assert float(by_parameter["length_scale"]) > 0
+    torch.testing.assert_close(by_X, by_Z)

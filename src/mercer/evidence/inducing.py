@@ -17,6 +17,7 @@ from torch import Tensor
 from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block
 from mercer.kernels import Kernel
+from mercer.kernels.pulled import pulled
 from mercer.linalg import inverse_factor, lifted
 
 #: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.
@@ -112,7 +113,7 @@ class Inducing:
             wanted = [*leaves, Z] if inputs else leaves
             grads: tuple[Tensor, ...] = ()
             if wanted and tile.requires_grad:
-                grads = torch.autograd.grad(outputs, wanted, weights, allow_unused=True, materialize_grads=True)
+                grads = pulled(outputs, weights, wanted)
             for total, grad in zip(totals, grads, strict=False):
                 total.add_(grad)
             if inputs:

@@ -21,6 +21,10 @@ class _Over(Exception):
     """The clock says so."""
 
 
+class _Settled(Exception):
+    """A step gained too little."""
+
+
 def climb(
     evidence: Evidence,
     start: Point,
@@ -31,12 +35,14 @@ def climb(
     largest: Mapping[str, float] | None = None,
     max_iter: int = 50,
     tol: float = 1e-7,
+    gain: float = 0.0,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
     """From `start` uphill on `evidence` by L-BFGS over the `free` parts of the point.
 
-    Ends where a step gains less than `tol` of the value, after `max_iter` steps, or when the clock is over (time or an
+    Ends where a step gains less than `tol` of the value or less than `gain` (a share means little where the value is
+    near zero), after `max_iter` steps, or when the clock is over (time or an
     interrupt), and says which; what was best so far is kept. The value of the point returned is its evidence, without
     the prior. `largest` bounds kernel parameters by name. A point at which the evidence is not finite, or its kernel
     matrix cannot be factored, counts as a wall.
@@ -52,7 +58,7 @@ def climb(
     clock = Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior, largest)
     best: tuple[float, float, np.ndarray] = (-math.inf, -math.inf, at.vector)  # with the prior, without it, where
-    n_iter = 0
+    n_iter, before = 0, -math.inf
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
@@ -67,10 +73,13 @@ def climb(
         return -with_prior, -slope
 
     def stepped(x: np.ndarray) -> None:
-        nonlocal n_iter
+        nonlocal n_iter, before
         n_iter += 1
         if callback is not None:
             callback(at.point(x))
+        if best[0] - before < gain:
+            raise _Settled
+        before = best[0]
 
     why = "nothing was left to optimise"
     try:
@@ -81,6 +90,8 @@ def climb(
             why = f"after the {max_iter} steps allowed" if done.status == 1 else _reason(done, tol, n_iter)
     except _Over:
         why = clock.reason(n_iter)
+    except _Settled:
+        why = f"a step gained less than {gain:g} after {n_iter} steps"
     except KeyboardInterrupt:
         if best[0] == -math.inf:
             raise

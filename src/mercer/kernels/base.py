@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
 from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.pulled import pulled
 from mercer.parts import Part, as_float, part, require
 
 #: Weights on the entries of a tile to gradients in the parameters, in X and in Z.
@@ -95,7 +96,7 @@ class Kernel(Part, ABC):
             leaves = [*values.values(), X, Z] if inputs else list(values.values())
             if not leaves or not tile.requires_grad:
                 return {}, torch.zeros_like(X), torch.zeros_like(Z)
-            grads = torch.autograd.grad(tile, leaves, weight, allow_unused=True, materialize_grads=True)
+            grads = pulled([tile], [weight], leaves)
             by_parameter = dict(zip(values, grads, strict=False))
             by_inputs = grads[len(values) :] if inputs else (torch.zeros_like(X), torch.zeros_like(Z))
             return by_parameter, by_inputs[0], by_inputs[1]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import each_block
+from mercer.kernels.pulled import pulled
 from mercer.linalg import minimize_lbfgs
 from mercer.mixture.em import EMResult, Mixture, Sample, columns, posterior
 from mercer.mixture.gates import Floor, Gates
@@ -57,9 +58,8 @@ def fit_gradient(
             own = [part.requires_grad_() for part in own]
             C = _gates(own, mixture.floor).coefficients(mixture.layout)
             value, by_C, by_W = loss_and_slopes(sample, mixture, C.detach(), W)
-            C.backward(by_C / sample.total)
-            slopes = [part.grad for part in own] + [(by_W + ridge * W) / sample.total]
-            flat_slope = torch.cat([slope.flatten() for slope in slopes if slope is not None])
+            slopes = [*pulled([C], [by_C / sample.total], own), (by_W + ridge * W) / sample.total]
+            flat_slope = torch.cat([slope.flatten() for slope in slopes])
             penalised = (value + 0.5 * ridge * float(W.square().sum())) / sample.total
             return penalised, flat_slope.cpu().numpy()
 

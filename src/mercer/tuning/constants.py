@@ -30,6 +30,9 @@ LOOKED_AT_ONCE = {
 #: Penalties λ on the diagonal of a kernel of unit variance: every half decade. Refitting on all rows with λ/3 or 3λ
 #: changes errors by +0.3 and +1.7 %, with 0.7 or 1.4 times the length-scale by +0.9 and +0.8 %: nothing drifts.
 PENALTIES = tuple(10.0 ** (k / 2) for k in range(-12, 2))
+#: The share of the loss that each half decade of a smaller penalty must gain: where the loss is flat, walks along it
+#: ended in penalties a thousand times smaller, which gain nothing and ask for double precision. Not chosen by tables.
+DEARER = 1e-3
 #: The middle of each family's ladder of length-scales, in typical distances; the ladder's rungs are factors of two.
 LENGTHS = {"gaussian": 0.8, "matern32": 1.4, "matern12": 5.6, "cityblock": 1.4, "linear": 1.0}
 #: Families that always run with a metric; another runs where the first look has it this close to the best. Without

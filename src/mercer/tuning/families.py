@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mercer.clock import Clock
@@ -26,8 +27,14 @@ LARGEST_VARIANCE = 1e3
 #: Where searches start: length-scales, of the typical distance, and noise. At a single small noise the shortest
 #: length-scale wins wherever the targets are mostly noise, because a diagonal kernel stands in for it.
 STARTS = tuple(product((0.1, 0.3, 1.0, 3.0), (0.1, 0.6)))
-#: The share of the evidence below which a step ends the climbs that compare families.
-ROUGH = 1e-6
+#: The share of the evidence below which a step ends the climbs that compare families, and those that others go on from.
+ROUGH, ROUGHER = 1e-6, 1e-4
+#: What a step gains at least in climbs that start near their end: elsewhere plateaus are crossed by smaller ones.
+GAIN = 0.02
+#: Rows that show where a search on twice as many or more starts, at least and for each input.
+FEW_ROWS, FEW_ROWS_PER_INPUT = 300, 16
+#: Of few rows a length-scale is at most this many times the shortest: without a slope its input would never come back.
+LONGEST = 30.0
 #: A family of so much less log evidence than a smoother one is no accident of where its climb ended.
 CLEARLY = 30.0
 #: The variances that scale the whole kernel, of Scaled and of Sum(Scaled, Bias).
@@ -58,18 +65,32 @@ class Search:
         spread = X.std(0, correction=0).cpu().numpy()
         self.spread = np.where(spread > 0, spread, 1.0)
 
-    def climb(self, kernel: Kernel, noise: float, ftol: float = 1e-8) -> Point:
+    def few(self) -> Search | None:
+        """The same search on some of the rows, roughly; None where they are few already."""
+        n = min(max(FEW_ROWS, FEW_ROWS_PER_INPUT * self.X.shape[1]), len(self.X) // 2)
+        if n < FEW_ROWS:
+            return None
+        some = torch.from_numpy(np.random.default_rng(0).permutation(len(self.X))[:n]).to(self.X.device)
+        Y, weight = self.Y[some], self.weight[some]
+        if not bool((Y.amax(0) > Y.amin(0)).all()):
+            return None
+        return Search(
+            self.X[some], Y, weight / weight.mean(), self.ard, self.max_iter, ROUGH, self.noise_bounds[0], self.clock,
+            self.groups,
+        )  # fmt: skip
+
+    def climb(self, kernel: Kernel, noise: float, ftol: float = 1e-8, gain: float = 0.0) -> Point:
         """From this kernel and noise to a local maximum of the evidence that is no white noise in disguise.
 
         A kernel so short that rows know nothing of each other has the evidence of a constant: it is told by the rows
         left out, which it predicts no better than their mean although it calls most of their variance signal. Then
         the search starts again from longer length-scales and more noise, and ends as the constant if that fails too.
         """
-        found = self._ascend(kernel, noise, ftol)
+        found = self._ascend(kernel, noise, ftol, gain)
         if self._predicts(found):
             return found
         longer = {name: self._long(v) for name, v in kernel.tunable().items() if name.endswith("length_scale")}
-        again = self._ascend(kernel.replaced(longer), 0.6, ftol)
+        again = self._ascend(kernel.replaced(longer), 0.6, ftol, gain)
         if self._predicts(again):
             return again
         small = {name: 1e-3 for name in kernel.tunable() if name in ("variance", "left__variance")}
@@ -89,12 +110,12 @@ class Search:
         mine, constant = (float((self.weight[:, None] * r.square()).sum()) for r in (error, self.Y))
         return mine < 0.999 * constant or constant == 0
 
-    def _ascend(self, kernel: Kernel, noise: float, ftol: float) -> Point:
+    def _ascend(self, kernel: Kernel, noise: float, ftol: float, gain: float) -> Point:
         """A local maximum of the evidence."""
         found = climb(
             self._evidence, Point(kernel, noise, groups=self.groups), noise_bounds=self.noise_bounds,
-            length_scale_prior=None,
-            largest=dict.fromkeys(OUTER, LARGEST_VARIANCE), max_iter=self.max_iter, tol=ftol, clock=self.clock,
+            length_scale_prior=None, largest=dict.fromkeys(OUTER, LARGEST_VARIANCE),
+            max_iter=self.max_iter, tol=ftol, gain=gain, clock=self.clock,
             callback=lambda point: tell("tuning", state=point),
         )  # fmt: skip
         if self.clock.interrupted:  # there is no model yet that could be kept
@@ -113,10 +134,34 @@ class Search:
     def radial(self, families: Sequence[type[Stationary]]) -> dict[str, Point]:
         """The best point of each family, smoothest first; each family starts where the best before it ended.
 
-        Once two rougher families in a row have less evidence than a smoother one, or one has far less, still rougher
-        ones are not tried.
+        Where there are many rows, few of them show where to start: with what they take for the best of each family.
+        Once two rougher families in a row have less evidence than a smoother one, or one has far less (on few rows is
+        enough), still rougher ones are not tried.
         """
-        at = self.isotropic(families[0])
+        few = self.few()
+        near = {} if few is None else few.radial(families)
+        self.n_evaluations += 0 if few is None else few.n_evaluations
+        first, *others = families
+        at = self._first(first, near.get(first.__name__))
+        found, worse, best_name = {first.__name__: at}, 0, first.__name__
+        clearly = CLEARLY if few is None else CLEARLY * len(few.X) / len(self.X)  # evidences grow with their rows
+        for family in others:
+            name = family.__name__
+            if name in near and near[name].value < max(point.value for point in near.values()) - clearly:
+                break
+            found[name] = here = self._next(family, at, near.get(best_name), near.get(name))
+            (at, best_name, worse) = (here, name, 0) if here.value > at.value else (at, best_name, worse + 1)
+            if worse == 2 or here.value < at.value - CLEARLY or self.clock.over():
+                break
+        if (self.tol < ROUGH or (near and best_name != first.__name__)) and not self.clock.over():
+            found[best_name] = self.climb(at.kernel, at.noise, min(self.tol, ROUGH), GAIN if self.tol >= ROUGH else 0.0)
+        return found
+
+    def _first(self, family: type[Stationary], near: Point | None) -> Point:
+        """The best point of the first family, with one length-scale for each input where that pays."""
+        if near is not None and np.ndim(near.kernel.tunable()[LENGTH]):
+            return self.climb(_sloping(near.kernel), near.noise, ROUGH, GAIN)  # what pays on few rows pays on more
+        at = self.isotropic(family) if near is None else self.climb(near.kernel, near.noise, ftol=self._before_more())
         if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.over():
             finer = self.onward(self.per_input(at), at, same=True)
             (n, D), outputs = self.X.shape, self.Y.shape[1]
@@ -124,25 +169,31 @@ class Search:
             # every output adds its evidence, so every one pays for the length-scales
             pays = finer.value - at.value > 0.5 * outputs * (scales - 1) * math.log(n)
             at = finer if pays or self.ard is True else at
-        found, worse = {families[0].__name__: at}, 0
-        for family in families[1:]:
-            moved = at.kernel.replaced({"left__kernel": family(length_scale=at.kernel.tunable()[LENGTH])})
-            found[family.__name__] = here = self.onward(moved, at)
-            at, worse = (here, 0) if here.value > at.value else (at, worse + 1)
-            if worse == 2 or here.value < at.value - CLEARLY or self.clock.over():
-                break
-        best_name = max(found, key=lambda name: found[name].value)
-        if self.tol < ROUGH and not self.clock.over():
-            found[best_name] = self.climb(found[best_name].kernel, found[best_name].noise, ftol=self.tol)
-        return found
+        return at
+
+    def _next(self, family: type[Stationary], at: Point, near: Point | None, there: Point | None) -> Point:
+        """About the best point of another family: from the best so far, changed as few rows changed it, if they did."""
+        lengths = at.kernel.tunable()[LENGTH]
+        moved = at.kernel.replaced({"left__kernel": family(length_scale=lengths)})
+        shapes = {np.shape(one.kernel.tunable()[LENGTH]) for one in (at, near, there) if one is not None}
+        if near is None or there is None or len(shapes) > 1:
+            return self.onward(moved, at)
+        values = at.kernel.tunable().items()
+        before, after = near.kernel.tunable(), there.kernel.tunable()
+        changed = {name: np.asarray(v) * np.divide(after[name], before[name]) for name, v in values}
+        noise = float(np.clip(at.noise * there.noise / near.noise, *self.noise_bounds))
+        return self.climb(moved.replaced({k: v.tolist() for k, v in changed.items()}), noise, ROUGHER, GAIN)
+
+    def _before_more(self) -> float:
+        """How far one length-scale for all inputs is climbed: what may follow refines it."""
+        return ROUGHER if self.ard is not False else 1e-8
 
     def isotropic(self, family: type[Stationary]) -> Point:
         """One length-scale for all inputs, from the best of a few starting values."""
         typical = float(np.sqrt(np.mean(self.spread**2))) * family.typical_length(self.X.shape[1])
         starts = [(Sum(Scaled(family(length_scale=typical * f)), Bias(0.01)), noise) for f, noise in STARTS]
         values = [self._value(*start) for start in starts]
-        rough = self.ard is not False  # what follows refines it
-        return self.climb(*starts[int(np.argmax(values))], ftol=1e-4 if rough else 1e-8)
+        return self.climb(*starts[int(np.argmax(values))], ftol=self._before_more())
 
     def onward(self, kernel: Kernel, at: Point, same: bool = False) -> Point:
         """Climb on from `at` with another form of its kernel.
@@ -168,3 +219,9 @@ class Search:
         values = {name: value * 10 ** rng.uniform(-1, 1, np.shape(value)) for name, value in tunable.items()}
         noise = float(np.clip(best.noise * 10 ** rng.uniform(-1, 1), *self.noise_bounds))
         return self.climb(best.kernel.replaced(values), noise)
+
+
+def _sloping(kernel: Kernel) -> Kernel:
+    """The kernel with no length-scale so long that its input could not come back."""
+    lengths = np.asarray(kernel.tunable()[LENGTH])
+    return kernel.replaced({LENGTH: np.minimum(lengths, LONGEST * lengths.min()).tolist()}) if lengths.ndim else kernel

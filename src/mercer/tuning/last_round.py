@@ -16,6 +16,7 @@ from mercer.tuning import constants as c
 from mercer.tuning.average import greedy_average
 from mercer.tuning.heat import Book, Candidate, Heat, loss_of
 from mercer.tuning.link import FLOORS, Link, fitted_link
+from mercer.tuning.metric import power_of
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.side_by_side import side_by_side
 from mercer.tuning.track import FAMILIES, Fold, Step, Track
@@ -135,19 +136,24 @@ def nothing(rows: Rows, loss: float) -> Member:
     return Member(columns, torch.ones_like(columns.mean), Bias(1.0), 1e12, 1.0, loss, "constant")
 
 
+def together(track: Track) -> Tensor:
+    """One transform for the transforms of all folds: by the mean of their metrics."""
+    step = track.steps[-1]
+    twice = round(2 / step.power)
+    metrics = [torch.diag(T**twice) if T.ndim == 1 else torch.linalg.matrix_power(T, twice) for T in track.transforms]
+    return power_of(torch.stack(metrics).mean(0), step.power, track.transforms[0].ndim == 2)
+
+
 def _member(rows: Rows, one: Candidate, share: float) -> Member:
-    """A member, the last step to its transform taken once more with all rows that the race may fit by."""
+    """A member: of folds the mean of their transforms, else its last step taken once more with all rows to fit by."""
     track, rung = one.track, one.best.rung
-    if track.steps or rows.folded:
+    if track.steps:
         Z = rows.mapped[one.kind][: rows.metric]
         fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
         if rows.folded:
-            again, steps = Track([fold], track.judge, [torch.ones_like(Z[0])], groups=rows.groups), track.steps
+            track = Track([fold], track.judge, [together(track)])
         else:
-            again, steps = Track([fold], track.judge, track.before, groups=rows.groups), track.steps[-1:]
-        for step in steps:
-            again = again.stepped(step)
-        track = again
+            track = Track([fold], track.judge, track.before, groups=rows.groups).stepped(track.steps[-1])
     kernel: Kernel
     if rung.family == "linear":
         kernel = Scaled(Linear(), 1 / rows.X.shape[1])

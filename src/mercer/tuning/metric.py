@@ -19,6 +19,8 @@ from mercer.kernels.exponential import RATE, power
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9
+#: Signs that are held at a time: half the time of a column of them at a time for 64 inputs, two thirds for eight.
+SIGNS = 200_000
 #: Rows whose distances from each other say what is typical.
 TYPICAL = 300
 
@@ -78,9 +80,21 @@ def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor
         return torch.stack([_pulled(slope, X, Z, a) for a in alpha.T], 2)
     K = tile(kernel, distance, length).div_(-length)
     two, span = two_valued(Z)
-    out = torch.stack([_pulled(K, X, Z, a) / span for a in alpha.T], 2)
-    for k in (~two).nonzero()[:, 0].tolist():
-        out[:, k] = (torch.sign(X[:, k, None] - Z[:, k]) * K) @ alpha
+    out = X.new_empty(len(X), X.shape[1], alpha.shape[1])
+    if bool(two.any()):
+        out[:, two] = torch.stack([_pulled(K, X[:, two], Z[:, two], a) / span[two] for a in alpha.T], 2)
+    if not bool(two.all()):
+        out[:, ~two] = _signed(K, X[:, ~two], Z[:, ~two], alpha)
+    return out
+
+
+def _signed(K: Tensor, X: Tensor, Z: Tensor, alpha: Tensor) -> Tensor:
+    """Σ_j sign(x_ik − z_jk) K_ij α_jp: few rows at a time, whose signs stay in the cache."""
+    columns, out = Z.T.contiguous(), X.new_empty(*X.shape, alpha.shape[1])
+    size = max(SIGNS // max(columns.numel(), 1), 1)
+    for start in range(0, len(X), size):
+        some = slice(start, start + size)
+        out[some] = torch.bmm((X[some, :, None] - columns).sign_(), K[some, :, None] * alpha)
     return out
 
 

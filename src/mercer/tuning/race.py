@@ -65,11 +65,15 @@ def race(
     kinds = sorted(kinds, key=lambda kind: best_of(plain[kind]))
     found = [one for at in plain.values() for one in at.values()]
     if metric is not None:
-        found += _with_metrics(heat, kinds[0], plain[kinds[0]], None)
-        only = {step.base.family for step in min(found, key=loss_of).track.steps if step.base is not None}
+        found += _with_metrics(heat, kinds[0], plain[kinds[0]])
+        far = c.FAR * best_of(plain[kinds[0]])
+        bases = [step.base.family for step in min(found, key=loss_of).track.steps if step.base is not None]
+        evident = any(loss_of(one) <= far for one in found if one.track.path == "evidence")
+        worth = {*bases, *(["evidence"] if evident else [])}
         if not book.over(0.4):
-            near = [kind for kind in kinds[1:] if best_of(plain[kind]) <= c.FAR * best_of(plain[kinds[0]])]
-            more = [partial(_with_metrics, kind=kind, plain=plain[kind], only=only) for kind in near]
+            near = [kind for kind in kinds[1:] if best_of(plain[kind]) <= far]
+            told: dict[str, Any] = {"only": worth, "most": max(len(bases), 1)}
+            more = [partial(_with_metrics, kind=kind, plain=plain[kind], **told) for kind in near]
             found += [one for some in heat.side_by_side(more) for one in some]
     finalists = distinct(sorted(found, key=loss_of))[: c.FINALISTS]
     if not rows.small:
@@ -94,48 +98,52 @@ def _first_look(rows: Rows, book: Book) -> dict[str, Rung]:
             factor = c.LENGTHS[family] * 2.0**length
             K = Z @ Z.T / Z.shape[1] if family == "linear" else tile(kernel, distance, factor * unit)
             losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
-            options.append((float(losses.min()), Rung(family, length, int(losses.argmin()))))
+            tried = [(float(loss), Rung(family, length, k)) for k, loss in enumerate(losses)]
+            options.append(min(tried, key=lambda one: one[0] * one[1].price))
         found[family] = min(options)
         book.note(f"standard, none, {family}", n, found[family][0])
     best = min(loss for loss, _ in found.values())
     return {f: rung for f, (loss, rung) in found.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
 
 
-def _with_metrics(heat: Heat, kind: str, plain: dict[str, Candidate], only: set[str] | None) -> list[Candidate]:
+def _with_metrics(
+    heat: Heat, kind: str, plain: dict[str, Candidate], only: set[str] | None = None, most: int = c.STEPS
+) -> list[Candidate]:
     """The metrics of a column map: the evidence's, and gradients' as long as each step gains.
 
     City-block gradients give a diagonal metric, from no metric on; Euclidean ones a full metric, from the better of
-    no metric and the evidence's on (which is diagonal: where only full ones are wanted, no more than a start). `only`
-    names the families whose gradients may be asked.
+    no metric and the evidence's on (which is diagonal: where only full ones are wanted, no more than a start). What the
+    best map has shown is not asked again of the others: `only` names the families whose gradients are worth it, and
+    "evidence" where that is; `most` is the number of gradient steps.
     """
 
     def asked(base: str, full: bool) -> bool:
         return heat.metric in ("auto", "full" if full else "diagonal") and (only is None or base in only)
 
     def diagonal(heat: Heat) -> list[Candidate]:
-        return _climbed(heat, kind, plain, "cityblock", full=False) if asked("cityblock", False) else []
+        return _climbed(heat, kind, plain, "cityblock", full=False, most=most) if asked("cityblock", False) else []
 
     def evident_and_full(heat: Heat) -> list[Candidate]:
         found: list[Candidate] = []
         at = plain
-        if heat.rows.X.shape[1] > 1:
+        if heat.rows.X.shape[1] > 1 and (only is None or "evidence" in only):
             rungs = {family: one.best.rung for family, one in plain.items()}
             track = plain["matern12"].track.stepped(heat.rows.evidence(kind))
             evident = heat.tried(track, kind, rungs, c.ROUGH, c.TRIALS_ON, wide=True)
             found += evident.values() if heat.metric != "full" else ()
             at = evident if best_of(evident) < best_of(plain) else plain
-        return found + (_climbed(heat, kind, at, "matern12", full=True) if asked("matern12", True) else [])
+        return found + (_climbed(heat, kind, at, "matern12", full=True, most=most) if asked("matern12", True) else [])
 
     return [one for some in heat.side_by_side([evident_and_full, diagonal]) for one in some]
 
 
-def _climbed(heat: Heat, kind: str, at: dict[str, Candidate], base: str, full: bool) -> list[Candidate]:
-    """Gradient steps of one kind, as long as they gain."""
+def _climbed(heat: Heat, kind: str, at: dict[str, Candidate], base: str, full: bool, most: int) -> list[Candidate]:
+    """Gradient steps of one kind, as long as they gain, at most so many."""
     families = ("matern32", "matern12") if full else ("cityblock", "matern32")
     found: list[Candidate] = []
     best = best_of(at)
     track, rungs = at[base].track, {family: one.best.rung for family, one in at.items()}
-    for _ in range(c.STEPS):
+    for _ in range(most):
         if heat.book.over(0.7):
             break
         track = track.stepped(Step(rungs[base], full, 0.5 if full else 1.0))

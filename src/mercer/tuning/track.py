@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32
 from mercer.tuning.closed_form import Judge
-from mercer.tuning.constants import LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS, SLOPE_SIZE
+from mercer.tuning.constants import DEARER, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS, SLOPE_SIZE
 from mercer.tuning.metric import TYPICAL, distances, moved, outer, power_of, shared, slopes, tile, typical
 
 FAMILIES: dict[str, Kernel] = {
@@ -48,6 +48,11 @@ class Rung(NamedTuple):
     @property
     def lam(self) -> float:
         return PENALTIES[self.penalty]
+
+    @property
+    def price(self) -> float:
+        """By what a loss is multiplied where penalties are compared: a smaller one must gain something."""
+        return (1 + DEARER) ** -self.penalty
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,10 @@ class Trial:
     values: Tensor = field(repr=False)
     duals: list[Tensor | None] = field(default_factory=list, repr=False)
 
+    @property
+    def cost(self) -> float:
+        return self.loss * self.rung.price
+
 
 @dataclass
 class Track:
@@ -102,7 +111,7 @@ class Track:
 
     def __post_init__(self) -> None:
         self._units: dict[bool, float] = {}
-        self._seen: dict[bool, list[tuple[Tensor, Tensor]]] = {}
+        self._seen: dict[tuple[bool, bool], list[Tensor]] = {}
         self._tiles: tuple[tuple[str, int, bool], list[tuple[Tensor, Tensor]]] | None = None
 
     @property
@@ -147,7 +156,7 @@ class Track:
             for by_length, by_penalty in moves:
                 if len(self.tried) - before < most:
                     found = self._better(here, by_length, by_penalty)
-                    if found.loss < best.loss:
+                    if found.cost < best.cost:
                         best, improved = found, True
         return best
 
@@ -157,7 +166,7 @@ class Track:
         if not 0 <= penalty < len(PENALTIES) or abs(length) > RUNGS:
             return here
         found = self.trial(Rung(here.rung.family, length, penalty))
-        return found if found.loss < here.loss else here
+        return found if found.cost < here.cost else here
 
     def stepped(self, step: Step) -> Track:
         """The track after one more step."""
@@ -171,7 +180,7 @@ class Track:
     def _gradient(self, k: int, step: Step) -> Tensor:
         assert step.base is not None
         fold, T, kernel = self.folds[k], self.transforms[k], FAMILIES[step.base.family]
-        A, distance = moved(fold.X, T), self._distances(step.base.family)[k][0]
+        A, distance = moved(fold.X, T), self._distances(step.base.family)[k]
         length = step.base.factor * self.unit(step.base.family)
         lam = max(step.base.lam, LEAST)
         if lam < SINGLE:
@@ -186,15 +195,16 @@ class Track:
         M = outer(gradient.double(), fold.weight[some], T)
         return power_of(M if step.full else shared(M, self.groups), step.power, step.full)
 
-    def _distances(self, family: str) -> list[tuple[Tensor, Tensor]]:
+    def _distances(self, family: str, judging: bool = False) -> list[Tensor]:
+        """Of each fold, between rows to fit by, or from these of rows to judge by."""
         kernel = FAMILIES[family]
-        key = family == "cityblock"
+        key = family == "cityblock", judging
         if key not in self._seen:
-            pairs = []
+            found = []
             for fold, T in zip(self.folds, self.transforms, strict=True):
-                A, B = moved(fold.X, T), moved(fold.X_judge, T)
-                pairs.append((distances(kernel, A, A), distances(kernel, B, A)))
-            self._seen[key] = pairs
+                A = moved(fold.X, T)
+                found.append(distances(kernel, moved(fold.X_judge, T) if judging else A, A))
+            self._seen[key] = found
         return self._seen[key]
 
     def _kernel(self, rung: Rung) -> list[tuple[Tensor, Tensor]]:
@@ -206,7 +216,7 @@ class Track:
                 tiles = [(A @ A.T / A.shape[1], B @ A.T / A.shape[1]) for A, B in moves]
             else:
                 kernel, length = FAMILIES[rung.family], rung.factor * self.unit(rung.family)
-                pairs = self._distances(rung.family)
+                pairs = zip(self._distances(rung.family), self._distances(rung.family, judging=True), strict=True)
                 dtype = torch.float32 if single else torch.float64
                 tiles = [(tile(kernel, a.to(dtype), length), tile(kernel, b.to(dtype), length)) for a, b in pairs]
             self._tiles = key, tiles

@@ -1,0 +1,44 @@
+"""Gradients of Σ weight · output for outputs that autograd has traced, by a scalar of its own.
+
+`torch.autograd.grad` takes such weights itself, but the first time it looks at the shape of one it imports sympy:
+1.3 s of the first fit of a process, for nothing. A scalar asks for no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class _Sum(torch.autograd.Function):
+    """A scalar that stands for Σ weight · output: nobody reads its value, and its slopes are the weights."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Sequence[Tensor], *outputs: Tensor) -> Tensor:
+        ctx.weights = weights
+        return outputs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, one: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *ctx.weights
+
+
+def pulled(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The gradient of Σ weight · output in each of the leaves; zero where nothing depends on one.
+
+    >>> import torch
+    >>> from mercer.kernels.pulled import pulled
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> pulled([x.square()], [torch.tensor([1.0, 10.0])], [x])
+    (tensor([ 2., 40.]),)
+    """
+    for output, weight in zip(outputs, weights, strict=True):
+        if output.shape != weight.shape:
+            raise ValueError(f"weights must have the shape of their output, {output.shape}, got {weight.shape}")
+    with torch.enable_grad():
+        total = _Sum.apply(weights, *outputs)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, ...] = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+    return found
