@@ -112,8 +112,9 @@ class ENRBFClassifier(MixtureClassifier):
     def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts
         assert isinstance(experts, LogisticExperts)
-        slopes = experts.coef[:, :, 1:].numpy() / inputs.scale
-        intercept = experts.coef[:, :, 0].numpy() - slopes @ inputs.mean
+        with np.errstate(over="ignore", invalid="ignore"):  # slopes for inputs of size 1e-308 are beyond float64
+            slopes = np.nan_to_num(experts.coef[:, :, 1:].numpy() / inputs.scale)
+            intercept = np.nan_to_num(experts.coef[:, :, 0].numpy() - slopes @ inputs.mean)
         two = slopes.shape[1] == 1
         return {"coef_": slopes[:, 0] if two else slopes, "intercept_": intercept[:, 0] if two else intercept}
 

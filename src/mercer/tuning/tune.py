@@ -146,10 +146,13 @@ def tune_kernel(
         best = max(best, search.perturbed(best, rng), key=lambda point: point.value)
     if codes and given is None:
         best = judged(search, [best, *found.values()])
+    noise = best.noise * scale**2 * drawn.mean_weight
+    require(math.isfinite(noise), "the penalty for these targets and weights", "within float64: scale them",
+            f"targets of size {scale:.3g} and weights of mean {drawn.mean_weight:.3g}")  # fmt: skip
     shift = -float(weight.sum()) * targets.shape[1] * math.log(scale)
     return Tuned(
         kernel=_in_target_units(best.kernel, scale),
-        noise=best.noise * scale**2 * drawn.mean_weight,
+        noise=noise,
         log_marginal_likelihood=best.value + shift,
         n_evaluations=search.n_evaluations,
         families={name: point.value + shift for name, point in found.items()},
