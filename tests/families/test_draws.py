@@ -54,6 +54,15 @@ def test_rows_of_weight_zero_are_never_drawn_and_rare_classes_always_are():
     assert ice / land == pytest.approx(3 / np.sum((given.y == "land") & (given.weight > 0)), rel=0.5)
 
 
+def test_a_few_rows_wanted_are_never_none():
+    """Of 50 draws of two rows on average, half of which weigh nothing, a share of 1/e would be empty."""
+    given = table(60, weight=np.where(np.arange(60) % 2, 1.0, 0.0))
+    for seed in range(50):
+        some = some_rows(given, 2, np.random.default_rng(seed), classes=False)
+        assert len(some.y) >= 1
+        assert np.all(some.weight > 0)
+
+
 def renewal(n=4000, size=400, held=200):
     given = table(n)
     sample = some_rows(given, size + held, np.random.default_rng(0), classes=True)

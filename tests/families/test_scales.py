@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -140,6 +142,13 @@ def test_what_a_model_leaves_keeps_margins_and_residuals():
 def large(few_rows, monkeypatch):
     """A thousand rows count as many."""
     monkeypatch.setattr(boosting_base, "MANY_ROWS", 1000)
+
+
+def test_a_further_stage_begins_only_where_there_is_time_for_its_first_learners():
+    """Of learners that took two seconds each, four take eight."""
+    fit = SimpleNamespace(seconds=10.0, n_steps=5)
+    begins = [boosting_base.time_to_begin(fit, Clock(seconds), 0.5) for seconds in (None, 20.0, 15.0)]
+    assert begins == [True, True, False]
 
 
 def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypatch):

@@ -189,7 +189,8 @@ def _first_answer(client: Any, tasks: list[Any], workers: list[str]) -> Any:
 
     try:
         while not all(task.done() for task in tasks):
-            gone = [rank for rank, worker in enumerate(workers) if worker not in client.scheduler_info(-1)["workers"]]
+            present = client.nthreads()  # `scheduler_info` may be emptied by the client's own thread meanwhile
+            gone = [rank for rank, worker in enumerate(workers) if worker not in present]
             if gone and not all(tasks[rank].done() for rank in gone):
                 names = ", ".join(f"{rank} ({workers[rank]})" for rank in gone)
                 raise LostProcessError(f"workers left the cluster during the fit; their ranks: {names}", gone)

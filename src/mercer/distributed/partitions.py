@@ -67,7 +67,10 @@ def _delayed_parts(collection: Any, name: str) -> list[Any]:
     require(hasattr(collection, "to_delayed"), name, "a Dask dataframe, series or array", type(collection).__name__)
     if hasattr(collection, "map_blocks") and getattr(collection, "ndim", 1) == 2 and not hasattr(collection, "columns"):
         collection = collection.rechunk({1: -1})
-    return list(np.ravel(np.asarray(collection.to_delayed(), dtype=object)))
+    parts = np.ravel(np.asarray(collection.to_delayed(), dtype=object))
+    if len(parts) != getattr(collection, "npartitions", len(parts)):  # Dask joins files of which few columns are read
+        parts = np.ravel(np.asarray(collection.to_delayed(optimize_graph=False), dtype=object))
+    return list(parts)
 
 
 def spool(X: Any, y: Any, weight: Any, key: str, place: int) -> Spooled:

@@ -90,6 +90,7 @@ def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> 
     try:
         told = expanded(model)
         parts = pieces(told, plan, inputs)
+        require(all(one.term.mixture is None for one in parts), "a kernel", "one product", "a mixture of many")
     except ValueError:
         values = _asked(model, inputs, columns, points)
     else:

@@ -15,7 +15,8 @@ from torch import Tensor
 from mercer.border.inputs import InputMap
 from mercer.engine import Plan, make_plan
 from mercer.explain.inputs import Inputs
-from mercer.explain.terms import ELSEWHERE, Term, require_columns_apart, terms_of
+from mercer.explain.subsets import Turned
+from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, require_columns_apart, terms_of
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
 
@@ -78,6 +79,14 @@ def expanded(model: Any) -> Expanded:
         return _in_units(model, tuple(parts), bias)
     wanted = f"a kernel expansion (boosted, greedy, Gaussian process; {ELSEWHERE})"
     raise ValueError(f"the model must be {wanted}, got {type(model).__name__}")
+
+
+def turned(model: Expanded, plan: Plan, inputs: Inputs) -> tuple[Expanded, list[Turned]]:
+    """The model without its expansions in full metrics, and those."""
+    apart = [diagonal_of(one.inputs.transform) for one in model.expansions]
+    both = list(zip(model.expansions, apart, strict=True))
+    rest = replace(model, expansions=tuple(one for one, alone in both if alone))
+    return rest, [Turned.of(one, plan, inputs.groups(one.basis.shape[1])) for one, alone in both if not alone]
 
 
 def pieces(model: Expanded, plan: Plan, inputs: Inputs) -> list[Piece]:

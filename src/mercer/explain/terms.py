@@ -1,8 +1,9 @@
 """Kernels as sums of products over the inputs, which is what makes exact explanations affordable.
 
 A product kernel is variance · Π_d exp(−a_d(x_d, z_d)): one factor for each input. Sums, products and multiples of such
-kernels are sums of them again. A linear kernel is a sum over the inputs instead, which is simpler still. Other kernels
-(Matérn, polynomial, any function) tie their inputs together and are refused.
+kernels are sums of them again. Matérn and rational quadratic kernels are mixtures of Gaussians, hence sums of products
+too (`mercer.explain.mixtures`). A linear kernel is a sum over the inputs instead, which is simpler still. Other kernels
+(polynomial, any function) tie their inputs together and are refused.
 """
 
 from __future__ import annotations
@@ -15,9 +16,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.kernels import Bias, Gaussian, Kernel, Laplacian, Linear, Product, Scaled, Separable, Sum
+from mercer.explain.mixtures import Mixture, matern, rational_quadratic
+from mercer.kernels import (
+    Bias,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Product,
+    RationalQuadratic,
+    Scaled,
+    Separable,
+    Stationary,
+    Sum,
+)
 from mercer.parts import require
 
+#: Smoothness of the Matérn kernels.
+SMOOTHNESS: dict[type[Kernel], float] = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
 #: What to do about models that have no such form.
 ELSEWHERE = (
     "for other models take `sklearn.inspection.permutation_importance`, or fit with kernel='gaussian' or 'laplacian'"
@@ -34,11 +53,22 @@ class Power:
 
 @dataclass(frozen=True)
 class Term:
-    """variance · Π_d exp(−Σ_powers |…|), or with `additive` variance · Σ_d x_d z_d."""
+    """variance · Π_d exp(−Σ_powers |…|), a mixture of such products, or with `additive` variance · Σ_d x_d z_d."""
 
     variance: float
     powers: tuple[Power, ...] = ()
     additive: bool = False
+    mixture: Mixture | None = None
+
+    def plain(self) -> list[Term]:
+        """The products that a mixture is made of."""
+        if self.mixture is None:
+            return [self]
+        found = []
+        for scale, weight in zip(self.mixture.scales, self.mixture.weights, strict=True):
+            powers = tuple(Power(one.rate * scale ** (1 / one.power), one.power) for one in self.powers)
+            found.append(Term(self.variance * float(weight), powers))
+        return found
 
     def exponents(self, X: Tensor, Z: Tensor, columns: Sequence[int]) -> Tensor:
         """Σ of a_d over some columns d, between the rows of `X` and of `Z`: n × m."""
@@ -55,13 +85,13 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
     """The kernel as a sum of terms; one that is none gets a sentence.
 
     >>> from mercer.explain.terms import terms_of
-    >>> from mercer.kernels import Bias, Gaussian, Matern32
+    >>> from mercer.kernels import Bias, Gaussian, Polynomial
     >>> [(term.variance, len(term.powers)) for term in terms_of(2 * Gaussian([1.0, 3.0]) + Bias(0.5), 2)]
     [(2.0, 1), (0.5, 0)]
-    >>> terms_of(Matern32(), 2)
+    >>> terms_of(Polynomial(), 2)
     Traceback (most recent call last):
     ...
-    ValueError: the kernel must be a product over its inputs (Gaussian, Laplacian, ...
+    ValueError: the kernel must be a product over its inputs or a mixture of such (Gaussian, Laplacian, Matérn, ...
     """
     if isinstance(kernel, Sum):
         return [*terms_of(kernel.left, n_inputs), *terms_of(kernel.right, n_inputs)]
@@ -69,7 +99,7 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
         return [_scaled(one, float(kernel.variance)) for one in terms_of(kernel.kernel, n_inputs)]
     if isinstance(kernel, Product):
         both = product(terms_of(kernel.left, n_inputs), terms_of(kernel.right, n_inputs))
-        return [_multiplied(one, other, kernel) for one, other in both]
+        return [term for one, other in both for term in _multiplied(one, other, kernel)]
     if isinstance(kernel, Bias):
         return [Term(float(kernel.variance))]
     if isinstance(kernel, Linear):
@@ -80,6 +110,11 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
         return [Term(1.0, (_power(1.0, kernel, n_inputs, 1.0),))]
     if isinstance(kernel, Separable) and kernel.p == kernel.q:
         return [Term(1.0, (_power(1.0, kernel, n_inputs, float(kernel.p)),))]
+    if isinstance(kernel, Matern12 | Matern32 | Matern52 | RationalQuadratic):
+        rates = _power(float(kernel.sharpness) ** 0.5, kernel, n_inputs, 2.0)
+        smoothness = SMOOTHNESS.get(type(kernel))
+        of = rational_quadratic(float(kernel.alpha)) if smoothness is None else matern(smoothness)
+        return [Term(1.0, (rates,), mixture=of)]
     raise _refusal(kernel)
 
 
@@ -95,7 +130,7 @@ def require_columns_apart(transform: np.ndarray | None) -> None:
 
 
 def _refusal(kernel: Kernel) -> ValueError:
-    wanted = "a product over its inputs (Gaussian, Laplacian, their sums, products and multiples)"
+    wanted = "a product over its inputs or a mixture of such (Gaussian, Laplacian, Matérn, their sums and products)"
     return ValueError(f"the kernel must be {wanted}, got {kernel!r}; {ELSEWHERE}")
 
 
@@ -103,16 +138,18 @@ def _scaled(term: Term, variance: float) -> Term:
     return replace(term, variance=term.variance * variance)
 
 
-def _multiplied(one: Term, other: Term, kernel: Kernel) -> Term:
+def _multiplied(one: Term, other: Term, kernel: Kernel) -> list[Term]:
     variance = one.variance * other.variance
     if one.additive or other.additive:
         rest = other if one.additive else one
         if rest.additive or rest.powers:
             raise _refusal(kernel)
-        return Term(variance, additive=True)
-    return Term(variance, one.powers + other.powers)
+        return [Term(variance, additive=True)]
+    if not one.powers or not other.powers:  # a mixture stays one
+        return [replace(one if one.powers else other, variance=variance)]
+    return [Term(a.variance * b.variance, a.powers + b.powers) for a, b in product(one.plain(), other.plain())]
 
 
-def _power(factor: float, kernel: Gaussian | Laplacian | Separable, n_inputs: int, power: float) -> Power:
+def _power(factor: float, kernel: Stationary, n_inputs: int, power: float) -> Power:
     lengths = torch.as_tensor(kernel.length_scale, dtype=torch.float64).cpu().numpy()
     return Power(np.broadcast_to(factor / lengths, (n_inputs,)).copy(), power)

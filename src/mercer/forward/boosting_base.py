@@ -50,6 +50,8 @@ LARGEST = {"cpu": (300, 500), "cuda": (1000, 2000)}
 DRAWN = {"cpu": 5, "cuda": 20}
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED = {"cpu": 1e9, "cuda": 3e9}
+#: Learners that it takes to begin a further stage: a pass, one of each length-scale, and one to gain by it.
+BEGINNING = 4
 #: Models that are averaged at most where there is time for them.
 MODELS = 8
 
@@ -218,7 +220,8 @@ class Boosting(Resumable, ForwardEstimator):
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
-        return further(self, task, first, budget, share) if self._goes_on(first.fit) else []
+        goes_on = self._goes_on(first.fit) and time_to_begin(first.fit, budget, share)
+        return further(self, task, first, budget, share) if goes_on else []
 
     def _goes_on(self, fit: ForwardFit) -> bool:
         """Whether the model may grow beyond its first stage: everything was left open, and rows are watched."""
@@ -265,6 +268,11 @@ class Boosting(Resumable, ForwardEstimator):
         if _affordable_steps(fit, budget) < 1:
             return "left out: the time budget is spent"
         return None
+
+
+def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
+    """Whether a further stage has time to begin, by what a learner took so far."""
+    return budget.over(BEGINNING * fit.seconds / max(fit.n_steps, 1), share) is None
 
 
 def _affordable_steps(fit: ForwardFit, budget: Clock) -> float:

@@ -57,6 +57,8 @@ def some_rows(given: Given, n: int, rng: np.random.Generator, *, classes: bool) 
     """About `n` rows at random. Of a rare class more than its share is taken, with weights that undo it."""
     numbers = bernoulli(len(given.weight), n, rng)
     numbers = numbers[given.weight[numbers] > 0]
+    if not len(numbers):  # by chance, where few are wanted
+        numbers = rng.permutation(np.flatnonzero(given.weight > 0))[:1]
     weight = given.weight[numbers]
     if classes:
         numbers, weight = _with_rare_classes(given, numbers, weight, rng)

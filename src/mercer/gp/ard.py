@@ -142,8 +142,7 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
         """Fresh models; those without a seed of their own take one from here."""
         rng = check_random_state(self.random_state)
         if self.models is None:
-            classes = type_of_target(y) in ("binary", "multiclass") and _few(y)
-            face = SparseGPClassifier if classes else SparseGPRegressor
+            face = SparseGPClassifier if _few(y) and _labels(y) else SparseGPRegressor
             seeds = [rng.randint(2**31) for _ in range(3)]
             return [face(32, kernel="gaussian", ard=True, max_iter=30, random_state=seed) for seed in seeds]
         voters = [clone(model) for model in _several(self.models)]
@@ -180,6 +179,11 @@ def _share(relevance: np.ndarray) -> np.ndarray:
     """Relevance as a share of the largest; of several one-versus-rest models an input's best counts."""
     r = np.atleast_2d(relevance)
     return (r / r.max(1, keepdims=True)).max(0)
+
+
+def _labels(y: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore"):  # numbers too large to be whole ones are compared with whole ones there
+        return type_of_target(y) in ("binary", "multiclass")
 
 
 def _few(y: np.ndarray) -> bool:

@@ -36,8 +36,9 @@ def machine_code() -> ModuleType | None:
     """The module that makes functions, None where LLVM is missing or does not know this machine."""
     try:
         from mercer.kernels import machine_code as module
+        from mercer.kernels import vector_code
 
-        module.Writer("nothing", "").compiled()
+        vector_code.Writer("nothing", "").compiled()
     except (ImportError, OSError, RuntimeError, AttributeError):
         return None
     return module

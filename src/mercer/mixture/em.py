@@ -144,9 +144,7 @@ def expectation(sample: Sample, mixture: Mixture) -> Expectation:
     return Expectation(objective, summed.pop("moments"), summed, row)
 
 
-def _of_all(
-    sample: Sample, totals: dict[str, Tensor], worst: Tensor, place: int
-) -> tuple[dict[str, Tensor], int]:
+def _of_all(sample: Sample, totals: dict[str, Tensor], worst: Tensor, place: int) -> tuple[dict[str, Tensor], int]:
     """Sums over the rows of all processes, and the number of the row of lowest value of all, by one collective."""
     shard = sample.rows.shard
     number = int(shard.numbers(np.array([place]))[0]) if sample.rows.n_rows else 0

@@ -1,8 +1,9 @@
 """Single rows taken apart: what the answer owes to each of their columns, by Shapley values.
 
-They are exact where the model's kernels are products over the inputs (`mercer.shapley_values`), and else estimated from
-orders of the columns: in each order, columns of another row are exchanged one by one for those of the row in question,
-and what the answer gains is the column's. An order and its reverse make a pair, each pair beside another row.
+They are exact where the model's kernels are sums of products over the inputs and that takes seconds, not minutes
+(`mercer.shapley_values`), and else estimated from orders of the columns: in each order, columns of another row are
+exchanged one by one for those of the row in question, and what the answer gains is the column's. An order and its
+reverse make a pair, each pair beside another row.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.explain.shapley import shapley_values
+from mercer.explain.shapley import operations, shapley_values
 from mercer.report.effects import followed
 from mercer.report.section import Figure, Section
 from mercer.report.subject import Subject
@@ -21,6 +22,8 @@ from mercer.report.svg import bars, short, shortened
 
 #: Rows beside which single ones stand, at least and at most, predictions that an estimate may take, bars of a picture.
 FEWEST, BESIDE, PREDICTIONS, BARS = 8, 60, 20_000, 8
+#: Multiplications that exact values may take: some ten seconds on one core.
+MOST_OPERATIONS = 1e9
 #: Letters that a bar's name has room for.
 LETTERS = 22
 
@@ -82,6 +85,8 @@ def _exact(subject: Subject, at: Sequence[int]) -> Owed | None:
     beside = np.linspace(0, subject.table.n_rows - 1, BESIDE).astype(int)  # rows whose mean the chosen stand beside
     part = subject.table.part(np.r_[at, beside])
     try:
+        if operations(subject.final, len(at) + BESIDE) > MOST_OPERATIONS:
+            return None
         values = shapley_values(subject.final, part.X).centred().values[: len(at)]
     except (ValueError, TypeError, AttributeError):  # kernels, or models, that have none in closed form
         return None

@@ -1,0 +1,114 @@
+r"""Shapley values by all subsets of the inputs: for radial kernels in a full metric, whose inputs are tied together.
+
+With the metric :math:`M = T^T T` and differences :math:`\delta` of two rows, input by input, the squared distance along
+a set S of inputs is :math:`\sum_{g, h \in S} \delta_g^T M_{gh} \delta_h`. All 2^D of them come from each other by
+additions, input after input; the kernel's values at them, times Shapley's weights, are what each input adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import factorial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.border.inputs import InputMap
+from mercer.engine import Plan
+from mercer.forward.expansion import Expansion
+from mercer.kernels import Bias, Kernel, Product, Scaled, Sum
+from mercer.kernels.numbered import by_products
+from mercer.kernels.radial import Radial
+from mercer.parts import require
+
+#: Inputs of which all subsets are looked at, at most.
+MOST_INPUTS = 12
+#: Kernel values that are made at a time.
+ELEMENTS = 1 << 19
+#: The least ratio of a metric's singular values at which rows can be told from what it made of them.
+LEAST_RATIO = 1e-8
+
+
+@dataclass(frozen=True)
+class Turned:
+    """An expansion whose metric turns the inputs: rows before that, the kernel, and the metric."""
+
+    inputs: InputMap  # without the metric
+    kernel: Kernel
+    basis: Tensor  # m × D, before the metric
+    weights: Tensor  # m × p
+    metric: Tensor  # D × D
+    groups: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(cls, one: Expansion, plan: Plan, groups: Sequence[Sequence[int]]) -> Turned:
+        """An expansion in a full metric; a metric or kernel that cannot be taken apart gets a sentence."""
+        require(len(groups) <= MOST_INPUTS, "the metric of the model", f"diagonal for more than {MOST_INPUTS} inputs "
+                "(metric='diagonal'; or take `sklearn.inspection.permutation_importance`)", "a full one")  # fmt: skip
+        require(radial(one.kernel), "the kernel", "radial, with one length-scale, in a full metric", one.kernel)
+        turn = one.inputs.transform
+        assert turn is not None
+        sizes = np.linalg.svd(turn, compute_uv=False)
+        wanted = "one that loses no direction (or metric='diagonal')"
+        require(sizes[-1] > LEAST_RATIO * sizes[0], "the metric of the model", wanted, "one of lower rank")
+        basis = np.linalg.solve(turn, one.basis.T).T
+        parts = (torch.as_tensor(a, dtype=torch.float64, device=plan.device) for a in (basis, one.weights, turn))
+        Z, W, T = parts
+        return cls(replace(one.inputs, transform=None), one.kernel, Z, W, T.T @ T, groups)
+
+    def nothing(self) -> Tensor:
+        """What the expansion says without any input: p."""
+        return self._profile(self.weights.new_zeros(1)) * self.weights.sum(0)
+
+    def values(self, X: Tensor) -> Tensor:
+        """Shapley values at a block of rows, n × inputs × p."""
+        G, m = len(self.groups), len(self.basis)
+        share = shares(G).to(X)
+        out = X.new_empty(len(X), G, self.weights.shape[1])
+        size = max(ELEMENTS >> G, 1)
+        for k, row in enumerate(X):
+            found = [share @ self._profile(self._along(row - some)) for some in self.basis.split(size)]
+            out[k] = torch.cat(found, 1) @ self.weights if m else 0.0
+        return out
+
+    def _profile(self, square: Tensor) -> Tensor:
+        zero = square.new_zeros(())
+        return by_products(self.kernel, square.mul(-0.5), zero, zero)
+
+    def _along(self, apart: Tensor) -> Tensor:
+        """Squared distances along every set of inputs, 2^G × m; the bits of a set's place are its inputs."""
+        steps = [apart[:, group] @ self.metric[group] for group in self.groups]  # δ_gᵀ M_g·
+        square = apart.new_zeros(1 << len(self.groups), len(apart))
+        across = torch.empty_like(square)
+        for g in range(len(self.groups)):
+            across[0] = 0.0
+            for h in range(g):
+                product = (steps[g][:, self.groups[h]] * apart[:, self.groups[h]]).sum(1)
+                torch.add(across[: 1 << h], product, out=across[1 << h : 2 << h])
+            own = (steps[g][:, self.groups[g]] * apart[:, self.groups[g]]).sum(1)
+            torch.add(square[: 1 << g], across[: 1 << g], alpha=2, out=square[1 << g : 2 << g]).add_(own)
+        return square.clamp_(min=0)
+
+
+def radial(kernel: Kernel) -> bool:
+    """Whether a kernel is a function of the distance alone."""
+    if isinstance(kernel, Radial):
+        return np.size(kernel.length_scale) == 1
+    return isinstance(kernel, Bias | Scaled | Sum | Product) and all(radial(one) for one in kernel.parts().values())
+
+
+def shares(n_inputs: int) -> Tensor:
+    """Shapley's weight of every subset's value for every input, inputs × 2^inputs.
+
+    >>> from mercer.explain.subsets import shares
+    >>> shares(2).tolist()  # sets {}, {0}, {1}, {0, 1}
+    [[-0.5, 0.5, -0.5, 0.5], [-0.5, -0.5, 0.5, 0.5]]
+    """
+    places = torch.arange(1 << n_inputs)
+    inside = (places[None] >> torch.arange(n_inputs)[:, None]) & 1
+    of_size = [factorial(k) * factorial(n_inputs - k - 1) / factorial(n_inputs) for k in range(n_inputs)]
+    weight = torch.tensor([0.0, *of_size, 0.0], dtype=torch.float64)  # by the others' number, one further
+    size = inside.sum(0)
+    return torch.where(inside == 1, weight[size], -weight[size + 1])
