@@ -232,9 +232,9 @@ def test_take_decodes_only_the_row_groups_that_hold_the_rows(tmp_path, monkeypat
         def __init__(self, path, file):
             self.path, self.file = path, file
 
-        def read_row_group(self, group, **options):
-            decoded.append((self.path.name, group))
-            return self.file.read_row_group(group, **options)
+        def iter_batches(self, *, row_groups, **options):
+            decoded.extend((self.path.name, group) for group in row_groups)
+            return self.file.iter_batches(row_groups=row_groups, **options)
 
     @parquet.contextmanager
     def watched(path):
