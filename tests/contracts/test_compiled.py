@@ -36,6 +36,7 @@ over_kernels = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.fixture
 def always(monkeypatch):
     """Machine code however little the work."""
+    monkeypatch.setattr(module, "FASTER", True)
     monkeypatch.setattr(module, "ENOUGH", 0)
 
 
@@ -90,6 +91,7 @@ def test_every_product_is_that_with_the_dense_matrix(kernel, always, threads):
 )  # fmt: skip
 def test_every_shape_will_do(n, m, D, p, kernel, seed):
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FASTER", True)
         patch.setattr(module, "ENOUGH", 0)
         patch.setattr(module, "CACHE", 64)  # several blocks of basis vectors
         patch.setattr(module, "SUMMED", 12)
@@ -155,13 +157,16 @@ def test_gradients_and_double_precision_are_torchs(always):
 
 
 @needs_llvm
-def test_little_work_is_torchs_and_much_is_not():
+def test_little_work_is_torchs_and_much_is_not_unless_torch_is_as_fast(monkeypatch):
+    monkeypatch.setattr(module, "FASTER", True)
     Z = points(64, 3)
     few, many = (Gaussian().columns(Z).for_rows(n) for n in (module.ENOUGH // 64 - 1, module.ENOUGH // 64))
     assert few.compiled is None
     assert many.compiled is not None
     again = pickle.loads(pickle.dumps(many))
     assert torch.equal(again(Z), many(Z))
+    monkeypatch.setattr(module, "FASTER", False)
+    assert Gaussian().columns(Z).for_rows(module.ENOUGH).compiled is None
 
 
 @over_kernels
