@@ -1,9 +1,10 @@
 """Kernel ridge on thousands of rows without a factor of their matrix: conjugate gradients, guided by some rows.
 
 A factor of n rows takes n³/3 operations; a step of conjugate gradients reads the matrix once, 2n². With the Nyström
-approximation BBᵀ of `GUIDES` rows as their guide, tuned kernels of tables need some 20 to 70 steps for six digits, so
-from a few thousand rows on steps are quicker. One reading of the matrix serves several right-hand sides, so folds of
-rows are left out in the same steps: each has a right-hand side that is zero there.
+approximation BBᵀ of `GUIDES` rows as their guide, tuned kernels of tables need some 10 to 70 steps, so from a few
+thousand rows on steps are quicker, unless the penalty is tiny beside what BBᵀ leaves of K. One reading of the matrix
+serves several right-hand sides, so folds of rows are left out in the same steps: each has a right-hand side that is
+zero there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.linalg import cholesky, conjugate_gradients
+from mercer.linalg.cg import CGResult
 from mercer.linalg.cholesky import solve_lower
 
 #: Rows whose Nyström approximation guides the steps: with half as many, half as many steps again (cal_housing and
@@ -22,14 +24,18 @@ from mercer.linalg.cholesky import solve_lower
 GUIDES = 500
 #: Folds of rows that are left out, at most; their share of all rows, and their rows at most.
 FOLDS, FOLD_SHARE, FOLD_ROWS = 3, 0.1, 500
-#: Steps allowed, and the relative residual they end at: what is left is that share of the targets' size.
-STEPS, TOLERANCE = 150, 1e-6
+#: The relative residual that steps end at: a bound on what is left of the solution, as a share of the targets' size.
+#: Where folds are left out, first a coarse one, then this share of the error that the folds show, if that is larger.
+TOLERANCE, COARSE, SHARE = 1e-6, 1e-2, 1e-2
+#: Rows for each step that is allowed: with fewer a factor would have been quicker. Steps were some 4 to 28 times the
+#: root of what the guide leaves of K's diagonal, in penalties (gal_protein, cal_housing); none begin where 16 are more.
+ROWS_A_STEP, STEPS_A_ROOT = 60, 16
 #: Rows from which there are no factors, if there are as many for each right-hand side as the second number: 50 steps
 #: are 100 n² operations for each, a factor n³/3, and thin products run at half its rate.
 FEWEST_ROWS, ROWS_A_COLUMN = 4000, 600
-#: Steps read a copy of single precision, and residuals are recomputed in double, where rounding, n times the resolution
-#: of single precision, is less than this share of the penalty.
-SINGLE_SHARE = 0.1
+#: Steps to no more digits than the folds ask for read a copy of single precision, and residuals are recomputed in
+#: double, where rounding, n times the resolution of single precision, is less than this share of the penalty.
+SINGLE_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,11 @@ class Guide:
             out = (fold == 0).nonzero()[:, 0]
             moments.append(whole - B[out].T @ (B[out] / ridge[out, None]))
         return cls(B, ridge, kept, torch.stack([cholesky(moment)[0] for moment in moments]))
+
+    def steps(self, K: Tensor) -> float:
+        """About how many steps it takes from here."""
+        left = (K.diagonal() - self.B.square().sum(1)).clamp(min=0) / self.ridge
+        return STEPS_A_ROOT * float(left.mean()) ** 0.5
 
     def solve(self, R: Tensor) -> Tensor:
         """The approximate solutions of n × (f·p) right-hand sides, which are zero where rows are left out."""
@@ -91,23 +102,37 @@ def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Ten
     spaced = torch.linspace(0, n - 1, folds * size, device=y.device).long()
     for fold in range(folds):
         kept[spaced[fold::folds], 1 + fold] = 0.0
-    guide = Guide.of(K, ridge, kept)
+    guide, most = Guide.of(K, ridge, kept), n // ROWS_A_STEP
+    if guide.steps(K) > most:
+        return None
     b = _masked(y.repeat(1, 1 + folds), kept)
 
     def applied(matrix: Tensor, v: Tensor) -> Tensor:
         Kv = (v.T.to(matrix.dtype).contiguous() @ matrix).T  # rows times K: BLAS is half as fast at K times columns
         return _masked(torch.addcmul(Kv.double(), ridge[:, None], v), kept)
 
-    single = n * torch.finfo(torch.float32).eps < SINGLE_SHARE * float(ridge.min())
+    single = folds > 0 and n * torch.finfo(torch.float32).eps < SINGLE_SHARE * float(ridge.min())
     steps, exactly = partial(applied, K.float() if single else K), partial(applied, K) if single else None
-    found = conjugate_gradients(steps, b, None, guide.solve, TOLERANCE, STEPS, apply_exactly=exactly)
-    others = torch.full_like(y, torch.nan)
-    for fold in range(1, 1 + folds):
-        rows = spaced[fold - 1 :: folds]
-        others[rows] = K[rows] @ found.x[:, fold * p : (fold + 1) * p]
-    if float(found.residual.max()) > TOLERANCE:
+
+    def solved(x0: Tensor | None, tol: float, most: int) -> CGResult:
+        return conjugate_gradients(steps, b, x0, guide.solve, tol, most, apply_exactly=exactly)
+
+    def predicted(x: Tensor) -> Tensor:
+        others = torch.full_like(y, torch.nan)
+        for fold in range(folds):
+            rows = spaced[fold::folds]
+            others[rows] = K[rows] @ x[:, (fold + 1) * p : (fold + 2) * p]
+        return others
+
+    tol, found = TOLERANCE, None
+    if folds:
+        found = solved(None, COARSE, most)
+        errors = (predicted(found.x) - y)[spaced].square().mean(0).sqrt() / y.square().mean(0).sqrt().clamp(min=1e-300)
+        tol = min(max(SHARE * float(errors.min()), TOLERANCE), COARSE)
+    found = solved(None if found is None else found.x, tol, most - (found.n_iter if found else 0))
+    if float(found.residual.max()) > tol:
         return None
-    return found.x[:, :p].contiguous(), others
+    return found.x[:, :p].contiguous(), predicted(found.x)
 
 
 def _masked(columns: Tensor, kept: Tensor) -> Tensor:
