@@ -22,7 +22,7 @@ from mercer.forward.members import Member
 from mercer.forward.problem import Problem
 from mercer.forward.task import Grown, averaged
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
-from mercer.tuning.more_rows import by_evidence, on_more_rows, scaled
+from mercer.tuning.more_rows import SQUARES, by_evidence, on_more_rows, scaled
 from mercer.tuning.race import race
 
 
@@ -228,11 +228,13 @@ def test_more_rows_find_length_scales_that_few_rows_miss(few_rows):
     Y = Y - Y.mean()
     weight = torch.ones(len(X), dtype=torch.float64)
     members = race(X[:150], Y[:150], weight[:150], classes=False, rng=np.random.default_rng(0)).members
-    shared = {"device": "cpu", "seed": 0, "clock": Clock(5.0)}
+    shared = {"device": "cpu", "seed": 0, "clock": Clock(5.0), "memory": 2**30}
     found = on_more_rows(X, Y, weight, [*members, *by_evidence(X, Y, weight, **shared)], **shared)
     assert found.best.loss <= min(row["loss"] for row in found.report) + 1e-12
     assert found.best.loss < 0.2 * float(Y.square().mean())
     assert all(one.loss <= 1.1 * found.best.loss for one in found.nearly)
+    little = on_more_rows(X, Y, weight, members, **(shared | {"memory": SQUARES * 8 * 100**2}))
+    assert {row["rows"] for row in little.report} == {100}
 
 
 def test_scaling_leaves_other_kernels_alone():

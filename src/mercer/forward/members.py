@@ -122,7 +122,7 @@ def raced_members(
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
 
     clock = Clock(options.pop("seconds", None))
-    shared: dict[str, Any] = {"device": plan.device, "clock": clock}
+    shared: dict[str, Any] = {"device": plan.device, "clock": clock, "memory": plan.memory_limit}
     shared["seed"] = int(rng.integers(2**31)) if large else 0
 
     n_races = _races(given) if again and coded and clock.seconds is None and not large else 1

@@ -7,6 +7,7 @@ length-scales are fitted to as many rows as an exact solution allows, and rows t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from mercer.tuning.tune import tune_kernel
 EVIDENCE_ROWS, FITTED_ROWS, JUDGING_ROWS = (2000, 6000), (3000, 10_000), 3000
 #: Seconds within which that is done; with more or fewer, the evidence has as many rows as their cubes allow.
 SECONDS, MOST = (60.0, 10.0), 5.0
+#: Square matrices of double precision that are held at once: a kernel, what is factored, its factor, what that takes.
+SQUARES = 6
 #: Rows that candidates are fitted to in any case.
 FEWEST = 300
 #: Share of the seconds for choosing that are spent when the evidence has spoken.
@@ -54,14 +57,14 @@ class Again:
 
 def on_more_rows(
     X: Tensor, Y: Tensor, weight: Tensor, candidates: Sequence[Member], *, device: Any, seed: int, clock: Clock,
-    group: Group = ALONE,
+    memory: int, group: Group = ALONE,
 ) -> Again:  # fmt: skip
     """The best of the race's members and those `by_evidence`, for raw columns `X` and targets `Y`.
 
     Each process of a `group` tries some of them.
     """
     on_gpu = torch.device(device).type == "cuda"
-    n_fit = group.first(lambda: _fitted_rows(len(X), len(candidates), on_gpu, clock))
+    n_fit = group.first(lambda: min(_fitted_rows(len(X), len(candidates), on_gpu, clock), held_rows(memory)))
     learned, judge = _parts(len(X), seed)
     fit = learned[:n_fit]
     parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
@@ -90,6 +93,16 @@ def _fitted_rows(n_rows: int, n_candidates: int, on_gpu: bool, clock: Clock) -> 
     return min(most, max(factored_rows(each, on_gpu), FEWEST))
 
 
+def held_rows(memory: int) -> int:
+    """Rows whose kernel matrices fit into so many bytes.
+
+    >>> from mercer.tuning.more_rows import held_rows
+    >>> held_rows(2**31), held_rows(2**36)
+    (6688, 37837)
+    """
+    return math.isqrt(memory // (8 * SQUARES))
+
+
 def _parts(n: int, seed: int) -> tuple[Tensor, Tensor]:
     """Rows that are learnt from, and rows that judge."""
     order = torch.from_numpy(np.random.default_rng(seed).permutation(n))
@@ -98,7 +111,7 @@ def _parts(n: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def by_evidence(
-    X: Tensor, Y: Tensor, weight: Tensor, *, device: Any, seed: int, clock: Clock,
+    X: Tensor, Y: Tensor, weight: Tensor, *, device: Any, seed: int, clock: Clock, memory: int,
     kept: Tensor | None = None, groups: Tensor | None = None,
 ) -> list[Member]:  # fmt: skip
     """Kernels on standardised columns, each divided by the length-scale that the evidence gives it.
@@ -115,8 +128,9 @@ def by_evidence(
     if seconds == 0.0:
         return []
     share = 1.0 if seconds is None else min(seconds / SECONDS[on_gpu], MOST)
+    n_rows = min(max(int(EVIDENCE_ROWS[on_gpu] * share ** (1 / 3)), 100), held_rows(memory))
     tuned = tune_kernel(
-        Z, Y, "matern32", sample_weight=weight, n_rows=max(int(EVIDENCE_ROWS[on_gpu] * share ** (1 / 3)), 100),
+        Z, Y, "matern32", sample_weight=weight, n_rows=n_rows,
         ard=True, groups=None if groups is None else groups.cpu().numpy(), max_iter=CLIMB, tol=1e-6,
         time_budget=None if on_gpu else seconds,
         device="cuda" if on_gpu else "cpu", random_state=seed,
