@@ -18,7 +18,7 @@ from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
-from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps
+from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps, single_is_enough
 from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.span import Functions
 from mercer.kernels import Kernel
@@ -28,9 +28,9 @@ from mercer.parts import part
 
 #: Rows left out, one at a time, at most; and where not even one n × n array of float64 fits.
 LEFT_OUT_ROWS, FEW_LEFT_OUT_ROWS = 2000, 500
-#: From so many rows on a CPU a factor of single precision guides conjugate gradients of double, in half the time of a
-#: factor of double; where rounding, n times the resolution of single precision, is less than this share of the penalty.
-SINGLE_ROWS, SINGLE_SHARE = 2500, 0.3
+#: From so many rows on a CPU a factor of single precision, where it is enough, guides conjugate gradients of double, in
+#: half the time of a factor of double.
+SINGLE_ROWS = 2500
 #: Rows of a panel of a symmetric kernel matrix.
 PANEL_ROWS = 512
 
@@ -98,14 +98,17 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
     if not problem.plan.holds_square(n):
         return _by_panels(problem, X, y, ridge, leaves_out)
-    folds = folds_in_steps(n, p, leaves_out) if X.device.type == "cpu" else None
-    if folds is not None and (found := ridge_by_steps(_symmetric(problem.kernel, X), ridge, y, folds)) is not None:
-        return found
+    folds, K = folds_in_steps(n, p, leaves_out) if X.device.type == "cpu" else None, None
+    if folds is not None:
+        K = _symmetric(problem.kernel, X)
+        if (found := ridge_by_steps(K, ridge, y, folds)) is not None:
+            return found
     some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
     first = torch.ones(n, dtype=torch.bool, device=index.device)
     first[some] = False
     order = torch.cat([first.nonzero()[:, 0], some])
-    G = _symmetric(problem.kernel, X[order])
+    G = _symmetric(problem.kernel, X[order]) if K is None else K[order][:, order]
+    del K
     G.diagonal().add_(ridge[order])
     solution, L = _solved(G, y[order], float(ridge.min()))
     a, others = torch.empty_like(y), torch.full_like(y, torch.nan)
@@ -159,8 +162,7 @@ def _symmetric(kernel: Kernel, X: Tensor) -> Tensor:
 
 def _solved(G: Tensor, y: Tensor, least: float) -> tuple[Tensor, Tensor]:
     """G⁻¹y in float64, and a factor of G: of single precision where that is enough to guide to the solution."""
-    n, eps = len(G), torch.finfo(torch.float32).eps
-    if G.device.type == "cpu" and n >= SINGLE_ROWS and n * eps < SINGLE_SHARE * least:
+    if G.device.type == "cpu" and len(G) >= SINGLE_ROWS and single_is_enough(len(G), least):
         L, info = torch.linalg.cholesky_ex(G.float())
         if not int(info):
             found = conjugate_gradients(

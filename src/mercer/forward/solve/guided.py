@@ -33,8 +33,7 @@ ROWS_A_STEP, STEPS_A_ROOT = 60, 16
 #: Rows from which there are no factors, if there are as many for each right-hand side as the second number: 50 steps
 #: are 100 n² operations for each, a factor n³/3, and thin products run at half its rate.
 FEWEST_ROWS, ROWS_A_COLUMN = 4000, 600
-#: Steps to no more digits than the folds ask for read a copy of single precision, and residuals are recomputed in
-#: double, where rounding, n times the resolution of single precision, is less than this share of the penalty.
+#: Single precision guides a solution in double where its rounding is less than this share of the penalty.
 SINGLE_SHARE = 0.3
 
 
@@ -91,6 +90,16 @@ def folds_in_steps(n: int, p: int, wanted: bool) -> int | None:
     return min(FOLDS, columns - 1) if wanted else 0
 
 
+def single_is_enough(n: int, least: float) -> bool:
+    """Whether rounding, n times the resolution of single precision, is small beside the `least` penalty.
+
+    >>> from mercer.forward.solve.guided import single_is_enough
+    >>> single_is_enough(8000, 0.01), single_is_enough(8000, 1e-3)
+    (True, False)
+    """
+    return n * torch.finfo(torch.float32).eps < SINGLE_SHARE * least
+
+
 def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Tensor, Tensor] | None:
     """(K + D)⁻¹y, and what the others predict at the rows of each fold (NaN elsewhere); None where steps do not end.
 
@@ -111,7 +120,8 @@ def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Ten
         Kv = (v.T.to(matrix.dtype).contiguous() @ matrix).T  # rows times K: BLAS is half as fast at K times columns
         return _masked(torch.addcmul(Kv.double(), ridge[:, None], v), kept)
 
-    single = folds > 0 and n * torch.finfo(torch.float32).eps < SINGLE_SHARE * float(ridge.min())
+    # steps to no more digits than the folds ask for read a copy of single precision
+    single = folds > 0 and single_is_enough(n, float(ridge.min()))
     steps, exactly = partial(applied, K.float() if single else K), partial(applied, K) if single else None
 
     def solved(x0: Tensor | None, tol: float, most: int) -> CGResult:
