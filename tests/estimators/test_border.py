@@ -698,6 +698,23 @@ def test_bad_weights_are_refused_in_a_sentence(face, weight, words):
         model(face).fit(X, y_for(face), sample_weight=weight)
 
 
+def test_weights_beyond_single_precision_are_refused_where_the_penalty_is_a_number():
+    boosting = KernelBoostingRegressor(kernel="gaussian", regularization=1.0)
+    with pytest.raises(ValueError, match=r"the mean of sample_weight must be at most 1e\+25, got"):
+        boosting.fit(X, np.sin(X[:, 0]), sample_weight=np.full(N, 1e30))
+
+
+def test_a_penalty_without_end_gives_the_constant():
+    boosting = KernelBoostingRegressor(kernel="gaussian", regularization=1e300, loss="pinball", dtype="float32")
+    target = np.sin(X[:, 0])
+    assert np.ptp(boosting.set_params(combination="rayleigh").fit(X, target).predict(X)) <= 1e-6 * np.ptp(target)
+
+
+def test_one_row_without_a_penalty_has_an_interval():
+    alone = KernelBoostingRegressor(regularization=0.0, validation_fraction=None).fit([[1e6]], [1.0])
+    np.testing.assert_array_equal(alone.predict_interval([[1e6]]), [[1.0, 1.0]])
+
+
 SOUND = {
     "two rows": (X[[0, 1]], [0, 1]),
     "constant columns": (np.column_stack([X[:, :1], np.full((N, 2), 3.7)]), None),

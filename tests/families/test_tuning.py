@@ -318,8 +318,9 @@ def test_an_input_of_other_units_gets_a_length_scale_of_its_own():
         ({"kernel": "gausian"}, r"kernel must be one of \[.*\] or a Kernel object, got 'gausian'"),
         ({"X": np.full((30, 2), np.nan)}, "X and y must be finite numbers"),
         ({"y": np.full(30, np.inf)}, "X and y must be finite numbers"),
+        ({"X": torch.eye(30).to_sparse()}, "X must be a dense tensor, got torch.sparse_coo"),
     ],
-    ids=["n_rows", "ard", "kernel", "X", "y"],
+    ids=["n_rows", "ard", "kernel", "X", "y", "sparse"],
 )
 def test_what_cannot_be_tuned_is_refused_in_a_sentence(change, words):
     X = uniform(30)

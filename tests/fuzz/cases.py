@@ -86,7 +86,7 @@ def _fault_of_warning(warning: Any) -> str | None:
     if issubclass(warning.category, ConvergenceWarning | DataConversionWarning):
         return None
     raw = issubclass(warning.category, RuntimeWarning) or any(
-        f"/{library}/" in warning.filename for library in ("numpy", "torch", "scipy", "pandas", "polars")
+        f"/site-packages/{library}/" in warning.filename for library in ("numpy", "torch", "scipy", "pandas", "polars")
     )
     ours = warning.filename.startswith(OURS) and issubclass(warning.category, RuntimeWarning)
     place = f"{Path(warning.filename).name}:{warning.lineno}"

@@ -264,7 +264,8 @@ def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
 
 def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -> np.ndarray:
     """Targets of one column or, for numbers, of several; finite, real, and of a kind the task can mean."""
-    y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=estimator))
+    with np.errstate(invalid="ignore"):  # a NaN of a broken file is refused in a sentence
+        y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=estimator))
     require(y.ndim in (1, 2) and len(y) > 0, "y", "of one or two dimensions with at least one row", y.shape)
     if numeric:
         require(y.dtype.kind in "biuf", "y", "real numbers", y.dtype)

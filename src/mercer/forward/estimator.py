@@ -35,6 +35,8 @@ from mercer.losses import Loss
 from mercer.parts import require
 from mercer.progress import listeners, watched
 
+#: The mean of weights up to which sums of them, times squares of targets, fit into single precision.
+LARGEST_WEIGHT = 1e25
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
 GROWING_SHARE = 0.7
 
@@ -206,8 +208,7 @@ class ForwardEstimator(Face):
 
     def _task(self, given: Given, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock) -> Task:
         """Code the targets, hold rows out, choose the members."""
-        centred = self._races() and Loss.resolve(self.loss, "loss").quadratic
-        targets = self._coded(given, centred)
+        targets = self._coded(given, self._races() and Loss.resolve(self.loss, "loss").quadratic)
         Y = targets.encode(given.y)
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         if not self._pairwise:
@@ -216,9 +217,11 @@ class ForwardEstimator(Face):
         watches = self._watches(given.n_alive, plan, loss)
         kept = self._checkpoint(given, targets, X_val, rng)
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
+        mean = given.shard.total(given.weight.sum()) / given.n_alive
         if isinstance(self.regularization, str):  # only ratios of weights matter
-            mean = given.shard.total(given.weight.sum()) / given.n_alive
             given = replace(given, weight=given.weight / mean)
+        else:
+            require(mean <= LARGEST_WEIGHT, "the mean of sample_weight", f"at most {LARGEST_WEIGHT:g}", mean)
         choose = partial(self._choose, given, Y, plan, rng, budget)
         choice = choose() if kept is None else kept.chosen(choose, rng)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
@@ -263,8 +266,6 @@ class ForwardEstimator(Face):
         """Further models to be averaged with what was grown, of families that have them."""
         return grown
 
-    # Predicting
-
     def _answers(self, X: Any, answer: Any, expansions: tuple[Expansion, ...] | None = None) -> np.ndarray:
         check_is_fitted(self)
         source = read_new(self, X)
@@ -293,8 +294,7 @@ class ForwardEstimator(Face):
     def _staged_values(self, X: Any, steps: Any) -> Iterator[np.ndarray]:
         """Values of the model after each of some numbers of steps, n × p each, from one pass over `X`."""
         check_is_fitted(self)
-        steps = list(steps)
-        known = hasattr(self, "_stages")
+        steps, known = list(steps), hasattr(self, "_stages")
         require(known, "a model from a file", "saved with stages=True where earlier steps are asked for", "one without")
         staged = tuple(one.at(steps) for one in self._stages)
         yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)

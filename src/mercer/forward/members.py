@@ -38,6 +38,8 @@ RACE_SHARE = 0.5
 TUNING_SHARE = 0.4
 #: Rows from which is judged whether float32 tiles hold the model.
 PRECISION_ROWS = 1000
+#: The largest penalty, in units of all weights together: beyond, no digit of a function is left.
+HEAVIEST = 1e10
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,8 @@ def problem_of(
     fine = replace(plan, dtype=dtype)
     if fine.dtype != plan.dtype:
         sample = sample_of(given, Y, member.inputs, fine, pairwise=pairwise)
-    return Problem(sample.in_tiles(fine), member.kernel, float(lam), loss)
+    heaviest = HEAVIEST * float(sample.rows.total(sample.weight.sum()))
+    return Problem(sample.in_tiles(fine), member.kernel, min(float(lam), heaviest), loss)
 
 
 def _precision(plan: Plan, member: Member, table: Any, n_rows: int, free: Free) -> tuple[torch.dtype, float]:

@@ -47,8 +47,8 @@ def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
     if held_out is not None:
         mask = torch.zeros_like(mask)
         mask[held_out] = True
-    if left_out is not None:
-        rows = shard.spaced(mask & left_out.isfinite().all(1), ROWS)
+    if left_out is not None and bool((known := mask & left_out.isfinite().all(1)).any()):  # none of a single row
+        rows = shard.spaced(known, ROWS)
         return Outside(*_host(left_out[rows], problem.y[rows], problem.weight[rows]), problem.basis(rows))
     if held_out is not None:
         rows = shard.spaced(mask, ROWS)

@@ -65,6 +65,7 @@ def _numbers(values: Any, name: str) -> Any:
     """Real numbers as an array or a tensor, from anything array-like."""
     if isinstance(values, Tensor):
         require(not values.is_complex(), name, "real numbers", values.dtype)
+        require(values.layout == torch.strided, name, "a dense tensor", values.layout)
         return values.detach()
     array = np.asarray(values)
     require(array.dtype.kind != "c", name, "real numbers", array.dtype)
