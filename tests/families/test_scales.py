@@ -217,7 +217,10 @@ def test_a_stage_that_gains_nothing_is_not_begun():
         learner = Ensemble(LargestResiduals(), JointPursuit(), 50, 500)
         return ForwardFit(left, learner, np.random.default_rng(1), block_length=1, validation=held)
 
-    assert scales.further_stages(problem, torch.zeros_like(problem.y), held, make, lambda fit, n: True) == []
+    assert (
+        scales.further_stages(problem, torch.zeros_like(problem.y), held, scales.Staging(make, lambda fit, n: True))
+        == []
+    )
 
 
 def test_more_rows_find_length_scales_that_few_rows_miss(few_rows):

@@ -16,7 +16,7 @@ from mercer.forward.draws import RATE, Renewal
 from mercer.forward.focus import Focus, HingeFocus
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.scales import LITTLE, LITTLE_IN_BUDGET, Make, finished, further_stages
+from mercer.forward.scales import LEAST_WORTH, LITTLE, LITTLE_IN_BUDGET, WORTH, Make, Staging, finished, further_stages
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
 from mercer.forward.task import Grown, Task
@@ -37,19 +37,38 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
     """
     problem = _coded(first.fit.problem, task) if face._classes else first.fit.problem
     f = problem.matrix(first.final.basis).product(first.final.weights)
-    focus = _focus(face, problem, f, first.fit.validation)
+    focus = [_focus(face, problem, f, first.fit.validation)]
 
     def make(left: Problem, watched: Tensor | None) -> ForwardFit:
         grown: ForwardFit = face._growth(left, watched, first.fit.rng)
-        grown.focus = focus
+        grown.focus = focus[0]
         if task.kept is not None:
             task.kept.follow(grown)
         return grown
 
-    anew = None if task.whole is None else _anew(face, task, first, make, budget, share)
-    little = (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share
-    stages = further_stages(problem, f, first.fit.validation, make, _within(face, budget, share), little, anew)
-    return finished(first, stages)
+    def narrowed(fit: ForwardFit) -> bool:
+        if focus[0] is None:
+            focus[0] = _focus(face, fit.problem, fit.f, fit.validation)
+            return focus[0] is not None
+        return False
+
+    began = budget.spent()
+
+    def worth() -> float:
+        if task.whole is not None:
+            return LEAST_WORTH
+        took = budget.spent() - began
+        return WORTH if face.time_budget is None else min(max(budget.left(share) / took, LEAST_WORTH), WORTH)
+
+    staging = Staging(
+        make,
+        _within(face, budget, share),
+        (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share,
+        worth,
+        *(() if task.whole is None else (_anew(face, task, first, make, budget, share),)),
+        narrowed=narrowed,
+    )
+    return finished(first, further_stages(problem, f, first.fit.validation, staging))
 
 
 def _coded(problem: Problem, task: Task) -> Problem:

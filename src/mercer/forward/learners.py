@@ -123,8 +123,9 @@ class Ensemble(Learner):
         index = same(subset[local])
         Z = problem.basis(index)
         sketch = self._sketch(block, index, Z, rng)
-        passes = self.combination.passes if sketch is None else self.combination.passes - 1
-        K = problem.matrix(Z, uses=1 + passes)
+        # two passes, one for the weights and one for the values, take no longer than one that writes a tile of all rows
+        passes = self.combination.passes
+        K = problem.matrix(Z, uses=1 if sketch is not None and passes <= 2 else 1 + passes)
         Q = problem.gram(Z)
         at_basis = problem.pick(block.f, index).double()
         chosen = Chosen(problem, K, Q, block.gradient(), at_basis, block.metric, sketch)

@@ -10,7 +10,7 @@ penalty of its own norm.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -27,8 +27,9 @@ FINER = 0.6
 #: Learners between two trials of a finer kernel, and what its first learner must bring in units of one of those at
 #: hand: the first learner of a kernel gains more than the next ones, and what is gone finer too early is not smooth any
 #: more. Chosen on COVTYPE, by a tenth of its training rows (`covtype.py --choosing`): 1.87 % wrong at 2, 1.85 at 4,
-#: 1.84 at 10, 1.83 at 20. Where every stage has other rows, there are enough of them to go finer at once.
-CHECKED, WORTH, WORTH_ANEW = 5, 10.0, 2.0
+#: 1.84 at 10, 1.83 at 20. Where every stage has other rows, there are enough of them to go finer at once; where time is
+#: counted, patience is what is left of it in units of what stages took so far.
+CHECKED, WORTH, LEAST_WORTH = 5, 10.0, 2.0
 #: The share of the held-out loss that a learner has to bring, over two checks, for the model to go on growing; less
 #: where the user gave it time. Of a model that is one of several in an average it is divided by the model's share,
 #: since the average gains no more than that: a sixth of the fit's time for errors 0.15 % higher (cal_housing, pol,
@@ -39,49 +40,61 @@ LITTLE, LITTLE_IN_BUDGET = 5e-4, 2e-4
 Make = Callable[[Problem, Tensor | None], ForwardFit]
 
 
-def further_stages(
-    problem: Problem,
-    f: Tensor,
-    watched: Tensor | None,
-    make: Make,
-    on: Callable[[ForwardFit, int], bool],
-    little: float = LITTLE,
-    anew: Callable[[list[ForwardFit], ForwardFit], ForwardFit] | None = None,
-) -> list[ForwardFit]:
-    """Stages on what a model of values `f` leaves of a problem, until none gains any more.
+@dataclass(frozen=True)
+class Staging:
+    """How stages begin and grow.
 
-    `make` begins a fit to a problem whose rows `watched` are held out, `on` adds a number of learners to one and says
+    `make` begins a fit to a problem some rows of which are watched, `on` adds a number of learners to one and says
     whether there is time for more. `little` is the share of the held-out loss below which a learner is not worth its
-    time. `anew` is given stages and how the next one begins, and may begin it on other rows (`mercer.forward.draws`).
+    time, `worth` what the first learner of a finer kernel must bring, in units of one of the kernel at hand. `anew` is
+    given stages and how the next one begins, and may begin it on other rows (`mercer.forward.draws`). `narrowed` says
+    that fits look at fewer rows from now on: the same kernel then goes on in a stage of its own.
     """
-    worth = WORTH if anew is None else WORTH_ANEW
-    anew = anew or (lambda stages, begun: begun)
-    current = _best_start(problem, f, watched, make, little)
+
+    make: Make
+    on: Callable[[ForwardFit, int], bool]
+    little: float = LITTLE
+    worth: Callable[[], float] = lambda: WORTH
+    anew: Callable[[list[ForwardFit], ForwardFit], ForwardFit] = lambda stages, begun: begun
+    narrowed: Callable[[ForwardFit], bool] = lambda fit: False
+
+
+def further_stages(problem: Problem, f: Tensor, watched: Tensor | None, how: Staging) -> list[ForwardFit]:
+    """Stages on what a model of values `f` leaves of a problem, until none gains any more."""
+    current = _best_start(problem, f, watched, how)
     if current is None:
         return []
-    current = anew([], current)
+    current = how.anew([], current)
     stages, idle = [current], 0
-    while on(current, CHECKED):
-        losses = current.history.validation
-        seen = min(CHECKED, len(losses) - 1)
-        gain, least = (losses[-1 - seen] - losses[-1]) / seen, little * losses[-1]
-        finer = current.problem.after(current.f, scaled(current.problem.kernel, FINER))
-        trial, brought = _begun(make(finer, current.validation))
-        if trial is not None and brought > max(worth * gain, least):
-            current, idle = anew(stages, trial), 0
+    while how.on(current, CHECKED):
+        if how.narrowed(current):
+            following, _ = _begun(_after(current, 1.0, how.make))
+        else:
+            losses = current.history.validation
+            seen = min(CHECKED, len(losses) - 1)
+            gain, least = (losses[-1 - seen] - losses[-1]) / seen, how.little * losses[-1]
+            following, brought = _begun(_after(current, FINER, how.make))
+            if brought <= max(how.worth() * gain, least):
+                following = None
+                idle = idle + 1 if gain <= least else 0  # both are zero where nothing is wrong any more
+        if following is not None:
+            current, idle = how.anew(stages, following), 0
             stages.append(current)
-            continue
-        idle = idle + 1 if gain <= least else 0  # both are zero where nothing is wrong any more
-        if idle == 2:
+        elif idle == 2:
             break
     return stages
 
 
-def _best_start(problem: Problem, f: Tensor, watched: Tensor | None, make: Make, little: float) -> ForwardFit | None:
+def _after(fit: ForwardFit, factor: float, make: Make) -> ForwardFit:
+    """The beginning of a fit to what another left, with length-scales times `factor`."""
+    return make(fit.problem.after(fit.f, scaled(fit.problem.kernel, factor)), fit.validation)
+
+
+def _best_start(problem: Problem, f: Tensor, watched: Tensor | None, how: Staging) -> ForwardFit | None:
     """One learner of the kernel at hand, or one of a finer one, whichever gains more; None where neither does."""
-    tried = [_begun(make(problem.after(f, scaled(problem.kernel, factor)), watched)) for factor in (1.0, FINER)]
+    tried = [_begun(how.make(problem.after(f, scaled(problem.kernel, factor)), watched)) for factor in (1.0, FINER)]
     fit, gain = max(tried, key=lambda one: one[1])
-    return None if fit is None or gain <= little * fit.history.validation[-1] else fit
+    return None if fit is None or gain <= how.little * fit.history.validation[-1] else fit
 
 
 def _begun(fit: ForwardFit) -> tuple[ForwardFit | None, float]:

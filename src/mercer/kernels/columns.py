@@ -72,8 +72,8 @@ class Columns(ABC):
     def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """k_jᵀ g (m × p) and k_jᵀ D k_j (m) for every column j; `weight` is the diagonal of D."""
         tile = self.passing(X)
-        square = tile.square() if weight is None else tile.square() * weight.to(tile.dtype)[:, None]
-        return tile.T @ g, square.sum(0)
+        square = tile.square()
+        return tile.T @ g, square.sum(0) if weight is None else square.T @ weight.to(tile.dtype)
 
     def slopes(self, X: Tensor, W: Tensor) -> Tensor:
         """The gradient of f(x) = Σ_j k(x, z_j) W_j at the rows of `X`, n × D × p; here by autograd."""

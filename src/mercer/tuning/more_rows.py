@@ -85,10 +85,10 @@ def on_more_rows(
 
 
 def _fitted_rows(n_rows: int, n_candidates: int, on_gpu: bool, clock: Clock) -> int:
-    """Rows that candidates are fitted to: fewer where there is no time for that many."""
-    most = min(FITTED_ROWS[on_gpu], n_rows // 2)
+    """Rows that candidates are fitted to: as many as there is time for, where somebody counts it."""
+    most = n_rows // 2
     if clock.seconds is None:
-        return most
+        return min(FITTED_ROWS[on_gpu], most)
     each = clock.left() / (n_candidates * len(FACTORS) * len(PENALTY_FACTORS))
     return min(most, max(factored_rows(each, on_gpu), FEWEST))
 
