@@ -144,9 +144,9 @@ def _ended(outside: Tensor) -> Tensor:
 def nonnegative_minimum(H: Tensor, beta: Tensor, C: float, tol: float = 1e-9, max_iter: int = 100) -> Tensor:
     """The minimum of ½βᵀHβ − Σβ over β ≥ 0 for H = K + I/C, from a start: Newton's method on the primal problem.
 
-    With f = Kβ that is min ½βᵀf + ½C Σ max(0, 1 − f_i)² (Chapelle 2007), a piecewise quadratic: a step solves the rows of
-    margin below one, f_i < 1, and goes as far as the objective falls. At the minimum β_i = C max(0, 1 − f_i).
-    Steps on the dual problem, cut back to β ≥ 0, need not lower its objective: they ended anywhere.
+    With f = Kβ that is min ½βᵀf + ½C Σ max(0, 1 − f_i)² (Chapelle 2007), a piecewise quadratic: a step solves the rows
+    with f_i < 1 and goes as far as the objective falls. At the minimum β_i = C max(0, 1 − f_i). Newton steps on β cut
+    back to β ≥ 0 need not lower the objective at all, so there is none of those.
     """
     f = H @ beta - beta / C
     for _ in range(max_iter):
