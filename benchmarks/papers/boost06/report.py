@@ -180,7 +180,8 @@ def notes(folder: Path) -> list[str]:
         "(house_8L) and 16 inputs (house_16H). What the two methods leave on these, on raw prices and with "
         "length-scales by evidence, is not comparable with the printed 7.51 ± 0.03 and 7.38 ± 0.01 %.",
         "- Figures: `docs/figures/boost06_*.png` (figure 4: KIN40K; figure 6: the two census tables at hand). "
-        "Outaouais (figure 3), Sarcos (figure 5; only its test file is to be had) and their rows of tables 3 and 4 are missing. "
+        "Outaouais (figure 3), Sarcos (figure 5; only its test file is to be had) and their rows of tables 3 and 4 "
+        "are missing. "
         "Table 1 describes the data, table 2 is lost in our copy, and the times of table 4 are lost as well.",
         "",
     ]
