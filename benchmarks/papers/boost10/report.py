@@ -176,7 +176,7 @@ def summary(folder: Path) -> list[list[str]]:
         [
             "Figures 4 and 5",
             "error against vectors; other T",
-            f"OUTAOUAIS is not to be had; for KIN40K {state.split(';')[0]}",
+            f"data not to be had (OUTAOUAIS); for KIN40K {state.split(';')[0]}",
         ],
         ["Figure 6", "COVTYPE by ensembles", *on_figure_6(_read(folder, "covtype-boosting.json"))],
         ["Figure 6", "COVTYPE by a core vector machine", *on_figure_6(_read(folder, "covtype-cvm.json"))],
