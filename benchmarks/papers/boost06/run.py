@@ -16,24 +16,26 @@ import argparse
 import json
 from pathlib import Path
 
-from method import TABLES, measure, to_memory
+from method import TABLES, measure, other_subsets, to_memory
 
 HERE = Path(__file__).parent
 KEPT = HERE / "ours"
 #: Splits of KIN40K, and of what has no printed number.
 SPLITS, FEW = 10, 3
+#: What the pages leave open on KIN40K.
+BESIDE = {"memory": to_memory, "subsets": other_subsets}
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description="Boost06 beside ours")
-    options.add_argument("tables", nargs="*", help=f"some of {', '.join(TABLES)}, memory, or nothing for all")
+    options.add_argument("tables", nargs="*", help=f"some of {', '.join((*TABLES, *BESIDE))}, or nothing for all")
     options.add_argument("--seed", type=int, default=None, help="one split instead of ten")
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options.add_argument("--quick", action="store_true", help="one split of KIN40K")
     options.add_argument("--kept", type=Path, default=KEPT, help="another folder for what is found")
     options.add_argument("--write", action="store_true", help="measure nothing")
     given = options.parse_args()
-    wanted = given.tables or (TABLES[:1] if given.quick else (*TABLES, "memory"))
+    wanted = given.tables or (TABLES[:1] if given.quick else (*TABLES, *BESIDE))
     seeds = [given.seed] if given.seed is not None else [0] if given.quick else range(SPLITS)
     given.kept.mkdir(exist_ok=True)
     for name in () if given.write else wanted:
@@ -41,7 +43,7 @@ def main() -> None:
             path = given.kept / f"{name}-{given.device}-{seed}.json"
             if path.exists() and given.seed is None:
                 continue
-            found = to_memory(seed) if name == "memory" else measure(name, seed, given.device)
+            found = BESIDE[name](seed) if name in BESIDE else measure(name, seed, given.device)
             text = json.dumps(found, separators=(",", ":"))
             path.write_text(text + "\n", encoding="utf-8")
     if given.seed is None:
