@@ -19,6 +19,7 @@ def summary(paper: dict[str, Any], store: Store) -> list[list[str]]:
         said = {n: verdict(cells, method, table["rows"][n][i]) for n, cells in own.items()}
         worse = [f"{n} {v.difference:+.1f}" for n, v in said.items() if v.word == "worse"]
         outcome = tally(said.values()) + (f"; worse: {', '.join(worse)} s.e." if worse else "")
+        outcome += " (glass: the paper's has its row number, which tells the class)" if "glass" in str(worse) else ""
         old = any(cell["code"] == EARLIER for cells in own.values() for cell in cells[method].values())
         outcome += " †" if old else ""
         rows.append([f"Table 2, {method}", "accuracies, standardised inputs", outcome])
