@@ -2,7 +2,7 @@
 λ = 10⁻⁴; ensembles of L = 50 learners of S = 50 vectors, chosen by MP from T = 2000 rows, each ensemble on the rows of
 margin below ½ (at most half of all); and its rival, the core vector machine, on the same rows.
 
-    MERCER_DATA=… python benchmarks/papers/boost10/covtype_paper.py boosting|cvm --out curve.json [--rows N]
+    MERCER_DATA=… python benchmarks/papers/boost10/covtype_paper.py boosting|cvm|svm --out curve.json [--rows N]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps, TimeBudget
 from mercer.kernels import Gaussian
 
+Keep = Callable[[list[dict]], None]
 BETA, LAM, T, S, L, K = 10_000.0, 1e-4, 2000, 50, 50, 100
 
 
@@ -68,14 +70,17 @@ def boosting(X: torch.Tensor, y: torch.Tensor, n: int, device: str, n_ensembles:
     return curve
 
 
-def cvm(X: torch.Tensor, y: torch.Tensor, n: int, device: str, C: float, size: int, seconds: float) -> list[dict]:
+def cvm(
+    X: torch.Tensor, y: torch.Tensor, n: int, device: str, C: float, size: int, seconds: float, keep: Keep
+) -> list[dict]:
     machine = CoreVectorMachine(Gaussian((BETA / 2) ** 0.5), C, device=device, max_size=size, seconds=seconds)
     test, codes = X[n:], y[n:].to(device)
 
     def judge(one: CoreVectorMachine) -> float:
         error = 100 * float((one.decision(test).double() * codes <= 0).double().mean())
-        if len(one.rounds_) % 10 == 0:
-            print(len(one.core), error, one.rounds_[-1:] and one.rounds_[-1]["outside"], flush=True)
+        if one.rounds_ and len(one.rounds_) % 10 == 0:
+            keep([*one.rounds_[:-1], one.rounds_[-1] | {"stopped": "an interruption"}])
+            print(one.rounds_[-1], flush=True)
         return error
 
     rounds = machine.fit(X[:n], y[:n], judge).rounds_
@@ -83,7 +88,9 @@ def cvm(X: torch.Tensor, y: torch.Tensor, n: int, device: str, C: float, size: i
     return rounds
 
 
-def svm(X: torch.Tensor, y: torch.Tensor, n: int, device: str, C: float, size: int, seconds: float) -> list[dict]:
+def svm(
+    X: torch.Tensor, y: torch.Tensor, n: int, device: str, C: float, size: int, seconds: float, keep: Keep
+) -> list[dict]:
     """The same machine solved to the end on 2500, 5000, … random rows, all of them core vectors."""
     found: list[dict] = []
     while (m := 2500 * 2 ** len(found)) <= size and (not found or 8 * found[-1]["took"] < seconds):
@@ -95,6 +102,7 @@ def svm(X: torch.Tensor, y: torch.Tensor, n: int, device: str, C: float, size: i
         took = time.perf_counter() - began
         seconds -= took
         found.append({"rows": m, "error": error, "took": took, "bias": machine.bias / machine.margin})
+        keep(found)
         print(found[-1], flush=True)
     return found
 
@@ -110,14 +118,18 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=420.0)
     given = options.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    where: Any = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} CPU cores"
     X, y, n = rows(given.rows)
+
+    def keep(points: list[dict]) -> None:
+        given.out.write_text(json.dumps({"where": where, "rows": n, "C": given.C, "points": points}))
+
     if given.what == "boosting":
         points = boosting(X, y, n, device, given.ensembles, given.seconds)
     else:
         part = cvm if given.what == "cvm" else svm
-        points = part(X, y, n, device, given.C, given.size, given.seconds)
-    where: Any = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} CPU cores"
-    given.out.write_text(json.dumps({"where": where, "rows": n, "C": given.C, "points": points}))
+        points = part(X, y, n, device, given.C, given.size, given.seconds, keep)
+    keep(points)
 
 
 if __name__ == "__main__":

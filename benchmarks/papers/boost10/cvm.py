@@ -4,7 +4,7 @@ A rival for COVTYPE, not an estimator of the package. With k̃(i, j) = y_i y_j (
 constant, the machine is the smallest ball around the images of all rows. A core set grows by rows furthest from the
 centre of its own ball. As in the authors' LibCVM: the furthest of 60 random rows enters, half of them of either class;
 the fit ends when seven such samples in a row have none outside (1 + ε) times the radius, or with 50 000 core vectors.
-Unlike there, 2 % of the core set enter before the ball is found again, each the furthest of a sample of its own: one at
+Unlike there, 3 % of the core set enter before the ball is found again, each the furthest of a sample of its own: one at
 a time would take 50 000 solutions. The problem on the core set, min ½βᵀK̃β − Σβ over β ≥ 0, is solved by Newton's
 method on its primal form, with Cholesky factors.
 """
@@ -37,7 +37,7 @@ class CoreVectorMachine:
     kernel: Kernel
     C: float = 10_000.0
     eps: float = 1e-6
-    share: float = 0.02
+    share: float = 0.03
     max_size: int = 50_000
     seconds: float = float("inf")
     device: str = "cpu"
