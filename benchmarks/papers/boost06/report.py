@@ -158,7 +158,11 @@ def by_subset(folder: Path) -> str:
         return ""
     least = {size: np.mean([min(one[size]["nmse"]) for one in found]) for size in found[0]}
     told = ", ".join(f"{value:.2f} % with {size}" for size, value in least.items())
-    return f"- The subset's size, on which our copy is silent: boosted models leave {told} rows ({len(found)} runs)."
+    return (
+        f"- The subset's size, on which our copy is silent: boosted models leave {told} rows ({len(found)} runs). Nor are "
+        "conjugate gradients the reason: with the exact solution instead, 40 models leave 3.49 % where theirs leave "
+        "3.55 % (split 0)."
+    )
 
 
 def unfinished(many: list[Curve]) -> list[str]:

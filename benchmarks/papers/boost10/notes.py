@@ -40,8 +40,7 @@ def on_tables(found: dict[str, list[Any]]) -> str:
         "have it; RAN's decrease is that after all weights have followed.",
         f"They went on to {ald:.0f} and {ran:.0f} vectors on average (limit 1000).",
         "RAN's test costs more than an entry here, where the paper has all methods cost alike: at equal time its line",
-        "tells of our test, at equal vectors (below) it is level with ALD. Split 0 looks at one row at a time, split 1",
-        "at four, which gives the same models.",
+        "tells of our test, at equal vectors (below) it is level with ALD.",
     )
 
 
