@@ -147,22 +147,19 @@ def to_printed(folder: Path) -> str:
         f"- How many vectors the paper's single model had on KIN40K is lost with table 2: as many as 512 MB held, "
         f"where 36 000 rows of {most:.0f} take {36e-3 * 8 * most:.0f} MB. Ours has the printed {printed} % with "
         f"{np.mean(there):.0f} vectors ({36e-3 * 8 * np.mean(there):.0f} MB) and {last:.2f} % with {most:.0f} "
-        f"({len(found)} runs): their number alone could explain the difference, which no run can decide."
+        f"({len(found)} run{'s' * (len(found) > 1)}): their number alone could explain the difference, which no run can decide."
     )
 
 
-def by_subset(folder: Path) -> str:
-    """What other subsets than T rows would change."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("subsets-cpu-*.json"))]
+def other_ways(folder: Path) -> str:
+    """What other subsets than T rows, or more than conjugate gradients, would change."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("ways-cpu-*.json"))]
     if not found:
         return ""
     least = {size: np.mean([min(one[size]["nmse"]) for one in found]) for size in found[0]}
     told = ", ".join(f"{value:.2f} % with {size}" for size, value in least.items())
-    return (
-        f"- The subset's size, on which our copy is silent: boosted models leave {told} rows ({len(found)} runs). Nor are "
-        "conjugate gradients the reason: with the exact solution instead, 40 models leave 3.49 % where theirs leave "
-        "3.55 % (split 0)."
-    )
+    said = f"- Other subsets, on which our copy is silent, and exact weights: boosted models leave {told}"
+    return f"{said} ({len(found)} run{'s' * (len(found) > 1)})."
 
 
 def unfinished(many: list[Curve]) -> list[str]:
@@ -188,7 +185,7 @@ def notes(folder: Path) -> list[str]:
     )
     return [
         *(unfinished(found["boosted"]) or [compared]),
-        *(told for told in (to_printed(folder), by_subset(folder)) if told),
+        *(told for told in (to_printed(folder), other_ways(folder)) if told),
         "- Census-house is not to be had. The paper tunes a length-scale for each input of Outaouais, 37 of them, but "
         "not for census-house, whose inputs are too many for that; the two tables of that survey at hand have 8 "
         "(house_8L) and 16 inputs (house_16H). What the two methods leave on these, on raw prices and with "

@@ -16,14 +16,14 @@ import argparse
 import json
 from pathlib import Path
 
-from method import TABLES, measure, other_subsets, to_memory
+from method import TABLES, measure, other_ways, to_memory
 
 HERE = Path(__file__).parent
 KEPT = HERE / "ours"
 #: Splits of KIN40K, and of what has no printed number.
 SPLITS, FEW = 10, 3
 #: What the pages leave open on KIN40K.
-BESIDE = {"memory": to_memory, "subsets": other_subsets}
+BESIDE = {"memory": to_memory, "ways": other_ways}
 
 
 def main() -> None:
