@@ -147,7 +147,8 @@ def to_printed(folder: Path) -> str:
         f"- How many vectors the paper's single model had on KIN40K is lost with table 2: as many as 512 MB held, "
         f"where 36 000 rows of {most:.0f} take {36e-3 * 8 * most:.0f} MB. Ours has the printed {printed} % with "
         f"{np.mean(there):.0f} vectors ({36e-3 * 8 * np.mean(there):.0f} MB) and {last:.2f} % with {most:.0f} "
-        f"({len(found)} run{'s' * (len(found) > 1)}): their number alone could explain the difference, which no run can decide."
+        f"({len(found)} run{'s' * (len(found) > 1)}): their number alone could explain the difference; no run can "
+        "decide that."
     )
 
 
