@@ -162,7 +162,7 @@ def summary(folder: Path) -> list[list[str]]:
     if probed:
         least = np.mean([one["errors"]["least error on rows held out"] for one in probed])
         tried = (
-            f"; the best kernel tried leaves {least:.2f} % with 700 random rows, {len(probed)} splits (3.84 printed)"
+            f"; the best kernel leaves {least:.2f} % with 700 random rows ({len(probed)} splits; printed 3.84)"
         )
     state = "drawn" if found else "not run to the end yet"
     if found:
