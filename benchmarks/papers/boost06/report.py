@@ -220,7 +220,7 @@ def summary(folder: Path) -> list[list[str]]:
         [
             "Table 3, KIN40K",
             "best test NMSE",
-            f"{', '.join(told)} ({n} runs){sign if n and not unfinished(found['boosted']) else ''}{p}",
+            f"differs, no reason was found: {', '.join(told)} ({n} runs){sign if n and not unfinished(found['boosted']) else ''}{p}",
         ],
         ["Table 3, census-house", "the same", f"data not to be had (more than 37 inputs){beside}"],
         ["Tables 3 and 4, Outaouais and Sarcos", "the same", "data not to be had"],
@@ -234,7 +234,8 @@ def summary(folder: Path) -> list[list[str]]:
 def on_house(folder: Path, name: str) -> str:
     """What single and boosted models leave on a table that the paper has not."""
     alone, together = (best(curves(folder, name)[method]) for method in ("single", "boosted"))
-    return f"{name} {alone.mean():.1f} % single, {together.mean():.1f} % boosted ({len(alone)} runs)"
+    runs = f"{len(alone)} run{'s' * (len(alone) > 1)}"
+    return f"{name} {alone.mean():.1f} % single, {together.mean():.1f} % boosted ({runs})"
 
 
 def draw(folder: Path, name: str, path: Path) -> None:

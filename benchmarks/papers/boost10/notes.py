@@ -94,6 +94,8 @@ def on_covtype(boosting: list[Any], cvm: list[Any], svm: list[Any]) -> str:
         "`KernelBoostingClassifier()` without arguments is another method on other inputs, and reaches 1.80 % in 14 s",
         "on the same card (`docs/benchmarks.md`): it is not a reproduction.",
     ]
+    if not cvm:
+        text.append("The core vector machine (`cvm.py`) has not been run on these rows.")
     return paragraph(*text) + "".join(["\n" + on_machine(one, svm) for one in cvm])
 
 
