@@ -220,7 +220,7 @@ def summary(folder: Path) -> list[list[str]]:
         [
             "Table 3, KIN40K",
             "best test NMSE",
-            f"differs, no reason was found: {', '.join(told)} ({n} runs){sign if n and not unfinished(found['boosted']) else ''}{p}",
+            f"differs, no reason was found: {', '.join(told)} ({n} runs){sign * bool(n)}{p}",
         ],
         ["Table 3, census-house", "the same", f"data not to be had (more than 37 inputs){beside}"],
         ["Tables 3 and 4, Outaouais and Sarcos", "the same", "data not to be had"],
