@@ -161,9 +161,7 @@ def summary(folder: Path) -> list[list[str]]:
         )
     if probed:
         least = np.mean([one["errors"]["least error on rows held out"] for one in probed])
-        tried = (
-            f"; the best kernel leaves {least:.2f} % with 700 random rows ({len(probed)} splits; printed 3.84)"
-        )
+        tried = f"; the best kernel leaves {least:.2f} % with 700 random rows ({len(probed)} splits; printed 3.84)"
     state = "drawn" if found else "not run to the end yet"
     if found:
         others = [one for name, many in found.items() if name != "ensemble" for one in many]
