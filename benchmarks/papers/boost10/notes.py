@@ -95,7 +95,8 @@ def on_covtype(boosting: list[Any], cvm: list[Any], svm: list[Any]) -> str:
         "on the same card (`docs/benchmarks.md`): it is not a reproduction.",
     ]
     if not cvm:
-        text.append("The core vector machine (`cvm.py`) has not been run on these rows.")
+        text.append("The core vector machine (`cvm.py`) has not been run on these rows; on few rows it ends where a")
+        text.append("solver of nonnegative least squares does (`tests/test_papers.py`).")
     return paragraph(*text) + "".join(["\n" + on_machine(one, svm) for one in cvm])
 
 
