@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from scipy.optimize import nnls
 
 PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
 FOLDERS = sorted(path.parent for path in PAPERS.glob("*/cells.json"))
@@ -61,6 +64,19 @@ def test_docs_have_a_line_for_each_that_the_summaries_have():
     for name, parts in page["PAGES"].items():
         kept = (PAPERS.parents[1] / "docs" / "reproduce" / f"{name}.md").read_text(encoding="utf-8")
         assert kept.splitlines() == [line for part, title in parts.items() for line in page["lines"](part, title)][:-1]
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0, 10_000.0])
+def test_the_core_vector_machine_finds_the_ball_that_least_squares_finds(C):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), np.sign(rng.normal(size=200))
+    H = y[:, None] * (np.exp(-((X[:, None] - X) ** 2).sum(-1)) + 1) * y + np.eye(200) / C
+    L = np.linalg.cholesky(H)  # ½βᵀHβ − Σβ is ½‖Lᵀβ − L⁻¹1‖² and a constant
+    expected, _ = nnls(L.T, np.linalg.solve(L, np.ones(200)), maxiter=2000)
+    minimum = runpy.run_path(str(PAPERS / "boost10" / "cvm.py"))["nonnegative_minimum"]
+    found = minimum(torch.from_numpy(H), torch.zeros(200, dtype=torch.float64), C).numpy()
+    # H has a condition of at most C · trace: 4e6 units of the last place at C = 10⁴ are 1e-9 of β; the rest is slack
+    assert found == pytest.approx(expected, abs=1e-7 * expected.max())
 
 
 def judged(*runs: float, printed: float, **options: object) -> tuple[float, str]:

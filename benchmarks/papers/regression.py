@@ -114,7 +114,7 @@ def curve(given: Problem, test: torch.Tensor, learner: Learner, n_steps: int, le
     """Grow `n_steps` learners. CPU seconds of this process with one thread do not mind others; a GPU has the wall's."""
     rng = np.random.default_rng(seed)
     held = test.to(given.plan.device)
-    fit = ForwardFit(given, learner, rng, block_length=length, validation=held, capacity=1024)
+    fit = ForwardFit(given, learner, rng, block_length=length, validation=held, capacity=max(1024, n_steps))
     seconds: list[float] = []
     device = given.plan.device.type
     began = clock(device)

@@ -55,7 +55,7 @@ def boosted() -> float:
 
 def core_vectors() -> float:
     X, y = ripley()
-    machine = CoreVectorMachine(Gaussian((covtype_paper.BETA / 2) ** 0.5), C=1.0, batch=50).fit(X[:1000], y[:1000])
+    machine = CoreVectorMachine(Gaussian((covtype_paper.BETA / 2) ** 0.5), C=1.0).fit(X[:1000], y[:1000])
     return 100 * float((machine.decision(X[1000:]).double() * y[1000:] <= 0).double().mean())
 
 

@@ -1,11 +1,12 @@
 """Core vector machine (Tsang, Kwok and Cheung 2005): the L2 support vector machine as a minimum enclosing ball.
 
 A rival for COVTYPE, not an estimator of the package. With k̃(i, j) = y_i y_j (k(x_i, x_j) + 1) + δ_ij / C, its diagonal
-constant, the machine is the smallest ball around the images of all rows. A core set grows by the rows furthest from
-the centre of its own ball until none lies outside (1 + ε) times its radius. The authors add the furthest of 59 random
-rows a round; here `batch` rows enter together, each the furthest of 59 random ones of its own: the same ball in fewer,
-larger steps. The fit ends when none of a round's is outside. The problem on the core set, min ½βᵀK̃β − Σβ over β ≥ 0,
-is solved by an active-set Newton method with Cholesky factors.
+constant, the machine is the smallest ball around the images of all rows. A core set grows by rows furthest from the
+centre of its own ball. As in the authors' LibCVM: the furthest of 60 random rows enters, half of them of either class;
+the fit ends when seven such samples in a row have none outside (1 + ε) times the radius, or with 50 000 core vectors.
+Unlike there, 3 % of the core set enter before the ball is found again, each the furthest of a sample of its own: one at
+a time would take 50 000 solutions. The problem on the core set, min ½βᵀK̃β − Σβ over β ≥ 0, is solved by Newton's
+method on its primal form, with Cholesky factors.
 """
 
 from __future__ import annotations
@@ -22,51 +23,87 @@ from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Kernel
 
-#: Rows looked at for each that enters: the furthest of 59 is among the furthest 5 % with a probability of 95 %.
-SAMPLE = 59
+#: LibCVM's: rows looked at for each that enters, samples in a row without any after which a fit ends, first core set.
+SAMPLE, BLANKS, START = 60, 7, 20
 
 
 @dataclass
 class CoreVectorMachine:
-    """`fit` keeps a line per round in `rounds_`: seconds, core vectors, largest violation, and the judge's number."""
+    """`fit` keeps a line per round in `rounds_`: seconds, core vectors, largest violation, bias, the judge's number.
+
+    `bias` is in units of the margin ρ, which every support vector has up to its slack.
+    """
 
     kernel: Kernel
     C: float = 10_000.0
     eps: float = 1e-6
-    batch: int = 1000
-    max_size: int = 40_000
+    share: float = 0.03
+    max_size: int = 50_000
     seconds: float = float("inf")
     device: str = "cpu"
     rounds_: list[dict[str, Any]] = field(default_factory=list)
+    stop_reason_: str = ""
 
     def fit(self, X: Tensor, y: Tensor, judge: Any = None) -> CoreVectorMachine:
         """`y` is ±1; `judge(machine)` may return a number after a round."""
+        self._read(X, y)
+        rng, began = np.random.default_rng(0), time.perf_counter()
+        first = np.concatenate([rng.choice(rows, START // 2, replace=False) for rows in self.classes])
+        beta = self._enlarge(torch.from_numpy(first).to(self.core), torch.empty(0).to(self.y))
+        while True:
+            beta = self._centre(beta)
+            new, outside = self._furthest(rng)
+            took = time.perf_counter() - began
+            line = {"seconds": took, "vectors": len(beta), "support": int((beta > 0).sum()), "outside": outside,
+                    "bias": self.bias / self.margin}  # fmt: skip
+            self.rounds_.append(line | ({} if judge is None else {"error": judge(self)}))
+            if reason := self._reason(len(beta), len(new), took):
+                self.stop_reason_ = reason
+                return self
+            beta = self._enlarge(new, beta)
+
+    def solve(self, X: Tensor, y: Tensor) -> CoreVectorMachine:
+        """The ball of all rows at once: where `fit` would end with ε = 0."""
+        self._read(X, y)
+        self._centre(self._enlarge(torch.arange(len(X)).to(self.core), torch.empty(0).to(self.y)))
+        return self
+
+    def _read(self, X: Tensor, y: Tensor) -> None:
         self.plan = make_plan(len(X), self.device)
         self.X, self.y = X.to(self.plan.device, self.plan.dtype), y.to(self.plan.device).double()
-        began = time.perf_counter()
+        self.classes = [(self.y == sign).nonzero()[:, 0].cpu().numpy() for sign in (-1, 1)]
+        self.size = min(self.max_size, len(X))
+        self.gram = torch.empty((self.size, self.size), dtype=torch.float64, device=self.plan.device)
+        self.core = torch.empty(0, dtype=torch.int64, device=self.plan.device)
         self.diagonal = float(self.kernel.diag(self.X[:1].double())[0]) + 1 + 1 / self.C
-        rng = np.random.default_rng(0)
-        first = [rng.choice((self.y == sign).nonzero()[:, 0].cpu().numpy(), self.batch // 2, False) for sign in (-1, 1)]
-        self.core = torch.from_numpy(np.concatenate(first)).to(self.plan.device)
-        self.gram = self._block(self.core, self.core) + torch.eye(len(self.core)).to(self.y) / self.C
-        beta = torch.zeros(len(self.core), dtype=torch.float64, device=self.plan.device)
-        while True:
-            beta = nonnegative_minimum(self.gram, beta)
-            self.alpha = beta / beta.sum()
-            self.weights, self.bias = (self.alpha * self.y[self.core])[:, None], float(self.alpha @ self.y[self.core])
-            inside = float(self.alpha @ (self.gram @ self.alpha))
-            drawn = torch.from_numpy(rng.integers(len(self.X), size=(self.batch, SAMPLE))).to(self.plan.device)
-            distance2 = self.diagonal + inside - 2 * self._values(drawn.ravel()).view(drawn.shape)
-            radius2 = self.diagonal - inside
-            worst, at = distance2.max(1)
-            violation = max(float(worst.max() / radius2), 0.0) ** 0.5 - 1
-            took = time.perf_counter() - began
-            line = {"seconds": took, "vectors": len(self.core), "support": int((beta > 0).sum()), "outside": violation}
-            self.rounds_.append(line | ({} if judge is None else {"error": judge(self)}))
-            if violation <= self.eps or len(self.core) + self.batch > self.max_size or took > self.seconds:
-                return self
-            new = drawn.gather(1, at[:, None])[worst > radius2 * (1 + self.eps) ** 2, 0].unique()
-            beta = self._enlarge(new, beta)
+
+    def _reason(self, size: int, entering: int, took: float) -> str:
+        if size == self.size:
+            return f"{size} core vectors"
+        if not entering:
+            return f"{BLANKS} samples in a row had no row outside"
+        return f"{self.seconds:g} s" if took > self.seconds else ""
+
+    def _centre(self, beta: Tensor) -> Tensor:
+        """The ball of the core set: its centre Σ α_i y_i φ̃(x_i), and the margin ρ = αᵀK̃α."""
+        own = self.gram[: len(beta), : len(beta)]
+        beta = nonnegative_minimum(own, beta, self.C)
+        alpha = beta / beta.sum()
+        self.weights, self.bias = (alpha * self.y[self.core])[:, None], float(alpha @ self.y[self.core])
+        self.margin = float(alpha @ (own @ alpha))
+        return beta
+
+    def _furthest(self, rng: np.random.Generator) -> tuple[Tensor, float]:
+        """The rows that enter next, and how far the furthest row drawn lies outside, as a share of the radius."""
+        radius2, size = self.diagonal - self.margin, len(self.core)
+        n_samples = max(int(self.share * size), BLANKS)
+        halves = [rng.choice(rows, (n_samples, SAMPLE // 2)) for rows in self.classes]
+        drawn = torch.from_numpy(np.concatenate(halves, axis=1)).to(self.core)
+        distance2 = self.diagonal + self.margin - 2 * self._values(drawn.ravel()).view(drawn.shape)
+        furthest, at = distance2.max(1)
+        outside = furthest > radius2 * (1 + self.eps) ** 2
+        new = drawn.gather(1, at[:, None])[outside & ~_ended(outside), 0].unique()
+        return new[: self.size - size], max(float(furthest.max() / radius2), 0.0) ** 0.5 - 1
 
     def _values(self, rows: Tensor) -> Tensor:
         """y_i times the centre's product with the image of row i; those of the core are in the ball and left alone."""
@@ -76,10 +113,11 @@ class CoreVectorMachine:
         return values
 
     def _enlarge(self, new: Tensor, beta: Tensor) -> Tensor:
-        cross = self._block(self.core, new)
-        own = self._block(new, new) + torch.eye(len(new)).to(self.y) / self.C
-        self.gram = torch.cat([torch.cat([self.gram, cross], 1), torch.cat([cross.T, own], 1)])
+        n, m = len(beta), len(beta) + len(new)
         self.core = torch.cat([self.core, new])
+        self.gram[:m, n:m] = self._block(self.core, new)
+        self.gram[n:m, :n] = self.gram[:n, n:m].T
+        self.gram[n:m, n:m].diagonal().add_(1 / self.C)
         return torch.cat([beta, torch.zeros(len(new)).to(beta)])
 
     def _block(self, a: Tensor, b: Tensor) -> Tensor:
@@ -92,30 +130,50 @@ class CoreVectorMachine:
         return K.product(self.weights)[:, 0] + self.bias
 
 
-def nonnegative_minimum(H: Tensor, beta: Tensor, tol: float = 1e-9, max_iter: int = 100) -> Tensor:
-    """The minimum of ½βᵀHβ − Σβ over β ≥ 0, for positive definite H, from a start (Newton on the active set).
-
-    A full Newton step on the free variables is cut back to the positive orthant with a line search along the cut path,
-    so the objective falls at every step; the free set settles after a few of them.
-    """
-    objective = lambda b: float(0.5 * b @ (H @ b) - b.sum())  # noqa: E731
-    for _ in range(max_iter):
-        slope = 1 - H @ beta
-        free = (beta > 0) | (slope > tol)
-        residual = torch.where(beta > 0, slope.abs(), slope.clamp(min=0)).max()
-        if float(residual) <= tol * (1 + float(beta.max())):
+def _ended(outside: Tensor) -> Tensor:
+    """Which samples would not have been drawn: those after so many in a row without a row outside."""
+    blanks, ended = 0, torch.zeros_like(outside)
+    for i, found in enumerate(outside.tolist()):
+        if blanks >= BLANKS:
+            ended[i:] = True
             break
-        index = free.nonzero()[:, 0]
+        blanks = 0 if found else blanks + 1
+    return ended
+
+
+def nonnegative_minimum(H: Tensor, beta: Tensor, C: float, tol: float = 1e-9, max_iter: int = 100) -> Tensor:
+    """The minimum of ½βᵀHβ − Σβ over β ≥ 0 for H = K + I/C, from a start: Newton's method on the primal problem.
+
+    With f = Kβ that is min ½βᵀf + ½C Σ max(0, 1 − f_i)² (Chapelle 2007), a piecewise quadratic: a step solves the rows
+    with f_i < 1 and goes as far as the objective falls. At the minimum β_i = C max(0, 1 − f_i). Newton steps on β cut
+    back to β ≥ 0 need not lower the objective at all, so there is none of those.
+    """
+    f = H @ beta - beta / C
+    for _ in range(max_iter):
+        short = f < 1
+        index = short.nonzero()[:, 0]
         factor = torch.linalg.cholesky(H[index[:, None], index])
         target = torch.zeros_like(beta)
         target[index] = torch.cholesky_solve(torch.ones_like(index, dtype=H.dtype)[:, None], factor)[:, 0]
-        before, length = objective(beta), 1.0
-        while True:
-            trial = (beta + length * (target - beta)).clamp(min=0)
-            if objective(trial) < before or length < 1e-6:
-                break
-            length /= 2
-        if not objective(trial) < before:
+        del factor
+        step, ahead = target - beta, H @ target - target / C - f
+        length = _lowest(beta, f, step, ahead, C)
+        beta, f = beta + length * step, f + length * ahead
+        if float((beta - C * (1 - f).clamp(min=0)).abs().max()) <= tol * (1 + float(beta.abs().max())):
             break
-        beta = trial
-    return beta
+    return beta.clamp(min=0)
+
+
+def _lowest(beta: Tensor, f: Tensor, step: Tensor, ahead: Tensor, C: float) -> float:
+    """How far to go: one where the objective still falls there, else where its slope, which never falls, is zero."""
+
+    def slope(t: float) -> float:
+        return float(beta @ ahead + t * (step @ ahead) - C * ((1 - f - t * ahead).clamp(min=0) @ ahead))
+
+    low, high = 0.0, 1.0
+    if slope(high) <= 0:
+        return high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return (low + high) / 2

@@ -54,7 +54,7 @@ def probe(seeds: Sequence[int], folder: Path) -> None:
 def covtype(seeds: Sequence[int], folder: Path) -> None:
     """Figure 6 by the paper's protocol, and the core vector machine; without a GPU this takes days."""
     folder.mkdir(exist_ok=True)
-    for what in ("boosting", "cvm"):
+    for what in ("boosting", "cvm", "svm"):
         if (folder / f"covtype-{what}.json").exists():
             continue
         command = [sys.executable, str(HERE / "covtype_paper.py"), what, "--out", str(folder / f"covtype-{what}.json")]

@@ -50,15 +50,19 @@ def squared(split: protocol.Split, values: np.ndarray) -> float:
     return float(np.mean((values - split.y_test) ** 2))
 
 
-def chosen(split: protocol.Split, models: list[Model], error: Callable[..., float], n_folds: int = 5) -> Model:
-    """The one of least error in cross-validation on the training rows."""
-    fold = np.random.default_rng(0).permutation(len(split.X)) % n_folds
-    total = np.zeros(len(models))
+def cross_validated(split: protocol.Split, model: Model, error: Callable[..., float], n_folds: int = 5) -> float:
+    """The sum of the errors on folds of the training rows."""
+    fold, total = np.random.default_rng(0).permutation(len(split.X)) % n_folds, 0.0
     for k in range(n_folds):
         a, b = fold != k, fold == k
         part = protocol.Split(split.X[a], split.y[a], split.X[b], split.y[b])
-        total += [error(part, model(part)[0]) for model in models]
-    return models[int(np.argmin(total))]
+        total += error(part, model(part)[0])
+    return total
+
+
+def chosen(split: protocol.Split, models: list[Model], error: Callable[..., float]) -> Model:
+    """The one of least error in cross-validation on the training rows."""
+    return models[int(np.argmin([cross_validated(split, model, error) for model in models]))]
 
 
 def table5(name: str, which: str) -> dict[str, list[float]]:

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from judge import Verdict, tally
 
+#: The split whose fits are timed.
+TIMED = "0"
+
 NOTES = """
 - Cells marked † are of earlier code, with one or more of ten splits: parts of cmc, segmentation, waveform, page-blocks
   and arrhythmia. Where RPEMEKL and MultiK-MHKS were measured again, a set's mean moved by up to 1.8 points, so these
@@ -53,7 +56,7 @@ def reading(paper: dict[str, Any], found: dict[str, Any], record: Callable[[Any,
     ahead = sum(row[0][0] > row[at][0] for row in paper["table2"]["rows"].values())
     won, tied, lost = record(found, "MultiK-MHKS")
     rows = {name: cells for name, cells in found.items() if "RPEMEKL" in cells and "MultiK-MHKS" in cells}
-    ratio = {name: _mean(cells["RPEMEKL"]) / _mean(cells["MultiK-MHKS"]) for name, cells in rows.items()}
+    ratio = {name: seconds(cells, "RPEMEKL") / seconds(cells, "MultiK-MHKS") for name, cells in rows.items()}
     ratio = {name: value for name, value in ratio.items() if np.isfinite(value)}
     slower = sorted((name for name in ratio if ratio[name] > 1), key=lambda name: -ratio[name])
     faster = sorted((name for name in ratio if ratio[name] <= 1), key=lambda name: ratio[name])
@@ -74,9 +77,17 @@ def _listed(ratio: dict[str, float], names: list[str]) -> str:
     return ", ".join(f"{name} {ratio[name]:.2g}" for name in names) or "none"
 
 
-def _mean(cells: dict[str, Any]) -> float:
-    found = [cell["seconds"] for cell in cells.values() if cell["seconds"] is not None]
-    return float(np.mean(found)) if found else float("nan")
+def seconds(rows: dict[str, Any], method: str) -> float:
+    """The time of a method's fit on the first split, which one run of one version of the code has measured."""
+    found = rows.get(method, {}).get(TIMED, {}).get("seconds")
+    return float("nan") if found is None else float(found)
+
+
+def timed_by(found: dict[str, Any]) -> str:
+    """A sentence about the code behind table 3."""
+    own = [cells[TIMED] for rows in found.values() for cells in rows.values() if TIMED in cells]
+    codes = sorted({cell["code"] for cell in own if cell["seconds"] is not None})
+    return f"one version of the code ({codes[0]})" if len(codes) == 1 else f"{len(codes)} versions of the code"
 
 
 def raw_reading(raw: list[Verdict], standardised: list[Verdict]) -> list[str]:

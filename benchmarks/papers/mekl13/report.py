@@ -9,7 +9,7 @@ import numpy as np
 import protocol
 from judge import Verdict, judge, tally
 from measure import EARLIER, Store
-from notes import NOTES, raw_reading, reading
+from notes import NOTES, raw_reading, reading, seconds, timed_by
 from scipy.stats import ttest_rel
 
 OURS = ("RPEMEKL", "RPEMEKL p=0.1", "MultiK-MHKS")
@@ -125,7 +125,7 @@ def _seconds(table: dict[str, Any], found: Results) -> list[str]:
     lines = [
         f"## {table['where']}: {table['what']}",
         "",
-        "Ours, CPU seconds of one x86 core, then printed.",
+        f"Ours, CPU seconds of one x86 core for the fit of the first split, all by {timed_by(found)}; then printed.",
         "",
     ]
     lines += ["| set | " + " | ".join(columns) + " | SVC |", "|" + "---|" * (len(columns) + 2)]
@@ -137,12 +137,6 @@ def _seconds(table: dict[str, Any], found: Results) -> list[str]:
                 f"| {name} | " + " | ".join([*cells, f"{seconds(rows, 'SVC'):.3g}"]).replace("nan", "–") + " |"
             )
     return [*lines, ""]
-
-
-def seconds(rows: dict[str, Any], method: str) -> float:
-    """The mean time of a method's fits, where the code at hand has measured any."""
-    found = [cell["seconds"] for cell in rows.get(method, {}).values() if cell["seconds"] is not None]
-    return float(np.mean(found)) if found else float("nan")
 
 
 def _convergence(paths: dict[str, list[float]]) -> list[str]:
