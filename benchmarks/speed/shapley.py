@@ -1,4 +1,4 @@
-"""Seconds of CPU time of exact Shapley values beside `shap.KernelExplainer` at its defaults, on the same rows of the same model.
+"""CPU time of exact Shapley values beside `shap.KernelExplainer` at its defaults: the same rows of the same model.
 
     python benchmarks/speed/shapley.py [--inputs 8 12 20] [--rows 10] [--basis 500] [--threads 1] [--kernels Gaussian]
 
@@ -42,10 +42,8 @@ def main() -> None:
         found = shapley_values(model, rows)
         ours = time.process_time() - began
         off = np.abs(found.predictions() - model.predict(rows)).max()
-        print(
-            f"{name:18s}{D:3d} inputs, {len(model.basis_)} basis vectors, {len(rows)} rows: {ours:.4f} s, off by {off:.1e}",
-            end="",
-        )
+        sizes = f"{name:18s}{D:3d} inputs, {len(model.basis_)} basis vectors, {len(rows)} rows"
+        print(f"{sizes}: {ours:.4f} s, off by {off:.1e}", end="")
         try:
             import shap
         except ImportError:

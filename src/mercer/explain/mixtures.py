@@ -14,9 +14,9 @@ Im x = y is (cos y)^{−ν}; hence for every A ≥ 0 the rule is off by at most
 5.1), and h is chosen by that. What lies beyond the last nodes has little of the mass.
 
 Half as many nodes do if Gauss' rule is made for this sum of exponentials, in a variable z of which exp(−sA) is nearly a
-polynomial for all A that occur: z = s^p/(s^p + c^p), for a few p and c. How far it is off is looked at on a grid of log A.
-The difference of two such sums is analytic for \|Im log A\| < π/2 and at most 2 there, so all but 1e-14 of it has
-frequencies below 21, and from a grid of step g its largest value is at most that of the grid over cos(21g/2) (S. Bernstein).
+polynomial for all A that occur: z = s^p/(s^p + c^p), for a few p and c. How far it is off is looked at on a grid of
+log A. The difference of two such sums is analytic for \|Im log A\| < π/2 and at most 2 there, so all but 1e-14 of it
+has frequencies below 21, and its largest value is at most that on a grid of step g over cos(21g/2) (S. Bernstein).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.special import gammaln
 from scipy.stats import gamma as gamma_distribution
 
-#: By how much a kernel of unit variance is off; a quarter of it by the step, by what lies beyond the last nodes, by scales
-#: left out for the distances at hand, and by Gauss' rule.
+#: By how much a kernel of unit variance is off; a quarter of it by the step, by what lies beyond the last nodes, by
+#: scales left out for the distances at hand, and by Gauss' rule.
 TOLERANCE = 5e-11
 QUARTER = TOLERANCE / 4
 #: A factor exp(−sa) with sa above FAR is zero to 13 digits. Scales that stand for infinity and for zero.
@@ -57,10 +57,10 @@ class Mixture:
     def within(self, least: float, most: float) -> Mixture:
         """A shorter one for sums A of exponents none of which is between 0 and `least`, and no sum above `most`.
 
-        Both are taken to a power of two, `least` to the eighth of one, so that few are made.
+        `most` is taken to a power of four and `least` to one of 2^16, so that few are made.
         """
         low, high = (np.log2(max(bound, LEAST)) for bound in (least, most))
-        return _within(self, 8 * int(np.floor(low / 8)), int(np.ceil(high)))
+        return _within(self, 16 * int(np.floor(low / 16)), 2 * int(np.ceil(high / 2)))
 
 
 @lru_cache(maxsize=256)
