@@ -36,7 +36,7 @@ QUARTER = TOLERANCE / 4
 #: A factor exp(−sa) with sa above FAR is zero to 13 digits. Scales that stand for infinity and for zero.
 FAR, INFINITE, LEAST = 30.0, 1e60, 1e-30
 #: Powers p and scales c of the variables that Gauss' rule is made in, and the step of the grid it is looked at on.
-POWERS, CENTRES, GRID = (1 / 3, 1 / 2), (np.exp(-1.0), np.exp(1.0), np.exp(3.0)), 0.05
+POWERS, CENTRES, GRID = (1 / 3, 1 / 2), (1.0, np.exp(2.0)), 0.1
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,6 @@ Numbers are of double precision. 2^x − 1 keeps its digits near zero; it is off
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from math import factorial, log
 from typing import TYPE_CHECKING, Any
@@ -26,14 +25,13 @@ if TYPE_CHECKING:
     from mercer.explain.products import Rule
 
 #: Factors from which on the loop is made, if it is not there yet: this takes 35 ms, and a factor 2 ns instead of 9.
-ENOUGH = 1 << 22
+ENOUGH = 1 << 21
 #: Pairs at a time.
 WIDTH = 16
 #: (2^f − 1)/f = Σ c_k f^k for |f| ≤ ½: what is left out is below 2e-16.
 POWER = tuple(log(2.0) ** k / factorial(k) for k in range(1, 14))
 #: Adding it rounds to a whole number, which then stands in the lowest bits. Below LOWEST a power of two is none.
 ROUNDING, LOWEST = 1.5 * 2.0**52, -1000.0
-_lock = threading.Lock()
 
 
 def pays(exponents: Tensor, rule: Rule) -> bool:
@@ -46,19 +44,13 @@ def pays(exponents: Tensor, rule: Rule) -> bool:
 def weighted(exponents: Tensor, rule: Rule) -> Tensor:
     """Σ over scales of the values of their products, n × D × m, from exponents D × n × m."""
     D, n, m = exponents.shape
-    with _lock:
-        function = made()
+    function = made()
     flat = torch.nn.functional.pad(exponents.reshape(D, n * m), (0, -n * m % WIDTH))
     pairs = flat.unflatten(1, (-1, WIDTH)).transpose(0, 1).contiguous()  # strips × D × WIDTH
     out = torch.zeros_like(pairs)
-    counts = [len(points) for points in rule.points]
-    numbers = (
-        -rule.scales / log(2.0),
-        np.array(counts, float),
-        np.concatenate(rule.points),
-        np.concatenate(rule.weights),
-    )
-    scales, n_points, points, weights = (torch.as_tensor(one, dtype=torch.float64) for one in numbers)
+    counts = np.array([len(points) for points in rule.points], dtype=float)
+    numbers = (-rule.scales / log(2.0), counts, np.concatenate(rule.points), np.concatenate(rule.weights))
+    scales, n_points, points, weights = (torch.as_tensor(one) for one in numbers)
 
     def work(where: slice) -> None:
         room = pairs.new_empty(3 * D * WIDTH)

@@ -75,8 +75,8 @@ def values_of(term: Term, exponents: Tensor, W: Tensor) -> Tensor:
 
 def narrowed(mixture: Mixture, exponents: Tensor) -> Mixture:
     """The mixture for the exponents at hand."""
-    apart = exponents[exponents > 0]
-    return mixture.within(float(apart.min()) if len(apart) else INFINITE, float(exponents.sum(0).max()))
+    least = exponents.masked_fill(exponents == 0, INFINITE).min()
+    return mixture.within(float(least), float(exponents.sum(0).max()))
 
 
 def product_shapley(exponents: Tensor) -> Tensor:
