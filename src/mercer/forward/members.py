@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mercer.border.inputs import InputMap, find_inputs
 from mercer.border.kernel import choose_kernel, is_precomputed, is_tuned
@@ -36,6 +37,8 @@ RACE_ROWS = 20_000
 RACE_SHARE = 0.5
 #: Share of the time budget for tuning by evidence.
 TUNING_SHARE = 0.4
+#: What a column map has for columns that nothing is known of.
+NEUTRAL = {"centre": 0.0, "width": 1.0, "mean": 0.0, "spread": 1.0, "knots": 0.0, "levels": 0.0}
 #: Rows from which is judged whether float32 tiles hold the model.
 PRECISION_ROWS = 1000
 #: The largest penalty, in units of all weights together: beyond, no digit of a function is left.
@@ -128,12 +131,19 @@ def raced_members(
     shared["seed"] = int(rng.integers(2**31)) if large else 0
 
     n_races = _races(given) if again and coded and clock.seconds is None and not large else 1
+    views = [torch.as_tensor(view) for view in layout.views] if layout is not None else []
+    views = (views[:1] if large or clock.seconds is not None else views) or [torch.ones(X.shape[1], dtype=torch.bool)]
+    if large and not bool(views[0].all()):
+        X = X * views[0]  # what is constant tells nothing apart
 
     def raced() -> tuple[Any, ...]:
         seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
         how: dict[str, Any] = {"classes": classes, "rng": rng, "device": plan.device, "seconds": seconds}
-        several = [race(X, y, weight, **(how | coded | options)) for _ in range(n_races)]
-        members = [replace(one, share=one.share / n_races) for found in several for one in found.members]
+        several = []
+        for view in views * n_races:
+            seen = {name: values[view] for name, values in coded.items()}
+            several.append(in_all_columns(race(X[:, view], y, weight, **(how | seen | options)), view))
+        members = [replace(one, share=one.share / len(several)) for found in several for one in found.members]
         return members, [line for found in several for line in found.report], rng.bit_generator.state
 
     work: list[Callable[[], Any]] = [raced, partial(by_evidence, X, y, weight, **shared, **coded)] if large else [raced]
@@ -149,6 +159,34 @@ def raced_members(
         report,
         [_as_member(one, penalty) for one in spare],
     )
+
+
+def in_all_columns(found: Any, view: Tensor) -> Any:
+    """A race of some columns, its members as those of all of them: the others have no weight in the metric."""
+    if bool(view.all()):
+        return found
+    return replace(found, members=[_spread(one, view) for one in found.members])
+
+
+def _spread(one: Any, view: Tensor) -> Any:
+    def wide(values: Tensor | None, fill: float) -> Tensor | None:
+        if values is None:
+            return None
+        out = values.new_full((len(view), *values.shape[1:]), fill)
+        out[view] = values
+        return out
+
+    maps, turn = one.columns, one.transform
+    columns = replace(maps, **{name: wide(getattr(maps, name), fill) for name, fill in NEUTRAL.items()})
+    if maps.knots is not None:
+        row = torch.arange(maps.knots.shape[1]).to(maps.knots)
+        columns.knots[~view], columns.levels[~view] = row, row
+    transform = turn.new_zeros((len(view),) * turn.ndim)
+    if turn.ndim == 1:
+        transform[view] = turn
+    else:
+        transform[view.nonzero(), view.nonzero().T] = turn
+    return replace(one, columns=columns, transform=transform)
 
 
 def _races(given: Given) -> int:
