@@ -161,7 +161,7 @@ def read(
         y = checked_targets(host(y), numeric, multi_output, estimator)
     weight = checked_weights(sample_weight, n_rows, alone=not spread) if n_rows else np.ones(0)
     if isinstance(found, list):
-        twice = supervised and getattr(estimator, "_coded_twice", _never)(n_rows)
+        twice = supervised and hasattr(estimator, "_coded_twice") and estimator._coded_twice(n_rows)
         coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight, twice=twice)
         rows, table, means = ArrayRows(coded.X), coded.table, coded.means
         if getattr(estimator, "verbose", False):
@@ -176,10 +176,6 @@ def read(
     given = replace(given, weight=weight)
     require(given.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
     return given
-
-
-def _never(n_rows: int) -> bool:
-    return False
 
 
 def _shared(given: Given, group: Group) -> Given:
