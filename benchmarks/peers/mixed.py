@@ -1,6 +1,6 @@
 """Tables as people have them: raw frames with categories, gaps and dates straight into `fit`, beside known figures.
 
-    MERCER_DATA=… python benchmarks/peers/mixed.py [--part choose] [--tables ames] [--rows 8000] [--threads 2] [--out mixed.json]
+    MERCER_DATA=… python benchmarks/peers/mixed.py [--tables ames] [--rows 8000] [--threads 2] [--out m.json]
 
 Every table lies in $MERCER_DATA/mixed as a Parquet file whose column `target` is the answer; `anchors.json` beside
 them has the figures of CatBoost, LightGBM and HistGradientBoosting with their native categories, on the same split:
