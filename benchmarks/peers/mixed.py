@@ -1,6 +1,6 @@
 """Tables as people have them: raw frames with categories, gaps and dates straight into `fit`, beside known figures.
 
-    MERCER_DATA=… python benchmarks/peers/mixed.py [--part choose] [--tables ames] [--rows 8000] [--out mixed.json]
+    MERCER_DATA=… python benchmarks/peers/mixed.py [--tables ames] [--rows 8000] [--threads 2] [--out m.json]
 
 Every table lies in $MERCER_DATA/mixed as a Parquet file whose column `target` is the answer; `anchors.json` beside
 them has the figures of CatBoost, LightGBM and HistGradientBoosting with their native categories, on the same split:
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.stats import rankdata
 from sklearn.metrics import log_loss, roc_auc_score
 
@@ -86,8 +87,11 @@ def main() -> None:
     options.add_argument("--tables", nargs="+", default=None)
     options.add_argument("--rows", type=int, default=None, help="train on at most so many rows")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--threads", type=int, default=None)
     options.add_argument("--out", type=Path, default=None)
     given = options.parse_args()
+    if given.threads is not None:
+        torch.set_num_threads(given.threads)
     folder = Path(os.environ["MERCER_DATA"]) / "mixed"
     anchors = json.loads((folder / "anchors.json").read_text())
     wanted = given.tables or [name for part, names in PARTS.items() if given.part in (part, "all") for name in names]

@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from sklearn.base import clone, is_classifier
 from sklearn.inspection import permutation_importance
 from sklearn.model_selection import GridSearchCV, cross_val_predict
@@ -421,3 +422,44 @@ def test_a_mixed_table_averages_several_races(monkeypatch):
     np.testing.assert_allclose(same.weights * 3, first.weights, rtol=1e-9)
     fixed = mercer.KernelBoostingRegressor(n_kernels=1, random_state=0).fit(frame, y)
     assert len(fixed.expansions_) == 1
+
+
+def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(monkeypatch):
+    """Every coordinate but those of a column coded twice is seen by all; answers to every question still come."""
+    import mercer.forward.boosting_base as base
+
+    rng = np.random.default_rng(0)
+    town, area = rng.integers(0, 4, 150), rng.normal(size=150)
+    frame, y = pd.DataFrame({"town": np.array(list("abcd"))[town], "area": area}), town + np.sin(3 * area)
+    monkeypatch.setattr(base, "RACES", ((100, 1),))
+    model = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
+    levels, means = model.table_.layout.views
+    assert [levels.tolist(), means.tolist()] == [[True] * 4 + [False] * 2 + [True], [False] * 4 + [True] * 3]
+    factors = [one.inputs.transform for one in model.expansions_]
+    used = {tuple(f.any(0) if f.ndim == 2 else f != 0) for f in factors}
+    assert used == {tuple(levels), tuple(means)}
+    assert np.isfinite(model.basis_).all()
+    assert model.relevance_.sum() == pytest.approx(1.0)
+    found = mercer.shapley_values(model, frame[:4])
+    np.testing.assert_allclose(found.predictions(), model.predict(frame[:4]), rtol=0, atol=1e-8 * np.abs(y).max())
+    assert not mercer.KernelBoostingRegressor(time_budget=60.0)._coded_twice(150)
+
+
+@pytest.mark.parametrize("kind", ["standard", "bend", "clip", "scores"])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_member_that_saw_some_columns_says_the_same_of_all(kind, full):
+    from mercer.data.column_maps import fit_column_map
+    from mercer.forward.members import in_all_columns
+    from mercer.tuning.race import Member
+
+    X = torch.as_tensor(np.random.default_rng(0).normal(size=(30, 4)))
+    view = torch.tensor([True, False, True, True])
+    turn = torch.arange(1.0, 10.0, dtype=torch.float64).view(3, 3) if full else torch.tensor([1.0, 2.0, 3.0]).double()
+    some = Member(fit_column_map(kind, X[:, view], torch.ones(30)), turn, Gaussian(), 1.0, 1.0, 0.0, "")
+    whole = in_all_columns(some, view)
+
+    def encoded(one, X):
+        return one.columns(X) @ one.transform.T if full else one.columns(X) * one.transform
+
+    torch.testing.assert_close(encoded(whole, X)[:, view], encoded(some, X[:, view]))
+    assert not encoded(whole, X)[:, ~view].any()

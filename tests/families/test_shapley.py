@@ -16,10 +16,13 @@ from mercer import kernels
 from mercer.border.inputs import InputMap
 from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
+from mercer.explain import product_code
 from mercer.explain.expansions import expanded
-from mercer.explain.mixtures import TOLERANCE, matern, rational_quadratic
-from mercer.explain.shapley import block_shape, product_shapley
+from mercer.explain.mixtures import QUARTER, TOLERANCE, matern, rational_quadratic
+from mercer.explain.products import narrowed, product_shapley, rule_of, weighted
+from mercer.explain.shapley import block_shape
 from mercer.explain.terms import terms_of
+from mercer.kernels.compiled import machine_code
 
 
 def brute_force(v, D: int) -> np.ndarray:
@@ -128,6 +131,31 @@ def test_mixtures_are_their_kernels_at_any_distance(mixture, truth):
     few = mixture.within(least, most)
     found = few.weights @ np.exp(-few.scales[:, None] * a[inside] ** 2)
     np.testing.assert_allclose(found - few.weights.sum(), truth(a[inside]) - 1, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("mixture", [None, matern(1.5), rational_quadratic(1.0)])
+@pytest.mark.parametrize("D", [1, 5, 20])
+def test_machine_code_is_what_torch_says(D, mixture, monkeypatch):
+    """Sums of positive terms below one: D factors, each rounded twice, and Q · T sums round to 1e-14 at most."""
+    a = torch.as_tensor(np.random.default_rng(0).gamma(0.3, 1.0, (D, 2, 29)))
+    a[0, :, :5], a[D // 2, 0, 7] = 0.0, 1e5
+    rule = rule_of(mixture and narrowed(mixture, a), D)
+    if machine_code() is None:
+        pytest.skip("LLVM is not there")
+    found = product_code.weighted(a, rule)
+    monkeypatch.setattr(product_code, "pays", lambda *_: False)
+    torch.testing.assert_close(found, weighted(a, rule), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("mixture", [matern(0.5), matern(2.5), rational_quadratic(3.0)])
+def test_fewer_points_are_as_good_as_the_exact_rule(mixture):
+    """Their share of the tolerance is a quarter; the exact rule is that of one product, scale by scale."""
+    a = torch.as_tensor(np.random.default_rng(1).gamma(0.5, 0.3, (16, 2, 50)))
+    few = narrowed(mixture, a)
+    rule = rule_of(few, 16)
+    assert rule.factors < 8 * len(few.scales)
+    exact = sum(w * product_shapley(s * a) for s, w in zip(few.scales.tolist(), few.weights.tolist(), strict=True))
+    torch.testing.assert_close(weighted(a, rule), exact, rtol=0, atol=QUARTER)
 
 
 def test_a_linear_kernel_gives_each_input_its_own_term():

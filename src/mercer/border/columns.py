@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from mercer.border.columns_codes import Code
+from mercer.border.columns_codes import Code, Counts, Levels, Means
 from mercer.data.raw import RawColumn
 
 
@@ -26,6 +26,9 @@ class Layout:
     group: np.ndarray
     kept: np.ndarray
     n_columns: int
+    views: tuple[
+        np.ndarray, ...
+    ] = ()  # the coordinates that each of several models sees, where columns are coded twice
 
     def per_column(self, values: np.ndarray) -> np.ndarray:
         """Sums of non-negative numbers, one per coordinate (along the last axis), over each of the user's columns."""
@@ -76,7 +79,16 @@ class TableMap:
             np.repeat(np.arange(len(widths)), widths),
             np.repeat([code.kept for code in self.codes], widths).astype(bool),
             self.n_columns,
+            tuple(np.repeat(view, widths) for view in self._views()),
         )
+
+    def _views(self) -> list[list[bool]]:
+        """Codes of columns that have both: those without means, and those without levels."""
+        of = {kind: {code.column for code in self.codes if type(code) is kind} for kind in (Levels, Means)}
+        twice = of[Levels] & of[Means]
+        second = [code.column in twice and isinstance(code, Means | Counts) for code in self.codes]
+        first = [code.column in twice and isinstance(code, Levels) for code in self.codes]
+        return [[not out for out in view] for view in (second, first)] if twice else []
 
     def encode(self, columns: Sequence[RawColumn]) -> np.ndarray:
         """The coordinates of rows given by the user's columns, in the order of `fit`; n × D."""

@@ -53,8 +53,13 @@ class Coded:
     means: CrossFit | None
 
 
-def code_table(columns: Sequence[RawColumn], targets: np.ndarray | None, weight: np.ndarray) -> Coded:
-    """Fit a map to the rows of positive weight; `targets` (n × p) are what levels are averaged over, if anything."""
+def code_table(
+    columns: Sequence[RawColumn], targets: np.ndarray | None, weight: np.ndarray, *, twice: bool = False
+) -> Coded:
+    """Fit a map to the rows of positive weight; `targets` (n × p) are what levels are averaged over, if anything.
+
+    With `twice`, levels that have coordinates have means and frequencies too, for models that see one or the other.
+    """
     alive = weight > 0
     weight = weight / weight[alive].mean()
     seen = [replace(column, values=column.values[alive]) for column in columns]
@@ -65,7 +70,7 @@ def code_table(columns: Sequence[RawColumn], targets: np.ndarray | None, weight:
     for place, column in enumerate(seen):
         _require_finite(column)
         why = _left_out(column, known, T)
-        mine = [] if why else list(_codes(place, column, weight[alive], T))
+        mine = [] if why else list(_codes(place, column, weight[alive], T, twice))
         mine = [code for code in mine if not (isinstance(code, Missing) and _seen(code.encode(column), known, column))]
         why = why or ("" if mine else "missing in the same rows as another column")
         words = f"left out: {why}" if why else " + ".join(code.words for code in mine)
@@ -82,13 +87,15 @@ def code_table(columns: Sequence[RawColumn], targets: np.ndarray | None, weight:
     return Coded(table, means.patched(table, table.encode(columns), weight), means)
 
 
-def _codes(place: int, column: RawColumn, weight: np.ndarray, targets: np.ndarray | None) -> Iterator[Code]:
+def _codes(
+    place: int, column: RawColumn, weight: np.ndarray, targets: np.ndarray | None, twice: bool
+) -> Iterator[Code]:
     """The codes of a column that says something."""
     odd = sentinel(column.values, targets) if column.kind == "number" else np.nan
     missing = column.missing | (column.values == odd)
     gap = bool(missing.any())
     if column.kind == "category":
-        yield from _levels(place, column, weight, gap, None if targets is None else targets.shape[1])
+        yield from _levels(place, column, weight, gap, None if targets is None else targets.shape[1], twice)
         return
     if column.kind == "ordered":
         levels = tuple(column.levels[code] for code in np.unique(column.values[~missing]))
@@ -125,20 +132,23 @@ def _single(
         yield kind(place, levels, False, np.zeros((len(levels), outputs)), np.zeros(outputs))
 
 
-def _levels(place: int, column: RawColumn, weight: np.ndarray, gap: bool, outputs: int | None) -> Iterator[Code]:
+def _levels(
+    place: int, column: RawColumn, weight: np.ndarray, gap: bool, outputs: int | None, twice: bool
+) -> Iterator[Code]:
     """Few levels by themselves; many by the means of their targets and by how often they come."""
     levels = tuple(sorted(column.levels[code] for code in np.unique(column.values[~column.missing])))
     n = len(levels) + gap
     at = places(column, levels)
     counts = np.bincount(np.where(at < 0, len(levels), at), weights=weight, minlength=n)[:n]
+    both = twice and 2 < n <= MOST_LEVELS and outputs is not None
     if n <= MOST_LEVELS:
         yield Levels(place, levels, gap)
     elif outputs is None:  # nothing to average: the most frequent levels stand for themselves
         often = np.sort(np.argsort(-counts[: len(levels)], kind="stable")[: MOST_LEVELS - gap])
         yield Levels(place, tuple(levels[k] for k in often), gap)
-    else:
+    if outputs is not None and (both or n > MOST_LEVELS):
         yield Means(place, levels, gap, np.zeros((n, outputs)), np.zeros(outputs))
-    if n > MOST_LEVELS:
+    if both or n > MOST_LEVELS:
         yield Counts(place, levels, gap, np.log1p(counts))
 
 

@@ -62,7 +62,7 @@ class InputMap:
         rows = rows.double().cpu()
         if self.transform is not None:
             turn = torch.as_tensor(self.transform)
-            rows = rows / turn if turn.ndim == 1 else rows @ torch.linalg.pinv(turn).T
+            rows = rows / turn.where(turn != 0, torch.inf) if turn.ndim == 1 else rows @ torch.linalg.pinv(turn).T
         plain = rows * torch.as_tensor(self.scale) + torch.as_tensor(self.mean)
         return (plain if self.columns is None else self.columns.inverse(plain)).numpy()  # type: ignore[attr-defined]
 

@@ -161,7 +161,8 @@ def read(
         y = checked_targets(host(y), numeric, multi_output, estimator)
     weight = checked_weights(sample_weight, n_rows, alone=not spread) if n_rows else np.ones(0)
     if isinstance(found, list):
-        coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight)
+        twice = supervised and hasattr(estimator, "_coded_twice") and estimator._coded_twice(n_rows)
+        coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight, twice=twice)
         rows, table, means = ArrayRows(coded.X), coded.table, coded.means
         if getattr(estimator, "verbose", False):
             table.tell()

@@ -50,10 +50,13 @@ class Turned:
         require(radial(one.kernel), "the kernel", "radial, with one length-scale, in a full metric", one.kernel)
         turn = one.inputs.transform
         assert turn is not None
-        sizes = np.linalg.svd(turn, compute_uv=False)
+        seen = turn.any(0)  # of a column that is coded twice, one code has no weight
+        inner = turn[np.ix_(seen, seen)]
+        sizes = np.linalg.svd(inner, compute_uv=False)
         wanted = "one that loses no direction (or metric='diagonal')"
         require(sizes[-1] > LEAST_RATIO * sizes[0], "the metric of the model", wanted, "one of lower rank")
-        basis = np.linalg.solve(turn, one.basis.T).T
+        basis = np.zeros_like(one.basis)
+        basis[:, seen] = np.linalg.solve(inner, one.basis[:, seen].T).T
         parts = (torch.as_tensor(a, dtype=torch.float64, device=plan.device) for a in (basis, one.weights, turn))
         Z, W, T = parts
         return cls(replace(one.inputs, transform=None), one.kernel, Z, W, T.T @ T, groups)

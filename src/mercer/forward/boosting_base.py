@@ -35,6 +35,7 @@ from mercer.forward.task import Grown, Task, averaged
 from mercer.kernels import Stationary
 from mercer.losses import Loss
 from mercer.parts import require
+from mercer.tuning.constants import RACES
 
 #: Share of the time budget that the race may take.
 RACING_SHARE = 0.4
@@ -134,6 +135,11 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _races(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
+
+    def _coded_twice(self, n_rows: int) -> bool:
+        """Whether categories have two codes, for a race each: where rows are so many that there is one race."""
+        alone = self._races() and self.time_budget is None and isinstance(self.n_kernels, str)
+        return alone and RACES[-1][0] < n_rows < MANY_ROWS
 
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
         sparse = isinstance(given.rows, SparseRows)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mercer.border.inputs import InputMap, find_inputs
 from mercer.border.kernel import choose_kernel, is_precomputed, is_tuned
@@ -36,6 +37,8 @@ RACE_ROWS = 20_000
 RACE_SHARE = 0.5
 #: Share of the time budget for tuning by evidence.
 TUNING_SHARE = 0.4
+#: What a column map has for columns that nothing is known of.
+NEUTRAL = {"centre": 0.0, "width": 1.0, "mean": 0.0, "spread": 1.0, "knots": 0.0, "levels": 0.0}
 #: Rows from which is judged whether float32 tiles hold the model.
 PRECISION_ROWS = 1000
 #: The largest penalty, in units of all weights together: beyond, no digit of a function is left.
@@ -110,7 +113,7 @@ def raced_members(
     `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take. Of a `large` table
     one member is kept, chosen again by more rows (`mercer.tuning.more_rows`); processes of a group divide that work.
     With `again` a mixed table that is not large and has all the time runs several races, and their averages are
-    averaged.
+    averaged; so are those of two races where columns are coded twice (`Layout.views`).
     """
     from mercer.tuning.more_rows import by_evidence, on_more_rows
     from mercer.tuning.race import race
@@ -128,20 +131,31 @@ def raced_members(
     shared["seed"] = int(rng.integers(2**31)) if large else 0
 
     n_races = _races(given) if again and coded and clock.seconds is None and not large else 1
+    views = [torch.ones(X.shape[1], dtype=torch.bool)]
+    if layout is not None and layout.views:
+        views = [torch.as_tensor(view) for view in (layout.views[:1] if large else layout.views)]
+    first = views[0]  # all that a large table's members see
+    own_X, own_coded = (X[:, first], _of(coded, first)) if large else (X, coded)
 
     def raced() -> tuple[Any, ...]:
         seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
         how: dict[str, Any] = {"classes": classes, "rng": rng, "device": plan.device, "seconds": seconds}
-        several = [race(X, y, weight, **(how | coded | options)) for _ in range(n_races)]
-        members = [replace(one, share=one.share / n_races) for found in several for one in found.members]
-        return members, [line for found in several for line in found.report], rng.bit_generator.state
+        several = []
+        for view in views * n_races:
+            found = race(X[:, view], y, weight, **(how | _of(coded, view) | options))
+            several.append((found, found.members if large else [in_all_columns(one, view) for one in found.members]))
+        members = [replace(one, share=one.share / len(several)) for _, own in several for one in own]
+        return members, [line for found, _ in several for line in found.report], rng.bit_generator.state
 
-    work: list[Callable[[], Any]] = [raced, partial(by_evidence, X, y, weight, **shared, **coded)] if large else [raced]
+    work: list[Callable[[], Any]] = (
+        [raced, partial(by_evidence, own_X, y, weight, **shared, **own_coded)] if large else [raced]
+    )
     (chosen, report, rng.bit_generator.state), *further = group.dealt(len(work), lambda own: [work[k]() for k in own])
     spare: list[Any] = []
     if large:
-        more = on_more_rows(X, y, weight, [*chosen, *further[0]], **shared, group=group)
-        chosen, spare, report = [more.best], more.nearly, report + more.report
+        more = on_more_rows(own_X, y, weight, [*chosen, *further[0]], **shared, group=group)
+        chosen, spare = ([in_all_columns(one, first) for one in own] for own in ([more.best], more.nearly))
+        report = report + more.report
     penalty = None if isinstance(regularization, str) else float(regularization)
     return Choice(
         [_as_member(one, penalty) for one in chosen],
@@ -149,6 +163,36 @@ def raced_members(
         report,
         [_as_member(one, penalty) for one in spare],
     )
+
+
+def _of(coded: dict[str, Any], view: Tensor) -> dict[str, Any]:
+    """What is known of some columns."""
+    return {name: values[view] for name, values in coded.items()}
+
+
+def in_all_columns(one: Any, view: Tensor) -> Any:
+    """A member that saw some columns as one of all columns: the others have no weight in its metric."""
+    if bool(view.all()):
+        return one
+
+    def wide(values: Tensor | None, fill: float) -> Tensor | None:
+        if values is None:
+            return None
+        out = values.new_full((len(view), *values.shape[1:]), fill)
+        out[view] = values
+        return out
+
+    maps, turn = one.columns, one.transform
+    columns = replace(maps, **{name: wide(getattr(maps, name), fill) for name, fill in NEUTRAL.items()})
+    if maps.knots is not None:
+        row = torch.arange(maps.knots.shape[1]).to(maps.knots)
+        columns.knots[~view], columns.levels[~view] = row, row
+    transform = turn.new_zeros((len(view),) * turn.ndim)
+    if turn.ndim == 1:
+        transform[view] = turn
+    else:
+        transform[view.nonzero(), view.nonzero().T] = turn
+    return replace(one, columns=columns, transform=transform)
 
 
 def _races(given: Given) -> int:

@@ -1,7 +1,8 @@
 """A small language for loops over vectors of numbers, which LLVM turns into machine code for this CPU.
 
-Vectors are sixteen numbers of single precision; LLVM splits them into what the CPU has. This is the one module that
-knows LLVM (`llvmlite`); what is computed is said in `mercer.kernels.machine_code`.
+Vectors are sixteen numbers of single or double precision; LLVM splits them into what the CPU has. This is the one
+module that knows LLVM (`llvmlite`); what is computed is said in `mercer.kernels.machine_code` and
+`mercer.explain.product_code`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ from llvmlite import binding, ir
 #: Numbers of a vector, and of the smallest that any CPU has.
 WIDTH, LANES = 16, 4
 INT, INT32, FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
-VECTOR, INTS, SMALL = ir.VectorType(FLOAT, WIDTH), ir.VectorType(INT32, WIDTH), ir.VectorType(FLOAT, LANES)
+VECTOR, SMALL = ir.VectorType(FLOAT, WIDTH), ir.VectorType(FLOAT, LANES)
 POINTER = FLOAT.as_pointer()
-#: Bits below the exponent of a number.
-MANTISSA = 23
-#: Kinds of arguments: an array of numbers, a whole number, a number; to LLVM and to Python.
-KINDS = {"f": (POINTER, ctypes.c_void_p), "i": (INT, ctypes.c_int64), "s": (FLOAT, ctypes.c_float)}
+DOUBLE = ir.DoubleType()
+DOUBLES = ir.VectorType(DOUBLE, WIDTH)
+#: Bits below the exponent of a number, the whole numbers of its size, and LLVM's name for it.
+MANTISSA, WHOLE, NAMES = {FLOAT: 23, DOUBLE: 52}, {FLOAT: INT32, DOUBLE: INT}, {FLOAT: "f32", DOUBLE: "f64"}
+#: Kinds of arguments: an array of numbers (single, double), a whole number, a number; to LLVM and to Python.
+KINDS = {
+    "f": (POINTER, ctypes.c_void_p),
+    "d": (DOUBLE.as_pointer(), ctypes.c_void_p),
+    "i": (INT, ctypes.c_int64),
+    "s": (FLOAT, ctypes.c_float),
+}
 
 
 class Writer:
@@ -32,7 +40,7 @@ class Writer:
         kind = ir.FunctionType(ir.VoidType(), [KINDS[a][0] for a in arguments])
         self.name, self.arguments, self.function = name, arguments, ir.Function(ir.Module(name), kind, name)
         for argument in self.function.args:
-            if argument.type == POINTER:
+            if argument.type.is_pointer:
                 argument.add_attribute("noalias")
         self.build = ir.IRBuilder(self.function.append_basic_block())
 
@@ -72,16 +80,17 @@ class Writer:
 
     def spread(self, number: Any, kind: Any = VECTOR) -> Any:
         """A number in all places of a vector, or a small vector again and again."""
-        b, nothing = self.build, ir.Constant(SMALL, ir.Undefined)
-        one = number.type == FLOAT
+        b, one = self.build, number.type == kind.element
+        nothing = ir.Constant(ir.VectorType(kind.element, LANES), ir.Undefined)
         small = b.insert_element(nothing, number, INT32(0)) if one else number
         places = [0 if one else i % LANES for i in range(kind.count)]
         return b.shuffle_vector(small, nothing, ir.Constant(ir.VectorType(INT32, kind.count), places))
 
     def call(self, name: str, *vectors: Any) -> Any:
         """One of LLVM's own functions."""
-        module, full = self.build.module, f"llvm.{name}.v{WIDTH}f32"
-        known = module.globals.get(full) or ir.Function(module, ir.FunctionType(VECTOR, [VECTOR] * len(vectors)), full)
+        kind = vectors[0].type
+        module, full = self.build.module, f"llvm.{name}.v{kind.count}{NAMES[kind.element]}"
+        known = module.globals.get(full) or ir.Function(module, ir.FunctionType(kind, [kind] * len(vectors)), full)
         return self.build.call(known, vectors)
 
     def total(self, vector: Any) -> Any:
@@ -115,9 +124,10 @@ class Writer:
 
     def raised(self, vector: Any, exponents: Any) -> Any:
         """The vector times two to the power of whole numbers, which stand in the lowest bits of `exponents`."""
-        b = self.build
-        shifted = b.shl(b.bitcast(exponents, INTS), ir.Constant(INTS, [MANTISSA] * WIDTH))
-        return b.bitcast(b.add(b.bitcast(vector, INTS), shifted), VECTOR)
+        b, kind = self.build, vector.type
+        ints = ir.VectorType(WHOLE[kind.element], kind.count)
+        shifted = b.shl(b.bitcast(exponents, ints), ir.Constant(ints, [MANTISSA[kind.element]] * kind.count))
+        return b.bitcast(b.add(b.bitcast(vector, ints), shifted), kind)
 
     def where(self, least: Any, x: Any, value: Any) -> Any:
         """The value where x is at least as large, else zero."""
@@ -141,8 +151,8 @@ def single(value: float) -> float:
     return ctypes.c_float(value).value
 
 
-def constant(value: float) -> Any:
-    return ir.Constant(VECTOR, [single(value)] * WIDTH)
+def constant(value: float, kind: Any = VECTOR) -> Any:
+    return ir.Constant(kind, [single(value) if kind.element == FLOAT else value] * kind.count)
 
 
 def machine() -> Any:

@@ -1,0 +1,116 @@
+r"""Machine code for Shapley values of products and their mixtures on a CPU: one loop in place of a pass for each step.
+
+For sixteen pairs of a row and a basis vector at a time, scale by scale and point by point of a `Rule`:
+
+    forward over the inputs, the products of the factors before each; backward, those behind each: their product is
+    what all others make of it, without a division.
+
+Numbers are of double precision. 2^x − 1 keeps its digits near zero; it is off by 4e-16 elsewhere.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import factorial, log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.kernels.compiled import machine_code
+from mercer.kernels.row_threads import over_rows
+
+if TYPE_CHECKING:
+    from mercer.explain.products import Rule
+
+#: Factors from which on the loop is made, if it is not there yet: this takes 35 ms, and a factor 2 ns instead of 9.
+ENOUGH = 1 << 21
+#: Pairs at a time.
+WIDTH = 16
+#: (2^f − 1)/f = Σ c_k f^k for |f| ≤ ½: what is left out is below 2e-16.
+POWER = tuple(log(2.0) ** k / factorial(k) for k in range(1, 14))
+#: Adding it rounds to a whole number, which then stands in the lowest bits. Below LOWEST a power of two is none.
+ROUNDING, LOWEST = 1.5 * 2.0**52, -1000.0
+
+
+def pays(exponents: Tensor, rule: Rule) -> bool:
+    """Whether the loop is there, or worth its making."""
+    if exponents.device.type != "cpu" or exponents.dtype != torch.float64 or machine_code() is None:
+        return False
+    return made.cache_info().currsize > 0 or exponents.numel() * rule.factors >= ENOUGH
+
+
+def weighted(exponents: Tensor, rule: Rule) -> Tensor:
+    """Σ over scales of the values of their products, n × D × m, from exponents D × n × m."""
+    D, n, m = exponents.shape
+    function = made()
+    flat = torch.nn.functional.pad(exponents.reshape(D, n * m), (0, -n * m % WIDTH))
+    pairs = flat.unflatten(1, (-1, WIDTH)).transpose(0, 1).contiguous()  # strips × D × WIDTH
+    out = torch.zeros_like(pairs)
+    counts = np.array([len(points) for points in rule.points], dtype=float)
+    numbers = (-rule.scales / log(2.0), counts, np.concatenate(rule.points), np.concatenate(rule.weights))
+    scales, n_points, points, weights = (torch.as_tensor(one) for one in numbers)
+
+    def work(where: slice) -> None:
+        room = pairs.new_empty(3 * D * WIDTH)
+        arrays = (scales, n_points, points, weights, pairs[where], out[where], room)
+        function(*(one.data_ptr() for one in arrays), where.stop - where.start, D, len(scales))
+
+    over_rows(len(pairs), 1, work)
+    return out.transpose(0, 1).reshape(D, -1)[:, : n * m].view(D, n, m).transpose(0, 1)
+
+
+@cache
+def made() -> Any:
+    """The loop: arrays of scales, numbers of points, points, weights, pairs, values (to which is added) and room."""
+    from mercer.kernels.vector_code import DOUBLE, DOUBLES, INT, Writer, constant
+
+    w = Writer("shapley", "dddddddiii")
+    b, (scales, counts, points, weights, pairs, out, room, strips, D, Q) = w.build, w.function.args
+    one, zero = constant(1.0, DOUBLES), constant(0.0, DOUBLES)
+    size = b.mul(D, INT(WIDTH))
+    aways, before, parts = room, w.place(room, size), w.place(room, (size, 2))
+
+    def number(array: Any, place: Any) -> Any:
+        return w.spread(w.load(w.place(array, place), DOUBLE), DOUBLES)
+
+    def at(array: Any, d: Any) -> Any:
+        return w.place(array, (d, WIDTH))
+
+    def away(x: Any) -> Any:
+        """2^x − 1 for x ≤ 0."""
+        rounding = constant(ROUNDING, DOUBLES)
+        x = w.call("maxnum", x, constant(LOWEST, DOUBLES))
+        shifted = b.fadd(x, rounding)
+        f = b.fsub(x, b.fsub(shifted, rounding))
+        p = constant(POWER[-1], DOUBLES)
+        for c in POWER[-2::-1]:
+            p = w.times_plus(p, f, constant(c, DOUBLES))
+        whole = w.raised(one, shifted)
+        return w.times_plus(whole, b.fmul(p, f), b.fsub(whole, one))
+
+    with w.loop(strips) as (strip, _, _):
+        pair, values = (w.place(array, (strip, size)) for array in (pairs, out))
+        with w.loop(Q, (INT(0),)) as (q, (first,), next_first):
+            scale = number(scales, q)
+            with w.loop(D) as (d, _, _):
+                w.store(away(b.fmul(scale, w.load(at(pair, d), DOUBLES))), at(aways, d))
+                w.store(zero, at(parts, d))
+            count = b.fptosi(w.load(w.place(counts, q), DOUBLE), INT)
+            with w.loop(count) as (k, _, _):
+                place = b.add(first, k)
+                t = number(points, place)
+                with w.loop(D, (number(weights, place),)) as (d, (product,), following):
+                    w.store(product, at(before, d))
+                    following.append(w.times_plus(b.fmul(product, t), w.load(at(aways, d), DOUBLES), product))
+                with w.loop(D, (one,)) as (step, (product,), following):
+                    d = b.sub(b.sub(D, INT(1)), step)
+                    both = w.times_plus(product, w.load(at(before, d), DOUBLES), w.load(at(parts, d), DOUBLES))
+                    w.store(both, at(parts, d))
+                    following.append(w.times_plus(b.fmul(product, t), w.load(at(aways, d), DOUBLES), product))
+            with w.loop(D) as (d, _, _):
+                u, part, sofar = (w.load(at(array, d), DOUBLES) for array in (aways, parts, values))
+                w.store(w.times_plus(u, part, sofar), at(values, d))
+            next_first.append(b.add(first, count))
+    return w.compiled()

@@ -1,0 +1,105 @@
+r"""Shapley values of Π_d exp(−s a_d), and of mixtures of such over s: the integral over t by Gauss' rule, s by s.
+
+With ⌈D/2⌉ points the rule is exact. The scales of a mixture need less where their weight is small, or where all factors
+are near one: on the ellipse of Bernstein with parameter ρ around [0, 1] both \|t\| and \|1 − t\| are at most
+:math:`M = \frac12 + (\rho + 1/\rho)/4`, so that the integrand is at most :math:`\min(M^{D-1}, e^{M s A})` there, and a
+rule of T points is off by
+
+.. math:: \tfrac83\, \frac{\rho^{-2T}}{1 - \rho^{-2}} \min(M^{D-1}, e^{M s A})
+
+at most: it is exact for the first 2T Chebyshev polynomials, coefficients of the others are below :math:`2\rho^{-k}`
+times that bound, and odd ones vanish.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.explain import product_code
+from mercer.explain.mixtures import INFINITE, QUARTER, Mixture
+from mercer.explain.terms import Term
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Σ_q Σ_t weights_qt ∂(…)/∂t: for each scale its points in (0, 1), and their weights times the scale's own."""
+
+    scales: np.ndarray
+    points: tuple[np.ndarray, ...]
+    weights: tuple[np.ndarray, ...]
+
+    @property
+    def factors(self) -> int:
+        """How often a factor of an input is looked at."""
+        return sum(len(t) for t in self.points)
+
+
+@lru_cache(maxsize=256)
+def rule_of(mixture: Mixture | None, n_inputs: int) -> Rule:
+    """Scales and points for a mixture, or for one product."""
+    exact = (n_inputs + 1) // 2
+    if mixture is None:
+        counts, scales, masses = np.array([exact]), np.ones(1), np.ones(1)
+    else:
+        scales, masses = mixture.scales, mixture.weights
+        allowed = QUARTER / (len(scales) * np.maximum(masses, QUARTER))
+        reach = scales * mixture.most
+        counts = np.full(len(scales), exact)
+        for T in range(exact - 1, 0, -1):
+            counts[rule_error(T, n_inputs, reach) <= allowed] = T
+    rules = [np.polynomial.legendre.leggauss(int(T)) for T in counts]
+    points = tuple((nodes + 1) / 2 for nodes, _ in rules)
+    return Rule(scales, points, tuple(w * own / 2 for (_, w), own in zip(rules, masses, strict=True)))
+
+
+def rule_error(T: int, n_inputs: int, reach: np.ndarray) -> np.ndarray:
+    """The bound of this module's head for T points, by the largest sA."""
+    rho = np.geomspace(1.2, 200.0, 60)[:, None]
+    M = 0.5 + (rho + 1 / rho) / 4
+    log_size = np.minimum((n_inputs - 1) * np.log(M), M * reach)
+    return np.exp(np.min(np.log(8 / 3) - 2 * T * np.log(rho) - np.log1p(-(rho**-2)) + log_size, 0))
+
+
+def values_of(term: Term, exponents: Tensor, W: Tensor) -> Tensor:
+    """Shapley values of a term's kernel times weights W (m × p), n × D × p, from exponents D × n × m."""
+    if term.mixture is None:
+        return product_shapley(exponents) @ W
+    rule = rule_of(narrowed(term.mixture, exponents), len(exponents))
+    return weighted(exponents, rule) @ W
+
+
+def narrowed(mixture: Mixture, exponents: Tensor) -> Mixture:
+    """The mixture for the exponents at hand."""
+    least = exponents.masked_fill(exponents == 0, INFINITE).min()
+    return mixture.within(float(least), float(exponents.sum(0).max()))
+
+
+def product_shapley(exponents: Tensor) -> Tensor:
+    """Shapley values of Π_d exp(−a_d), n × D × m, from exponents a (D × n × m).
+
+    >>> import torch
+    >>> from mercer.explain.products import product_shapley
+    >>> product_shapley(torch.tensor([0.0, 2.0], dtype=torch.float64).log().neg()[:, None, None]).flatten().tolist()
+    [-1.5, 0.5]
+    """
+    return weighted(exponents, rule_of(None, len(exponents)))
+
+
+def weighted(exponents: Tensor, rule: Rule) -> Tensor:
+    """Σ over scales of the values of their products, n × D × m."""
+    if product_code.pays(exponents, rule):
+        return product_code.weighted(exponents, rule)
+    total, factors = torch.zeros_like(exponents), torch.empty_like(exponents)
+    for scale, points, weights in zip(rule.scales.tolist(), rule.points, rule.weights, strict=True):
+        away = torch.mul(exponents, -scale).expm1_()  # u − 1, with all its digits where u is near one
+        parts = torch.zeros_like(away)
+        for t, weight in zip(points.tolist(), weights.tolist(), strict=True):
+            torch.mul(away, t, out=factors).add_(1.0)
+            parts.addcdiv_((weight * factors.prod(0)).expand_as(factors), factors)
+        total.addcmul_(parts, away)
+    return total.transpose(0, 1)
