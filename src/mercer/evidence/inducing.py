@@ -18,7 +18,7 @@ from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block
 from mercer.kernels import Kernel
 from mercer.kernels.pulled import pulled
-from mercer.linalg import inverse_factor, lifted
+from mercer.linalg import inverse_factor, lifted, mirrored, times_lower, times_upper
 
 #: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.
 JITTER = {torch.float32: 1e-6, torch.float64: 1e-10}
@@ -33,7 +33,10 @@ def unexplained(diagonal: Tensor, A: Tensor) -> Tensor:
 
 
 class Weights(NamedTuple):
-    """Derivatives on some rows: in the tile K_nm and in diag K, and their part of 2AᵀGA where it is not known."""
+    """Derivatives on some rows: in the tile K_nm and in diag K, and their part of 2AᵀGA where it is not known.
+
+    Of that part the upper triangle counts.
+    """
 
     by_tile: Tensor
     by_diagonal: Tensor
@@ -56,6 +59,7 @@ class Inducing:
         self.eye = torch.eye(self.m, dtype=torch.float64, device=plan.device)
         self.P = inverse_factor(lifted(K_mm, JITTER[plan.dtype]))
         self.tile_map = self.P.to(plan.dtype)
+        self._tile_back = self.tile_map.T.contiguous()
         self._columns = kernel.columns(self.basis)
         self._kept: Tensor | None = None
         if plan.keeps_tiles(self.n, self.m, uses):
@@ -71,7 +75,14 @@ class Inducing:
         elif self._kept is not None:
             each_block(TensorRows(self._kept), self.plan, size, visit)
         else:
-            each_block(self.rows, self.plan, size, lambda where, X: visit(where, self._columns(X) @ self.tile_map))
+            each_block(self.rows, self.plan, size, lambda where, X: visit(where, self._whitened(self._columns(X))))
+
+    def _whitened(self, tile: Tensor) -> Tensor:
+        return times_upper(tile, self.tile_map)
+
+    def back(self, by_A: Tensor) -> Tensor:
+        """Derivatives in A as derivatives in the tile K_nm."""
+        return times_lower(by_A, self._tile_back)
 
     def diagonal(self) -> Tensor:
         """k(x, x) of all rows, in float64."""
@@ -85,13 +96,14 @@ class Inducing:
         weigh: Callable[[slice, Tensor], Weights],
         by_gram: Tensor | None,
         inputs: bool = True,
+        whole: bool = False,
     ) -> tuple[dict[str, Tensor], Tensor]:
         """The gradient in the kernel's parameters and the inducing inputs of a function of Q and diag K.
 
         ``weigh(where, A)`` returns the derivatives on those rows. With G the derivative in Q, that in A is 2GA, in the
-        tile K_nm 2 G A Pᵀ, and in K_mm −P (AᵀGA) Pᵀ; `by_gram` is 2AᵀGA where the caller knows it, otherwise its
-        parts are summed here. Everything float32 stays in whitened coordinates until the last product: P G Pᵀ would
-        square the condition number of K_mm. With ``inputs=False`` the inducing inputs stand still.
+        tile K_nm 2 G A Pᵀ, and in K_mm −P (AᵀGA) Pᵀ; `by_gram` is what the caller knows of 2AᵀGA, the `whole` of it
+        or a part, to which those that come with the weights are added. Everything float32 stays in whitened coordinates
+        until the last product: P G Pᵀ would square the condition number of K_mm. With ``inputs=False`` the inducing inputs stand still.
         """
         names, values = list(self.kernel.tunable()), list(self.kernel.tunable().values())
         basis = self.basis
@@ -106,7 +118,7 @@ class Inducing:
                 Z = basis.detach().clone().requires_grad_(inputs)
                 bound = self.kernel.replaced(dict(zip(names, leaves, strict=True)))
                 tile, diagonal = bound(block, Z), bound.diag(block)
-            found = weigh(where, tile.detach() @ self.tile_map if self._kept is None else self._kept[where])
+            found = weigh(where, self._whitened(tile.detach()) if self._kept is None else self._kept[where])
             outputs, weights = [tile], [found.by_tile]
             if diagonal.requires_grad:
                 outputs, weights = [tile, diagonal], [found.by_tile, found.by_diagonal.to(diagonal)]
@@ -122,8 +134,10 @@ class Inducing:
                 gram.add_(found.by_gram)
 
         each_block(self.rows, self.plan, self.plan.traced_rows(self.m), visit)
-        inner = self.rows.total(gram) if by_gram is None else by_gram
-        by_K_mm = -0.5 * self.P @ (0.5 * (inner + inner.T)) @ self.P.T
+        inner = self.eye.new_zeros(()) if by_gram is None else by_gram
+        inner = inner if whole else inner + mirrored(self.rows.total(gram))
+        half = times_lower(-0.5 * inner, self.P.T)
+        by_K_mm = times_lower(half.T, self.P.T)  # P · inner · Pᵀ, since inner is symmetric
         exact = basis.double()
         _, pull = self.kernel.traced(exact, exact, inputs=inputs)
         # the jitter follows the mean of the diagonal

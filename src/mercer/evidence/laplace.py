@@ -198,7 +198,7 @@ class Laplace:
                 for e in range(p):
                     by_A.sub_((A @ inverse[e, :, c].to(dtype)).mul_(d[:, c, e, None]))
             by_A.addcmul_(A, by_rest[where].to(dtype)[:, None], value=-2)
-            return Weights(by_A @ self.system.tile_map.T, by_rest[where], A.T @ by_A)
+            return Weights(self.system.back(by_A), by_rest[where], A.T @ by_A)
 
         return self.system.pull_back(weigh, None, inputs)
 

@@ -19,7 +19,7 @@ from mercer.evidence.coordinates import Gradient
 from mercer.evidence.inducing import Inducing, Weights, unexplained
 from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
-from mercer.linalg import cholesky
+from mercer.linalg import cholesky, mirrored, upper_gram
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
         rest = noise.rest(where, A)
         lam = noise.of(rest)
         D = w / lam
-        scaled = A * D.sqrt().to(A.dtype)[:, None]
-        gram, down = scaled.T @ scaled, A.T @ (D[:, None] * y).to(A.dtype)
+        gram, down = upper_gram(A, D.to(A.dtype)), A.T @ (D[:, None] * y).to(A.dtype)
         sums = torch.stack([(D[:, None] * y.square()).sum(), (w * lam.log()).sum(), (w * rest).sum()])
         S.add_(gram)
         b.add_(down)
@@ -70,7 +69,7 @@ def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
 
     system.each(gather)
     total = system.rows.total
-    return Statistics(total(S), total(b), *total(scalars).unbind())
+    return Statistics(mirrored(total(S)), total(b), *total(scalars).unbind())
 
 
 def sparse_evidence(
@@ -122,15 +121,15 @@ def evidence_on_device(
     L_B, _ = cholesky(system.eye + found.S)
     c = torch.cholesky_solve(found.b, L_B)
     value = _value(found, w_sum, L_B, c, bound, noise)
-    inverse = torch.linalg.solve_triangular(L_B, system.eye, upper=False)
-    by_S = -0.5 * (p * inverse.T @ inverse + c @ c.T)
+    inverse = torch.cholesky_inverse(L_B)  # (I + S)⁻¹
     if approximation.alpha == 0:
-        by_parameter, by_basis = _pull_projected(system, model, found, by_S, c, data.Y, bound, inputs)
+        by_S = -0.5 * (p * inverse + c @ c.T)
+        by_parameter, by_basis = _pull_projected(system, model, found, inverse, c, data.Y, bound, inputs)
         # only D and the first sum hold the noise: ∂/∂σ² = −(1/σ²) [ tr(S ∂S) + tr(bᵀc) − ½ Σ D y² + ½ p Σ w ]
         by_noise = -((found.S * by_S).sum() + (found.b * c).sum() - 0.5 * found.square + 0.5 * p * w_sum) / noise
         by_noise = by_noise + 0.5 * bound * p * found.unexplained / noise / noise
     else:
-        by_parameter, by_basis, by_noise = _pull_pseudo(system, model, by_S, c, data.Y, inputs)
+        by_parameter, by_basis, by_noise = _pull_pseudo(system, model, inverse, c, data.Y, inputs)
     return Gradient(value, by_parameter, by_noise, by_basis)
 
 
@@ -146,49 +145,54 @@ def _value(found: Statistics, w_sum: Tensor, L_B: Tensor, c: Tensor, bound: floa
 
 
 def _pull_projected(
-    system: Inducing, model: Noise, found: Statistics, by_S: Tensor, c: Tensor, Y: Tensor, bound: float, inputs: bool
+    system: Inducing, model: Noise, found: Statistics, inverse: Tensor, c: Tensor, Y: Tensor, bound: float, inputs: bool
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """α = 0: D does not depend on the tile, so the derivative in A is D (A M + y cᵀ), known but for products with P.
+    """α = 0: D does not depend on the tile, so the derivative in A is D (A M + r cᵀ), known but for products with P.
 
-    M holds −c cᵀ, whose product with A and y cᵀ cancel but for the residuals y − A c: they are taken together.
+    M is p (β I − B⁻¹), and r = y − A c are the residuals: y cᵀ and A c cᵀ cancel but for them.
     """
     p, dtype = Y.shape[1], system.plan.dtype
-    M = 2 * by_S + bound * p * system.eye
+    M = p * (bound * system.eye - inverse)
     c_tile, outer = c.to(dtype), (system.P @ c).T.to(dtype)
-    back = ((M + c @ c.T) @ system.P.T).to(dtype)
+    back = (M @ system.P.T).to(dtype)
 
     def weigh(where: slice, A: Tensor) -> Weights:
         D = model.weight[where] / model.variance
         residual = (Y[where] - A @ c_tile).to(dtype)
         return Weights((A @ back).addmm_(residual, outer).mul_(D.to(dtype)[:, None]), -0.5 * bound * p * D)
 
-    return system.pull_back(weigh, found.S @ M + found.b @ c.T, inputs)
+    known = _explained(system, inverse, c) + bound * p * found.S
+    return system.pull_back(weigh, known, inputs, whole=True)
 
 
 def _pull_pseudo(
-    system: Inducing, model: Noise, by_S: Tensor, c: Tensor, Y: Tensor, inputs: bool
+    system: Inducing, model: Noise, inverse: Tensor, c: Tensor, Y: Tensor, inputs: bool
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """α > 0: every row's own λ depends on its tile."""
     p, dtype = Y.shape[1], system.plan.dtype
-    twice, c_tile = (2 * by_S).to(dtype), c.to(dtype)
+    shrink, c_tile = (-p * inverse).to(dtype), c.to(dtype)
     by_noise = torch.zeros((), dtype=torch.float64, device=system.plan.device)
 
     def weigh(where: slice, A: Tensor) -> Weights:
-        y, w = Y[where].double(), model.weight[where]
-        lam = model.of(model.rest(where, A))
-        by_A, mean = A @ twice, (A @ c_tile).double()
-        # ∂/∂D = aᵀ ∂S a + yᵀ(cᵀa) − ½|y|², and D = w / λ
-        by_D = 0.5 * (by_A * A).sum(1).double() + (y * mean).sum(1) - 0.5 * y.square().sum(1)
+        w, lam = model.weight[where], model.of(model.rest(where, A))
+        by_A, residual = A @ shrink, Y[where].double() - (A @ c_tile).double()
+        # ∂/∂D = −½ p aᵀB⁻¹a − ½ |y − cᵀa|², and D = w / λ
+        by_D = 0.5 * ((by_A * A).sum(1).double() - residual.square().sum(1))
         by_lam = -w * (by_D / lam + 0.5 * p) / lam
         by_noise.add_(by_lam.sum())
         by_rest = model.alpha * by_lam
-        D = (w / lam)[:, None]
-        by_A = by_A.addmm_(Y[where].to(dtype), c_tile.T).mul_(D.to(dtype))
-        by_A.addcmul_(A, by_rest.to(dtype)[:, None], value=-2)
-        return Weights(by_A @ system.tile_map.T, by_rest, A.T @ by_A)
+        own = (-2 * by_rest).to(dtype)
+        by_A = by_A.addmm_(residual.to(dtype), c_tile.T).mul_((w / lam).to(dtype)[:, None])
+        by_A.addcmul_(A, own[:, None])
+        return Weights(system.back(by_A), by_rest, upper_gram(A, own))
 
-    by_parameter, by_basis = system.pull_back(weigh, None, inputs)
+    by_parameter, by_basis = system.pull_back(weigh, _explained(system, inverse, c), inputs)
     return by_parameter, by_basis, system.rows.total(by_noise)
+
+
+def _explained(system: Inducing, inverse: Tensor, c: Tensor) -> Tensor:
+    """Aᵀ D (−p A B⁻¹ + r cᵀ) without a pass over the rows: S B⁻¹ = I − B⁻¹, and b − S c = c."""
+    return c @ c.T - c.shape[1] * (system.eye - inverse)
 
 
 def _gathered(

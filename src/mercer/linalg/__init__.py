@@ -7,6 +7,7 @@ nothing of kernels, rows or losses: the engine forms the products, the algorithm
 from mercer.linalg.cg import CGResult, conjugate_gradients
 from mercer.linalg.cholesky import cholesky, inverse_diagonal
 from mercer.linalg.givens import drop_column, rotate_rows
+from mercer.linalg.halves import mirrored, times_lower, times_upper, upper_gram
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.lbfgs import minimize_lbfgs
 from mercer.linalg.newton import NewtonResult, minimize_newton
@@ -26,8 +27,12 @@ __all__ = [
     "lifted",
     "minimize_lbfgs",
     "minimize_newton",
+    "mirrored",
     "rotate_rows",
     "spectral_map",
     "spread_out",
+    "times_lower",
+    "times_upper",
+    "upper_gram",
     "whitening",
 ]
