@@ -455,3 +455,23 @@ def test_the_selector_takes_one_model_and_refuses_what_is_none():
     assert CountedRidge.fits == 0  # bad parameters are seen before any work
     with pytest.raises(ValueError, match="models must be estimators that have `relevance_` after fitting, got"):
         ARDSelector(CountedRidge()).fit(X, y)
+
+
+def test_rows_enough_for_them_and_not_the_few_that_were_tuned_on_give_every_input_a_length_scale():
+    """Twenty rows for each input are enough; the evidence of few rows has all inputs share one here."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (200, 3))
+    y = np.exp(-0.5 * (X**2).sum(1)) + 0.1 * rng.normal(size=200)
+    for n, shape in ((50, ()), (200, (3,))):
+        model = SparseGPRegressor(10, max_iter=2, random_state=0).fit(X[:n], y[:n])
+        assert np.shape(model.kernel_.tunable()["left__kernel__length_scale"]) == shape
+
+
+def test_targets_without_noise_need_no_search_on_few_inducing_inputs():
+    """What a hundred of them leave unexplained would hide such noise, so six steps from the tuned kernel are all."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (800, 2))
+    y = np.sin(X[:, 0]) * np.cos(X[:, 1])
+    model = SparseGPRegressor(210, random_state=0).fit(X[:500], y[:500])
+    assert model.n_iter_ <= 6
+    assert np.std(model.predict(X[500:]) - y[500:]) < 1e-4 * np.std(y)  # noise of 1e-8 of the variance is the least

@@ -249,3 +249,14 @@ def test_targets_near_the_ends_of_float64_have_the_noise_of_their_units(size):
     X = torch.from_numpy(X30)
     y = X[:, :1].sin() + 0.1 * torch.from_numpy(np.random.default_rng(0).normal(size=(30, 1)))
     assert tune_noise(Gaussian(), X, size * y) == pytest.approx(tune_noise(Gaussian(), X, y), rel=1e-4)
+
+
+@pytest.mark.parametrize("ard", ["auto", True])
+def test_two_inputs_that_matter_are_found_among_many_that_do_not(ard):
+    """One length-scale for all inputs sees noise alone here, and what it led to was a constant."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 20))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=200)
+    tuned = tune_kernel(X, y, "gaussian", ard=ard, max_iter=50, tol=1e-6, random_state=0)
+    assert set(np.argsort(tuned.relevance)[-2:]) == {0, 1}
+    assert left_out_error(tuned, X, y) < 0.2

@@ -103,7 +103,8 @@ class Inducing:
         ``weigh(where, A)`` returns the derivatives on those rows. With G the derivative in Q, that in A is 2GA, in the
         tile K_nm 2 G A Pᵀ, and in K_mm −P (AᵀGA) Pᵀ; `by_gram` is what the caller knows of 2AᵀGA, the `whole` of it
         or a part, to which those that come with the weights are added. Everything float32 stays in whitened coordinates
-        until the last product: P G Pᵀ would square the condition number of K_mm. With ``inputs=False`` the inducing inputs stand still.
+        until the last product: P G Pᵀ would square the condition number of K_mm. With ``inputs=False`` the inducing
+        inputs stand still.
         """
         names, values = list(self.kernel.tunable()), list(self.kernel.tunable().values())
         basis = self.basis

@@ -53,17 +53,27 @@ def plain_kernel(
 ) -> Kernel | None:
     """`plain_start` of the radial family that a user named, or for "auto" of the family of what `tuned` finds.
 
-    None for any other choice: such kernels start as they are.
+    None for any other choice: such kernels start as they are. Whether every input has a length-scale of its own is
+    not for `tuned` to say, which saw few rows.
     """
     named = isinstance(choice, str) and choice in Stationary.choices()
     if not named and not (isinstance(choice, str) and choice == "auto"):
         return None
-    some = rows.fetch(rows.shard.spaced(weight > 0, SPREAD_ROWS))
-    if named:
-        return plain_start(Stationary.choices()[choice], some, ard)
-    found = tuned()
-    (family,) = {type(one) for one in _inside(found) if isinstance(one, Stationary)}
-    return plain_start(family, some, ard=any(np.ndim(value) for value in found.tunable().values()))
+    family = Stationary.choices()[choice] if named else family_of(tuned())
+    return plain_start(family, rows.fetch(rows.shard.spaced(weight > 0, SPREAD_ROWS)), ard)
+
+
+def family_of(kernel: Kernel) -> type[Stationary]:
+    """The family of the one stationary kernel in a kernel."""
+    (family,) = {type(one) for one in _inside(kernel) if isinstance(one, Stationary)}
+    return family
+
+
+def as_many_lengths(kernel: Kernel, plain: Kernel) -> Kernel:
+    """A tuned kernel with a length-scale for each input where the plain one of the same form has them."""
+    lengths = {name: value for name, value in plain.tunable().items() if name.endswith("length_scale")}
+    now = kernel.tunable()
+    return kernel.replaced({k: np.broadcast_to(now[k], np.shape(v)).tolist() for k, v in lengths.items() if np.ndim(v)})
 
 
 def _inside(kernel: Kernel) -> Iterator[Kernel]:

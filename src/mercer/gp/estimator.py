@@ -201,11 +201,12 @@ class SparseGP(Face):
         start: Point,
         free: set[str],
         clock: Clock,
+        near: bool = False,
     ) -> tuple[np.ndarray, Point]:
         """`SparseSearch.run`, heard by whoever listens."""
         return SparseSearch(
             evidence, task.start, task.data, free, task.n_inducing, self.max_iter, self.tol,
-            self.length_scale_prior, task.rng, clock, task.draws, task.n_restarts, self._seen(clock),
+            self.length_scale_prior, task.rng, clock, task.draws, task.n_restarts, self._seen(clock), near,
         ).run(start)  # fmt: skip
 
     def _seen(self, clock: Clock) -> Callable[[Point], None]:

@@ -30,21 +30,24 @@ from mercer.evidence.optimise import exact_evidence
 from mercer.evidence.posterior import draw, log_density
 from mercer.evidence.recorded import regression_evidence
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
-from mercer.evidence.starts import PLAIN_NOISE, elsewhere, plain_kernel
+from mercer.evidence.starts import PLAIN_NOISE, as_many_lengths, elsewhere, family_of, plain_kernel
 from mercer.gp.estimator import SparseGP
 from mercer.gp.final_pass import FinalPass, in_words
 from mercer.gp.left_out import left_out_intervals
 from mercer.gp.model import FittedGP, shown
 from mercer.gp.predictive_noise import predictive_noise
+from mercer.gp.search import FEW_INDUCING
 from mercer.gp.task import Task
 from mercer.gp.tuning_rows import rows_for_tuning
-from mercer.kernels import Kernel
+from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_whole
 from mercer.progress import watched
 from mercer.tuning import tune_kernel, tune_noise
 
 #: Rows that tell the family of a kernel: its parameters are looked for afterwards, on all rows.
 FAMILY_ROWS = 400
+#: Noise, of unit variance of the targets, below which these rows tell the parameters too.
+LITTLE_NOISE = 1e-4
 
 
 @face
@@ -159,15 +162,30 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         kernel, least = self._plain_kernel(), LEAST_NOISE[data.plan.dtype]
         return kernel, max(first(lambda: tune_noise(kernel, X, Y, **options)), least) if given is None else given
 
-    def _plain(self, task: Task) -> tuple[Kernel, float]:
-        """For a search that moves everything; tuning is asked at most for the family."""
+    def _begun(self, task: Task) -> tuple[Kernel, float, bool]:
+        """Where a search that moves everything starts, and whether that is near its end.
+
+        Tuning on few rows is asked for the family. Where it finds a Gaussian and next to no noise, its kernel is the
+        better start: what a hundred inducing inputs leave unexplained is far more than such noise, and they would
+        hide it. Of rougher families all of them leave too much for the exact evidence to be near theirs (pol).
+        """
         data = task.data
-        tuned = partial(self._tuned, task, data, min(FAMILY_ROWS, self.tuning_rows))
-        kernel = plain_kernel(self.kernel, data.rows, data.weight, lambda: tuned()[0], self.ard)
-        if kernel is not None:
-            return kernel, PLAIN_NOISE
-        kernel, noise = tuned()
-        return kernel, max(noise, PLAIN_NOISE)
+        tuned: list[tuple[Kernel, float]] = []
+
+        def ask() -> Kernel:
+            tuned.append(self._tuned(task, data, min(FAMILY_ROWS, self.tuning_rows)))
+            return tuned[0][0]
+
+        plain = plain_kernel(self.kernel, data.rows, data.weight, ask, self.ard)
+        if plain is None:
+            kernel, noise = ask(), tuned[0][1]
+            return kernel, max(noise, PLAIN_NOISE), False
+        if not tuned or not task.clock.endless or self.n_inducing <= 2 * FEW_INDUCING:
+            return plain, PLAIN_NOISE, False
+        [(kernel, noise)] = tuned
+        if noise >= LITTLE_NOISE or family_of(kernel) is not Gaussian:
+            return plain, PLAIN_NOISE, False
+        return as_many_lengths(kernel, plain), noise, True
 
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()
@@ -180,15 +198,18 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     def _sparse(self, task: Task) -> FittedGP:
         """Kernel, noise and inducing inputs where the evidence leads them, and a last pass over all rows."""
         data, approximation, free = task.data, task.approximation, self._free(task.approximation)
-        everything = len(free) == 3
-        kernel, noise = self._plain(task) if everything else self._tuned(task, data, self.tuning_rows)
+        near = False
+        if len(free) == 3:
+            kernel, noise, near = self._begun(task)
+        else:
+            kernel, noise = self._tuned(task, data, self.tuning_rows)
         evidence = regression_evidence(approximation, inputs="basis" in free)
         start = Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]), groups=data.groups)
         posterior_of = partial(sparse_posterior, approximation=approximation)
         last = FinalPass.timed(
             lambda rows, Z: posterior_of(kernel, start.noise, Z, rows), self.n_inducing, data, task.clock
         )
-        index, at = self._search(task, evidence, start, free, last.before(task.clock, data.n_total))
+        index, at = self._search(task, evidence, start, free, last.before(task.clock, data.n_total), near)
         rows = last.rows(data, task.clock, task.rng)
         assert at.basis is not None
         posterior, value = posterior_of(at.kernel, at.noise, at.basis, rows)

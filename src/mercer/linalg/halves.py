@@ -67,7 +67,7 @@ def mirrored(U: Tensor) -> Tensor:
 
 
 def _direct(A: Tensor) -> bool:
-    """Whether one product is as good: where one panel holds all columns, or more calls cost more than they leave out."""
+    """Whether one product is as good: one panel holds all columns, or calls cost more than they leave out."""
     return A.shape[1] <= PANEL or A.device.type != "cpu"
 
 

@@ -35,6 +35,9 @@ GAIN = 0.02
 FEW_ROWS, FEW_ROWS_PER_INPUT = 300, 16
 #: Of few rows a length-scale is at most this many times the shortest: without a slope its input would never come back.
 LONGEST = 30.0
+#: The share of a constant's error from which on what a shared length-scale led to has failed, and the search for one
+#: of each input starts anew, with this much noise.
+FAILED, MUCH_NOISE = 0.9, 0.6
 #: A family of so much less log evidence than a smoother one is no accident of where its climb ended.
 CLEARLY = 30.0
 #: The variances that scale the whole kernel, of Scaled and of Sum(Scaled, Bias).
@@ -87,11 +90,11 @@ class Search:
         the search starts again from longer length-scales and more noise, and ends as the constant if that fails too.
         """
         found = self._ascend(kernel, noise, ftol, gain)
-        if self._predicts(found):
+        if self._honest(found):
             return found
         longer = {name: self._long(v) for name, v in kernel.tunable().items() if name.endswith("length_scale")}
-        again = self._ascend(kernel.replaced(longer), 0.6, ftol, gain)
-        if self._predicts(again):
+        again = self._ascend(kernel.replaced(longer), MUCH_NOISE, ftol, gain)
+        if self._honest(again):
             return again
         small = {name: 1e-3 for name in kernel.tunable() if name in ("variance", "left__variance")}
         constant = kernel.replaced(longer | small)
@@ -102,13 +105,15 @@ class Search:
         spread = self.spread if np.ndim(lengths) else math.sqrt(float(np.mean(self.spread**2)))
         return np.maximum(10 * np.asarray(lengths), spread * math.sqrt(self.X.shape[1]))
 
-    def _predicts(self, point: Point) -> bool:
-        if point.noise > 0.5:
-            return True
+    def _honest(self, point: Point) -> bool:
+        return point.noise > 0.5 or self._predicts(point, 0.999)
+
+    def _predicts(self, point: Point, share: float) -> bool:
+        """Whether the rows, each left out in turn, are predicted with less than this share of the constant's error."""
         self.n_evaluations += 1
         error = left_out(point.kernel, point.noise, self.X, self.Y, self.weight) - self.Y
         mine, constant = (float((self.weight[:, None] * r.square()).sum()) for r in (error, self.Y))
-        return mine < 0.999 * constant or constant == 0
+        return mine < share * constant or constant == 0
 
     def _ascend(self, kernel: Kernel, noise: float, ftol: float, gain: float) -> Point:
         """A local maximum of the evidence."""
@@ -164,6 +169,8 @@ class Search:
         at = self.isotropic(family) if near is None else self.climb(near.kernel, near.noise, ftol=self._before_more())
         if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.over():
             finer = self.onward(self.per_input(at), at, same=True)
+            if not self._predicts(finer, FAILED):
+                finer = max(finer, self._anew(family), key=lambda point: point.value)
             (n, D), outputs = self.X.shape, self.Y.shape[1]
             scales = D if self.groups is None else len(np.unique(self.groups))
             # every output adds its evidence, so every one pays for the length-scales
@@ -194,6 +201,12 @@ class Search:
         starts = [(Sum(Scaled(family(length_scale=typical * f)), Bias(0.01)), noise) for f, noise in STARTS]
         values = [self._value(*start) for start in starts]
         return self.climb(*starts[int(np.argmax(values))], ftol=self._before_more())
+
+    def _anew(self, family: type[Stationary]) -> Point:
+        """One length-scale for each input, from typical ones and much noise: where few of many inputs matter, one for
+        all of them sees the others' noise alone, and ends where nothing has a slope."""
+        lengths = self.spread * family.typical_length(self.X.shape[1])
+        return self.climb(Sum(Scaled(family(length_scale=lengths.tolist())), Bias(0.01)), MUCH_NOISE, ROUGH)
 
     def onward(self, kernel: Kernel, at: Point, same: bool = False) -> Point:
         """Climb on from `at` with another form of its kernel.
