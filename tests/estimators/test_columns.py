@@ -193,6 +193,20 @@ def test_a_date_is_a_trend_and_the_cycles_it_covers():
     assert coded[1, 0] - coded[0, 0] == 1.0
 
 
+def test_dates_written_as_text_are_dates_unless_named_as_categories():
+    at = pd.Series(pd.date_range("2020-01-01", periods=60, freq="7h"))
+    dates, text = (pd.DataFrame({"at": one}) for one in (at, at.dt.strftime("%Y-%m-%dT%H:%M:%SZ")))
+    model = boosted().fit(text, np.arange(60.0))
+    np.testing.assert_array_equal(model.predict(text[3:4]), boosted().fit(dates, np.arange(60.0)).predict(dates[3:4]))
+    with pytest.raises(ValueError, match="dates as in fit"):
+        model.predict(pd.DataFrame({"at": ["soon"]}))
+    days = pd.DataFrame({"at": at.dt.strftime("%Y-%m-%d")})
+    assert boosted(categorical_features=["at"]).fit(days, np.arange(60.0)).columns_[0]["kind"] == "category"
+    words = days.assign(at=days["at"].where(days["at"] != "2020-01-02", "2020-13-02"))  # one is no date: all are levels
+    named = boosted().fit(words, np.arange(60.0))
+    np.testing.assert_array_equal(named.predict(words)[:3], named.predict(words[:3]))
+
+
 def test_a_sentinel_is_a_gap_where_rows_gain_by_it():
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, 300)

@@ -7,12 +7,12 @@ Coordinates of one code share a length-scale. Which code a column gets is decide
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from mercer.data.raw import LEVELLED, RawColumn, as_levels
+from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels
 from mercer.parts import require
 
 #: Places of levels that are missing, and that `fit` did not see.
@@ -173,7 +173,7 @@ class DayMeans(Means):
     """The mean of the targets of each day, whatever the hour."""
 
     def place(self, column: RawColumn) -> np.ndarray:
-        return super().place(replace(column, values=np.floor(numbers(column, "date"))))
+        return super().place(RawColumn(column.name, "date", np.floor(numbers(column, "date"))))
 
     @property
     def words(self) -> str:
@@ -246,6 +246,7 @@ def numbers(column: RawColumn, kind: str = "number") -> np.ndarray:
     """The values of a column that held numbers (or dates) in `fit`; one of nothing but missing values will do."""
     if bool(column.missing.all()):
         return np.full(len(column.values), np.nan)
+    column = as_dates(column) if kind == "date" else column
     wanted = ("date",) if kind == "date" else ("number", "bool")
     words = f"{'dates' if kind == 'date' else 'numbers'} as in fit"
     require(column.kind in wanted, f"column {column.name!r} of X", words, f"a column of kind {column.kind!r}")

@@ -6,7 +6,7 @@ to them. Text, categories, dates, gaps and columns named in `categorical_feature
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
-from mercer.data.raw import LEVELLED, RawColumn, as_levels, as_numbers
+from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels, as_numbers
 from mercer.parts import require
 
 Table = np.ndarray | list[RawColumn]
@@ -69,17 +69,22 @@ def _simplest(table: Table, choice: Any) -> Table:
     """An array again where nothing but complete numbers was found."""
     if isinstance(table, np.ndarray):
         return table
-    columns = _declared(table, choice)
+    columns = _declared(table, choice, as_dates)
     plain = all(one.kind in ("number", "bool") and bool(np.isfinite(one.values).all()) for one in columns)
     return np.column_stack([one.values for one in columns]) if plain else columns
 
 
-def _declared(columns: Sequence[RawColumn], choice: Any) -> list[RawColumn]:
-    """Columns as `categorical_features` wants them: levels where it names them, numbers where nothing is one."""
+def _declared(
+    columns: Sequence[RawColumn], choice: Any, others: Callable[[RawColumn], RawColumn] = lambda column: column
+) -> list[RawColumn]:
+    """Columns as `categorical_features` wants them: levels where it names them, numbers where nothing is one.
+
+    What `others` are in `fit`, such as dates written as text, they are in `predict`, where their codes know it.
+    """
     if choice is None:
-        return [as_numbers(column) for column in columns]
+        return [as_numbers(as_dates(column)) for column in columns]
     named = _places(choice, [column.name for column in columns])
-    return [as_levels(column) if place in named else column for place, column in enumerate(columns)]
+    return [as_levels(column) if place in named else others(column) for place, column in enumerate(columns)]
 
 
 def _names_some(choice: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import numbers
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from mercer.parts import require
 DAY = 86_400.0
 #: Fields of text files that say that there is no value.
 NOTHING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+#: Dates as text, by ISO 8601.
+DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?)?")
 #: Kinds of columns whose values are codes of levels.
 LEVELLED = ("category", "ordered")
 
@@ -58,6 +61,22 @@ def as_numbers(column: RawColumn) -> RawColumn:
         wanted = "numbers, dates or truth values where categorical_features=None"
         require(False, f"column {column.name!r} of X", wanted, f"levels such as {column.levels[0]!r}")
     return RawColumn(column.name, "number", known[column.values])
+
+
+def as_dates(column: RawColumn) -> RawColumn:
+    """A column of levels as dates, where the name of every level is one, as text files write them; else as it is.
+
+    >>> import numpy as np
+    >>> as_dates(RawColumn("at", "category", np.array([1, -1, 0]), ("2020-01-01", "2020-01-02 12:00"))).values.tolist()
+    [18263.5, nan, 18262.0]
+    """
+    if column.kind != "category" or not column.levels or not all(map(DATE.fullmatch, column.levels)):
+        return column
+    try:
+        known = np.array([*(level.removesuffix("Z") for level in column.levels), "NaT"], dtype="datetime64[us]")
+    except ValueError:  # a thirteenth month
+        return column
+    return RawColumn(column.name, "date", days(known)[column.values])
 
 
 def objects(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
