@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from mercer import KernelBoostingClassifier
 from mercer.border.calibration import fit_calibration
 from mercer.border.targets import code_targets
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.evidence.exact import log_evidence
+from mercer.forward.solve.exact import _without_one
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
 from mercer.losses import Loss
 from mercer.tuning import constants
 from mercer.tuning.ard import Process, relevances
 from mercer.tuning.average import greedy_average
+from mercer.tuning.belief import believed
 from mercer.tuning.closed_form import Judge, penalty_path
 from mercer.tuning.link import Link, codes_of, fitted_link
 from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile
@@ -80,6 +83,47 @@ def test_an_average_is_no_worse_than_its_best_and_one_is_kept_when_one_is_enough
     assert loss < float(judge((y + noise[0])[None]))
     assert sum(shares) == pytest.approx(1)
     assert greedy_average([y + noise[0], y + 3 * noise[0]], judge)[0] == [1.0, 0.0]
+
+
+def test_equal_rows_are_left_out_one_at_a_time():
+    X, y = rows(12, 2), rows(12, 1, seed=1)
+    counts = torch.tensor([1, 3, 2, 1, 1, 5, 1, 1, 2, 1, 1, 1])
+    K, lam = Gaussian(1.0)(X, X), 0.3
+    C = (K + torch.diag(lam / counts)).inverse()
+    fast = y - C @ y / _without_one(C.diagonal(), lam / counts.double(), torch.arange(12))
+    apart = torch.arange(12).repeat_interleave(counts)
+    slow = penalty_path(K[apart][:, apart], y[apart], torch.ones(len(apart)), torch.tensor([lam]))[0]
+    torch.testing.assert_close(fast[apart], slow)
+
+
+def test_a_race_parts_equal_rows():
+    rng = np.random.default_rng(0)
+    X = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+    Y, weight = torch.tensor([[0.6], [-0.4], [0.6], [-0.4]]), torch.tensor([90.0, 10.0, 20.0, 180.0])
+    found = race(X, Y - (weight[:, None] * Y).sum() / 300, weight, classes=True, rng=rng)
+    entropy = -(0.3 * np.log(0.9) + 0.1 / 3 * np.log(0.1) + 0.2 / 3 * np.log(0.1) + 0.6 * np.log(0.9))
+    assert found.loss < 1.1 * entropy  # leaving all equal rows out would predict the other class
+
+
+def test_what_is_believed_of_a_gain_is_by_its_standard_error():
+    gain = torch.tensor([0.0, 2.0], dtype=torch.float64).repeat(50)  # mean 1, standard error 0.1
+    assert believed(gain, torch.ones(100)) == pytest.approx(1 - 0.1**2 / 2)
+    assert believed(gain - 0.95, torch.ones(100)) == 0.0  # a gain of half its error
+    assert believed(-gain, torch.ones(100)) == 0.0
+    assert believed(gain[:2], torch.full((2,), 50.0)) == believed(gain[:2], torch.ones(2))  # only ratios of weights
+    apart, merged = gain[torch.tensor([0, 1, 1, 1])], gain[:2]
+    assert believed(merged, torch.tensor([1.0, 3.0])) == pytest.approx(believed(apart, torch.ones(4)))
+
+
+def test_of_coins_a_race_believes_less_than_they_seem_to_say():
+    rng = np.random.default_rng(0)
+    excess = []
+    for _ in range(6):
+        X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
+        p = KernelBoostingClassifier(random_state=0).fit(X[:200], y[:200]).predict_proba(X[200:])
+        excess.append(-np.log(p[np.arange(200), y[200:]]).mean() - np.log(2))
+    # four numbers chosen by 200 rows in full faith lose 4/(2·200) = 0.01 on others; the best of many candidates more
+    assert np.mean(excess) < 0.01
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])

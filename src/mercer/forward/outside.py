@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mercer.border.left_out import LARGEST, leverages
+from mercer.data.copies import copies
 from mercer.forward.loop import ForwardFit
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.stages import Final
@@ -63,7 +64,9 @@ def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
     weight = problem.rows.pick(problem.weight, rows)
     values = _values(final, seen)
     if fair:
-        values = y - (y - values) / (1 - _leverages(final, seen, weight, share, levers)[:, None])
+        equal = problem.rows.pick(copies(problem.weight), rows)  # one of them is left out
+        pull = _leverages(final, seen, weight, share, levers) / equal.to(seen.device)
+        values = y - (y - values) / (1 - pull[:, None])
     return Outside(*_host(values, y, weight), seen, fair)
 
 

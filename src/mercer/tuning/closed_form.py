@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.tuning.link import Codes, log_losses
+from mercer.tuning.link import FLOORS, Codes, Link, log_losses
 
 
 def penalty_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor) -> Tensor:
@@ -52,3 +52,11 @@ class Judge:
     def constant(self) -> float:
         """The loss of the constant: with squared error 1."""
         return float(self(torch.zeros_like(self.Y)[None])[0])
+
+    def gain(self, F: Tensor, link: Link | None) -> Tensor:
+        """By how much each row loses less with values n × p (of classes, through a link) than with the constant."""
+        if link is None:
+            return (self.Y.square() - (F - self.Y).square()).sum(-1)
+        own, prior = link.codes.truth(self.Y)[:, None], Link(link.codes, FLOORS[0], 1.0)
+        p, q = (one.probabilities(V).gather(-1, own)[:, 0] for one, V in ((link, F), (prior, torch.zeros_like(F))))
+        return (p / q).log()

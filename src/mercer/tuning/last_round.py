@@ -14,6 +14,7 @@ from mercer.data.column_maps import KINDS, ColumnMap
 from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
 from mercer.tuning.average import greedy_average
+from mercer.tuning.belief import believed
 from mercer.tuning.heat import Book, Candidate, Heat, loss_of
 from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.metric import power_of
@@ -113,20 +114,21 @@ def _onward(heat: Heat, one: Candidate) -> Iterator[Candidate]:
 
 
 def averaged(rows: Rows, finalists: list[Candidate], book: Book) -> Race:
-    """The race's end: an average of finalists, or the constant where none of them is better."""
+    """The race's end: an average of finalists, as far as it is to be believed; the constant where it is not better."""
     finalists = sorted(finalists, key=loss_of)
     judge = finalists[0].track.judge
     constant = judge.constant
-    if finalists[0].best.loss >= constant:
-        prior = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
-        return Race([nothing(rows, constant)], book.report, constant, constant, prior)
     values = [one.best.values for one in finalists]
     zero = [] if rows.codes is not None else [torch.zeros_like(judge.Y)]  # a link shrinks by itself
     shares, loss = greedy_average(values + zero, judge)
     chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
     average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(judge.Y))
     link = None if rows.codes is None else fitted_link(rows.codes, average, judge.Y, judge.weight)
-    members = side_by_side([partial(_member, rows, finalists[k], shares[k]) for k in chosen], rows.device)
+    factor = believed(judge.gain(average, link), judge.weight)
+    if loss >= constant or factor == 0:
+        prior = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
+        return Race([nothing(rows, constant)], book.report, constant, constant, prior)
+    members = side_by_side([partial(_member, rows, finalists[k], factor * shares[k]) for k in chosen], rows.device)
     return Race(members, book.report, loss, constant, link)
 
 

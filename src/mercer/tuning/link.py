@@ -7,12 +7,13 @@ these rows stands one of which nobody knows the class: n rows without a mistake 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from mercer.tuning import constants as c
+from mercer.tuning.belief import believed
 
 #: Floors that are tried, and the one by which candidates are compared, in shares of 1/classes; the exponent's bounds.
 FLOORS, FLOOR, EXPONENTS = (0.006, 0.02, 0.06, 0.2, 0.5), 0.04, (0.1, 10.0)
@@ -81,8 +82,13 @@ def log_losses(codes: Codes, F: Tensor, true: Tensor, weight: Tensor, floor: flo
 
 
 def fitted_link(codes: Codes, F: Tensor, Y: Tensor, weight: Tensor) -> Link:
-    """The link of least log loss on values n × p that were not fitted to these codes."""
+    """The link of least log loss on values n × p that were not fitted to these codes.
+
+    The exponent is drawn to one, by which shares are probabilities, as far as its gain may be luck.
+    """
     share, true = weight / weight.sum(), codes.truth(Y)
     found = [(floor, *log_losses(codes, F, true, share, floor)) for floor in FLOORS]
     floor, _, exponent = min(found, key=lambda one: float(one[1]))
-    return Link(codes, floor, float(exponent))
+    best, plain = Link(codes, floor, float(exponent)), Link(codes, floor, 1.0)
+    p, q = (one.probabilities(F).gather(-1, true[:, None])[:, 0] for one in (best, plain))
+    return replace(best, exponent=best.exponent ** believed((p / q).log(), weight))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import TensorRows, spread_rows
+from mercer.data.copies import copies
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
@@ -86,7 +87,7 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     r"""Weights a = G⁻¹y of all rows `index` (n × p), and on demand what the others predict at some of them.
 
     Both come from one factor of G = K + λD⁻¹, D the rows' weights, to the digits of float64. Without row i kernel ridge
-    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found for at most `LEFT_OUT_ROWS` rows, evenly
+    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row (of equal rows one is left out). That is found for at most `LEFT_OUT_ROWS` rows, evenly
     spaced, and is NaN elsewhere: these rows come last, where :math:`[G^{-1}]_{ii}` asks for the last corner of the
     factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come, and λ may be small.
     Thousands of rows on a CPU need no factor (`guided`), and rows are left out some hundred at a time. Where n × n
@@ -116,8 +117,8 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     if not leaves_out:
         return a, None
     m = len(some)
-    corner = inverse_diagonal(L[n - m :, n - m :]).double()[:, None]
-    others[some] = y[some] - solution[n - m :] / corner
+    corner = inverse_diagonal(L[n - m :, n - m :]).double()
+    others[some] = y[some] - solution[n - m :] / _without_one(corner, ridge, some)
     return a, others
 
 
@@ -143,8 +144,17 @@ def _by_panels(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, leaves_out
     units = torch.zeros(n, len(some), dtype=torch.float64, device=a.device)
     units[some, torch.arange(len(some), device=a.device)] = 1.0
     others = torch.full_like(y, torch.nan)
-    others[some] = y[some] - a[some] / solve(units, 1e-6)[some].diagonal()[:, None]
+    others[some] = y[some] - a[some] / _without_one(solve(units, 1e-6)[some].diagonal(), ridge, some)
     return a, others
+
+
+def _without_one(corner: Tensor, ridge: Tensor, some: Tensor) -> Tensor:
+    """What a is divided by to give the error without one of the c equal rows of a weight: [G⁻¹]ᵢᵢ/c + (1 − 1/c)/ridge.
+
+    Without one of them ridge becomes ridge·c/(c − 1), a change of rank one of G.
+    """
+    part = 1 / copies(1 / ridge)[some]
+    return (corner * part + (1 - part) / ridge[some])[:, None]
 
 
 def _symmetric(kernel: Kernel, X: Tensor) -> Tensor:
