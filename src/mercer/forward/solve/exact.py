@@ -87,12 +87,13 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     r"""Weights a = G⁻¹y of all rows `index` (n × p), and on demand what the others predict at some of them.
 
     Both come from one factor of G = K + λD⁻¹, D the rows' weights, to the digits of float64. Without row i kernel ridge
-    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row (of equal rows one is left out). That is found for at most `LEFT_OUT_ROWS` rows, evenly
-    spaced, and is NaN elsewhere: these rows come last, where :math:`[G^{-1}]_{ii}` asks for the last corner of the
-    factor alone. K is formed in float64: it is as ill-conditioned as kernel matrices come, and λ may be small.
-    Thousands of rows on a CPU need no factor (`guided`), and rows are left out some hundred at a time. Where n × n
-    numbers take too much memory, a float32 factor made by panels guides conjugate gradients whose tiles are made again
-    each time; :math:`[G^{-1}]_{ii}` then is solved for, at `FEW_LEFT_OUT_ROWS` rows.
+    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row; of rows that were merged one is left out. That is found
+    for at most `LEFT_OUT_ROWS` rows, evenly spaced, and is NaN elsewhere: these rows come last, where
+    :math:`[G^{-1}]_{ii}` asks for the last corner of the factor alone. K is formed in float64: it is as ill-conditioned
+    as kernel matrices come, and λ may be small. Thousands of rows on a CPU need no factor (`guided`), and rows are left
+    out some hundred at a time. Where n × n numbers take too much memory, a float32 factor made by panels guides
+    conjugate gradients whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is solved for, at
+    `FEW_LEFT_OUT_ROWS` rows.
     """
     n, p = len(index), problem.y.shape[1]
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
