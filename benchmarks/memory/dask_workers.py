@@ -32,7 +32,9 @@ PARTITIONS, COLUMNS = 50, 1000
 def partition(place: int, n_rows: int) -> pd.DataFrame:
     """One part of the table: numbers of float32, and a smooth function of them."""
     rng = np.random.default_rng(place)
-    X = 3.5 * rng.random((n_rows, COLUMNS), dtype=np.float32) - 1.75
+    X = rng.random((n_rows, COLUMNS), dtype=np.float32)
+    X *= 3.5
+    X -= 1.75
     y = np.sin(X[:, 0]) + 0.3 * X[:, 1:9].sum(1)
     return pd.DataFrame(X, columns=[f"x{k}" for k in range(COLUMNS)]).assign(y=y)
 

@@ -34,6 +34,10 @@ class Group:
         """The sum of `value` over all processes, the same on each to the last bit."""
         return value
 
+    def sums(self, *values: Tensor) -> list[Tensor]:
+        """The sums of several tensors of one type over all processes, in one message."""
+        return list(values)
+
     def first(self, make: Callable[[], T]) -> T:
         """What `make` gives on the first process, which alone calls it: how choices are made that must be one."""
         return make()

@@ -78,6 +78,10 @@ class ProcessGroup(Group):
         self._talk(lambda: dist.all_reduce(sent), sent)
         return sent.to(value.device)
 
+    def sums(self, *values: Tensor) -> list[Tensor]:
+        parts = self.sum(torch.cat([value.reshape(-1) for value in values])).split([value.numel() for value in values])
+        return [part.reshape(value.shape) for part, value in zip(parts, values, strict=True)]
+
     def first(self, make: Callable[[], T]) -> T:
         if self.size == 1 or self._leading:  # what the first process asks while it works for all is its own affair
             return make()

@@ -62,20 +62,27 @@ class Inducing:
         self._tile_back = self.tile_map.T.contiguous()
         self._columns = kernel.columns(self.basis)
         self._kept: Tensor | None = None
+        self._full = False  # whether the first pass has left A there
         if plan.keeps_tiles(self.n, self.m, uses):
-            kept = torch.empty(self.n, self.m, device=plan.device, dtype=plan.dtype)
-            self.each(kept.__setitem__)
-            self._kept = kept
+            self._kept = torch.empty(self.n, self.m, device=plan.device, dtype=plan.dtype)
 
     def each(self, visit: Callable[[slice, Tensor], object]) -> None:
         """Call ``visit(where, A)`` on blocks of whitened rows."""
         size = self.plan.panel_rows(self.m)
-        if self._kept is not None and self.n <= min(size, ONE_BLOCK):
+        if self._kept is None or not self._full:
+            each_block(self.rows, self.plan, size, lambda where, X: visit(where, self._seen(where, X)))
+            self._full = True
+        elif self.n <= min(size, ONE_BLOCK):
             visit(slice(0, self.n), self._kept)
-        elif self._kept is not None:
-            each_block(TensorRows(self._kept), self.plan, size, visit)
         else:
-            each_block(self.rows, self.plan, size, lambda where, X: visit(where, self._whitened(self._columns(X))))
+            each_block(TensorRows(self._kept), self.plan, size, visit)
+
+    def _seen(self, where: slice, X: Tensor) -> Tensor:
+        """A of these rows, of which a copy stays where A is kept."""
+        A = self._whitened(self._columns(X))
+        if self._kept is not None:
+            self._kept[where] = A
+        return A
 
     def _whitened(self, tile: Tensor) -> Tensor:
         return times_upper(tile, self.tile_map)
@@ -119,7 +126,8 @@ class Inducing:
                 Z = basis.detach().clone().requires_grad_(inputs)
                 bound = self.kernel.replaced(dict(zip(names, leaves, strict=True)))
                 tile, diagonal = bound(block, Z), bound.diag(block)
-            found = weigh(where, self._whitened(tile.detach()) if self._kept is None else self._kept[where])
+            known = self._kept if self._full else None
+            found = weigh(where, self._whitened(tile.detach()) if known is None else known[where])
             outputs, weights = [tile], [found.by_tile]
             if diagonal.requires_grad:
                 outputs, weights = [tile, diagonal], [found.by_tile, found.by_diagonal.to(diagonal)]
@@ -135,8 +143,9 @@ class Inducing:
                 gram.add_(found.by_gram)
 
         each_block(self.rows, self.plan, self.plan.traced_rows(self.m), visit)
+        by_basis, *totals = self.rows.shard.group.sums(by_basis, *totals, *([] if whole else [gram]))
         inner = self.eye.new_zeros(()) if by_gram is None else by_gram
-        inner = inner if whole else inner + mirrored(self.rows.total(gram))
+        inner = inner if whole else inner + mirrored(totals.pop())
         half = times_lower(-0.5 * inner, self.P.T)
         by_K_mm = times_lower(half.T, self.P.T)  # P · inner · Pᵀ, since inner is symmetric
         exact = basis.double()
@@ -145,7 +154,6 @@ class Inducing:
         by_K_mm = by_K_mm + JITTER[self.plan.dtype] * by_K_mm.diagonal().mean() * self.eye
         parameters, left, right = pull(by_K_mm)
         by_parameter = {
-            name: self.rows.total(total) + parameters[name].reshape(total.shape)
-            for name, total in zip(names, totals, strict=True)
+            name: total + parameters[name].reshape(total.shape) for name, total in zip(names, totals, strict=True)
         }
-        return by_parameter, self.rows.total(by_basis) + left + right
+        return by_parameter, by_basis + left + right

@@ -68,8 +68,8 @@ def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
         scalars.add_(sums)
 
     system.each(gather)
-    total = system.rows.total
-    return Statistics(mirrored(total(S)), total(b), *total(scalars).unbind())
+    S, b, scalars = system.rows.shard.group.sums(S, b, scalars)
+    return Statistics(mirrored(S), b, *scalars.unbind())
 
 
 def sparse_evidence(

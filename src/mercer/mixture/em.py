@@ -150,10 +150,7 @@ def _of_all(sample: Sample, totals: dict[str, Tensor], worst: Tensor, place: int
     number = int(shard.numbers(np.array([place]))[0]) if sample.rows.n_rows else 0
     lowest = worst.new_zeros(shard.group.size, 2)  # of each process, which fills its own place
     lowest[shard.group.rank, 0], lowest[shard.group.rank, 1] = worst, number
-    values = [*totals.values(), lowest]
-    sizes = [value.numel() for value in values]
-    parts = shard.group.sum(torch.cat([value.reshape(-1) for value in values])).split(sizes)
-    *sums, lowest = [part.reshape(value.shape) for part, value in zip(parts, values, strict=True)]
+    *sums, lowest = shard.group.sums(*totals.values(), lowest)
     return dict(zip(totals, sums, strict=True)), int(min(lowest.tolist())[1])
 
 
