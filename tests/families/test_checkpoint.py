@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -216,3 +217,41 @@ def test_a_killed_process_ends_the_fit_of_the_others_and_the_next_fit_goes_on(tm
     (resumed,) = cluster.on_one(fit_slowly, folder, False)
     (whole,) = cluster.on_one(fit_slowly, tmp_path / "other", False)
     np.testing.assert_allclose(resumed, whole, atol=1e-6)  # see test_distributed.TOLERANCE
+
+
+def meet_faults(group, folder):
+    """What each process says where no file may grow any more, and where one was cut short; and if all stood meanwhile."""
+    import resource
+
+    X, y = table()
+
+    def ended(**other):
+        try:
+            KernelBoostingRegressor(**FIXED, **SIZES, random_state=0, checkpoint=folder, **other).fit(X, y)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    def files():
+        return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    cut, before = ended(callbacks=after(3)), group.gather(files())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as full as a disk that one need not own
+    full = ended()
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    stood = group.gather(files()) == before
+    if group.rank == 0:
+        (file,) = folder.glob("learners-*.npz")
+        file.write_bytes(file.read_bytes()[:-20])
+    group.gather("cut short")
+    return cut, full, stood, ended()
+
+
+@pytest.mark.cluster
+def test_a_full_disk_and_a_checkpoint_cut_short_are_errors_of_every_process(tmp_path):
+    pytest.importorskip("resource")
+    for cut, full, stood, damaged in cluster.on_processes(2, meet_faults, tmp_path / "kept"):
+        assert cut.startswith("CutOff")
+        assert re.match(r"OSError: the checkpoint in .*File too large.*what was written before stands", full)
+        assert stood
+        assert re.match("ValueError: checkpoint=.* must be a checkpoint that is whole", damaged)

@@ -253,6 +253,8 @@ def collectives(group):
         body = bytes([size % 251]) * (size + group.rank)
         assert group.first(lambda body=body: body) == bytes([size % 251]) * size
         assert [len(one) for one in group.gather(body)] == [size, size + 1, size + 2]
+    parts = group.sums(torch.ones(2, 2), torch.tensor(float(group.rank)))
+    assert [one.tolist() for one in parts] == [[[3.0, 3.0], [3.0, 3.0]], 3.0]
     sums = total.tolist(), group.least(group.rank), group.largest(group.rank)
     return names, asked, function(), failed, *sums, work, functions[1]()
 
