@@ -32,11 +32,11 @@ PARTITIONS, COLUMNS = 50, 1000
 def partition(place: int, n_rows: int) -> pd.DataFrame:
     """One part of the table: numbers of float32, and a smooth function of them."""
     rng = np.random.default_rng(place)
-    X = rng.random((n_rows, COLUMNS), dtype=np.float32)
-    X *= 3.5
-    X -= 1.75
-    y = np.sin(X[:, 0]) + 0.3 * X[:, 1:9].sum(1)
-    return pd.DataFrame(X, columns=[f"x{k}" for k in range(COLUMNS)]).assign(y=y)
+    table = rng.random((n_rows, COLUMNS + 1), dtype=np.float32)  # changed in place: a copy would count
+    table *= 3.5
+    table -= 1.75
+    table[:, -1] = np.sin(table[:, 0]) + 0.3 * table[:, 1:9].sum(1)
+    return pd.DataFrame(table, columns=[*(f"x{k}" for k in range(COLUMNS)), "y"], copy=False)
 
 
 class Peaks:
@@ -48,7 +48,7 @@ class Peaks:
 
     def _watch(self) -> None:
         while self._on:
-            for pid in self.of:
+            for pid in filter(psutil.pid_exists, self.of):
                 self.of[pid] = max(self.of[pid], psutil.Process(pid).memory_info().rss)
             time.sleep(0.05)
 

@@ -548,7 +548,7 @@ def test_blocks_fit_into_the_limit_and_have_at_least_one_row(m, columns, limit, 
     for rows in (on.tile_rows(m), on.panel_rows(m)):
         assert rows >= 1
         assert rows == 1 or 8 * rows * m * dtype.itemsize <= limit  # a tile and seven temporaries
-    chunk = on.chunk_rows(columns)
+    chunk = on.chunk_rows(columns, wanted=on.tile_rows(m))
     assert chunk >= 1
     assert chunk == 1 or 8 * chunk * columns * 8 <= limit  # in float64, before preparation
 

@@ -51,7 +51,7 @@ class InputMap:
         rows = torch.as_tensor(block).double()
         rows = rows if self.columns is None else self.columns(rows)
         mean, scale = (torch.as_tensor(v, device=rows.device) for v in (self.mean, self.scale))
-        rows = (rows - mean) / scale
+        rows = (rows - mean).div_(scale)
         if self.transform is None:
             return rows
         turn = torch.as_tensor(self.transform, device=rows.device)
@@ -75,7 +75,7 @@ class InputMap:
     def few(self, block: Any, plan: Plan) -> Tensor:
         """A few rows as the kernel sees them, on the plan's device and in its precision."""
         farthest = FARTHEST[plan.dtype]
-        return self.encode(torch.as_tensor(block).to(plan.device)).clamp(-farthest, farthest).to(plan.dtype)
+        return self.encode(torch.as_tensor(block).to(plan.device)).clamp_(-farthest, farthest).to(plan.dtype)
 
 
 class EncodedRows(RowSource):

@@ -32,26 +32,31 @@ class Spooled:
     place: int
     n_rows: int
     n_columns: int
+    dtype: str
     names: tuple[str, ...] | None
 
 
+#: Bytes that are written at a time.
+WRITTEN = 2**24
 #: The share of the memory that a worker has left which a fit may plan with, and the least it plans with.
 SHARE, LEAST = 0.5, 2**26
 
 
 class SpooledRows(RowSource):
-    """Rows of a partition on the disk, mapped only while they are read: pages of a map count as memory of a worker."""
+    """Rows of a partition on the disk, one after the other; blocks are read, since pages of a map count as memory."""
 
-    def __init__(self, path: Path, n_rows: int, n_columns: int) -> None:
-        self.path, self.n_rows, self.n_columns = path, n_rows, n_columns
+    def __init__(self, path: Path, n_rows: int, n_columns: int, dtype: str) -> None:
+        self.path, self.n_rows, self.n_columns, self.dtype = path, n_rows, n_columns, dtype
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        table = np.load(self.path, mmap_mode="r")
-        for start in range(0, self.n_rows, size):
-            yield start, as_tensor(table[start : start + size])
+        with open(self.path, "rb") as file:
+            for start in range(0, self.n_rows, size):
+                n = min(size, self.n_rows - start)
+                yield start, as_tensor(np.fromfile(file, self.dtype, n * self.n_columns).reshape(n, -1))
 
     def take(self, index: Any) -> Tensor:
-        return as_tensor(np.load(self.path, mmap_mode="r")[np.asarray(index)])
+        table = np.memmap(self.path, self.dtype, "r", shape=(self.n_rows, self.n_columns))
+        return as_tensor(np.asarray(table[np.asarray(index)]))
 
 
 def parts_of(X: Any, y: Any, sample_weight: Any = None) -> list[tuple[Any, Any, Any]]:
@@ -85,10 +90,19 @@ def spool(X: Any, y: Any, weight: Any, key: str, place: int) -> Spooled:
     targets = np.asarray(y)
     targets = targets.astype(str) if targets.dtype == object else targets
     require(len(targets) == len(rows), f"y in partition {place}", f"of the {len(rows)} rows of X", len(targets))
-    for name, values in {"X": rows, "y": targets, **({} if weight is None else {"w": np.asarray(weight)})}.items():
+    write_rows(folder / f"X-{place}.rows", rows)
+    for name, values in {"y": targets, **({} if weight is None else {"w": np.asarray(weight)})}.items():
         np.save(folder / f"{name}-{place}.npy", values, allow_pickle=False)
     columns = None if names is None else tuple(str(one) for one in names)
-    return Spooled(worker.address, str(folder), place, rows.shape[0], rows.shape[1], columns)
+    return Spooled(worker.address, str(folder), place, rows.shape[0], rows.shape[1], rows.dtype.str, columns)
+
+
+def write_rows(path: Path, rows: np.ndarray) -> None:
+    """Row after row, whatever the order in memory: a frame keeps columns, of which one row would touch every page."""
+    step = max(WRITTEN // max(rows.itemsize * rows.shape[1], 1), 1)
+    with open(path, "wb") as file:
+        for start in range(0, len(rows), step):
+            np.ascontiguousarray(rows[start : start + step]).tofile(file)
 
 
 def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: str, timeout: float) -> Any:
@@ -123,7 +137,8 @@ def _memory_left(worker: Any) -> int | None:
 def _table(parts: Sequence[Spooled]) -> tuple[OwnRows, np.ndarray, np.ndarray | None]:
     """Rows that stay on the disk, targets, and weights where there are any."""
     first = parts[0]
-    sources = [SpooledRows(_file(part, "X"), part.n_rows, part.n_columns) for part in parts]
+    paths = [Path(part.folder) / f"X-{part.place}.rows" for part in parts]
+    sources = [SpooledRows(path, part.n_rows, part.n_columns, part.dtype) for path, part in zip(paths, parts, strict=True)]
     rows = OwnRows(sources, [part.place for part in parts], first.n_columns, first.names)
     y = np.concatenate([np.load(_file(part, "y")) for part in parts])
     weighted = _file(first, "w").exists()

@@ -30,7 +30,7 @@ def each_block(
     Where memory runs out the block is halved and the loop goes on from the same row, so `visit` must
     change its result in one last step (an in-place add or an assignment).
     """
-    for start, chunk in rows.blocks(max(size, plan.chunk_rows(rows.n_columns))):
+    for start, chunk in rows.blocks(plan.chunk_rows(rows.n_columns, size)):
         look: Look | None = None
         if prepare is not None:
             chunk, look = prepare(chunk)

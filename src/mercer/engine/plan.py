@@ -83,10 +83,10 @@ class Plan:
         """
         return self.device.type == "cuda" and n_rows <= self.traced_rows(m) and may_record()
 
-    def chunk_rows(self, n_columns: int) -> int:
-        """Rows read from a source at a time, an eighth of the memory at most."""
+    def chunk_rows(self, n_columns: int, wanted: int = 0) -> int:
+        """Rows read from a source at a time, at least as many as are wanted, but an eighth of the memory at most."""
         affordable = self.memory_limit // (8 * 8 * max(n_columns, 1))
-        return max(min(CHUNK_ROWS[self.device.type], affordable), 1)
+        return max(min(max(CHUNK_ROWS[self.device.type], wanted), affordable), 1)
 
     def holds_rows(self, n_rows: int, n_columns: int) -> bool:
         """Whether all rows stay on the device: where they take at most a quarter of the memory."""

@@ -89,7 +89,7 @@ class KernelMatrix:
         """Rows of a block for products with p columns: those of a tile, or all that is read at a time."""
         if not self._tiles.leaves_no_tile(p):
             return self._few
-        return max(self._few, self.plan.chunk_rows(self.rows.n_columns))
+        return self.plan.chunk_rows(self.rows.n_columns, self._few)
 
     def _new(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.plan.device, dtype=torch.float64)
