@@ -553,6 +553,21 @@ def test_blocks_fit_into_the_limit_and_have_at_least_one_row(m, columns, limit, 
     assert chunk == 1 or 8 * chunk * columns * 8 <= limit  # in float64, before preparation
 
 
+@over_uses
+def test_wide_rows_are_read_a_few_at_a_time(uses):
+    """A tile of one column has room for half a million rows; of a thousand inputs the memory has room for sixteen."""
+    read = []
+
+    class Counted(TensorRows):
+        def blocks(self, size):
+            read.append(size)
+            return super().blocks(size)
+
+    on, rows = Plan(CPU, torch.float64, 2**20), Counted(torch.ones(40, 1000, dtype=torch.float64))
+    KernelMatrix(rows, Gaussian(), rows.X[:1], on, uses).product(torch.ones(1, 1))
+    assert max(read) * 1000 * 8 * 8 <= 2**20
+
+
 def test_what_is_kept_takes_half_the_memory_at_most():
     on = Plan(CPU, torch.float64, 2 * 100 * 10 * 8)
     assert on.keeps_tiles(100, 10, uses=2)

@@ -220,7 +220,7 @@ def test_a_killed_process_ends_the_fit_of_the_others_and_the_next_fit_goes_on(tm
 
 
 def meet_faults(group, folder):
-    """What each process says where no file may grow any more, and where one was cut short; and if all stood meanwhile."""
+    """What each process says where no file may grow, and where one was cut short; and whether all stood meanwhile."""
     import resource
 
     X, y = table()

@@ -28,6 +28,7 @@ from mercer import (
 from mercer.data import ArrayRows, Pieces
 from mercer.distributed import own_rows
 from mercer.distributed.group import HEAD
+from mercer.distributed.partitions import SpooledRows, write_rows
 from mercer.kernels import Gaussian
 
 COMMON = {"n_learners": 4, "learner_size": 30, "dtype": "float64", "random_state": 0, "memory_limit": "1GB"}
@@ -284,3 +285,13 @@ def test_a_source_of_one_process_sums_to_itself():
     rows = ArrayRows(np.zeros((3, 2)))
     value = torch.ones(2)
     assert rows.total(value) is value
+
+
+def test_a_partition_is_the_same_rows_on_the_disk_whatever_its_order_in_memory(tmp_path, monkeypatch):
+    table = np.asfortranarray(np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32))
+    monkeypatch.setattr("mercer.distributed.partitions.WRITTEN", 24)  # two rows
+    write_rows(tmp_path / "rows", table)
+    rows = SpooledRows(tmp_path / "rows", 7, 3, "<f4")
+    assert [start for start, _ in rows.blocks(4)] == [0, 4]
+    np.testing.assert_array_equal(torch.cat([block for _, block in rows.blocks(4)]), table)
+    np.testing.assert_array_equal(rows.take([6, 0]), table[[6, 0]])

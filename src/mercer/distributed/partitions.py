@@ -137,8 +137,7 @@ def _memory_left(worker: Any) -> int | None:
 def _table(parts: Sequence[Spooled]) -> tuple[OwnRows, np.ndarray, np.ndarray | None]:
     """Rows that stay on the disk, targets, and weights where there are any."""
     first = parts[0]
-    paths = [Path(part.folder) / f"X-{part.place}.rows" for part in parts]
-    sources = [SpooledRows(path, part.n_rows, part.n_columns, part.dtype) for path, part in zip(paths, parts, strict=True)]
+    sources = [SpooledRows(_file(part, "X"), part.n_rows, part.n_columns, part.dtype) for part in parts]
     rows = OwnRows(sources, [part.place for part in parts], first.n_columns, first.names)
     y = np.concatenate([np.load(_file(part, "y")) for part in parts])
     weighted = _file(first, "w").exists()
@@ -146,4 +145,4 @@ def _table(parts: Sequence[Spooled]) -> tuple[OwnRows, np.ndarray, np.ndarray | 
 
 
 def _file(part: Spooled, name: str) -> Path:
-    return Path(part.folder) / f"{name}-{part.place}.npy"
+    return Path(part.folder) / f"{name}-{part.place}.{'rows' if name == 'X' else 'npy'}"
