@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import face, keep
 from mercer.distributed.launch import TIMEOUT
-from mercer.distributed.partitions import fit_parts, parts_of, spool
+from mercer.distributed.partitions import fit_parts, parts_of, spool, within_worker
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.mixture.densities import GaussianMixtureClassifier
@@ -219,7 +219,7 @@ def _settle(tasks: list[Any], seconds: float) -> None:
 
 
 def _said(block: Any, model: Any, method: str) -> Any:
-    return getattr(model, method)(block)
+    return getattr(within_worker(model), method)(block)
 
 
 def _said_of_frame(frame: Any, model: Any, method: str, columns: Any) -> Any:
@@ -227,7 +227,7 @@ def _said_of_frame(frame: Any, model: Any, method: str, columns: Any) -> Any:
 
     if not len(frame):
         return _meta(model, method, columns)
-    said = getattr(model, method)(frame)
+    said = getattr(within_worker(model), method)(frame)
     return pd.Series(said, index=frame.index) if columns is None else pd.DataFrame(said, frame.index, columns)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,7 @@ def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: s
             where.set((host, own.port))
         host, port = where.get(timeout=timeout)
         store = own if own is not None else reach_store(host, port, timeout)
-        if model.memory_limit is None and (left := _memory_left(get_worker())) is not None:
-            model.set_params(memory_limit=left)
+        model = within_worker(model)
         with ProcessGroup(rank, size, store, timeout) as group, within(group):
             fitted = model.fit(*_table(parts))
             group.gather(rank)  # nobody leaves, nor does the store close, before all are done
@@ -126,6 +126,17 @@ def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: s
     finally:
         for folder in {part.folder for part in parts}:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def within_worker(model: Any) -> Any:
+    """The model, planning with the memory that the worker it is on has left, unless it was given a limit."""
+    from distributed import get_worker
+
+    try:
+        left = _memory_left(get_worker())
+    except ValueError:  # a scheduler of threads, in this very process
+        return model
+    return model if model.memory_limit is not None or left is None else copy(model).set_params(memory_limit=left)
 
 
 def _memory_left(worker: Any) -> int | None:
