@@ -8,6 +8,8 @@ from hypothesis import settings
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # fused products run on the CPU; must stand before Triton is first imported
 
+os.environ.setdefault("MPLBACKEND", "Agg")  # no window opens
+
 # The same examples every time, so that a failure can be repeated; HYPOTHESIS_PROFILE=fresh draws others.
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("fresh", deadline=None)
