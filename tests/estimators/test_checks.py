@@ -23,7 +23,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "GreedyNystroem": FIXED | {"n_components": 5},
     "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest"},
     "RPEMEKLClassifier": {"subset_size": 0.5, "n_members": 2},
-    "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2},
+    "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2, "subset_size": 0.5, "n_members": 2},
     "SparseGPRegressor": {"kernel": Gaussian(2.0), "optimize_kernel": True, "n_inducing": 6, "max_iter": 2},
     "SparseGPClassifier": {"kernel": Gaussian(2.0), "n_inducing": 4, "optimize_inducing": False},
     "ARDSelector": {"models": [mercer.SparseGPRegressor(4, kernel="gaussian", ard=True, tuning_rows=20, max_iter=1)]},
