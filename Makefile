@@ -16,6 +16,10 @@ FEW_NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py t
 CORE := $(if $(filter aarch64 arm64,$(shell uname -m)),ARMV8,Nehalem)
 PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
 
+# Whoever imports a package first compiles it for all: without this, where the variable is set, each process of the tests
+# compiles what it imports again (15 s of a core).
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo docs browser test tests test-cluster test-rounding test-rounding-quick fuzz fuzz-files check bench papers \
 	clean
 
@@ -79,12 +83,15 @@ papers: $(READY)
 	$(BIN)/python benchmarks/papers/run.py $(PAPERS)
 
 # torch comes first and pinned: a looser request would pull a far larger build. Python is compiled when it is imported,
-# which most of the 14 000 files never are: compiling all of them takes some 40 s of one core.
+# which most of the 14 000 files never are: compiling all of them takes some 40 s of one core. The largest packages are
+# imported once while the others are installed, since the tests' workers would compile them side by side.
+LARGE := torch scikit-learn pandas
+WARM := import pandas, scipy.stats, sklearn.utils.estimator_checks, torch
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(INSTALL) torch
-	$(INSTALL) --editable ".[dev]"
+	$(INSTALL) $(LARGE)
+	$(BIN)/python -c "$(WARM)" & $(INSTALL) --editable ".[dev]"; installed=$$?; wait; exit $$installed
 	touch $@
 
 $(DOCS_READY): $(READY)

@@ -1,15 +1,17 @@
 """Whether two versions of the package predict the same, estimator by estimator, on a fixed table of cases.
 
-    PYTHONPATH=one/src python benchmarks/same.py one.npz
-    PYTHONPATH=other/src python benchmarks/same.py other.npz
+    PYTHONPATH=one/src python benchmarks/same.py one.npz [--device cuda]
+    PYTHONPATH=other/src python benchmarks/same.py other.npz [--device cuda]
     python benchmarks/same.py one.npz other.npz
 
 The last line prints the largest difference of each case, relative to the spread of its predictions. A case passes only
-parameters that the version at hand has, so that older versions can be asked too.
+parameters that the version at hand has, so that older versions can be asked too. On a GPU sums may be added in another
+order at every run: there, what two runs of one version differ by is the yardstick.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import sys
 import warnings
@@ -40,7 +42,7 @@ def table(n: int = 150) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, y, np.digitize(y, [-0.8, 0.8])
 
 
-def predictions() -> dict[str, np.ndarray]:
+def predictions(device: str) -> dict[str, np.ndarray]:
     import mercer
     from mercer.kernels import Gaussian
 
@@ -55,6 +57,7 @@ def predictions() -> dict[str, np.ndarray]:
             if case in ONLY and ONLY[case] not in known:
                 continue
             given = {"kernel": Gaussian(1.5), "n_init": 1} | options if case == "given" else options
+            given = given | {"device": device}
             mine = {key: value for key, value in given.items() if key in known}
             try:
                 model = face(**mine, random_state=0) if "random_state" in known else face(**mine)
@@ -80,7 +83,11 @@ def compare(one: str, other: str) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    if len(sys.argv) == 3:
-        compare(*sys.argv[1:])
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("files", nargs="+", help="one to write, or two to compare")
+    options.add_argument("--device", default="cpu")
+    asked = options.parse_args()
+    if len(asked.files) == 2:
+        compare(*asked.files)
     else:
-        np.savez(sys.argv[1], **predictions())
+        np.savez(asked.files[0], **predictions(asked.device))

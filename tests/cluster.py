@@ -14,8 +14,7 @@ import torch
 import mercer.border.gathered
 import mercer.border.read
 import mercer.engine.plan
-import mercer.gp.classifier
-import mercer.gp.regressor
+import mercer.gp.estimator
 import mercer.mixture.estimator
 from mercer.data.group import within
 from mercer.distributed import join, open_store
@@ -29,8 +28,7 @@ def as_if_large(bound=10):
     modules = (
         mercer.border.read,
         mercer.border.gathered,
-        mercer.gp.classifier,
-        mercer.gp.regressor,
+        mercer.gp.estimator,
         mercer.mixture.estimator,
     )
     kept = [module.MERGED_ROWS for module in modules], mercer.engine.plan.EXACT_ROWS

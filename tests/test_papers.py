@@ -11,6 +11,7 @@ import runpy
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,19 @@ FOLDERS = sorted(path.parent for path in PAPERS.glob("*/cells.json"))
 KEPT = {folder.name: json.loads((folder / "cells.json").read_text(encoding="utf-8")) for folder in FOLDERS}
 
 
+@cache
+def loaded(folder: Path) -> dict[str, Callable[[], float]]:
+    """The cells of a folder, read once: what several of them are made from is computed once, too."""
+    return runpy.run_path(str(folder / "cells.py"))["CELLS"]
+
+
 @contextmanager
 def cells_of(folder: Path) -> Iterator[dict[str, Callable[[], float]]]:
     """The cells of a folder, whose own modules are found, and forgotten afterwards: others have some of such names."""
     paths, before = list(sys.path), set(sys.modules)
     sys.path[:0] = [str(folder), str(PAPERS)]
     try:
-        yield runpy.run_path(str(folder / "cells.py"))["CELLS"]
+        yield loaded(folder)
     finally:
         sys.path[:] = paths
         for name in set(sys.modules) - before:

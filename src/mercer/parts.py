@@ -75,9 +75,9 @@ def require_whole(parameter: str, value: Any, least: int = 1) -> None:
     require(whole and least <= int(value) <= LARGEST_WHOLE, parameter, f"a whole number of at least {least}", value)
 
 
-def require_number(parameter: str, value: Any, wanted: str, low: float, high: float = float("inf")) -> None:
-    """Refuse what is not a number from `low` (inclusive) to `high` (exclusive)."""
-    require(low <= as_float(value) < high, parameter, wanted, value)
+def require_number(parameter: str, value: Any, wanted: str, low: float) -> None:
+    """Refuse what is not a finite number of at least `low`."""
+    require(low <= as_float(value) < float("inf"), parameter, wanted, value)
 
 
 def as_float(value: Any) -> float:

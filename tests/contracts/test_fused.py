@@ -142,7 +142,7 @@ def test_transposed_is_the_product_with_rows_and_basis_exchanged(family, p):
     assert distance(found, dense(kernel, Z, X) @ R.double()) < ACCURATE
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 300), (128, 64), (129, 257), (400, 2), (2, 1100)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (128, 64), (129, 257), (400, 2), (2, 1100)])
 def test_ragged_blocks_and_split_columns_lose_nothing(n, m):
     X, Z, V, R = normal(n, 8), normal(m, 8), normal(m, 1), normal(n, 1)
     kernel = Gaussian(3.0)

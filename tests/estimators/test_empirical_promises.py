@@ -114,15 +114,14 @@ def test_kernel_values_computed_before_are_refused(model):
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1 / 120, 7.0, 1e200])
 @pytest.mark.parametrize("model", [MODELS[2], MODELS[3]], ids=lambda m: type(m).__name__)
-def test_only_ratios_of_weights_matter_where_the_penalty_is_the_papers(model, scale):
+def test_only_ratios_of_weights_matter_where_the_penalty_is_the_papers(model):
     """Weights of mean one are the same numbers again up to rounding, and the model follows them continuously."""
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    one, other = (
-        answers(fresh(model, regularization="paper").fit(X, targets(model), weight * s), X) for s in (1.0, scale)
-    )
-    assert np.abs(one - other).max() <= 1e-6 * np.abs(one).max()
+    paper = [fresh(model, regularization="paper") for _ in range(4)]
+    scales = (1.0, 1e-200, 1 / 120, 1e200)
+    one, *others = (answers(m.fit(X, targets(m), weight * s), X) for m, s in zip(paper, scales, strict=True))
+    assert all(np.abs(one - other).max() <= 1e-6 * np.abs(one).max() for other in others)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -148,11 +147,11 @@ def test_a_criterion_chooses_no_row_that_weighs_nothing(tmp_path):
 
 
 @over_all
-@pytest.mark.parametrize("unit", [2.0**-530, 2.0**512])
-def test_units_of_inputs_give_the_same_model(model, unit):
+def test_units_of_inputs_give_the_same_model(model):
     """Units are powers of two, so that not a bit of the table changes."""
     plain = answers(fresh(model).fit(X, targets(model)), X)
-    assert np.array_equal(answers(fresh(model).fit(X * unit, targets(model)), X * unit), plain)
+    for unit in (2.0**-530, 2.0**512):
+        assert np.array_equal(answers(fresh(model).fit(X * unit, targets(model)), X * unit), plain)
 
 
 @pytest.mark.parametrize("unit", [2.0**-660, 2.0**512])

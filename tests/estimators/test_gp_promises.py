@@ -109,12 +109,12 @@ def test_inducing_inputs_come_in_any_container_with_as_many_columns_as_the_rows(
 
 
 @over_all
-@pytest.mark.parametrize("scale", [2.0**-900, 2.0**900])
-def test_only_ratios_of_weights_matter_where_something_is_tuned(model, scale):
+def test_only_ratios_of_weights_matter_where_something_is_tuned(model):
     """Powers of two scale without rounding, so that not a bit may change."""
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    one, other = (answers(fresh(model).fit(X, targets(model), weight * s), X) for s in (1.0, scale))
-    np.testing.assert_array_equal(one, other)
+    one, *others = (answers(fresh(model).fit(X, targets(model), weight * s), X) for s in (1.0, 2.0**-900, 2.0**900))
+    for other in others:
+        np.testing.assert_array_equal(one, other)
 
 
 UNITS = [(2.0**-530, 2.0**512), (2.0**512, 2.0**-660)]

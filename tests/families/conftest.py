@@ -9,6 +9,11 @@ from mercer.forward import boosting_base
 from mercer.tuning import constants, more_rows
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Dask takes seconds to import, for tests that are left out but by `make test-cluster`."""
+    return True if collection_path.name == "test_dask.py" and config.option.markexpr == "not cluster" else None
+
+
 @pytest.fixture
 def few_rows(monkeypatch):
     """A hundred rows are too many for an exact solution, learners are small, and kernels are chosen by few rows."""

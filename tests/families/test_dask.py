@@ -59,11 +59,11 @@ def _small():
         import mercer.border.gathered
         import mercer.border.read
         import mercer.engine.plan
-        import mercer.gp.regressor
+        import mercer.gp.estimator
         import mercer.mixture.estimator
 
         mercer.border.read.MERGED_ROWS = mercer.border.gathered.MERGED_ROWS = 10
-        mercer.gp.regressor.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
+        mercer.gp.estimator.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
         mercer.engine.plan.EXACT_ROWS = (10, 10)
 
     return lower

@@ -221,7 +221,7 @@ def test_the_evidence_is_at_least_scikit_learns(name, theirs):
 def test_restarts_never_lower_the_evidence(seed):
     X = uniform(40, seed=seed)
     y = np.sin(3 * X[:, 0]) + 0.3 * np.random.default_rng(seed).normal(size=40)
-    values = [tune_kernel(X, y, "gaussian", restarts=r, random_state=seed).log_marginal_likelihood for r in (0, 1, 3)]
+    values = [tune_kernel(X, y, "gaussian", restarts=r, random_state=seed).log_marginal_likelihood for r in (0, 2)]
     assert values == sorted(values)
 
 

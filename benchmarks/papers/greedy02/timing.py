@@ -20,7 +20,6 @@ import methods
 import numpy as np
 import protocol
 import torch
-from figures import COLOURS, axes, save
 
 from mercer import GreedyKernelRegressor
 from mercer.datasets import load, make_smooth_regression, split
@@ -39,9 +38,6 @@ def _house(n_rows: int) -> protocol.Split:
     X, X_test = protocol.to_standard(data.X[order], data.X[order[:1]])
     y = (data.y[order] - data.y[order].mean()) / data.y[order].std()
     return protocol.Split(X, y, X_test, y[:1])
-
-
-METHODS = ("qr", "qr with exchange", "mrx", "ormp")
 
 
 def measure(sizes: tuple[int, ...] = (500, 1000, 2000, 4000)) -> dict[str, Any]:
@@ -63,15 +59,6 @@ def measure(sizes: tuple[int, ...] = (500, 1000, 2000, 4000)) -> dict[str, Any]:
         found[str(N)] = {name: [value, 0.0, 1] for name, value in seconds.items()}
         print(f"  N = {N:5d}: " + ", ".join(f"{name} {value:7.3f}" for name, value in seconds.items()), flush=True)
     return {"figure7": found}
-
-
-def draw(found: dict[str, Any]) -> None:
-    figure, ax = axes("Figure 7: training time, n = N / 10", "rows", "CPU seconds")
-    for name in METHODS:
-        points = [(int(N), cells[name][0]) for N, cells in found.items() if name in cells]
-        ax.loglog(*zip(*points, strict=True), "o-", color=COLOURS[name], label=name.upper())
-    ax.legend(frameon=False)
-    save(figure, "figure7")
 
 
 def growth(n: int = 200) -> None:

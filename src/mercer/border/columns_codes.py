@@ -27,9 +27,9 @@ class Code(ABC):
     kept: ClassVar[bool] = False
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """How many coordinates it has."""
+        return 1
 
     @abstractmethod
     def encode(self, column: RawColumn) -> np.ndarray:
@@ -47,10 +47,6 @@ class Value(Code):
 
     fill: float
     sentinel: float = np.nan
-
-    @property
-    def width(self) -> int:
-        return 1
 
     def encode(self, column: RawColumn) -> np.ndarray:
         values = numbers(column)
@@ -81,10 +77,6 @@ class Rank(Code):
     levels: tuple[str, ...]
     fill: float
 
-    @property
-    def width(self) -> int:
-        return 1
-
     def encode(self, column: RawColumn) -> np.ndarray:
         place = places(column, self.levels)
         return np.where(place < 0, self.fill, place.astype(np.float64))[:, None]
@@ -101,10 +93,6 @@ class Missing(Code):
     sentinel: float = np.nan
     kept: ClassVar[bool] = True
 
-    @property
-    def width(self) -> int:
-        return 1
-
     def encode(self, column: RawColumn) -> np.ndarray:
         gone = column.missing
         gone = gone if np.isnan(self.sentinel) else gone | (numbers(column) == self.sentinel)
@@ -116,11 +104,22 @@ class Missing(Code):
 
 
 @dataclass(frozen=True)
-class Levels(Code):
-    """One coordinate for each level, 1/√2 where it holds; a level without one (rare, unseen) is all zeros."""
+class ByLevel(Code):
+    """What depends on the level alone."""
 
     levels: tuple[str, ...]
-    gap: bool  # whether a missing value is a level
+    gap: bool  # whether a missing value is a level, the last one
+
+    def place(self, column: RawColumn) -> np.ndarray:
+        """The place of each row's level; negative where it has none."""
+        place = places(column, self.levels)
+        return np.where(place == MISSING, len(self.levels), place) if self.gap else place
+
+
+@dataclass(frozen=True)
+class Levels(ByLevel):
+    """One coordinate for each level, 1/√2 where it holds; a level without one (rare, unseen) is all zeros."""
+
     kept: ClassVar[bool] = True
 
     @property
@@ -128,9 +127,7 @@ class Levels(Code):
         return len(self.levels) + self.gap
 
     def encode(self, column: RawColumn) -> np.ndarray:
-        place = places(column, self.levels)
-        if self.gap:
-            place = np.where(place == MISSING, len(self.levels), place)
+        place = self.place(column)
         out = np.zeros((len(place), self.width))
         known = np.flatnonzero(place >= 0)
         out[known, place[known]] = np.sqrt(0.5)
@@ -142,22 +139,15 @@ class Levels(Code):
 
 
 @dataclass(frozen=True)
-class Means(Code):
+class Means(ByLevel):
     """The mean of the targets of each level, drawn towards that of all rows, which stands for levels unseen."""
 
-    levels: tuple[str, ...]
-    gap: bool
     means: np.ndarray = field(repr=False)  # levels (and missing) × p
     prior: np.ndarray  # p
 
     @property
     def width(self) -> int:
         return len(self.prior)
-
-    def place(self, column: RawColumn) -> np.ndarray:
-        """The place of each row's mean among `means`; negative where there is none."""
-        place = places(column, self.levels)
-        return np.where(place == MISSING, len(self.levels), place) if self.gap else place
 
     def encode(self, column: RawColumn) -> np.ndarray:
         place = self.place(column)
@@ -181,21 +171,13 @@ class DayMeans(Means):
 
 
 @dataclass(frozen=True)
-class Counts(Code):
+class Counts(ByLevel):
     """The logarithm of one and how often a level was seen."""
 
-    levels: tuple[str, ...]
-    gap: bool
     counts: np.ndarray = field(repr=False)  # levels (and missing), as logarithms
 
-    @property
-    def width(self) -> int:
-        return 1
-
     def encode(self, column: RawColumn) -> np.ndarray:
-        place = places(column, self.levels)
-        if self.gap:
-            place = np.where(place == MISSING, len(self.levels), place)
+        place = self.place(column)
         return np.append(self.counts, 0.0)[np.where(place < 0, len(self.counts), place)][:, None]
 
     @property
@@ -208,7 +190,6 @@ class Cycle(Code):
     """Time on a circle, by sine and cosine: of day, week or year; its middle where the date is missing."""
 
     days: float
-    kept: ClassVar[bool] = False
 
     @property
     def width(self) -> int:
@@ -228,10 +209,6 @@ class Day(Code):
     """Days since 1970 by the clock of the column's time zone; the median where the date is missing."""
 
     fill: float
-
-    @property
-    def width(self) -> int:
-        return 1
 
     def encode(self, column: RawColumn) -> np.ndarray:
         values = numbers(column, "date")

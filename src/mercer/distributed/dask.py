@@ -9,8 +9,8 @@ plain estimator on its own rows. Workers without partitions are left alone.
 from __future__ import annotations
 
 import uuid
-from dataclasses import KW_ONLY
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
@@ -27,6 +27,7 @@ from mercer.parts import require
 LOOK = 0.5
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class OnDask:
     """What a plain estimator needs to run on the workers of a Dask client.
 
@@ -38,16 +39,15 @@ class OnDask:
         Seconds after which a worker that does not answer ends the fit.
     """
 
-    #: The estimator that workers fit and `to_local` gives.
-    _plain: ClassVar[type]
+    client: Any = None
+    timeout: float = TIMEOUT
 
     @property
     def client_(self) -> Any:
         """The client in use."""
         from distributed import default_client
 
-        own: Any = self
-        return default_client() if own.client is None else own.client
+        return default_client() if self.client is None else self.client
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -56,10 +56,8 @@ class OnDask:
     def to_local(self) -> Any:
         """The plain estimator with the same parameters, and the same model where there is one."""
         own: Any = self
-        settings = {
-            name: value for name, value in own.get_params(deep=False).items() if name not in ("client", "timeout")
-        }
-        local = self._plain(**settings)
+        plain: Any = next(kind for kind in type(self).__mro__ if not issubclass(kind, OnDask))
+        local = plain(**{name: getattr(self, name) for name in plain().get_params(deep=False)})
         return keep(local, **{name: vars(own)[name] for name in vars(own).get("_kept", ())})
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
@@ -68,26 +66,17 @@ class OnDask:
 
         require(y is not None, "y", "given: a Dask series or array", None)
         require(X_val is None and y_val is None, "X_val", "None on Dask; use validation_fraction", type(X_val))
-        own: Any = self
         client, key = self.client_, uuid.uuid4().hex
         parts = parts_of(X, y, sample_weight)
         futures = client.compute([_delayed(spool)(*part, key, place) for place, part in enumerate(parts)])
         found = client.gather(futures)
         workers = list(dict.fromkeys(one.worker for one in found))
         shares = [[one for one in found if one.worker == worker] for worker in workers]
+        here: dict[str, Any] = {"allow_other_workers": False, "pure": False}
         with MultiLock([f"mercer-{worker}" for worker in workers], client=client):  # two fits never share a worker
             tasks = [
                 client.submit(
-                    fit_parts,
-                    self.to_local(),
-                    share,
-                    rank,
-                    len(workers),
-                    key,
-                    own.timeout,
-                    workers=[worker],
-                    allow_other_workers=False,
-                    pure=False,
+                    fit_parts, self.to_local(), share, rank, len(workers), key, self.timeout, workers=[worker], **here
                 )
                 for rank, (worker, share) in enumerate(zip(workers, shares, strict=True))
             ]
@@ -123,56 +112,34 @@ class OnDask:
         return self.to_local().score(*compute(X, y), *(() if sample_weight is None else (sample_weight,)))
 
 
+class OnDaskClasses(OnDask):
+    """The same for classifiers."""
+
+    classes_: Any
+
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities, lazily; of a dataframe another one, its columns named as the classes."""
+        return self._lazily("predict_proba", X, [str(one) for one in self.classes_])
+
+
 @face
 class DaskKernelBoostingRegressor(OnDask, KernelBoostingRegressor):
     """`KernelBoostingRegressor` on the workers of a Dask cluster."""
 
-    _: KW_ONLY
-    client: Any = None
-    timeout: float = TIMEOUT
-
-    _plain: ClassVar[type] = KernelBoostingRegressor
-
 
 @face
-class DaskKernelBoostingClassifier(OnDask, KernelBoostingClassifier):
+class DaskKernelBoostingClassifier(OnDaskClasses, KernelBoostingClassifier):
     """`KernelBoostingClassifier` on the workers of a Dask cluster."""
 
-    _: KW_ONLY
-    client: Any = None
-    timeout: float = TIMEOUT
-
-    _plain: ClassVar[type] = KernelBoostingClassifier
-
-    def predict_proba(self, X: Any) -> Any:
-        """Class probabilities, lazily; of a dataframe another one, its columns named as the classes."""
-        return self._lazily("predict_proba", X, [str(one) for one in self.classes_])
-
 
 @face
-class DaskGaussianMixtureClassifier(OnDask, GaussianMixtureClassifier):
+class DaskGaussianMixtureClassifier(OnDaskClasses, GaussianMixtureClassifier):
     """`GaussianMixtureClassifier` on the workers of a Dask cluster."""
-
-    _: KW_ONLY
-    client: Any = None
-    timeout: float = TIMEOUT
-
-    _plain: ClassVar[type] = GaussianMixtureClassifier
-
-    def predict_proba(self, X: Any) -> Any:
-        """Class probabilities, lazily; of a dataframe another one, its columns named as the classes."""
-        return self._lazily("predict_proba", X, [str(one) for one in self.classes_])
 
 
 @face
 class DaskSparseGPRegressor(OnDask, SparseGPRegressor):
     """`SparseGPRegressor` on the workers of a Dask cluster; `to_local()` also gives deviations and draws."""
-
-    _: KW_ONLY
-    client: Any = None
-    timeout: float = TIMEOUT
-
-    _plain: ClassVar[type] = SparseGPRegressor
 
 
 def _delayed(function: Any) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, replace
-from functools import partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -13,13 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.class_weight import WeighsClasses
 from mercer.border.face import face
-from mercer.border.gathered import gathered
 from mercer.border.kept import on_host
-from mercer.border.read import MERGED_ROWS, Given, merged, read
-from mercer.border.rules import check, literal, whole
+from mercer.border.read import Given, merged
+from mercer.border.rules import literal, whole
 from mercer.border.targets import ClassTargets
 from mercer.clock import Clock
-from mercer.data import WHOLE
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.coordinates import Point
@@ -34,7 +31,6 @@ from mercer.gp.task import Task
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
 from mercer.parts import require
-from mercer.progress import watched
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0
@@ -87,18 +83,6 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     _: KW_ONLY
     multi_class: Annotated[str, literal("one_vs_rest", "softmax")] = "one_vs_rest"
     max_iter: Annotated[int, whole(0)] = 50
-
-    @watched
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows `X` (array, frame, tensor, file or row source) and classes `y`."""
-        check(self)
-        approximation = self._prior()
-        group = self._group(approximation)
-        clock = Clock(self.time_budget, group=group)
-        given = gathered(read(self, X, y, sample_weight, group=group), MERGED_ROWS)
-        alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
-        made = partial(self._fitted, given, approximation, clock)
-        return self._keep(**(group.first(made) if alone else made()))
 
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""

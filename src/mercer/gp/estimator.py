@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
 
 from mercer.border.face import Face
+from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, find_inputs
-from mercer.border.read import Given, host, read_new
-from mercer.border.rules import NOTHING, Rule, literal, number, part_of, whole
+from mercer.border.read import MERGED_ROWS, Given, host, read, read_new
+from mercer.border.rules import NOTHING, Rule, check, literal, number, part_of, whole
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock
-from mercer.data import Group, Pieces, current_group
+from mercer.data import WHOLE, Group, Pieces, current_group
 from mercer.data.group import ALONE
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
@@ -27,7 +30,7 @@ from mercer.gp.search import SparseSearch
 from mercer.gp.task import Task
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
-from mercer.progress import listeners
+from mercer.progress import listeners, watched
 
 
 def _says_where(value: Any) -> bool:
@@ -129,6 +132,25 @@ class SparseGP(Face):
         LENGTH_SCALE_PRIOR
     )
     n_restarts: Annotated[int, whole(0)] = 0
+
+    #: What targets may be: numbers, of several columns.
+    _kinds: ClassVar[dict[str, bool]] = {}
+
+    @watched
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to rows `X` (array, frame, tensor, file or row source) and classes or numbers `y`."""
+        check(self)
+        approximation = self._prior()
+        group = self._group(approximation)
+        clock = Clock(self.time_budget, group=group)
+        given = gathered(read(self, X, y, sample_weight, **self._kinds, group=group), MERGED_ROWS)
+        alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
+        made = partial(self._fitted, given, approximation, clock)
+        return self._keep(**(group.first(made) if alone else made()))
+
+    @abstractmethod
+    def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
+        """All that a fit of this table leaves behind."""
 
     # What is asked for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,14 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.face import face
-from mercer.border.gathered import gathered
 from mercer.border.intervals import IntervalRegressor
 from mercer.border.kept import on_host
-from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
-from mercer.border.rules import AUTO, check, number
+from mercer.border.read import Given, merged, read_new
+from mercer.border.rules import AUTO, number
 from mercer.border.targets import RealTargets
 from mercer.clock import Clock
-from mercer.data import WHOLE, TensorRows
+from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, SubsetOfData
@@ -41,7 +40,6 @@ from mercer.gp.task import Task
 from mercer.gp.tuning_rows import rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_whole
-from mercer.progress import watched
 from mercer.tuning import tune_kernel, tune_noise
 
 #: Rows that tell the family of a kernel: its parameters are looked for afterwards, on all rows.
@@ -97,24 +95,12 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     _: KW_ONLY
     regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
 
+    _kinds: ClassVar[dict[str, bool]] = {"numeric": True, "multi_output": True}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    @watched
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y` of one column or several."""
-        check(self)
-        approximation = self._prior()
-        group = self._group(approximation)
-        clock = Clock(self.time_budget, group=group)
-        kinds: dict[str, Any] = {"numeric": True, "multi_output": True}
-        given = read(self, X, y, sample_weight, **kinds, group=group)
-        given = gathered(given, MERGED_ROWS)
-        alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
-        made = partial(self._fitted, given, approximation, clock)
-        return self._keep(**(group.first(made) if alone else made()))
 
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""

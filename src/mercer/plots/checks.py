@@ -19,8 +19,6 @@ LEVELS = np.array([0.05, *np.arange(0.1, 0.95, 0.1), 0.95, 0.99])
 def plot_coverage(model: Any, X: Any, y: Any, output: int = 0, ax: Any = None) -> Any:
     """Share of new targets inside intervals against the share promised; the band is what chance allows.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from mercer import NRBFRegressor
     >>> from mercer.datasets import make_sin2
     >>> model = NRBFRegressor(5, random_state=0).fit(*make_sin2(random_state=0))
@@ -47,8 +45,6 @@ def plot_calibration(model: Any, X: Any, y: Any, ax: Any = None, bins: int = 10)
 
     Of two classes the probability of the second is shown, of more that of the likeliest.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from mercer import GreedyKernelClassifier
     >>> from mercer.datasets import make_ripley
     >>> model = GreedyKernelClassifier(20, random_state=0).fit(*make_ripley(100, random_state=0))
@@ -75,8 +71,6 @@ def plot_calibration(model: Any, X: Any, y: Any, ax: Any = None, bins: int = 10)
 def plot_residuals(model: Any, X: Any, y: Any, output: int = 0, coverage: float = 0.9, ax: Any = None) -> Any:
     """Residuals against predictions, red where the interval misses the target.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from mercer import NRBFRegressor
     >>> from mercer.datasets import make_sin2
     >>> X, y = make_sin2(random_state=0)
@@ -103,8 +97,6 @@ def plot_residuals(model: Any, X: Any, y: Any, output: int = 0, coverage: float 
 def plot_history(model: Any, ax: Any = None) -> Any:
     """The learning curve of a boosted or greedy model: error of rows held out, or the objective, as it grows.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from mercer import GreedyKernelRegressor
     >>> from mercer.datasets import make_sinc
     >>> plot_history(GreedyKernelRegressor(10, random_state=0).fit(*make_sinc(random_state=0))).get_xlabel()
@@ -126,8 +118,6 @@ def plot_history(model: Any, ax: Any = None) -> Any:
 def plot_race(model: Any, ax: Any = None) -> Any:
     """The race behind a boosted model: the loss of every candidate, in the order they ran, by their kernel.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from types import SimpleNamespace
     >>> lines = [{"candidate": f"standard, none, {k}", "rows": 100, "loss": 0.5, "seconds": 1.0} for k in ("a", "b")]
     >>> plot_race(SimpleNamespace(tuning_report_=lines)).get_xlabel()

@@ -12,8 +12,6 @@ from mercer.plots.axes import axes
 def plot_uncertainty(model: Any, X: np.ndarray, y: np.ndarray, grid: np.ndarray, ax: Any = None, **predict: Any) -> Any:
     """Mean and two standard deviations of a regression along its only input, its rows and inducing inputs.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from mercer import SparseGPRegressor
     >>> X = np.linspace(0, 1, 30)[:, None]
     >>> model = SparseGPRegressor(5, kernel="gaussian", random_state=0).fit(X, X[:, 0])

@@ -20,8 +20,6 @@ def plot_relevance(model: Any, names: Sequence[str] | None = None, ax: Any = Non
     `model` has `relevance_`: boosted, greedy, a sparse Gaussian process or an `ARDSelector`, whose kept inputs are
     filled.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from types import SimpleNamespace
     >>> ax = plot_relevance(SimpleNamespace(relevance_=np.array([0.1, 0.9])), names=["width", "depth"])
     >>> [label.get_text() for label in ax.get_yticklabels()]
@@ -44,8 +42,6 @@ def plot_relevance(model: Any, names: Sequence[str] | None = None, ax: Any = Non
 def plot_effect(effect: Any, output: int = 0, ax: Any = None) -> Any:
     """The curve or surface of `partial_effects`, and below it where the rows lie.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from mercer.explain.effects import PartialEffects
     >>> grid = np.linspace(0, 1, 5)
     >>> plot_effect(PartialEffects(("age",), (grid,), grid**2, grid[:, None])).get_xlabel()
@@ -100,8 +96,6 @@ def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) ->
 
     `found` is what `shapley_values` returns, or that ``.centred()``, which shows inputs beside their mean.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from mercer.explain.shapley import ShapleyValues
     >>> values = np.array([[1.0, 0.1], [-1.0, 0.1]])
     >>> ax = plot_shapley(ShapleyValues(values, 0.0, values, ["age", "size"]))
@@ -130,8 +124,6 @@ def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) ->
 def plot_shapley_row(found: Any, row: int = 0, output: int = 0, ax: Any = None, most: int = 12) -> Any:
     """From the base to the prediction of one row, input by input, the largest on top.
 
-    >>> import matplotlib
-    >>> matplotlib.use("Agg")
     >>> from mercer.explain.shapley import ShapleyValues
     >>> found = ShapleyValues(np.array([[1.0, -0.25]]), 2.0, np.array([[30.0, 1.0]]), ["age", "size"])
     >>> [label.get_text() for label in plot_shapley_row(found).get_yticklabels()]

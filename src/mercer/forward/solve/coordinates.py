@@ -57,14 +57,15 @@ class Coordinates:
     def objective(self, v: Tensor, f: Tensor) -> float:
         return float(self.problem.objective(f, self.problem.lam * v.square().sum()))
 
-    def sample(self, size: int | None, seed: int) -> Tensor:
-        """Random rows of positive weight, other than the basis vectors, for a preconditioner."""
+    def sample(self) -> Tensor:
+        """Random rows of positive weight for a preconditioner, as many as there are basis vectors, which are not among
+        them, or twice as many where rows are many.
+        """
         others, m = self.problem.weight > 0, len(self.basis)
         shard = self.problem.rows.shard
         others[shard.held(self.index)[1]] = False
         n = shard.count(others)
-        wanted = size if size is not None else (2 * m if n > MANY * m else m)
-        return shard.draw(others, wanted, np.random.default_rng(seed))
+        return shard.draw(others, 2 * m if n > MANY * m else m, np.random.default_rng(0))
 
 
 class Preconditioner:

@@ -43,22 +43,19 @@ def polish(
     *,
     tol: float = 1e-5,
     max_iter: int = 50,
-    sample_size: int | None = None,
-    seed: int = 0,
     validation: Tensor | None = None,
 ) -> Polished:
     """Improve the weights of basis vectors `index`, from `weights` (m × p) or from zero.
 
     It ends when a step lowers the objective by less than `tol` of what all steps did: steps gain ever less, and what
     is left then changes no error that one could measure (KIN40K: 1.581 %, and still so at a hundred times `tol`).
-    `sample_size` rows beside the basis vectors make the preconditioner, by default as many as those, or twice as many
-    where rows are many. With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps,
-    and the weights of the lowest one are kept. Where rounding leads it astray, a `ConvergenceWarning` says so.
+    With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps, and the weights of
+    the lowest one are kept. Where rounding leads it astray, a `ConvergenceWarning` says so.
     """
     at = Coordinates(problem, index, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
     v = at.L.new_zeros(m, p) if weights is None else at.of(weights.double())
-    sample = at.sample(sample_size, seed)
+    sample = at.sample()
     watch = None if validation is None else Watch(at, validation, v, max_iter)
     solve = _least_squares if isinstance(problem.loss, Squared) else _newton
     v, f, n_iter, why = solve(at, v, sample, tol, max_iter, watch)
