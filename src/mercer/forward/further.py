@@ -60,14 +60,10 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
         took = budget.spent() - began
         return WORTH if face.time_budget is None else min(max(budget.left(share) / took, LEAST_WORTH), WORTH)
 
-    staging = Staging(
-        make,
-        _within(face, budget, share),
-        (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share,
-        worth,
-        *(() if task.whole is None else (_anew(face, task, first, make, budget, share),)),
-        narrowed=narrowed,
-    )
+    little = (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share
+    staging = Staging(make, _within(face, budget, share), little, worth, narrowed=narrowed)
+    if task.whole is not None:
+        staging = replace(staging, anew=_anew(face, task, first, make, budget, share))
     return finished(first, further_stages(problem, f, first.fit.validation, staging))
 
 
