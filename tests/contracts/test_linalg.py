@@ -389,8 +389,10 @@ def test_a_finer_tolerance_is_asked_for_once_and_steps_go_on_from_there():
     options = {"max_iter": 500, "recompute": False}
     found = conjugate_gradients(lambda p: A @ p, b, tol=1e-2, finer=finer, **options)
     plain = conjugate_gradients(lambda p: A @ p, b, tol=1e-8, **options)
-    assert len(asked) == 1 and asked[0] <= 1e-2
-    assert float(found.residual.max()) <= 1e-8 and found.n_iter == plain.n_iter
+    assert len(asked) == 1
+    assert asked[0] <= 1e-2
+    assert float(found.residual.max()) <= 1e-8
+    assert found.n_iter == plain.n_iter
 
 
 def test_without_recomputed_residuals_a_step_is_one_product():

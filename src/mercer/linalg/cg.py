@@ -52,8 +52,8 @@ def conjugate_gradients(
     of the start `x0` whose residual is larger than that of zero is replaced by zero.
     It also rests once a step's share of the decrease of ½x'Ax − b'x so far is at most `energy_tol`: the
     measure that counts where x minimises an objective and the residual is in no unit anybody knows.
-    `callback(n_iter, x)` runs after each step and stops the iteration by returning true. `finer(x)` is asked once, where
-    all columns have reached `tol`, for the tolerance to go on to; until then none rests. Every tenth residual is
+    `callback(n_iter, x)` runs after each step and stops the iteration by returning true. `finer(x)` is asked once,
+    where all columns have reached `tol`, for the tolerance to go on to; until then none rests. Every tenth residual is
     recomputed from x, unless `recompute` is False: in float32 b − A x of a large x is rounding before the recursion's
     own residual, whose steps get smaller and smaller, is.
 
