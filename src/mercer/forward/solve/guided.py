@@ -146,16 +146,17 @@ def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Ten
             others[rows] = K[rows] @ x[:, (fold + 1) * p : (fold + 2) * p]
         return others
 
+    tol = COARSE if folds else TOLERANCE
+
     def enough(x: Tensor) -> float:
         nonlocal tol
         errors = (predicted(x) - y)[spaced].square().mean(0).sqrt() / y.square().mean(0).sqrt().clamp(min=1e-300)
         tol = min(max(SHARE * float(errors.min()), TOLERANCE), COARSE)
         return tol
 
-    tol = COARSE if folds else TOLERANCE
     finer = enough if folds else None
     found = conjugate_gradients(applied, b, None, guide.solve, tol, most, finer=finer, recompute=not single)
-    if float(found.residual.max()) > tol:
+    if not float(found.residual.max()) <= tol:  # or NaN
         return None
     return found.x[:, :p].contiguous(), predicted(found.x)
 
