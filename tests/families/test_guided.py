@@ -46,7 +46,7 @@ def test_steps_lead_to_kernel_ridge_and_to_what_other_rows_predict(n, p, folds, 
     tol = max(guided.SHARE * (float(wrong.min()) + 10 * guided.COARSE), guided.TOLERANCE) if folds else guided.TOLERANCE
     # K(K + D)⁻¹ has norm one at most where weights are equal, √4 for weights within a factor of four
     whole = torch.linalg.solve(K + ridge.diag(), y)
-    rounding = guided.SINGLE_SHARE * float((ridge[:, None] * whole).norm(dim=0).max()) if folds else 0.0
+    rounding = float((ridge[:, None] * whole).norm(dim=0).max()) if folds else 0.0
     bound = 4 * tol * float(y.norm(dim=0).max()) + rounding
     assert float((K @ (a - whole)).norm(dim=0).max()) <= bound
     assert int(seen.sum()) == folds * int(guided.FOLD_SHARE * n)

@@ -31,8 +31,7 @@ ROWS_A_STEP, STEPS_A_ROOT = 60, 6
 #: Rows from which there are no factors, if there are as many for each right-hand side as the second number: 50 steps
 #: are 100 n² operations for each, a factor n³/3, and thin products run at half its rate.
 FEWEST_ROWS, ROWS_A_COLUMN = 4000, 600
-#: Single precision serves where its rounding is less than this share of the penalty: a matrix that is off by so much
-#: moves the solution's values by this share of what it leaves of the targets, at most.
+#: Single precision guides a solution in double where its rounding is less than this share of the penalty.
 SINGLE_SHARE = 0.3
 
 
@@ -106,13 +105,14 @@ def single_steps(n: int, least: float) -> bool:
     """Whether steps may take a matrix that is kept in single precision.
 
     Its entries, at most one, are rounded by up to half the resolution each, independently: a symmetric matrix of such
-    errors has a norm of about 2√n times their deviation, the resolution over √12.
+    errors has a norm of about 2√n times their deviation, the resolution over √12. Below the penalty it leaves the
+    system positive definite, and moves the solution's values by less than what that leaves of the targets.
 
     >>> from mercer.forward.solve.guided import single_steps
-    >>> single_steps(12_000, 1e-4), single_steps(12_000, 1e-5)
+    >>> single_steps(12_000, 1e-5), single_steps(12_000, 1e-6)
     (True, False)
     """
-    return (n / 3) ** 0.5 * torch.finfo(torch.float32).eps < SINGLE_SHARE * least
+    return (n / 3) ** 0.5 * torch.finfo(torch.float32).eps < least
 
 
 def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Tensor, Tensor] | None:
