@@ -13,7 +13,6 @@ times that bound, and odd ones vanish.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,21 +21,8 @@ from torch import Tensor
 
 from mercer.explain import product_code
 from mercer.explain.mixtures import INFINITE, QUARTER, Mixture
+from mercer.explain.product_code import Rule
 from mercer.explain.terms import Term
-
-
-@dataclass(frozen=True, eq=False)
-class Rule:
-    """Σ_q Σ_t weights_qt ∂(…)/∂t: for each scale its points in (0, 1), and their weights times the scale's own."""
-
-    scales: np.ndarray
-    points: tuple[np.ndarray, ...]
-    weights: tuple[np.ndarray, ...]
-
-    @property
-    def factors(self) -> int:
-        """How often a factor of an input is looked at."""
-        return sum(len(t) for t in self.points)
 
 
 @lru_cache(maxsize=256)

@@ -19,13 +19,13 @@ from mercer.kernels.row_threads import over_rows
 from mercer.kernels.scratch import scratch
 
 #: Values from which on machine code is made. Reading LLVM takes 0.1 s and a function as long, once in a process; a
-#: value is had 2.6 ns sooner (ARM Neoverse N1, a thread, D = 8). So twenty passes over as many values pay for it.
-ENOUGH = 1 << 22
+#: value is had 2.6 ns sooner (ARM Neoverse N1, a thread, D = 8). So 25 passes over as many values pay for it.
+ENOUGH = 3 << 20
 #: Whether machine code is faster: with MKL torch is as fast (two threads of an x86 server, K·v of 40 000 × 2048 values,
 #: machine code and torch: Gaussian 29 and 25 ms at D = 8, 84 and 73 at D = 54; Laplacian 33 and 32, 131 and 122).
 FASTER = not torch.backends.mkl.is_available()
-#: Inputs whose absolute differences torch sums in about the time in which it makes a kernel's value.
-INPUTS = 8
+#: Inputs for each of which machine code sums an absolute difference so much sooner that together it is as for a value.
+INPUTS = 4
 #: Columns of what a tile is multiplied with, up to which no tile is written: for more, a matrix product is faster.
 OUTPUTS = 16
 #: Numbers of basis vectors that a loop over rows reads again and again: half of a second-level cache.

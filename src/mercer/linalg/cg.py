@@ -19,7 +19,7 @@ STEPS_PER_TRUE_RESIDUAL = 10
 
 @dataclass(frozen=True)
 class CGResult:
-    """What `conjugate_gradients` found: `residual` is ‖b − A x‖ / ‖b‖ of each column, recomputed from x.
+    """What `conjugate_gradients` found: `residual` is ‖b − A x‖ / ‖b‖ of each column, as a rule recomputed from x.
 
     >>> import torch
     >>> from mercer.linalg import conjugate_gradients
@@ -42,7 +42,8 @@ def conjugate_gradients(
     max_iter: int = 100,
     energy_tol: float = 0.0,
     callback: Callable[[int, Tensor], object] | None = None,
-    apply_exactly: Callable[[Tensor], Tensor] | None = None,
+    finer: Callable[[Tensor], float] | None = None,
+    recompute: bool = True,
 ) -> CGResult:
     """Solve A x = b where `apply(p)` is A p and `precondition(r)`, if given, is about A⁻¹ r.
 
@@ -51,9 +52,10 @@ def conjugate_gradients(
     of the start `x0` whose residual is larger than that of zero is replaced by zero.
     It also rests once a step's share of the decrease of ½x'Ax − b'x so far is at most `energy_tol`: the
     measure that counts where x minimises an objective and the residual is in no unit anybody knows.
-    `callback(n_iter, x)` runs after each step and stops the iteration by returning true. Where `apply` rounds much,
-    `apply_exactly` is a slower A p of more digits, for the residuals that are recomputed from x: steps in float32
-    then lead to a solution in float64.
+    `callback(n_iter, x)` runs after each step and stops the iteration by returning true. `finer(x)` is asked once,
+    where all columns have reached `tol`, for the tolerance to go on to; until then none rests. Every tenth residual is
+    recomputed from x, unless `recompute` is False: in float32 b − A x of a large x is rounding before the recursion's
+    own residual, whose steps get smaller and smaller, is.
 
     >>> import torch
     >>> from mercer.linalg import conjugate_gradients
@@ -65,19 +67,17 @@ def conjugate_gradients(
     require(tol >= 0, "tol", "at least 0", tol)
     require(max_iter >= 0, "max_iter", "at least 0", max_iter)
     M = precondition if precondition is not None else lambda r: r
-    exactly = apply if apply_exactly is None else apply_exactly
     scale = torch.linalg.vector_norm(b, dim=0)
     scale = scale.where(scale > 0, 1.0)
     b = b / scale  # unit columns: inner products neither overflow nor underflow in float32
     x, r = torch.zeros_like(b), b
     if x0 is not None:
         x_start = x0.to(b) / scale
-        r_start = b - exactly(x_start)
+        r_start = b - apply(x_start)
         useful = torch.linalg.vector_norm(r_start, dim=0) <= torch.linalg.vector_norm(b, dim=0)
         x, r = torch.where(useful, x_start, x), torch.where(useful, r_start, r)
     size = torch.linalg.vector_norm(r, dim=0)
-    # the smallest true residual that rounding has been seen to leave
-    floor = size if apply_exactly is None else torch.full_like(size, torch.inf)
+    floor = size  # the smallest true residual that rounding has been seen to leave
     running = size > tol
     broken = held = torch.zeros_like(running)
     z = M(r)
@@ -85,7 +85,6 @@ def conjugate_gradients(
     energy = torch.zeros_like(rz)
     settled = torch.zeros_like(running)
     n_iter, is_true, asked = 0, True, False
-    share = 0.5 if apply_exactly is None else 1.0
     while bool(running.any()) and n_iter < max_iter and not asked:
         n_iter += 1
         q = apply(p)
@@ -99,25 +98,26 @@ def conjugate_gradients(
         gain = alpha * rz
         energy = energy + gain
         settled = settled | (gain <= energy_tol * energy)
-        running = conjugate = running & (size > tol) & ~settled
-        is_true = n_iter % STEPS_PER_TRUE_RESIDUAL == 0 or not bool(running.any())
+        if finer is not None and not bool((running & (size > tol)).any()):
+            tol, finer = min(tol, float(finer(x * scale))), None
+        running = conjugate = running & ((size > tol) | (finer is not None)) & ~settled
+        is_true = recompute and (n_iter % STEPS_PER_TRUE_RESIDUAL == 0 or not bool(running.any()))
         if is_true:
-            r, recursive = b - exactly(x), r
+            r, recursive = b - apply(x), r
             size = torch.linalg.vector_norm(r, dim=0)
             # Where rounding is most of the residual the directions are no longer conjugate: start afresh
-            # from x, and give up where that has been done before without halving the residual (with exact
-            # residuals: without lowering it).
+            # from x, and give up where that has been done before without halving the residual.
             drifted = torch.linalg.vector_norm(r - recursive, dim=0) > size / 2
-            held = held | (drifted & (size > tol) & (size > share * floor))
+            held = held | (drifted & (size > tol) & (size > floor / 2))
             floor = torch.where(drifted, size, floor)
             conjugate = conjugate & ~drifted
-            running = (size > tol) & ~broken & ~held & ~settled
+            running = ((size > tol) | (finer is not None)) & ~broken & ~held & ~settled
         asked = callback is not None and bool(callback(n_iter, x * scale))
         z = M(r)
         rz, rz_old = (r * z).sum(0), rz
         p = z + torch.where(conjugate, rz / rz_old, 0.0) * p
-    if not is_true:
-        size = torch.linalg.vector_norm(b - exactly(x), dim=0)
+    if recompute and not is_true:
+        size = torch.linalg.vector_norm(b - apply(x), dim=0)
     largest, steps = f"{float(size.max()):.1e}", "1 step" if n_iter == 1 else f"{n_iter} steps"
     if bool((size <= tol).all()):
         reason = f"the relative residual fell to {tol:g} or below after {steps}"

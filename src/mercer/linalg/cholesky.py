@@ -63,7 +63,7 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
     )
 
 
-def inverse_diagonal(L: Tensor, panel: int = 1024) -> Tensor:
+def inverse_diagonal(L: Tensor, panel: int = 256) -> Tensor:
     """The diagonal of (LLᵀ)⁻¹: sums of squares of the columns of L⁻¹, which are made panel by panel.
 
     >>> import torch

@@ -66,9 +66,10 @@ def race(
     found = [one for at in plain.values() for one in at.values()]
     if metric is not None:
         found += _with_metrics(heat, kinds[0], plain[kinds[0]])
-        far = c.FAR * best_of(plain[kinds[0]])
-        bases = [step.base.family for step in min(found, key=loss_of).track.steps if step.base is not None]
-        evident = any(loss_of(one) <= far for one in found if one.track.path == "evidence")
+        far, best = c.FAR * best_of(plain[kinds[0]]), min(found, key=loss_of)
+        bases = [step.base.family for step in best.track.steps if step.base is not None]
+        # what is that far from the best of all would not reach the last round
+        evident = any(loss_of(one) <= c.FAR * loss_of(best) for one in found if one.track.path == "evidence")
         worth = {*bases, *(["evidence"] if evident else [])}
         if not book.over(0.4):
             near = [kind for kind in kinds[1:] if best_of(plain[kind]) <= far]

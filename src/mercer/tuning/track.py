@@ -124,7 +124,8 @@ class Track:
         key = family == "cityblock"
         if key not in self._units:
             A = moved(self.folds[0].X[:TYPICAL], self.transforms[0])
-            self._units[key] = typical(distances(FAMILIES[family], A, A))
+            seen = self._seen.get((key, False))
+            self._units[key] = typical(distances(FAMILIES[family], A, A) if seen is None else seen[0])
         return self._units[key]
 
     def trial(self, rung: Rung) -> Trial:
@@ -215,8 +216,8 @@ class Track:
                 moves = [(moved(f.X, T), moved(f.X_judge, T)) for f, T in zip(self.folds, self.transforms, strict=True)]
                 tiles = [(A @ A.T / A.shape[1], B @ A.T / A.shape[1]) for A, B in moves]
             else:
-                kernel, length = FAMILIES[rung.family], rung.factor * self.unit(rung.family)
                 pairs = zip(self._distances(rung.family), self._distances(rung.family, judging=True), strict=True)
+                kernel, length = FAMILIES[rung.family], rung.factor * self.unit(rung.family)
                 dtype = torch.float32 if single else torch.float64
                 tiles = [(tile(kernel, a.to(dtype), length), tile(kernel, b.to(dtype), length)) for a, b in pairs]
             self._tiles = key, tiles

@@ -1,7 +1,7 @@
 """Kernel ridge on thousands of rows without a factor of their matrix: conjugate gradients, guided by some rows.
 
 A factor of n rows takes n³/3 operations; a step of conjugate gradients reads the matrix once, 2n². With the Nyström
-approximation BBᵀ of `GUIDES` rows as their guide, tuned kernels of tables need some 10 to 70 steps, so from a few
+approximation BBᵀ of `GUIDES` rows as their guide, tuned kernels of tables need some 10 to 100 steps, so from a few
 thousand rows on steps are quicker, unless the penalty is tiny beside what BBᵀ leaves of K. One reading of the matrix
 serves several right-hand sides, so folds of rows are left out in the same steps: each has a right-hand side that is
 zero there.
@@ -10,13 +10,11 @@ zero there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from mercer.linalg import cholesky, conjugate_gradients
-from mercer.linalg.cg import CGResult
 from mercer.linalg.cholesky import solve_lower
 
 #: Rows whose Nyström approximation guides the steps: with half as many, half as many steps again (cal_housing and
@@ -25,11 +23,11 @@ GUIDES = 500
 #: Folds of rows that are left out, at most; their share of all rows, and their rows at most.
 FOLDS, FOLD_SHARE, FOLD_ROWS = 3, 0.1, 500
 #: The relative residual that steps end at: a bound on what is left of the solution, as a share of the targets' size.
-#: Where folds are left out, first a coarse one, then this share of the error that the folds show, if that is larger.
+#: Where folds are left out: at a coarse one they are looked at, the end is at this share of the error that they show.
 TOLERANCE, COARSE, SHARE = 1e-6, 1e-2, 1e-2
-#: Rows for each step that is allowed: with fewer a factor would have been quicker. Steps were some 4 to 28 times the
-#: root of what the guide leaves of K's diagonal, in penalties (gal_protein, cal_housing); none begin where 16 are more.
-ROWS_A_STEP, STEPS_A_ROOT = 60, 16
+#: Rows for each step that is allowed: with fewer a factor would have been quicker. Where steps are many, they were four
+#: times the root of what the guide leaves of K's diagonal, in penalties (98 on KIN40K); none begin where six are more.
+ROWS_A_STEP, STEPS_A_ROOT = 60, 6
 #: Rows from which there are no factors, if there are as many for each right-hand side as the second number: 50 steps
 #: are 100 n² operations for each, a factor n³/3, and thin products run at half its rate.
 FEWEST_ROWS, ROWS_A_COLUMN = 4000, 600
@@ -51,9 +49,12 @@ class Guide:
 
     @classmethod
     def of(cls, K: Tensor, ridge: Tensor, kept: Tensor) -> Guide:
-        """From every k-th row of K, which has nothing added to its diagonal."""
-        n = len(K)
-        rows = torch.linspace(0, n - 1, min(GUIDES, n), device=K.device).long()
+        """From every k-th row of K, which has nothing added to its diagonal, of those that no set leaves out.
+
+        A row that guides where it is left out makes twice as many steps.
+        """
+        always = kept.all(1).nonzero()[:, 0]
+        rows = always[torch.linspace(0, len(always) - 1, min(GUIDES, len(always)), device=K.device).long()]
         B = torch.linalg.solve_triangular(cholesky(K[rows][:, rows])[0], K[rows], upper=False).T.contiguous()
         moments = []
         whole = B.T @ (B / ridge[:, None]) + torch.eye(len(rows), dtype=B.dtype, device=B.device)
@@ -100,6 +101,20 @@ def single_is_enough(n: int, least: float) -> bool:
     return n * torch.finfo(torch.float32).eps < SINGLE_SHARE * least
 
 
+def single_steps(n: int, least: float) -> bool:
+    """Whether steps may take a matrix that is kept in single precision.
+
+    Its entries, at most one, are rounded by up to half the resolution each, independently: a symmetric matrix of such
+    errors has a norm of about 2√n times their deviation, the resolution over √12. Below the penalty it leaves the
+    system positive definite, and moves the solution's values by less than what that leaves of the targets.
+
+    >>> from mercer.forward.solve.guided import single_steps
+    >>> single_steps(12_000, 1e-5), single_steps(12_000, 1e-6)
+    (True, False)
+    """
+    return (n / 3) ** 0.5 * torch.finfo(torch.float32).eps < least
+
+
 def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Tensor, Tensor] | None:
     """(K + D)⁻¹y, and what the others predict at the rows of each fold (NaN elsewhere); None where steps do not end.
 
@@ -116,16 +131,13 @@ def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Ten
         return None
     b = _masked(y.repeat(1, 1 + folds), kept)
 
-    def applied(matrix: Tensor, v: Tensor) -> Tensor:
+    # steps to no more digits than the folds ask for read a copy of single precision
+    single = folds > 0 and single_steps(n, float(ridge.min()))
+    matrix = K.float() if single else K
+
+    def applied(v: Tensor) -> Tensor:
         Kv = (v.T.to(matrix.dtype).contiguous() @ matrix).T  # rows times K: BLAS is half as fast at K times columns
         return _masked(torch.addcmul(Kv.double(), ridge[:, None], v), kept)
-
-    # steps to no more digits than the folds ask for read a copy of single precision
-    single = folds > 0 and single_is_enough(n, float(ridge.min()))
-    steps, exactly = partial(applied, K.float() if single else K), partial(applied, K) if single else None
-
-    def solved(x0: Tensor | None, tol: float, most: int) -> CGResult:
-        return conjugate_gradients(steps, b, x0, guide.solve, tol, most, apply_exactly=exactly)
 
     def predicted(x: Tensor) -> Tensor:
         others = torch.full_like(y, torch.nan)
@@ -134,13 +146,17 @@ def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Ten
             others[rows] = K[rows] @ x[:, (fold + 1) * p : (fold + 2) * p]
         return others
 
-    tol, found = TOLERANCE, None
-    if folds:
-        found = solved(None, COARSE, most)
-        errors = (predicted(found.x) - y)[spaced].square().mean(0).sqrt() / y.square().mean(0).sqrt().clamp(min=1e-300)
+    tol = COARSE if folds else TOLERANCE
+
+    def enough(x: Tensor) -> float:
+        nonlocal tol
+        errors = (predicted(x) - y)[spaced].square().mean(0).sqrt() / y.square().mean(0).sqrt().clamp(min=1e-300)
         tol = min(max(SHARE * float(errors.min()), TOLERANCE), COARSE)
-    found = solved(None if found is None else found.x, tol, most - (found.n_iter if found else 0))
-    if float(found.residual.max()) > tol:
+        return tol
+
+    finer = enough if folds else None
+    found = conjugate_gradients(applied, b, None, guide.solve, tol, most, finer=finer, recompute=not single)
+    if not float(found.residual.max()) <= tol:  # or NaN
         return None
     return found.x[:, :p].contiguous(), predicted(found.x)
 
