@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mercer import ARDSelector, GreedyKernelRegressor, GreedyNystroem, select_basis
+from mercer import ARDSelector, ENRBFRegressor, GreedyKernelRegressor, GreedyNystroem, SparseGPRegressor, select_basis
+from mercer.data import CsvRows
 from mercer.kernels import Gaussian
 
 rng = np.random.default_rng(0)
@@ -37,6 +38,19 @@ def test_refining_at_a_penalty_beyond_all_rows_keeps_rows():
 def test_whether_huge_numbers_are_classes_is_asked_without_a_raw_warning():
     """scikit-learn makes whole numbers of them, which NumPy warns of beyond 64 bits: an error in these tests."""
     assert ARDSelector(random_state=0).fit(X[:12], np.repeat([1e150, -1e150], 6)).get_support().any()
+
+
+def test_a_selector_reads_new_rows_from_a_file_with_gaps(tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = [f"{a},{'' if k == 3 else b},{c}" for k, ((a, b), c) in enumerate(zip(X[:20, :2], y[:20], strict=True))]
+    path.write_text("\n".join(["a,b,target", *rows]))
+    selector = ARDSelector(SparseGPRegressor(4, kernel="gaussian", ard=True, max_iter=1), n_features_to_select=1)
+    assert selector.fit(CsvRows(path, target="target")).transform(CsvRows(path, target="target")).shape == (20, 1)
+
+
+def test_slopes_of_columns_beyond_all_units_are_infinite_without_a_raw_warning():
+    fitted = ENRBFRegressor(1, training="em", random_state=0).fit(X * 1e-300, 1e150 * y)
+    assert np.isfinite(fitted.predict(X * 1e-300)).all()
 
 
 def test_every_test_that_the_page_of_mended_faults_names_exists():

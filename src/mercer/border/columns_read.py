@@ -36,7 +36,7 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     table = getattr(estimator, "table_", None)
     if table is None:
         return _filled(X, estimator)
-    choice = estimator.categorical_features
+    choice = getattr(estimator, "categorical_features", "from_dtype")
     found = _read(X, estimator, choice)
     columns = raw_columns(found) if isinstance(found, np.ndarray) else found
     _require_as_many(columns, estimator)

@@ -121,12 +121,12 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         experts = fitted.mixture.experts
         assert isinstance(experts, NoisyExperts)
         intercept, noise, coef = experts.intercept.numpy(), experts.noise.numpy(), None
-        if isinstance(experts, LinearExperts):
-            slopes = experts.coef.numpy() / inputs.scale
-            intercept = intercept - slopes @ inputs.mean
-            coef = targets.scale * (slopes[:, 0] if targets.flat else slopes)
-        intercept = targets.scale * intercept + targets.mean
-        with np.errstate(over="ignore"):  # in units of 1e200 a square is infinite
+        with np.errstate(over="ignore", invalid="ignore"):  # in units of 1e200 a square is infinite, and so are slopes
+            if isinstance(experts, LinearExperts):
+                slopes = experts.coef.numpy() / inputs.scale
+                intercept = intercept - slopes @ inputs.mean
+                coef = targets.scale * (slopes[:, 0] if targets.flat else slopes)
+            intercept = targets.scale * intercept + targets.mean
             noise = noise * targets.scale * targets.scale
         if targets.flat:
             intercept, noise = intercept[:, 0], noise[:, 0]
