@@ -67,14 +67,13 @@ def test_steps_that_do_not_end_are_given_up(monkeypatch):
     assert ridge_by_steps(Matern12(0.3)(X, X), 1e-6 / weight, y, 1) is None
 
 
-def test_no_row_guides_that_a_fold_leaves_out(monkeypatch):
+def test_no_row_guides_that_a_fold_leaves_out():
     """What a row guides is exact at that row, and nowhere else: one that a fold leaves out doubled its steps."""
     X, _, weight = table(300, 1, 0)
-    monkeypatch.setattr(guided, "GUIDES", 40)
     K, kept = Matern12(2.0)(X, X), torch.ones(300, 3, dtype=torch.float64)
     for fold in range(2):
         kept[fold::30, 1 + fold] = 0.0
-    left = K.diagonal() - guided.Guide.of(K, 0.1 / weight, kept).B.square().sum(1)
+    left = K.diagonal() - guided.Guide.of(K, 0.1 / weight, kept, 40).B.square().sum(1)
     assert int((left < 1e-10).sum()) == 40
     assert bool((left[(kept == 0).any(1)] > 1e-10).all())
 
