@@ -26,9 +26,8 @@ class Layout:
     group: np.ndarray
     kept: np.ndarray
     n_columns: int
-    views: tuple[
-        np.ndarray, ...
-    ] = ()  # the coordinates that each of several models sees, where columns are coded twice
+    #: The coordinates that each of several models sees, where columns are coded twice.
+    views: tuple[np.ndarray, ...] = ()
 
     def per_column(self, values: np.ndarray) -> np.ndarray:
         """Sums of non-negative numbers, one per coordinate (along the last axis), over each of the user's columns."""

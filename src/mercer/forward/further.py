@@ -37,20 +37,20 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
     """
     problem = _coded(first.fit.problem, task) if face._classes else first.fit.problem
     f = problem.matrix(first.final.basis).product(first.final.weights)
-    focus = [_focus(face, problem, f, first.fit.validation)]
+    focus = _focus(face, problem, f, first.fit.validation)
 
     def make(left: Problem, watched: Tensor | None) -> ForwardFit:
         grown: ForwardFit = face._growth(left, watched, first.fit.rng)
-        grown.focus = focus[0]
+        grown.focus = focus
         if task.kept is not None:
             task.kept.follow(grown)
         return grown
 
     def narrowed(fit: ForwardFit) -> bool:
-        if focus[0] is None:
-            focus[0] = _focus(face, fit.problem, fit.f, fit.validation)
-            return focus[0] is not None
-        return False
+        nonlocal focus
+        before = focus
+        focus = focus or _focus(face, fit.problem, fit.f, fit.validation)
+        return focus is not before
 
     began = budget.spent()
 

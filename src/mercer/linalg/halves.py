@@ -5,6 +5,8 @@ Torch has no such products. Panels of columns leave out what need not be made: o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,12 +22,7 @@ def times_upper(A: Tensor, U: Tensor) -> Tensor:
     >>> times_upper(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [0.0, 3.0]])).tolist()
     [[1.0, 5.0]]
     """
-    if _direct(A):
-        return A @ U
-    out = A.new_empty(A.shape[0], U.shape[1])
-    for own in _panels(U.shape[1]):
-        torch.mm(A[:, : own.stop], U[: own.stop, own], out=out[:, own])
-    return out
+    return _by_panels(A, U, lambda own: slice(own.stop))
 
 
 def times_lower(A: Tensor, L: Tensor) -> Tensor:
@@ -36,12 +33,7 @@ def times_lower(A: Tensor, L: Tensor) -> Tensor:
     >>> times_lower(torch.ones(1, 2), torch.tensor([[1.0, 0.0], [2.0, 3.0]])).tolist()
     [[3.0, 3.0]]
     """
-    if _direct(A):
-        return A @ L
-    out = A.new_empty(A.shape[0], L.shape[1])
-    for own in _panels(L.shape[1]):
-        torch.mm(A[:, own.start :], L[own.start :, own], out=out[:, own])
-    return out
+    return _by_panels(A, L, lambda own: slice(own.start, None))
 
 
 def upper_gram(A: Tensor, weight: Tensor) -> Tensor:
@@ -64,6 +56,17 @@ def upper_gram(A: Tensor, weight: Tensor) -> Tensor:
 def mirrored(U: Tensor) -> Tensor:
     """The symmetric matrix with this upper triangle."""
     return U.triu() + U.triu(1).T
+
+
+def _by_panels(A: Tensor, T: Tensor, needed: Callable[[slice], slice]) -> Tensor:
+    """A T, panel by panel of T's columns; `needed` are the rows of T that are not zero in a panel."""
+    if _direct(A):
+        return A @ T
+    out = A.new_empty(A.shape[0], T.shape[1])
+    for own in _panels(T.shape[1]):
+        rows = needed(own)
+        torch.mm(A[:, rows], T[rows, own], out=out[:, own])
+    return out
 
 
 def _direct(A: Tensor) -> bool:
