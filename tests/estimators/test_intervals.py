@@ -198,6 +198,17 @@ def test_a_row_decides_nothing_about_its_own_scale():
     assert abs(np.log(after[7, 0] / before[7, 0])) < 0.05  # its own residual only reaches it through the floor and λ
 
 
+def test_rows_of_tiny_weight_far_from_all_others_have_a_scale_that_others_have():
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(300, 2)), np.ones(300)
+    r = np.exp(X[:, :1]) * rng.normal(size=(300, 1))
+    w[:3] = 1e-20, 1e-200, 0.0
+    X[:3] *= 1e4
+    local, scale = fit_local_scale(X, X[:, :1], r, w)
+    assert local is not None
+    assert np.log(scale.max() / scale.min()) <= np.log(np.abs(r).max() / np.abs(r).min())
+
+
 def test_precomputed_kernels_and_constant_targets_have_intervals():
     X, y = noisy(100, 0)
     K = rbf_kernel(X, X)

@@ -76,6 +76,8 @@ def run(name: str, seed: int) -> Outcome:
             else:
                 outcome.ended = "failed"
                 outcome.faults.append(f"raw-{told(error)}")
+    if any("next to nothing to learn" in str(warning.message) for warning in said):
+        outcome.faults = [fault for fault in outcome.faults if not fault.startswith("worse-than-constant")]
     outcome.faults += sorted({fault for warning in said if (fault := _fault_of_warning(warning))})
     outcome.seconds = time.process_time() - began
     return outcome

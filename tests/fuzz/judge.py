@@ -96,6 +96,9 @@ def worse_than_constant(model: Any, table: Any, y: np.ndarray, weight: np.ndarra
     w = w / w.max()
     w = w / w.sum()
     answer = np.asarray(model.predict(table))
+    fewest = np.unique(y, return_counts=True)[1].min()
+    if isinstance(model, mercer.GaussianMixtureClassifier) and fewest < model.n_features_in_:
+        return None  # of a density of more inputs than a class has rows, the floor of variances is the most
     if is_classifier(model):
         share = max(float(w[y == label].sum()) for label in np.unique(y))
         right = float(w[answer == y].sum())

@@ -134,8 +134,9 @@ def _ridge(phi: np.ndarray, logs: np.ndarray, w: np.ndarray) -> _Ridge:
         gap = (root * t - fit) / (1 - h)  # weighted residuals of rows left out
         error = float(gap @ gap)
         if best is None or error < best[0]:
-            best = error, gap, Vt.T @ (s / (s**2 + penalty) * inner)
+            best = error, h, Vt.T @ (s / (s**2 + penalty) * inner)
     assert best is not None
-    others = t - np.divide(best[1], root, out=np.zeros(n), where=w > 0)
+    others = t - (t - centred / width @ best[2]) / (1 - best[1])  # gap / root would be rounding where weights are tiny
+    others = others.clip(t.min(), t.max())  # rows of tiny weight may lie far beyond those that the fit sees
     alone = float(w @ (t / (1 - np.minimum(w / w.sum(), 0.99))) ** 2)
     return _Ridge(middle, width, best[2], others, 1 - best[0] / alone if alone > 0 else 0.0)
