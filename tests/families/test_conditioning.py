@@ -25,7 +25,7 @@ from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian, Linear, Matern52
 from mercer.linalg import TiledCholesky, conjugate_gradients
 from mercer.tuning import precise
-from mercer.tuning.precision import FLOAT32_PENALTY, LARGEST_ROUNDING, rounding
+from mercer.tuning.precision import FLOAT32_PENALTY, LARGEST_ROUNDING, MANY_ROWS, rounding
 
 #: Length-scales under which friedman1's inputs act nearly as polynomials, and the variance that goes with them.
 LENGTHS = np.array([4.9, 4.9, 12.4, 89.0, 196.0, 5e3, 5e3, 5e3])
@@ -121,6 +121,17 @@ def test_tiles_are_as_precise_as_the_model_needs(variance, lam, wanted):
     # weights in other units, with the penalty in theirs, are the same problem
     again, scaled = precise(plan32(), kernel, 1e-6 * lam, X, y, np.full(400, 1e-6), 20_000, **options)
     assert (again.dtype, scaled) == (wanted, pytest.approx(1e-6 * lam))
+
+
+def test_many_rows_on_a_gpu_keep_float32_and_a_penalty_that_it_resolves():
+    X, y = standardised(400)
+    on_gpu = replace(plan32(), device=torch.device("cuda"))
+    for kernel, lam in ((100.0 * Gaussian(LENGTHS.tolist()), 1e-7), (1e5 * Gaussian(LENGTHS.tolist()), 0.01)):
+        table = kernel, lam, X, y, np.ones(400)
+        assert precise(on_gpu, *table, MANY_ROWS - 1, free_dtype=True, free_penalty=True)[0].dtype == torch.float64
+        plan, penalty = precise(on_gpu, *table, MANY_ROWS, free_dtype=True, free_penalty=True)
+        assert (plan.dtype, penalty > lam) == (torch.float32, True)
+        assert rounding(kernel, penalty, X, y, torch.ones(400), MANY_ROWS) <= 1.01 * LARGEST_ROUNDING
 
 
 def test_who_insists_on_float32_gets_a_penalty_that_it_resolves_or_a_warning():
