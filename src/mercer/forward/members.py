@@ -33,8 +33,9 @@ from mercer.tuning.constants import RACED_AGAIN, RACES
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
-#: Share of the seconds for choosing that the race takes where more rows have a say after it.
-RACE_SHARE = 0.5
+#: Shares of the seconds for choosing that are spent when the race ends where more rows have a say after it, and when
+#: these have spoken and neighbourhoods are asked.
+RACE_SHARE, MORE_SHARE = 0.5, 0.8
 #: Share of the time budget for tuning by evidence.
 TUNING_SHARE = 0.4
 #: What a column map has for columns that nothing is known of.
@@ -127,7 +128,7 @@ def raced_members(
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
 
     clock = Clock(options.pop("seconds", None))
-    shared: dict[str, Any] = {"device": plan.device, "clock": clock, "memory": plan.memory_limit}
+    shared: dict[str, Any] = {"device": plan.device, "clock": clock.part(MORE_SHARE), "memory": plan.memory_limit}
     shared["seed"] = int(rng.integers(2**31)) if large else 0
 
     n_races = _races(given) if again and coded and clock.seconds is None and not large else 1
@@ -157,12 +158,35 @@ def raced_members(
         chosen, spare = ([in_all_columns(one, first) for one in own] for own in ([more.best], more.nearly))
         report = report + more.report
     penalty = None if isinstance(regularization, str) else float(regularization)
-    return Choice(
-        [_as_member(one, penalty) for one in chosen],
-        group.first(lambda: time.perf_counter() - began),
-        report,
-        [_as_member(one, penalty) for one in spare],
-    )
+    members, others = ([_as_member(one, penalty) for one in own] for own in (chosen, spare))
+    if large:
+        members, others, near = _near(members, others, given, Y, plan, rng, clock)
+        report = report + near
+    return Choice(members, group.first(lambda: time.perf_counter() - began), report, others)
+
+
+def _near(
+    members: list[Member], spare: list[Member], given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator,
+    clock: Clock,
+) -> tuple[list[Member], list[Member], list[dict[str, Any]]]:  # fmt: skip
+    """The members of a large table with the length-scales of neighbourhoods (`mercer.tuning.nearby`), if those gain."""
+    from mercer.tuning.nearby import from_near
+
+    began, first = time.perf_counter(), members[0]
+    found = from_near(sample_of(given, Y, first.inputs, plan, pairwise=False), first.kernel, rng, clock)
+    if found is None:
+        return members, spare, []
+
+    def changed(one: Member) -> Member:
+        turn, factors = one.inputs.transform, found.factors
+        if one.inputs.columns is not first.inputs.columns or not np.array_equal(turn, first.inputs.transform):
+            return one
+        turn = factors * turn if turn.ndim == 1 else factors[:, None] * turn
+        return replace(one, inputs=replace(one.inputs, transform=turn), name=f"{one.name}, from near")
+
+    line = {"candidate": f"{first.name}, from near", "rows": found.n_rows, "loss": found.after}
+    seconds = given.shard.group.first(lambda: time.perf_counter() - began)
+    return [changed(one) for one in members], [changed(one) for one in spare], [line | {"seconds": seconds}]
 
 
 def _of(coded: dict[str, Any], view: Tensor) -> dict[str, Any]:

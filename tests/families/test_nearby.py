@@ -1,0 +1,92 @@
+"""Length-scales from near: neighbourhoods are those of all rows, and what shows among them alone is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from mercer.clock import Clock
+from mercer.data import TensorRows
+from mercer.engine import Sample, make_plan
+from mercer.evidence.exact import log_evidence
+from mercer.kernels import Gaussian, Linear, Matern32
+from mercer.tuning import nearby
+from mercer.tuning.nearby import MOST_CHANGE, from_near, near_evidence, neighbourhoods
+
+
+def sample_of(X: np.ndarray, Y: np.ndarray, weight: np.ndarray | None = None, groups: np.ndarray | None = None):
+    plan = make_plan(len(X), device="cpu", dtype="float64")
+    w = np.ones(len(X)) if weight is None else weight
+    return Sample(TensorRows(torch.as_tensor(X)), torch.as_tensor(Y), torch.as_tensor(w), plan, groups)
+
+
+def near_and_far(n: int, seed: int) -> Sample:
+    """The first input decides from afar, the second among rows that agree on the first; the others never."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 4))
+    X[:, 0] = rng.integers(0, 10, n)
+    y = X[:, 0] ** 2 / 20 + 0.5 * np.sin(4 * X[:, 1]) + 0.1 * rng.normal(size=n)
+    return sample_of(X, ((y - y.mean()) / y.std())[:, None])
+
+
+def test_neighbourhoods_are_the_nearest_rows_of_positive_weight(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.normal(size=(500, 3)), rng.normal(size=(500, 1)), rng.uniform(0.5, 1, 500)
+    weight[::7] = 0.0
+    sample = sample_of(X, y, weight)
+    monkeypatch.setattr(type(sample.plan), "tile_rows", lambda self, m: 64)  # several blocks
+    patches = neighbourhoods(sample, 4, 30, np.random.default_rng(3))
+    assert len(patches) == 4
+    alive = X[weight > 0]
+    for patch in patches:
+        assert float(patch.weight.mean()) == pytest.approx(1.0)
+        found = {tuple(row) for row in patch.X.numpy()}
+        balls = (np.argsort(((alive - centre) ** 2).sum(1))[:30] for centre in patch.X.numpy())
+        assert any({tuple(row) for row in alive[ball]} == found for ball in balls)
+
+
+def test_rows_of_one_target_are_no_neighbourhood():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    assert neighbourhoods(sample_of(X, np.where(X[:, :1] > 9, 1.0, -1.0)), 3, 50, np.random.default_rng(0)) == []
+
+
+def test_the_evidence_of_neighbourhoods_is_the_sum_of_theirs():
+    sample = near_and_far(600, 0)
+    patches = neighbourhoods(sample, 3, 40, np.random.default_rng(0))
+    kernel = Matern32([1.0, 0.5, 2.0, 2.0])
+    at = near_evidence(patches)(kernel, 0.2, None)
+    parts = [log_evidence(kernel, 0.2, one.X, one.Y, one.weight) for one in patches]
+    assert at.value == pytest.approx(sum(part[0] for part in parts))
+    np.testing.assert_allclose(at.by_parameter["length_scale"], sum(part[1]["length_scale"] for part in parts))
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(nearby, "LEARNED", 3)
+    return near_and_far(1500, 1)
+
+
+def test_what_matters_from_near_is_stretched_and_the_spread_of_all_stays(few):
+    found = from_near(few, Matern32(2.0), np.random.default_rng(0), Clock())
+    assert found.after < found.before
+    assert found.factors[1] > 2 * found.factors[2:].max()
+    assert found.factors.max() / found.factors.min() <= MOST_CHANGE**2 * (1 + 1e-9)
+    spread = few.rows.take(np.arange(1500)).numpy().var(0, ddof=1)
+    assert found.factors**2 @ spread == pytest.approx(spread.sum())
+
+
+def test_inputs_of_one_group_are_stretched_alike(few):
+    grouped = replace(few, groups=np.array([0, 1, 1, 2]))
+    found = from_near(grouped, Matern32(2.0), np.random.default_rng(0), Clock())
+    assert found.factors[1] == pytest.approx(found.factors[2])
+
+
+@pytest.mark.parametrize("seconds", [1e-6, None])
+def test_nothing_changes_without_time_rows_or_length_scales(seconds):
+    sample, rng = near_and_far(500 if seconds is None else 4000, 0), np.random.default_rng(0)
+    assert from_near(sample, Gaussian(1.0), rng, Clock(seconds)) is None
+    assert from_near(near_and_far(4000, 0), Linear(), rng, Clock()) is None
+    assert nearby.FEWEST_ROWS > nearby.LARGEST_SHARE * 500
