@@ -32,7 +32,7 @@ LEARNED, JUDGING, CANDIDATES = 9, 3, 2
 #: The variance of targets in a neighbourhood, of that of all, from which on it counts.
 LEAST_VARIANCE = 0.05
 #: Rows of a neighbourhood at most, on a CPU and on a GPU, and at least; never more than this share of all.
-MOST_ROWS, FEWEST_ROWS, LARGEST_SHARE = (1000, 3000), 100, 0.1
+MOST_ROWS, FEWEST_ROWS, LARGEST_SHARE = (1000, 3000), 100, 0.01
 #: Rows whose spread is that of all.
 SPREAD_ROWS = 10_000
 #: Seconds that it may take where nobody counts them, and steps of a climb.
