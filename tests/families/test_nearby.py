@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cluster
 import numpy as np
 import pytest
 import torch
 
 from mercer.clock import Clock
-from mercer.data import TensorRows
+from mercer.data import Pieces, TensorRows
+from mercer.data.group import ALONE
 from mercer.engine import Sample, make_plan
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import Gaussian, Linear, Matern32
@@ -90,3 +92,21 @@ def test_nothing_changes_without_time_rows_or_length_scales(few):
     assert from_near(few, Gaussian(1.0), rng, Clock(1e-6)) is None
     assert from_near(few, Linear(), rng, endless) is None
     assert from_near(near_and_far(900, 0), Gaussian(1.0), rng, endless) is None
+
+
+def patches_of(group, n: int) -> list[np.ndarray]:
+    """Neighbourhoods as a process sees them that holds its share of the rows, the last of several processes none."""
+    whole = near_and_far(n, 2)
+    X, Y = whole.rows.take(np.arange(n)), whole.Y
+    shares = max(group.size - 1, 1)
+    start, stop = (n * min(rank, shares) // shares for rank in (group.rank, group.rank + 1))
+    rows = TensorRows(X[start:stop], Pieces(group, [start], [stop - start]))
+    sample = Sample(rows, Y[start:stop], torch.ones(stop - start, dtype=torch.float64), whole.plan)
+    return [patch.X.numpy() for patch in neighbourhoods(sample, 3, 50, np.random.default_rng(0))]
+
+
+@pytest.mark.cluster
+def test_processes_that_share_a_table_see_the_neighbourhoods_of_one():
+    alone = patches_of(ALONE, 400)
+    for found in cluster.on_processes(3, patches_of, 400):
+        np.testing.assert_allclose(found, alone)
