@@ -53,8 +53,9 @@ DRAWN = {"cpu": 5, "cuda": 20}
 POLISHED = {"cpu": 1e9, "cuda": 3e9}
 #: Learners that it takes to begin a further stage: a pass, one of each length-scale, and one to gain by it.
 BEGINNING = 4
-#: Models that are averaged at most where there is time for them.
-MODELS = 8
+#: Models that are averaged at most where there is time for them, and the time that must be left for one more, in units
+#: of the longest before it.
+MODELS, AHEAD = 16, 1.2
 
 
 @dataclass(eq=False, repr=False)
@@ -254,7 +255,7 @@ class Boosting(Resumable, ForwardEstimator):
             return grown
         models, longest = [grown], budget.spent() - task.choice.seconds
         members = [*task.choice.members, *task.choice.spare]
-        while len(models) < MODELS and budget.left(STAGING_SHARE) > 1.5 * longest and not grown[-1].fit.interrupted:
+        while len(models) < MODELS and budget.left(STAGING_SHARE) > AHEAD * longest and not grown[-1].fit.interrupted:
             before = budget.spent()
             place = len(task.choice.members) - 1 + len(models)
             member = replace(members[len(models) % len(members)], share=1.0, place=place)

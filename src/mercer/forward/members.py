@@ -38,6 +38,8 @@ RACE_ROWS = 20_000
 RACE_SHARE, MORE_SHARE = 0.5, 0.8
 #: Share of the time budget for tuning by evidence.
 TUNING_SHARE = 0.4
+#: Looks from near at a table on a GPU where time is counted: further models have other length-scales.
+LOOKS = 4
 #: What a column map has for columns that nothing is known of.
 NEUTRAL = {"centre": 0.0, "width": 1.0, "mean": 0.0, "spread": 1.0, "knots": 0.0, "levels": 0.0}
 #: Rows from which is judged whether float32 tiles hold the model.
@@ -162,31 +164,49 @@ def raced_members(
     if large:
         members, others, near = _near(members, others, given, Y, plan, rng, clock)
         report = report + near
-    return Choice(members, group.first(lambda: time.perf_counter() - began), report, others)
+    return Choice(members, group.first(partial(_since, began)), report, others)
 
 
 def _near(
     members: list[Member], spare: list[Member], given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator,
     clock: Clock,
 ) -> tuple[list[Member], list[Member], list[dict[str, Any]]]:  # fmt: skip
-    """The members of a large table with the length-scales of neighbourhoods (`mercer.tuning.nearby`), if those gain."""
+    """The members of a large table with the length-scales of neighbourhoods (`mercer.tuning.nearby`), if those gain.
+
+    Where time is counted and a GPU has enough of it for further models, these see the table from other neighbourhoods.
+    """
     from mercer.tuning.nearby import from_near
 
-    began, first = time.perf_counter(), members[0]
-    found = from_near(sample_of(given, Y, first.inputs, plan, pairwise=False), first.kernel, rng, clock)
-    if found is None:
+    first, report, factors = members[0], list[dict[str, Any]](), list[np.ndarray]()
+    sample = sample_of(given, Y, first.inputs, plan, pairwise=False)
+    for _ in range(LOOKS if clock.seconds is not None and plan.device.type == "cuda" else 1):
+        began = time.perf_counter()
+        found = from_near(sample, first.kernel, rng, clock)
+        if found is None:
+            break
+        line = {"candidate": f"{first.name}, from near", "rows": found.n_rows, "loss": found.after}
+        report.append(line | {"seconds": given.shard.group.first(partial(_since, began))})
+        factors.append(found.factors)
+    if not factors:
         return members, spare, []
+    further = [_stretched(first, each) for each in factors[1:]]
+    others = [_stretched(one, factors[0]) if _alike(one.inputs, first.inputs) else one for one in spare]
+    return [_stretched(first, factors[0])], further + others, report
 
-    def changed(one: Member) -> Member:
-        turn, factors = one.inputs.transform, found.factors
-        if one.inputs.columns is not first.inputs.columns or not np.array_equal(turn, first.inputs.transform):
-            return one
-        turn = factors * turn if turn.ndim == 1 else factors[:, None] * turn
-        return replace(one, inputs=replace(one.inputs, transform=turn), name=f"{one.name}, from near")
 
-    line = {"candidate": f"{first.name}, from near", "rows": found.n_rows, "loss": found.after}
-    seconds = given.shard.group.first(lambda: time.perf_counter() - began)
-    return [changed(one) for one in members], [changed(one) for one in spare], [line | {"seconds": seconds}]
+def _since(began: float) -> float:
+    return time.perf_counter() - began
+
+
+def _alike(one: InputMap, other: InputMap) -> bool:
+    return one.columns is other.columns and np.array_equal(one.transform, other.transform)
+
+
+def _stretched(one: Member, factors: np.ndarray) -> Member:
+    """A member whose coordinates are multiplied by factors."""
+    turn = one.inputs.transform
+    turn = factors * turn if turn.ndim == 1 else factors[:, None] * turn
+    return replace(one, inputs=replace(one.inputs, transform=turn), name=f"{one.name}, from near")
 
 
 def _of(coded: dict[str, Any], view: Tensor) -> dict[str, Any]:
