@@ -199,12 +199,16 @@ def _since(began: float) -> float:
 
 
 def _alike(one: InputMap, other: InputMap) -> bool:
+    """Whether two members of the race, which all have a transform, see the inputs alike."""
+    assert one.transform is not None
+    assert other.transform is not None
     return one.columns is other.columns and np.array_equal(one.transform, other.transform)
 
 
 def _stretched(one: Member, factors: np.ndarray) -> Member:
     """A member whose coordinates are multiplied by factors."""
     turn = one.inputs.transform
+    assert turn is not None
     turn = factors * turn if turn.ndim == 1 else factors[:, None] * turn
     return replace(one, inputs=replace(one.inputs, transform=turn), name=f"{one.name}, from near")
 

@@ -139,7 +139,7 @@ def near_evidence(patches: Sequence[Patch]) -> Evidence:
 
     def at(kernel: Kernel, noise: float, basis: None) -> Gradient:
         parts = [log_evidence(kernel, noise, patch.X, patch.Y, patch.weight) for patch in patches]
-        slopes = {name: sum(part[1][name] for part in parts) for name in parts[0][1]}
+        slopes = {name: torch.stack([part[1][name] for part in parts]).sum(0) for name in parts[0][1]}
         return Gradient(sum(part[0] for part in parts), slopes, sum(part[2] for part in parts))
 
     return at
