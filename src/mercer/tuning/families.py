@@ -36,7 +36,9 @@ GAIN = 0.3
 #: Rows that show where a search on twice as many or more starts, at least and for each input.
 FEW_ROWS, FEW_ROWS_PER_INPUT = 300, 16
 #: Of few rows a length-scale is at most this many times the shortest: without a slope its input would never come back.
-LONGEST = 30.0
+#: It is meant for noise of this share of the kernel's variance: an input moves values by the variance times the square
+#: of its share of the distance, so with less noise longer length-scales have as much of a slope.
+LONGEST, LONGEST_NOISE = 30.0, 0.1
 #: The share of a constant's error from which on what a shared length-scale led to has failed, and the search for one
 #: of each input starts anew, with this much noise.
 FAILED, MUCH_NOISE = 0.9, 0.6
@@ -167,7 +169,7 @@ class Search:
     def _first(self, family: type[Stationary], near: Point | None) -> Point:
         """The best point of the first family, with one length-scale for each input where that pays."""
         if near is not None and np.ndim(near.kernel.tunable()[LENGTH]):
-            return self.climb(_sloping(near.kernel), near.noise, ROUGH, GAIN)  # what pays on few rows pays on more
+            return self.climb(_sloping(near), near.noise, ROUGH, GAIN)  # what pays on few rows pays on more
         at = self.isotropic(family) if near is None else self.climb(near.kernel, near.noise, ftol=self._before_more())
         if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.over():
             finer = self.onward(self.per_input(at), at, same=True)
@@ -236,7 +238,8 @@ class Search:
         return self.climb(best.kernel.replaced(values), noise)
 
 
-def _sloping(kernel: Kernel) -> Kernel:
-    """The kernel with no length-scale so long that its input could not come back."""
-    lengths = np.asarray(kernel.tunable()[LENGTH])
-    return kernel.replaced({LENGTH: np.minimum(lengths, LONGEST * lengths.min()).tolist()}) if lengths.ndim else kernel
+def _sloping(point: Point) -> Kernel:
+    """The kernel of a point with no length-scale so long that its input could not come back."""
+    lengths, variance = (np.asarray(point.kernel.tunable()[name]) for name in (LENGTH, "left__variance"))
+    longest = LONGEST * max(1.0, math.sqrt(LONGEST_NOISE * float(variance) / point.noise))
+    return point.kernel.replaced({LENGTH: np.minimum(lengths, longest * lengths.min()).tolist()})
