@@ -95,7 +95,7 @@ class Writer:
 
     def total(self, vector: Any) -> Any:
         """The sum of a vector's numbers, halves first."""
-        width = WIDTH
+        width = vector.type.count
         while width > 1:
             width //= 2
             halves = [ir.Constant(ir.VectorType(INT32, width), [i + k * width for i in range(width)]) for k in (0, 1)]

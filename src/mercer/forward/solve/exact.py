@@ -19,7 +19,13 @@ from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
-from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps, single_is_enough
+from mercer.forward.solve.guided import (
+    folds_in_steps,
+    ridge_by_steps,
+    single_is_enough,
+    single_is_made,
+    single_steps,
+)
 from mercer.forward.solve.ridge import sparse_ridge
 from mercer.forward.span import Functions
 from mercer.kernels import Kernel
@@ -100,17 +106,13 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
     if not problem.plan.holds_square(n):
         return _by_panels(problem, X, y, ridge, leaves_out)
-    folds, K = folds_in_steps(n, p, leaves_out) if X.device.type == "cpu" else None, None
-    if folds is not None:
-        K = _symmetric(problem.kernel, X)
-        if (found := ridge_by_steps(K, ridge, y, folds)) is not None:
-            return found
+    if (found := _by_steps(problem.kernel, X, y, ridge, leaves_out)) is not None:
+        return found
     some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
     first = torch.ones(n, dtype=torch.bool, device=index.device)
     first[some] = False
     order = torch.cat([first.nonzero()[:, 0], some])
-    G = _symmetric(problem.kernel, X[order]) if K is None else K[order][:, order]
-    del K
+    G = _symmetric(problem.kernel, X[order])
     G.diagonal().add_(ridge[order])
     solution, L = _solved(G, y[order], float(ridge.min()))
     a, others = torch.empty_like(y), torch.full_like(y, torch.nan)
@@ -121,6 +123,22 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     corner = inverse_diagonal(L[n - m :, n - m :]).double()
     others[some] = y[some] - solution[n - m :] / _without_one(corner, ridge, some)
     return a, others
+
+
+def _by_steps(
+    kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, leaves_out: bool
+) -> tuple[Tensor, Tensor | None] | None:
+    """The same by steps; None where a factor is quicker. To the digits that folds ask for K is of single precision."""
+    n, p = y.shape
+    folds = folds_in_steps(n, p, leaves_out) if X.device.type == "cpu" else None
+    if folds is None:
+        return None
+    least, kept = float(ridge.min()), torch.float64
+    made = torch.float32 if folds and single_is_made(n, least) else torch.float64
+    if folds and single_steps(n, least):
+        kept = torch.float32
+    K = _symmetric(kernel, X.to(made), kept)
+    return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X))
 
 
 def _by_panels(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, leaves_out: bool) -> tuple[Tensor, Tensor | None]:
@@ -158,12 +176,12 @@ def _without_one(corner: Tensor, ridge: Tensor, some: Tensor) -> Tensor:
     return (corner * part + (1 - part) / ridge[some])[:, None]
 
 
-def _symmetric(kernel: Kernel, X: Tensor) -> Tensor:
-    """K(X, X), half of it made by panels and the other half copied."""
+def _symmetric(kernel: Kernel, X: Tensor, kept: torch.dtype = torch.float64) -> Tensor:
+    """K(X, X), half of it made by panels and the other half copied, kept in this precision."""
     n = len(X)
     if X.device.type != "cpu" or n <= PANEL_ROWS:
-        return kernel(X, X)
-    G = X.new_empty(n, n)
+        return kernel(X, X).to(kept)
+    G = X.new_empty(n, n, dtype=kept)
     for start in range(0, n, PANEL_ROWS):
         stop = min(start + PANEL_ROWS, n)
         G[start:stop, start:] = kernel(X[start:stop], X[start:])

@@ -9,18 +9,21 @@ zero there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from mercer.linalg import cholesky, conjugate_gradients
-from mercer.linalg.cholesky import solve_lower
+from mercer.kernels.thin_product import thin_product
+from mercer.linalg import cholesky, conjugate_gradients, mirrored, upper_gram
 
 #: Rows whose Nyström approximation guides the steps: with half as many, half as many steps again (cal_housing and
 #: house_16H, 5000 and 6000 rows: 32 to 37 steps; 18 to 28 with 1000 rows, which take as long to prepare as to solve).
 #: Twice as many where the first say that steps are more than `MANY`: pol, 12 000 rows, 164 steps instead of some 260.
 GUIDES, MANY = 500, 30
+#: Rows at which it is asked what the guide leaves of K.
+ASKED = 1000
 #: Folds of rows that are left out, at most; their share of all rows, and their rows at most.
 FOLDS, FOLD_SHARE, FOLD_ROWS = 3, 0.1, 500
 #: The relative residual that steps end at: a bound on what is left of the solution, as a share of the targets' size.
@@ -34,48 +37,57 @@ ROWS_A_STEP, STEPS_A_ROOT = 60, 6
 FEWEST_ROWS, ROWS_A_COLUMN = 4000, 600
 #: Single precision guides a solution in double where its rounding is less than this share of the penalty.
 SINGLE_SHARE = 0.3
+#: Norm of what is wrong with a kernel matrix that was made in single precision, for each of its rows, in units of its
+#: resolution: 0.12 to 0.24 for the kernels of a race on 3000 normal rows of eight inputs.
+MADE = 0.25
 
 
 @dataclass(frozen=True)
 class Guide:
     """About (K + D)⁻¹ for several sets of rows at once, D diagonal: by Woodbury's identity from K ≈ BBᵀ.
 
-    `kept` (n × f) is one for the rows of each set, and `factors` (f × r × r) are of I + BᵀD⁻¹B over its rows.
+    `kept` (n × f) is one for the rows of each set, and `inverses` (f × r × r) are of I + BᵀD⁻¹B over its rows.
     """
 
     B: Tensor
     ridge: Tensor
     kept: Tensor
-    factors: Tensor
+    inverses: Tensor
+    steps: float
 
     @classmethod
-    def of(cls, K: Tensor, ridge: Tensor, kept: Tensor, guides: int) -> Guide:
-        """From every k-th row of K, which has nothing added to its diagonal, of those that no set leaves out.
+    def of(cls, rows_of: Callable[[Tensor], Tensor], diagonal: Tensor, ridge: Tensor, kept: Tensor) -> Guide:
+        """From every k-th row of K, by `rows_of` places, of those that no set leaves out.
 
-        A row that guides where it is left out makes twice as many steps.
+        A row that guides where it is left out makes twice as many steps. `steps` is about how many it takes.
         """
         always = kept.all(1).nonzero()[:, 0]
-        rows = always[torch.linspace(0, len(always) - 1, min(guides, len(always)), device=K.device).long()]
-        B = torch.linalg.solve_triangular(cholesky(K[rows][:, rows])[0], K[rows], upper=False).T.contiguous()
-        moments = []
-        whole = B.T @ (B / ridge[:, None]) + torch.eye(len(rows), dtype=B.dtype, device=B.device)
+        asked = torch.linspace(0, len(ridge) - 1, min(ASKED, len(ridge)), device=ridge.device).long()
+        for guides in (GUIDES, 2 * GUIDES):
+            rows = always[torch.linspace(0, len(always) - 1, min(guides, len(always)), device=ridge.device).long()]
+            K_rn = rows_of(rows)
+            L = cholesky(K_rn[:, rows])[0]
+            told = torch.linalg.solve_triangular(L, K_rn[:, asked], upper=False).square().sum(0)
+            left = (diagonal[asked] - told).clamp(min=0) / ridge[asked]
+            steps = STEPS_A_ROOT * float(left.mean()) ** 0.5
+            if steps <= MANY:
+                break
+        B = torch.linalg.solve_triangular(L, K_rn, upper=False).T.contiguous()
+        whole = upper_gram(B, 1 / ridge)
+        whole.diagonal().add_(1.0)
+        inverses = []
         for fold in kept.T:
             out = (fold == 0).nonzero()[:, 0]
-            moments.append(whole - B[out].T @ (B[out] / ridge[out, None]))
-        return cls(B, ridge, kept, torch.stack([cholesky(moment)[0] for moment in moments]))
-
-    def steps(self, K: Tensor) -> float:
-        """About how many steps it takes from here."""
-        left = (K.diagonal() - self.B.square().sum(1)).clamp(min=0) / self.ridge
-        return STEPS_A_ROOT * float(left.mean()) ** 0.5
+            moment = mirrored(whole - upper_gram(B[out], 1 / ridge[out]))
+            inverses.append(torch.cholesky_inverse(cholesky(moment)[0]))
+        return cls(B, ridge, kept, torch.stack(inverses), steps)
 
     def solve(self, R: Tensor) -> Tensor:
         """The approximate solutions of n × (f·p) right-hand sides, which are zero where rows are left out."""
-        f, r, _ = self.factors.shape
+        f, r, _ = self.inverses.shape
         scaled = R / self.ridge[:, None]
-        inner = (self.B.T @ scaled).reshape(r, f, -1).transpose(0, 1)
-        inner = torch.stack([solve_lower(L, b) for L, b in zip(self.factors, inner, strict=True)])
-        found = scaled - (self.B @ inner.transpose(0, 1).reshape(r, -1)) / self.ridge[:, None]
+        inner = (scaled.T.contiguous() @ self.B).reshape(f, -1, r) @ self.inverses
+        found = scaled - (self.B @ inner.reshape(-1, r).T) / self.ridge[:, None]
         return _masked(found, self.kept)
 
 
@@ -116,10 +128,22 @@ def single_steps(n: int, least: float) -> bool:
     return (n / 3) ** 0.5 * torch.finfo(torch.float32).eps < least
 
 
-def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Tensor, Tensor] | None:
+def single_is_made(n: int, least: float) -> bool:
+    """Whether steps may take a matrix that is not only kept but also made in single precision.
+
+    >>> from mercer.forward.solve.guided import single_is_made
+    >>> single_is_made(12_000, 2e-3), single_is_made(12_000, 1e-3)
+    (True, False)
+    """
+    return MADE * n * torch.finfo(torch.float32).eps < SINGLE_SHARE * least
+
+
+def ridge_by_steps(
+    K: Tensor, ridge: Tensor, y: Tensor, folds: int, rows_of: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor] | None:
     """(K + D)⁻¹y, and what the others predict at the rows of each fold (NaN elsewhere); None where steps do not end.
 
-    The rows of the folds are evenly spaced.
+    The rows of the folds are evenly spaced. `rows_of` gives rows of K in double precision, which K itself need not be.
     """
     n, p = y.shape
     kept = y.new_ones(n, 1 + folds)
@@ -127,26 +151,21 @@ def ridge_by_steps(K: Tensor, ridge: Tensor, y: Tensor, folds: int) -> tuple[Ten
     spaced = torch.linspace(0, n - 1, folds * size, device=y.device).long()
     for fold in range(folds):
         kept[spaced[fold::folds], 1 + fold] = 0.0
-    guide, most = Guide.of(K, ridge, kept, GUIDES), n // ROWS_A_STEP
-    if guide.steps(K) > MANY:
-        guide = Guide.of(K, ridge, kept, 2 * GUIDES)
-    if guide.steps(K) > most:
+    guide, most = Guide.of(rows_of, K.diagonal(), ridge, kept), n // ROWS_A_STEP
+    if guide.steps > most:
         return None
     b = _masked(y.repeat(1, 1 + folds), kept)
-
-    # steps to no more digits than the folds ask for read a copy of single precision
-    single = folds > 0 and single_steps(n, float(ridge.min()))
-    matrix = K.float() if single else K
+    single = K.dtype == torch.float32
 
     def applied(v: Tensor) -> Tensor:
-        Kv = (v.T.to(matrix.dtype).contiguous() @ matrix).T  # rows times K: BLAS is half as fast at K times columns
-        return _masked(torch.addcmul(Kv.double(), ridge[:, None], v), kept)
+        Kv = thin_product(K, v) if single else (v.T.contiguous() @ K).T  # BLAS is half as fast at K times columns
+        return _masked(torch.addcmul(Kv, ridge[:, None], v), kept)
 
     def predicted(x: Tensor) -> Tensor:
         others = torch.full_like(y, torch.nan)
         for fold in range(folds):
             rows = spaced[fold::folds]
-            others[rows] = K[rows] @ x[:, (fold + 1) * p : (fold + 2) * p]
+            others[rows] = K[rows].double() @ x[:, (fold + 1) * p : (fold + 2) * p]
         return others
 
     tol = COARSE if folds else TOLERANCE

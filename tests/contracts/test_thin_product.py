@@ -1,0 +1,23 @@
+"""Products with a few columns by machine code, against double precision."""
+
+import pytest
+import torch
+
+from mercer.kernels import thin_product as module
+from mercer.kernels.thin_product import thin_product
+
+
+@pytest.mark.parametrize("faster", [True, False])
+@pytest.mark.parametrize(("n", "p"), [(3, 1), (64, 4), (101, 5), (70, 8)])
+def test_a_thin_product_is_that_of_double_precision(monkeypatch, n, p, faster):
+    monkeypatch.setattr(module, "ENOUGH", 0)
+    monkeypatch.setattr(module, "FASTER", faster)
+    monkeypatch.setattr(module, "SUMMED", 32)
+    rng = torch.Generator().manual_seed(n)
+    A = torch.randn(n, n, generator=rng)
+    A = A + A.T
+    V = torch.randn(n, p, generator=rng, dtype=torch.float64) * torch.logspace(-60, 60, p, dtype=torch.float64)
+    exact = A.double() @ V
+    # one rounding for each of n sums, and one of the columns themselves
+    bound = (n + 1) * torch.finfo(torch.float32).eps * (A.double().abs() @ V.abs())
+    assert bool(((thin_product(A, V) - exact).abs() <= bound).all())
