@@ -1,7 +1,8 @@
 """Products of a large matrix of single precision with a few columns, as steps of conjugate gradients ask for them.
 
-Such a product reads the matrix once, and that is all it need take. BLAS without MKL copies the matrix into panels first,
-which takes more than twice as long; machine code reads four rows at a time against four columns.
+Such a product reads the matrix once, and that is nearly all it need take. BLAS without MKL copies the matrix into panels
+first: of 12 000 rows and four columns 103 ms of a Neoverse N1, where machine code that reads four rows at a time
+against four columns takes 58.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor

@@ -59,16 +59,16 @@ class Process(NamedTuple):
         if int(info):
             return math.inf, np.zeros_like(theta), torch.full_like(self.Y, math.nan)
         p = self.Y.shape[1]
-        inverse = torch.cholesky_inverse(L)
-        a = inverse @ self.Y
+        inverse = torch.cholesky_inverse(L).mT  # LAPACK gives it column by column
+        a, diagonal = inverse @ self.Y, inverse.diagonal().clone()
         value = 0.5 * float((a * self.Y).sum()) + p * float(L.diagonal().log().sum())
-        W = a @ a.T - p * inverse
+        W = inverse.mul_(-p).addmm_(a, a.T)
         S = fall.mul_(W)
         lengths = 6 * 0.5 * ((S.sum(1) @ A.square()) - (A * (S @ A)).sum(0))
         by_group = torch.zeros(len(at) - 3, dtype=A.dtype).index_add_(0, self.group, lengths)
-        others = [(K * W).sum(), b * W.sum(), noise * (W.diagonal() / self.weight).sum()]
+        others = [K.flatten() @ W.flatten(), b * W.sum(), noise * (W.diagonal() / self.weight).sum()]
         gradient = -torch.cat([by_group, 0.5 * torch.stack(others)])
-        return value, gradient.double().numpy(), a / inverse.diagonal()[:, None]
+        return value, gradient.double().numpy(), a / diagonal[:, None]
 
     def climbed(self, theta: np.ndarray, rounds: int) -> np.ndarray:
         reach = math.log(REACH)

@@ -101,7 +101,7 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     conjugate gradients whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is solved for, at
     `FEW_LEFT_OUT_ROWS` rows.
     """
-    n, p = len(index), problem.y.shape[1]
+    n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
     if not problem.plan.holds_square(n):
@@ -133,10 +133,10 @@ def _by_steps(
     folds = folds_in_steps(n, p, leaves_out) if X.device.type == "cpu" else None
     if folds is None:
         return None
-    least, kept = float(ridge.min()), torch.float64
-    made = torch.float32 if folds and single_is_made(n, least) else torch.float64
-    if folds and single_steps(n, least):
-        kept = torch.float32
+    least = float(ridge.min())
+    made, kept = (
+        torch.float32 if folds and enough(n, least) else torch.float64 for enough in (single_is_made, single_steps)
+    )
     K = _symmetric(kernel, X.to(made), kept)
     return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X))
 
