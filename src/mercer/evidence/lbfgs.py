@@ -36,16 +36,17 @@ def climb(
     max_iter: int = 50,
     tol: float = 1e-7,
     gain: float = 0.0,
+    beaten: float = -math.inf,
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
     """From `start` uphill on `evidence` by L-BFGS over the `free` parts of the point.
 
     Ends where a step gains less than `tol` of the value or less than `gain` (a share means little where the value is
-    near zero), after `max_iter` steps, or when the clock is over (time or an
-    interrupt), and says which; what was best so far is kept. The value of the point returned is its evidence, without
-    the prior. `largest` bounds kernel parameters by name. A point at which the evidence is not finite, or its kernel
-    matrix cannot be factored, counts as a wall.
+    near zero), after `max_iter` steps, where as much as the last step gained for each that is left would not reach the
+    value `beaten`, or when the clock is over (time or an interrupt), and says which; what was best so far is kept. The
+    value of the point returned is its evidence, without the prior. `largest` bounds kernel parameters by name. A point
+    at which the evidence is not finite, or its kernel matrix cannot be factored, counts as a wall.
 
     >>> import torch
     >>> from mercer.evidence.optimise import exact_evidence
@@ -77,7 +78,8 @@ def climb(
         n_iter += 1
         if callback is not None:
             callback(at.point(x))
-        if best[0] - before < gain:
+        gained = best[0] - before
+        if gained < gain or best[0] + (max_iter - n_iter) * gained < beaten:
             raise _Settled
         before = best[0]
 
@@ -91,7 +93,7 @@ def climb(
     except _Over:
         why = clock.reason(n_iter)
     except _Settled:
-        why = f"a step gained less than {gain:g} after {n_iter} steps"
+        why = f"a step gained too little after {n_iter} steps"
     except KeyboardInterrupt:
         if best[0] == -math.inf:
             raise

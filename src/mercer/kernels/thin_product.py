@@ -1,6 +1,6 @@
 """Products of a large matrix of single precision with a few columns, as steps of conjugate gradients ask for them.
 
-Such a product reads the matrix once, and that is nearly all it need take. BLAS without MKL copies the matrix into panels
+Such a product reads the matrix once, which is nearly all it need take. BLAS without MKL copies the matrix into panels
 first: of 12 000 rows and four columns 103 ms of a Neoverse N1, where machine code that reads four rows at a time
 against four columns takes 58.
 """

@@ -41,13 +41,13 @@ def minimize_lbfgs(
     given: dict[str, Any] = {"callback": None if callback is None else lambda x: callback(x[:-1])}
     if bounds is not None:
         given["bounds"] = [*bounds, (None, None)]
-    with _libraries().limit(limits=1, user_api="blas"):
+    with libraries().limit(limits=1, user_api="blas"):
         found = minimize(sloped, np.append(start, 0.0), jac=True, method="L-BFGS-B", options=options, **given)
     found.x, found.jac = found.x[:-1], found.jac[:-1]
     return found
 
 
 @cache
-def _libraries() -> Any:
+def libraries() -> Any:
     """The libraries with threads of their own: looked for once, since that reads the map of the whole process."""
     return ThreadpoolController()

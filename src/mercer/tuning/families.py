@@ -86,18 +86,20 @@ class Search:
             self.groups,
         )  # fmt: skip
 
-    def climb(self, kernel: Kernel, noise: float, ftol: float = 1e-8, gain: float = 0.0) -> Point:
+    def climb(
+        self, kernel: Kernel, noise: float, ftol: float = 1e-8, gain: float = 0.0, beaten: float = -math.inf
+    ) -> Point:
         """From this kernel and noise to a local maximum of the evidence that is no white noise in disguise.
 
         A kernel so short that rows know nothing of each other has the evidence of a constant: it is told by the rows
         left out, which it predicts no better than their mean although it calls most of their variance signal. Then
         the search starts again from longer length-scales and more noise, and ends as the constant if that fails too.
         """
-        found = self._ascend(kernel, noise, ftol, gain)
+        found = self._ascend(kernel, noise, ftol, gain, beaten)
         if self._honest(found):
             return found
         longer = {name: self._long(v) for name, v in kernel.tunable().items() if name.endswith("length_scale")}
-        again = self._ascend(kernel.replaced(longer), MUCH_NOISE, ftol, gain)
+        again = self._ascend(kernel.replaced(longer), MUCH_NOISE, ftol, gain, beaten)
         if self._honest(again):
             return again
         small = {name: 1e-3 for name in kernel.tunable() if name in ("variance", "left__variance")}
@@ -119,12 +121,12 @@ class Search:
         mine, constant = (float((self.weight[:, None] * r.square()).sum()) for r in (error, self.Y))
         return mine < share * constant or constant == 0
 
-    def _ascend(self, kernel: Kernel, noise: float, ftol: float, gain: float) -> Point:
-        """A local maximum of the evidence."""
+    def _ascend(self, kernel: Kernel, noise: float, ftol: float, gain: float, beaten: float) -> Point:
+        """A local maximum of the evidence, or a point on the way to one that would not reach `beaten`."""
         found = climb(
             self._evidence, Point(kernel, noise, groups=self.groups), noise_bounds=self.noise_bounds,
             length_scale_prior=None, largest=dict.fromkeys(OUTER, LARGEST_VARIANCE),
-            max_iter=self.max_iter, tol=ftol, gain=gain, clock=self.clock,
+            max_iter=self.max_iter, tol=ftol, gain=gain, beaten=beaten, clock=self.clock,
             callback=lambda point: tell("tuning", state=point),
         )  # fmt: skip
         if self.clock.interrupted:  # there is no model yet that could be kept
@@ -169,7 +171,7 @@ class Search:
     def _first(self, family: type[Stationary], near: Point | None) -> Point:
         """The best point of the first family, with one length-scale for each input where that pays."""
         if near is not None and np.ndim(near.kernel.tunable()[LENGTH]):
-            return self.climb(_sloping(near), near.noise, ROUGH, GAIN)  # what pays on few rows pays on more
+            return self.climb(_sloping(near), near.noise, ROUGHER, GAIN)  # what pays on few rows pays on more
         at = self.isotropic(family) if near is None else self.climb(near.kernel, near.noise, ftol=self._before_more())
         if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.over():
             finer = self.onward(self.per_input(at), at, same=True)
@@ -213,13 +215,14 @@ class Search:
         return self.climb(Sum(Scaled(family(length_scale=lengths.tolist())), Bias(0.01)), MUCH_NOISE, ROUGH)
 
     def onward(self, kernel: Kernel, at: Point, same: bool = False) -> Point:
-        """Climb on from `at` with another form of its kernel.
+        """Climb on from `at` with another form of its kernel; another family that cannot come near it is given up.
 
         A variance that the last climb left near zero has no slope on a log scale, so it starts anew. If the form
         is the `same`, only with more length-scales, and that ends lower, the search goes on from there after all.
         """
         lifted = {name: max(v, 1e-3) for name, v in kernel.tunable().items() if name.endswith("variance")}
-        found = self.climb(kernel.replaced(lifted), max(at.noise, 1e-2), ftol=ROUGH)
+        beaten = -math.inf if same else at.value - CLEARLY
+        found = self.climb(kernel.replaced(lifted), max(at.noise, 1e-2), ROUGH, beaten=beaten)
         if not same or found.value >= at.value:
             return found
         return max(found, self.climb(kernel, at.noise), key=lambda point: point.value)

@@ -54,14 +54,18 @@ def race(
     if rows.n < 2:  # none would be left to judge by
         return Race([nothing(rows, 1.0)], book.report, 1.0, 1.0, None)
     heat = Heat(rows, book, metric, {})
-    starts = _first_look(rows, book)
+    starts = _first_look(heat)
     first, *others = kinds
 
-    def look(heat: Heat, kind: str) -> dict[str, Candidate]:
-        return heat.tried(rows.track(kind), kind, starts, tuple(starts), c.TRIALS)
+    def look(heat: Heat, kind: str, families: Sequence[str]) -> dict[str, Candidate]:
+        return heat.tried(rows.track(kind), kind, starts, families, c.TRIALS)
 
-    plain = {first: look(heat, first)}
-    plain |= dict(zip(others, heat.side_by_side([partial(look, kind=kind) for kind in others]), strict=True))
+    alike = [[family for family in starts if (family == "cityblock") is apart] for apart in (False, True)]
+    plain = {first: {}}
+    for some in heat.side_by_side([partial(look, kind=first, families=families) for families in alike]):
+        plain[first] |= some
+    looks = [partial(look, kind=kind, families=tuple(starts)) for kind in others]
+    plain |= dict(zip(others, heat.side_by_side(looks), strict=True))
     kinds = sorted(kinds, key=lambda kind: best_of(plain[kind]))
     found = [one for at in plain.values() for one in at.values()]
     if metric is not None:
@@ -82,29 +86,33 @@ def race(
     return averaged(rows, finalists, book)
 
 
-def _first_look(rows: Rows, book: Book) -> dict[str, Rung]:
+def _first_look(heat: Heat) -> dict[str, Rung]:
     """Where families start: the rungs that few rows, each left out in turn, like best.
 
     The rough families always run; another runs where it comes close to the best of all.
     """
+    rows = heat.rows
     n = min(rows.n, c.FIRST_ROWS)
     Y, w, Z = rows.Y[:n], rows.w[:n], rows.mapped["standard"][:n]
     judge, penalties = Judge(Y, w, rows.codes), torch.tensor(c.PENALTIES, dtype=torch.float64)
-    found: dict[str, tuple[float, Rung]] = {}
-    for family, lengths in c.FIRST_LENGTHS.items():
+
+    def best(heat: Heat, family: str) -> tuple[float, Rung]:
         kernel, options = FAMILIES[family], []
         distance = Z if family == "linear" else distances(kernel, Z, Z).double()
         unit = typical(distance)
-        for length in lengths:
+        for length in c.FIRST_LENGTHS[family]:
             factor = c.LENGTHS[family] * 2.0**length
             K = Z @ Z.T / Z.shape[1] if family == "linear" else tile(kernel, distance, factor * unit)
             losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
             tried = [(float(loss), Rung(family, length, k)) for k, loss in enumerate(losses)]
             options.append(min(tried, key=lambda one: one[0] * one[1].price))
-        found[family] = min(options)
-        book.note(f"standard, none, {family}", n, found[family][0])
-    best = min(loss for loss, _ in found.values())
-    return {f: rung for f, (loss, rung) in found.items() if f in c.ROUGH or loss < best * (1 + c.CLOSE)}
+        heat.book.note(f"standard, none, {family}", n, min(options)[0])
+        return min(options)
+
+    families = list(c.FIRST_LENGTHS)
+    found = dict(zip(families, heat.side_by_side([partial(best, family=f) for f in families]), strict=True))
+    least = min(loss for loss, _ in found.values())
+    return {f: rung for f, (loss, rung) in found.items() if f in c.ROUGH or loss < least * (1 + c.CLOSE)}
 
 
 def _with_metrics(

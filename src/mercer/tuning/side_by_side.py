@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+from mercer.linalg.lbfgs import libraries
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ def side_by_side(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[
     before = torch.get_num_threads()
     try:
         with (
-            ThreadpoolController().limit(limits=1, user_api="blas"),  # one for each thread, whatever it calls
+            libraries().limit(limits=1, user_api="blas"),  # one for each thread, whatever it calls
             ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
         ):
             return [future.result() for future in [pool.submit(task) for task in tasks]]
