@@ -89,7 +89,7 @@ class Rows:
         """Indices of rows to fit by and to judge by."""
         index = torch.arange(self.n, device=self.X.device)
         if self.small or (self.folded and last):
-            pieces = index.tensor_split(c.FOLDS)
+            pieces = index.tensor_split(c.FOLDS if self.small else c.LAST_FOLDS)
             return [(torch.cat([q for q in pieces if q is not p])[: self.last], p) for p in pieces]
         fit, judge = (self.last, max(self.last, c.LAST_JUDGING_ROWS)) if last else (c.ROWS, c.JUDGING_ROWS)
         fit = min(fit, self.n // 2)
