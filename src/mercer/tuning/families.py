@@ -121,7 +121,7 @@ class Search:
         mine, constant = (float((self.weight[:, None] * r.square()).sum()) for r in (error, self.Y))
         return mine < share * constant or constant == 0
 
-    def _ascend(self, kernel: Kernel, noise: float, ftol: float, gain: float, beaten: float) -> Point:
+    def _ascend(self, kernel: Kernel, noise: float, ftol: float, gain: float, beaten: float = -math.inf) -> Point:
         """A local maximum of the evidence, or a point on the way to one that would not reach `beaten`."""
         found = climb(
             self._evidence, Point(kernel, noise, groups=self.groups), noise_bounds=self.noise_bounds,
