@@ -61,7 +61,7 @@ def race(
         return heat.tried(rows.track(kind), kind, starts, families, c.TRIALS)
 
     alike = [[family for family in starts if (family == "cityblock") is apart] for apart in (False, True)]
-    plain = {first: {}}
+    plain: dict[str, dict[str, Candidate]] = {first: {}}
     for some in heat.side_by_side([partial(look, kind=first, families=families) for families in alike]):
         plain[first] |= some
     looks = [partial(look, kind=kind, families=tuple(starts)) for kind in others]

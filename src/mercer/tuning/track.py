@@ -225,7 +225,8 @@ class Track:
             else:
                 pairs = zip(self._distances(rung.family), self._distances(rung.family, judging=True), strict=True)
                 kernel, length = FAMILIES[rung.family], rung.factor * self.unit(rung.family)
-                tiles = [tuple(tile(kernel, one.to(rung.dtype), length) for one in pair) for pair in pairs]
+                dtype = rung.dtype
+                tiles = [(tile(kernel, a.to(dtype), length), tile(kernel, b.to(dtype), length)) for a, b in pairs]
             self._tiles = key, tiles
         return self._tiles[1]
 
