@@ -207,3 +207,33 @@ def _made(form: ClosedForm, name: str) -> Callable[..., None]:
             user.use(group, strip, [w.load(w.place(values, r * WIDTH)) for r in range(ROWS)])
         user.end(group)
     return w.compiled()
+
+
+def thin() -> Callable[..., None]:
+    """The product of LANES columns with a matrix, which is read once."""
+    with _lock:
+        return _thin()
+
+
+@cache
+def _thin() -> Callable[..., None]:
+    """Rows (groups · LANES, each `length` numbers after the last), columns (LANES × strips · WIDTH), their products.
+
+    Four rows and four columns have sixteen sums, which with what is read fill the registers of NEON.
+    """
+    w = Writer("thin", "fiifif")
+    b, (rows, groups, length, right, strips, out) = w.build, w.function.args
+    with w.loop(groups) as (group, _, _):
+        first = b.mul(group, INT(LANES))
+        here = [w.place(rows, (b.add(first, INT(r)), length)) for r in range(LANES)]
+        there = [w.place(right, (b.mul(strips, INT(c)), WIDTH)) for c in range(LANES)]
+        with w.loop(strips, (constant(0.0, SMALL),) * LANES**2) as (strip, sums, following):
+            at = b.mul(strip, INT(WIDTH))
+            for k in range(0, WIDTH, LANES):
+                xs, vs = ([w.load(w.place(one, at, k), SMALL) for one in some] for some in (here, there))
+                pairs = [(x, v) for x in xs for v in vs]
+                sums = [w.times_plus(x, v, total) for (x, v), total in zip(pairs, sums, strict=True)]
+            following += sums
+        for k, total in enumerate(following):
+            w.store(w.total(total), w.place(out, (first, LANES), k))
+    return w.compiled()
