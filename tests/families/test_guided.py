@@ -1,5 +1,7 @@
 """Kernel ridge by guided steps against the dense solution, with all rows and with each fold left out."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mercer import KernelBoostingRegressor
-from mercer.forward.solve import guided
+from mercer.data import TensorRows
+from mercer.engine import make_plan
+from mercer.forward.solve import exact, guided
 from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps, single_steps
 from mercer.kernels import Gaussian, Laplacian, Matern12
 
@@ -93,6 +97,22 @@ def test_no_steps_begin_where_they_would_be_too_many(monkeypatch):
 def test_more_outputs_leave_fewer_folds_and_then_a_factor():
     assert [folds_in_steps(6000, p, True) for p in (1, 2, 5, 6)] == [3, 3, 1, None]
     assert folds_in_steps(guided.FEWEST_ROWS - 1, 1, False) is None
+
+
+def test_a_factor_after_steps_that_did_not_end_leaves_the_same_rows_out(monkeypatch):
+    """Members of one average are put together row by row, whichever way they went."""
+    X, y, weight = table(90, 1, 0)
+    problem = SimpleNamespace(
+        rows=TensorRows(X), y=y, weight=weight, lam=0.1, kernel=Matern12(2.0), plan=make_plan(90, "cpu", "float64")
+    )
+    monkeypatch.setattr(guided, "FEWEST_ROWS", 50)
+    monkeypatch.setattr(guided, "ROWS_A_COLUMN", 20)
+    solve = lambda: exact.exact_ridge(problem, torch.arange(90), leaves_out=True)  # noqa: E731
+    by_steps = solve()
+    monkeypatch.setattr(exact, "ridge_by_steps", lambda *_: None)
+    by_factor = solve()
+    assert torch.equal(by_steps[1].isfinite(), by_factor[1].isfinite())
+    assert int(by_factor[1].isfinite().sum()) == 3 * 9
 
 
 def test_a_fit_by_steps_predicts_as_the_fit_by_a_factor(monkeypatch):

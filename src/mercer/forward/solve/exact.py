@@ -22,6 +22,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.solve.guided import (
     folds_in_steps,
     ridge_by_steps,
+    rows_of_folds,
     single_is_enough,
     single_is_made,
     single_steps,
@@ -106,9 +107,12 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
     if not problem.plan.holds_square(n):
         return _by_panels(problem, X, y, ridge, leaves_out)
-    if (found := _by_steps(problem.kernel, X, y, ridge, leaves_out)) is not None:
+    folds = folds_in_steps(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
+    if folds is not None and (found := _by_steps(problem.kernel, X, y, ridge, folds)) is not None:
         return found
     some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
+    if folds:  # other members of an average may have got there by steps
+        some = rows_of_folds(n, folds).to(index.device)
     first = torch.ones(n, dtype=torch.bool, device=index.device)
     first[some] = False
     order = torch.cat([first.nonzero()[:, 0], some])
@@ -125,14 +129,9 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     return a, others
 
 
-def _by_steps(
-    kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, leaves_out: bool
-) -> tuple[Tensor, Tensor | None] | None:
-    """The same by steps; None where a factor is quicker. To the digits that folds ask for K is of single precision."""
-    n, p = y.shape
-    folds = folds_in_steps(n, p, leaves_out) if X.device.type == "cpu" else None
-    if folds is None:
-        return None
+def _by_steps(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, folds: int) -> tuple[Tensor, Tensor | None] | None:
+    """The same by steps; None where they do not end. To the digits that folds ask for K is of single precision."""
+    n = len(y)
     least = float(ridge.min())
     made, kept = (
         torch.float32 if folds and enough(n, least) else torch.float64 for enough in (single_is_made, single_steps)

@@ -104,6 +104,16 @@ def folds_in_steps(n: int, p: int, wanted: bool) -> int | None:
     return min(FOLDS, columns - 1) if wanted else 0
 
 
+def rows_of_folds(n: int, folds: int) -> Tensor:
+    """The rows that folds leave out, evenly spaced; every so many of them are one fold's.
+
+    >>> from mercer.forward.solve.guided import rows_of_folds
+    >>> rows_of_folds(30, 2).tolist()
+    [0, 5, 11, 17, 23, 29]
+    """
+    return torch.linspace(0, n - 1, folds * min(int(FOLD_SHARE * n), FOLD_ROWS)).long()
+
+
 def single_is_enough(n: int, least: float) -> bool:
     """Whether rounding, n times the resolution of single precision, is small beside the `least` penalty.
 
@@ -146,9 +156,7 @@ def ridge_by_steps(
     The rows of the folds are evenly spaced. `rows_of` gives rows of K in double precision, which K itself need not be.
     """
     n, p = y.shape
-    kept = y.new_ones(n, 1 + folds)
-    size = min(int(FOLD_SHARE * n), FOLD_ROWS)
-    spaced = torch.linspace(0, n - 1, folds * size, device=y.device).long()
+    kept, spaced = y.new_ones(n, 1 + folds), rows_of_folds(n, folds).to(y.device)
     for fold in range(folds):
         kept[spaced[fold::folds], 1 + fold] = 0.0
     guide, most = Guide.of(rows_of, K.diagonal(), ridge, kept), n // ROWS_A_STEP
