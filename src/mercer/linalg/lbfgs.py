@@ -20,12 +20,14 @@ def minimize_lbfgs(
     start: np.ndarray,
     bounds: Sequence[tuple[float | None, float | None]] | None = None,
     callback: Callable[[np.ndarray], object] | None = None,
+    short: bool = True,
     **options: Any,
 ) -> OptimizeResult:
     """Minimise `objective`, which returns a value and its slope, by scipy's L-BFGS-B under its `options`.
 
     Where every variable has two bounds scipy's first step goes all the way to them, and four or five evaluations are
-    lost on the way back. One more variable, without bounds or slope, makes it a step of length one.
+    lost on the way back. One more variable, without bounds or slope, makes it a step of length one, unless it
+    shall not be `short`.
 
     >>> import numpy as np
     >>> from mercer.linalg import minimize_lbfgs
@@ -40,7 +42,7 @@ def minimize_lbfgs(
 
     given: dict[str, Any] = {"callback": None if callback is None else lambda x: callback(x[:-1])}
     if bounds is not None:
-        given["bounds"] = [*bounds, (None, None)]
+        given["bounds"] = [*bounds, (None, None) if short else (0.0, 0.0)]
     with libraries().limit(limits=1, user_api="blas"):
         found = minimize(sloped, np.append(start, 0.0), jac=True, method="L-BFGS-B", options=options, **given)
     found.x, found.jac = found.x[:-1], found.jac[:-1]
