@@ -74,7 +74,7 @@ class Process(NamedTuple):
         reach = math.log(REACH)
         bounds = [(t - reach, t + reach) for t in theta[:-3]]
         bounds += [(math.log(low), math.log(high)) for low, high in (VARIANCES, BIASES, NOISES)]
-        # rounds were chosen with first steps to the bounds: without them errors of elevators rise by one to two per cent
+        # rounds were chosen with first steps to the bounds: without them errors of elevators rise by 1 to 2 %
         found = minimize_lbfgs(
             lambda t: self.evidence(t)[:2], theta, bounds, short=False, maxiter=rounds, maxfun=rounds, ftol=TOLERANCE
         )
