@@ -226,6 +226,8 @@ def test_the_race_finds_the_three_projections_of_a_sine(monkeypatch):
     inside = (directions.T @ M @ directions).trace() / M.trace()
     assert inside > 0.9  # three of eight directions hold 0.375 of an isotropic metric
     assert found.loss < 0.5
+    rounds = {line["rows"] for line in found.report if "full 1 of" in line["candidate"]}
+    assert rounds == {500}  # by the other power in the last round alone
 
 
 # Column maps

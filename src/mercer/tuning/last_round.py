@@ -96,21 +96,26 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
 
 
 def _onward(heat: Heat, one: Candidate) -> Iterator[Candidate]:
-    """Further steps by the gradients of a candidate's own model, as long as they gain; more rows carry more steps."""
+    """Further steps by the gradients of a candidate's own model, as long as they gain; more rows carry more steps.
+
+    They go on by each of the `POWERS` of the metric: in the rounds before, of fewer rows, only the first.
+    """
     family = one.best.rung.family
     full = family != "cityblock"
     if family == "linear" or heat.metric not in ("auto", "full" if full else "diagonal"):
         return
-    for _ in range(c.STEPS_ON):
-        if heat.book.over():
-            return
-        track = one.track.stepped(Step(one.best.rung, full, 0.5 if full else 1.0))
-        new = Candidate(one.kind, track, track.tuned(one.best.rung, c.LAST_TRIALS))
-        heat.book.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
-        if loss_of(new) > loss_of(one) * (1 - c.GAIN):
-            return
-        yield new
-        one = new
+    for power in c.POWERS[full]:
+        at = one
+        for _ in range(c.STEPS_ON):
+            if heat.book.over():
+                return
+            track = at.track.stepped(Step(at.best.rung, full, power))
+            new = Candidate(at.kind, track, track.tuned(at.best.rung, c.LAST_TRIALS))
+            heat.book.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
+            if loss_of(new) > loss_of(at) * (1 - c.GAIN):
+                break
+            yield new
+            at = new
 
 
 def averaged(rows: Rows, finalists: list[Candidate], book: Book) -> Race:

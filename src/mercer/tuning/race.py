@@ -155,7 +155,7 @@ def _climbed(heat: Heat, kind: str, at: dict[str, Candidate], base: str, full: b
     for _ in range(most):
         if heat.book.over(0.7):
             break
-        track = track.stepped(Step(rungs[base], full, 0.5 if full else 1.0))
+        track = track.stepped(Step(rungs[base], full, c.POWERS[full][0]))
         at = heat.tried(track, kind, rungs, families, c.TRIALS_ON)
         rungs |= {family: one.best.rung for family, one in at.items()}
         found += at.values()
