@@ -6,11 +6,13 @@ import os
 import torch
 from hypothesis import settings
 
-# What imports and collecting make stays to the end: looking through it again and again takes a fifth of collecting.
+# What imports and collecting make stays to the end: looking through it again and again takes a fifth of collecting, and
+# a second each time that a test asks for everything to be collected.
 gc.disable()
 
 
 def pytest_collection_finish():
+    gc.freeze()
     gc.enable()
 
 
