@@ -13,7 +13,8 @@ from mercer.tuning import ard, constants
 
 #: Nothing to tune; what is tuned by default is checked with other faces.
 FIXED: dict[str, Any] = {"kernel": Gaussian(2.0), "regularization": 0.1}
-TWO = [Gaussian(1.0), Gaussian(3.0)]
+TWO: dict[str, Any] = {"kernels": [Gaussian(1.0), Gaussian(3.0)]}
+HALF: dict[str, Any] = TWO | {"subset_size": 0.5, "n_members": 2}
 #: What makes some of them quick; an estimator that is not here is checked with its defaults.
 OPTIONS: dict[str, dict[str, Any]] = {
     "KernelBoostingRegressor": {"metric": None},  # the race, with kernels and column maps alone
@@ -23,9 +24,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "GreedyKernelClassifier": FIXED | {"n_basis": 6},
     "GreedyNystroem": FIXED | {"n_components": 5},
     "MHKSClassifier": {"max_iter": 10},
-    "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest", "kernels": TWO, "max_iter": 10},
-    "RPEMEKLClassifier": {"subset_size": 0.5, "n_members": 2, "kernels": TWO, "max_iter": 10},
-    "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2, "subset_size": 0.5, "n_members": 2, "kernels": TWO},
+    "MultiKernelMHKSClassifier": TWO | {"multiclass": "one-vs-rest", "max_iter": 10},
+    "RPEMEKLClassifier": HALF | {"max_iter": 10},
+    "RPEMEKLRegressor": HALF | {"regularization": (0.1, 1.0), "n_folds": 2},
     "SparseGPRegressor": {"kernel": Gaussian(2.0), "optimize_kernel": True, "n_inducing": 6, "max_iter": 2},
     "SparseGPClassifier": {"kernel": Gaussian(2.0), "n_inducing": 4, "optimize_inducing": False},
     "ARDSelector": {"models": [mercer.SparseGPRegressor(4, kernel="gaussian", ard=True, tuning_rows=20, max_iter=1)]},
