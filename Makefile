@@ -82,20 +82,24 @@ bench: $(READY)
 papers: $(READY)
 	$(BIN)/python benchmarks/papers/run.py $(PAPERS)
 
-# torch comes first and pinned: a looser request would pull a far larger build. Python is compiled when it is imported,
-# which most of the 14 000 files never are: compiling all of them takes some 40 s of one core. The largest packages are
-# imported once while the others are installed, since the tests' workers would compile them side by side.
-LARGE := torch scikit-learn pandas
-WARM := import pandas, scipy.stats, sklearn.utils.estimator_checks, torch
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+# torch comes first, by pip and pinned: a looser request would pull a far larger build. uv installs the rest, on all cores;
+# it does not read pip's settings, so where it finds no index pip does the same. Python is compiled when it is imported,
+# which most of the 14 000 files never are: compiling all of them takes some 40 s of one core. What the tests import is
+# imported once on each core, since their workers would compile the same side by side.
+ASKED := --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --no-compile $(ASKED)
+UV := $(BIN)/python -m uv pip install --python $(BIN)/python $(ASKED)
+SOME := import hypothesis, torch
+OTHERS := import matplotlib.pyplot, onnxruntime, pandas, polars, pyarrow.parquet, scipy.stats, sklearn.utils.estimator_checks
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(INSTALL) $(LARGE)
-	$(BIN)/python -c "$(WARM)" & $(INSTALL) --editable ".[dev]"; installed=$$?; wait; exit $$installed
+	$(PIP) torch uv || $(PIP) torch
+	$(UV) --editable ".[dev]" || $(PIP) --editable ".[dev]"
+	$(BIN)/python -c "$(SOME)" & $(BIN)/python -c "$(OTHERS)"; $(BIN)/python -m compileall -q src; wait
 	touch $@
 
 $(DOCS_READY): $(READY)
-	$(INSTALL) --editable ".[docs]"
+	$(UV) --editable ".[docs]" || $(PIP) --editable ".[docs]"
 	touch $@
 
 clean:

@@ -3,19 +3,27 @@
 import gc
 import os
 
-import torch
 from hypothesis import settings
 
-# What imports and collecting make stays to the end: looking through it again and again takes a fifth of collecting.
+# What imports and collecting make stays to the end: looking through it again and again takes a fifth of collecting, and
+# a second each time that a test asks for everything to be collected.
 gc.disable()
 
 
+def pytest_configure(config):
+    """Without a GPU fused products run on the CPU, which must be said before Triton is first imported."""
+    if config.getoption("dist", "no") == "no":  # else this process only hands tests out, and needs no torch
+        import torch
+
+        if not torch.cuda.is_available():
+            os.environ["TRITON_INTERPRET"] = "1"
+
+
 def pytest_collection_finish():
+    gc.freeze()
     gc.enable()
 
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # fused products run on the CPU; must stand before Triton is first imported
 os.environ.setdefault("MPLBACKEND", "Agg")  # no window opens
 
 # The same examples every time, so that a failure can be repeated; HYPOTHESIS_PROFILE=fresh draws others.

@@ -13,6 +13,8 @@ from mercer.tuning import ard, constants
 
 #: Nothing to tune; what is tuned by default is checked with other faces.
 FIXED: dict[str, Any] = {"kernel": Gaussian(2.0), "regularization": 0.1}
+TWO: dict[str, Any] = {"kernels": [Gaussian(1.0), Gaussian(3.0)]}
+HALF: dict[str, Any] = TWO | {"subset_size": 0.5, "n_members": 2}
 #: What makes some of them quick; an estimator that is not here is checked with its defaults.
 OPTIONS: dict[str, dict[str, Any]] = {
     "KernelBoostingRegressor": {"metric": None},  # the race, with kernels and column maps alone
@@ -21,18 +23,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "GreedyKernelRegressor": FIXED | {"n_basis": 6},
     "GreedyKernelClassifier": FIXED | {"n_basis": 6},
     "GreedyNystroem": FIXED | {"n_components": 5},
-    "MultiKernelMHKSClassifier": {"multiclass": "one-vs-rest"},
-    "RPEMEKLClassifier": {"subset_size": 0.5, "n_members": 2},
-    "RPEMEKLRegressor": {"regularization": (0.1, 1.0), "n_folds": 2, "subset_size": 0.5, "n_members": 2},
+    "MHKSClassifier": {"max_iter": 10},
+    "MultiKernelMHKSClassifier": TWO | {"multiclass": "one-vs-rest", "max_iter": 10},
+    "RPEMEKLClassifier": HALF | {"max_iter": 10},
+    "RPEMEKLRegressor": HALF | {"regularization": (0.1, 1.0), "n_folds": 2},
     "SparseGPRegressor": {"kernel": Gaussian(2.0), "optimize_kernel": True, "n_inducing": 6, "max_iter": 2},
     "SparseGPClassifier": {"kernel": Gaussian(2.0), "n_inducing": 4, "optimize_inducing": False},
     "ARDSelector": {"models": [mercer.SparseGPRegressor(4, kernel="gaussian", ard=True, tuning_rows=20, max_iter=1)]},
-    "NRBFRegressor": {"n_init": 1, "max_iter": 10},
-    "ENRBFRegressor": {"n_init": 1, "max_iter": 10},
-    "NRBFClassifier": {"n_init": 1, "max_iter": 20},
-    "ENRBFClassifier": {"n_components": 2, "n_init": 1, "max_iter": 10},
-    "GaussianMixtureClassifier": {"n_components": 2, "n_init": 1, "max_iter": 10},
-    "CommonBasisMixtureClassifier": {"n_init": 1, "max_iter": 10},
+    "NRBFRegressor": {"n_init": 1, "max_iter": 4},
+    "ENRBFRegressor": {"n_components": 3, "n_init": 1, "max_iter": 4},
+    "NRBFClassifier": {"n_components": 3, "n_init": 1, "max_iter": 10},
+    "ENRBFClassifier": {"n_components": 2, "n_init": 1, "max_iter": 4},
+    "GaussianMixtureClassifier": {"n_components": 2, "n_init": 1, "max_iter": 4},
+    "CommonBasisMixtureClassifier": {"n_init": 1, "max_iter": 4},
 }
 FACES = {name: face for name in mercer.__all__ if isinstance(face := getattr(mercer, name), type)}
 #: SciPy's sparse tables of ten formats, read by the same lines for all, are checked with one of each family.
@@ -55,7 +58,8 @@ def test_options_are_for_estimators_that_exist():
 @pytest.fixture
 def short_races(monkeypatch):
     """One step, few trials: what is checked is a contract, and not who wins."""
-    for name, value in {"STEPS": 1, "TRIALS": 2, "TRIALS_ON": 2, "LAST_TRIALS": 1, "FIRST_ROWS": 60}.items():
+    steps = {"STEPS": 1, "ARD_ROUNDS": 2, "ARD_ROUNDS_ON": 1, "FINALISTS": 2}
+    for name, value in steps.items() | {"TRIALS": 2, "TRIALS_ON": 2, "LAST_TRIALS": 1, "FIRST_ROWS": 60}.items():
         assert hasattr(constants, name)
         monkeypatch.setattr(constants, name, value)
     monkeypatch.setattr(ard, "TOLERANCE", 1e-2)

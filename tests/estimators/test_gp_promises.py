@@ -20,7 +20,7 @@ X = rng.uniform(-2, 2, (90, 2))
 Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.05 * rng.normal(size=90)
 CLASSES = np.digitize(Y, [-0.5, 0.5])
 
-QUICK: dict[str, Any] = {"max_iter": 4, "random_state": 0, "kernel": 2.0 * Gaussian(1.0), "optimize_kernel": True}
+QUICK: dict[str, Any] = {"max_iter": 2, "random_state": 0, "kernel": 2.0 * Gaussian(1.0), "optimize_kernel": True}
 FACES = {
     "regression": SparseGPRegressor(8, **QUICK),
     "full regression": SparseGPRegressor(approximation="full", **QUICK),

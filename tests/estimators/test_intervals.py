@@ -27,14 +27,14 @@ MODELS = {
     "boosted": mercer.KernelBoostingRegressor(4, learner_size=20, **QUICK),
     "held out": mercer.KernelBoostingRegressor(4, learner_size=20, validation_fraction=0.3, **QUICK),
     "greedy": mercer.GreedyKernelRegressor(20, **QUICK),
-    "refined": mercer.GreedyKernelRegressor(15, refine=True, refine_iter=20, **QUICK),
+    "refined": mercer.GreedyKernelRegressor(15, refine=True, refine_iter=8, **QUICK),
     "spgp": mercer.SparseGPRegressor(20, max_iter=15, **QUICK),
     "full": mercer.SparseGPRegressor(approximation="full", max_iter=4, **QUICK),
     "subset": mercer.SparseGPRegressor(60, approximation="sd", max_iter=4, **QUICK),
     "projected": mercer.SparseGPRegressor(12, approximation="pp", max_iter=4, **QUICK),
-    "local constants": mercer.NRBFRegressor(8, n_init=1),
-    "local lines": mercer.ENRBFRegressor(5, n_init=1),
-    "two-step": mercer.ENRBFRegressor(5, n_init=1, training="two-step"),
+    "local constants": mercer.NRBFRegressor(8, n_init=1, max_iter=20),
+    "local lines": mercer.ENRBFRegressor(5, n_init=1, max_iter=20),
+    "two-step": mercer.ENRBFRegressor(5, n_init=1, max_iter=20, training="two-step"),
     "rpemekl": mercer.RPEMEKLRegressor(n_members=2),
 }
 over_models = pytest.mark.parametrize("name", MODELS)

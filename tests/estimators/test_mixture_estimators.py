@@ -92,7 +92,7 @@ def test_one_local_logistic_model_is_logistic_regression(y):
 
 @over_kinds
 def test_local_lines_without_slope_are_local_constants(kind):
-    options: dict[str, Any] = {"covariance_type": kind, "random_state": 0, "n_components": 4}
+    options: dict[str, Any] = {"covariance_type": kind, "random_state": 0, "n_components": 4, "n_init": 1}
     flat = ENRBFRegressor(regularization=1e15, **options).fit(X, Y)
     constants = NRBFRegressor(**options).fit(X, Y)
     assert np.abs(flat.coef_).max() < 1e-9
@@ -180,8 +180,8 @@ def test_as_many_basis_functions_as_rows_interpolate_when_trained_by_gradient():
 
 @pytest.mark.parametrize("face", REGRESSORS)
 def test_gradient_training_ends_below_the_squared_error_it_starts_from(face):
-    two = face(6, random_state=0).fit(X, Y)
-    trained = face(6, training="gradient", random_state=0).fit(X, Y)
+    two = face(6, n_init=1, random_state=0).fit(X, Y)
+    trained = face(6, training="gradient", n_init=1, random_state=0).fit(X, Y)
     assert np.mean((trained.predict(X) - Y) ** 2) < np.mean((two.predict(X) - Y) ** 2)
     assert never_falls(trained.log_likelihood_path_)
 
@@ -193,7 +193,7 @@ def test_gradient_training_ends_below_the_squared_error_it_starts_from(face):
 @pytest.mark.parametrize("face", REGRESSORS)
 def test_several_outputs_are_answered_together_and_in_their_own_units(face, training):
     both = np.column_stack([Y, 100 * X[:, 0] ** 2])
-    model = face(8, training=training, random_state=0, max_iter=50).fit(X, both)
+    model = face(8, training=training, n_init=1, random_state=0, max_iter=50).fit(X, both)
     f, std = model.predict(X, return_std=True)
     assert f.shape == std.shape == both.shape
     assert (std > 0).all()
@@ -224,7 +224,7 @@ def test_intervals_of_two_deviations_cover_about_95_percent_of_new_rows():
 
 @over_faces
 def test_gates_and_responsibilities_are_probabilities_and_the_targets_sharpen_them(face):
-    model = face(3, random_state=0).fit(X, y_for(face))
+    model = face(3, n_init=1, random_state=0).fit(X, y_for(face))
     gates, seen = model.gate_probabilities(X), model.responsibilities(X, y_for(face))
     assert gates.shape == seen.shape == (len(X), model.n_components_)
     for p in (gates, seen):
@@ -347,9 +347,9 @@ def test_components_nobody_needs_are_named_in_the_stop_reason():
 @over_classifiers
 def test_a_class_of_one_row_may_be_held_out_and_two_rows_are_enough(face):
     lonely = np.arange(60) == 59
-    model = face("auto", max_components=3, max_iter=10, random_state=0).fit(X[:60], lonely)
+    model = face("auto", max_components=3, n_init=1, max_iter=10, random_state=0).fit(X[:60], lonely)
     assert np.isfinite(model.predict_proba(X)).all()
-    pair = face("auto", init="random", max_iter=5, random_state=0).fit(X[:2], [0, 1])
+    pair = face("auto", init="random", n_init=1, max_iter=5, random_state=0).fit(X[:2], [0, 1])
     assert np.isfinite(pair.predict_proba(X)).all()
 
 
@@ -409,17 +409,17 @@ def test_rows_however_far_away_get_finite_answers(face, kind, where):
 @over_faces
 def test_files_frames_and_tensors_give_what_the_array_gives(face, tmp_path):
     y = y_for(face)
-    expected = finest(face(3, random_state=0, max_iter=10).fit(X, y), X)
+    expected = finest(face(3, n_init=1, random_state=0, max_iter=10).fit(X, y), X)
     np.save(tmp_path / "rows.npy", X)
     forms = {
         "frame": pd.DataFrame(X, columns=list("abc")),
         "tensor": torch.as_tensor(X),
     }
     for form in forms.values():
-        got = face(3, random_state=0, max_iter=10).fit(form, y)
+        got = face(3, n_init=1, random_state=0, max_iter=10).fit(form, y)
         np.testing.assert_allclose(finest(got, form), expected, atol=1e-10)
     # rows of a file are not merged and sorted, so only the size of the task is the same
-    from_file = face(3, random_state=0, max_iter=10).fit(tmp_path / "rows.npy", y)
+    from_file = face(3, n_init=1, random_state=0, max_iter=10).fit(tmp_path / "rows.npy", y)
     assert finest(from_file, tmp_path / "rows.npy").shape == expected.shape
 
 

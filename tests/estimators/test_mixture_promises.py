@@ -26,7 +26,7 @@ rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (120, 2))
 Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]
 CLASSES = np.digitize(Y, [-0.5, 0.5])
-SHORT: dict[str, Any] = {"n_init": 1, "max_iter": 8, "random_state": 0}
+SHORT: dict[str, Any] = {"n_init": 1, "max_iter": 4, "random_state": 0}
 
 REGRESSORS = [
     NRBFRegressor(3, **SHORT),

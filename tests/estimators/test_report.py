@@ -32,11 +32,11 @@ LEARN, JUDGE = slice(0, 180), slice(180, None)
 MODELS = [
     mercer.KernelBoostingRegressor(kernel=Gaussian(2.0), n_learners=3, learner_size=20, random_state=0),
     mercer.GreedyKernelRegressor(20, kernel=Gaussian(2.0), random_state=0),
-    mercer.SparseGPRegressor(15, kernel="gaussian", max_iter=5, random_state=0),
+    mercer.SparseGPRegressor(15, kernel="gaussian", tuning_rows=60, max_iter=5, random_state=0),
     mercer.ENRBFRegressor(3, n_init=1, random_state=0),
     mercer.RPEMEKLRegressor(n_members=2, random_state=0),
     mercer.KernelBoostingClassifier(kernel=Gaussian(2.0), regularization=0.1, random_state=0),
-    mercer.SparseGPClassifier(8, kernel="gaussian", max_iter=3, random_state=0),
+    mercer.SparseGPClassifier(8, kernel="gaussian", tuning_rows=60, max_iter=3, random_state=0),
     mercer.ENRBFClassifier(3, n_init=1, random_state=0),
     mercer.MHKSClassifier(random_state=0),
 ]

@@ -1057,8 +1057,8 @@ def test_captured_steps_are_those_of_max_res():
 def test_columns_alike_to_the_last_digit_of_float32_leave_a_sound_model(step):
     """A kernel so long that it is nearly linear: what is left of a column is mostly penalty and rounding."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 6))
-    y = X[:, 0] + 0.3 * X[:, 1] ** 2 + 0.3 * rng.normal(size=3000)
+    X = rng.normal(size=(2000, 6))
+    y = X[:, 0] + 0.3 * X[:, 1] ** 2 + 0.3 * rng.normal(size=2000)
     options = {"kernel": 130.0 * Gaussian(30.0), "regularization": 0.08, "scale_inputs": False, "random_state": 0}
     narrow, wide = (
         GreedyKernelRegressor(160, step_size=step, dtype=dtype, **options).fit(X, y) for dtype in ("float32", "float64")

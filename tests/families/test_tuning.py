@@ -280,7 +280,7 @@ def assert_finite(tuned: Tuned) -> None:
 def test_hard_data_give_finite_results(spoil, kernel):
     X = uniform(30)
     X, y = spoil(X, np.sin(X[:, 0]))
-    assert_finite(tune_kernel(X, y, kernel, max_iter=20, random_state=0))
+    assert_finite(tune_kernel(X, y, kernel, max_iter=10, random_state=0))
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ THREE = np.where(ROWS[:, 0] > 0.4, 2, np.where(ROWS[:, 1] > 0, 0, 7))
 
 #: Short settings: what is tested is what a model keeps, not how good it is.
 SMALL: dict[str, dict[str, Any]] = {
-    "ARDSelector": {"models": mercer.SparseGPRegressor(5, max_iter=3, kernel="gaussian", ard=True)},
+    "ARDSelector": {"models": mercer.SparseGPRegressor(5, max_iter=3, kernel="gaussian", ard=True, tuning_rows=30)},
     "SparseGPClassifier": {"n_inducing": 5, "max_iter": 3, "kernel": "gaussian"},
     "SparseGPRegressor": {"n_inducing": 8, "max_iter": 3, "kernel": "matern32"},
     "GreedyKernelClassifier": {"n_basis": 12, "kernel": Matern52(2.0), "regularization": 0.1},

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mercer.data.columns import choose_columns
 from mercer.data.group import Group
-from mercer.data.heavy_tails import Bend
 from mercer.data.shard import WHOLE, Pieces, Shard, even_run
 from mercer.data.source import RowSource
 
@@ -88,42 +87,18 @@ class FrameRows(ArrayRows):
 
 
 class PreparedRows(RowSource):
-    """Rows of another source, on one device in one precision, bent (`Bend`), shifted and scaled column by column."""
+    """Rows of another source, on one device in one precision."""
 
-    def __init__(
-        self,
-        rows: RowSource,
-        device: torch.device,
-        dtype: torch.dtype,
-        shift: Tensor,
-        scale: Tensor,
-        bend: Bend | None = None,
-    ) -> None:
-        self.rows, self.device, self.dtype, self.bend = rows, device, dtype, bend
-        self.n_rows, self.n_columns = rows.n_rows, rows.n_columns
-        # Shift in float64: a column of large offset and small spread keeps its digits.
-        self.shift, self.scale = shift.double().to(device), scale.double().to(device)
-        self.shard = rows.shard
-
-    def _prepare(self, block: Tensor) -> Tensor:
-        block = block.to(self.device, torch.float64)
-        if self.bend is not None:
-            block = self.bend(block)
-        return ((block - self.shift) / self.scale).to(self.dtype)
+    def __init__(self, rows: RowSource, device: torch.device, dtype: torch.dtype) -> None:
+        self.rows, self.device, self.dtype = rows, device, dtype
+        self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for start, block in self.rows.blocks(size):
-            yield start, self._prepare(block)
+            yield start, block.to(self.device, self.dtype)
 
     def take(self, index: Any) -> Tensor:
-        return self._prepare(self.rows.take(index))
-
-    def in_memory(self, block_size: int = 65_536) -> TensorRows:
-        """All rows, prepared once and held on the device."""
-        X = torch.empty(self.n_rows, self.n_columns, device=self.device, dtype=self.dtype)
-        for start, block in self.blocks(block_size):
-            X[start : start + block.shape[0]] = block
-        return TensorRows(X, self.shard)
+        return self.rows.take(index).to(self.device, self.dtype)
 
 
 def as_tensor(block: np.ndarray) -> Tensor:

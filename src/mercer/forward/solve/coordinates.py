@@ -146,6 +146,5 @@ def _in_float64(problem: Problem) -> Problem:
     if problem.plan.dtype == torch.float64:
         return problem
     plan = replace(problem.plan, dtype=torch.float64)
-    D = problem.rows.n_columns
-    rows = PreparedRows(problem.rows, plan.device, plan.dtype, torch.zeros(D), torch.ones(D))
+    rows = PreparedRows(problem.rows, plan.device, plan.dtype)
     return problem.with_sample(rows=rows, Y=problem.y.double(), weight=problem.weight.double(), plan=plan)
