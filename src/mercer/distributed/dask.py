@@ -69,6 +69,7 @@ class OnDask:
         client, key = self.client_, uuid.uuid4().hex
         futures = client.compute(each_partition(spool, X, y, sample_weight, key))
         found = [replace(one, place=place) for place, one in enumerate(client.gather(futures))]
+        client.cancel(futures)  # or a worker that is lost later would have its partitions written once more
         workers = list(dict.fromkeys(one.worker for one in found))
         shares = [[one for one in found if one.worker == worker] for worker in workers]
         here: dict[str, Any] = {"allow_other_workers": False, "pure": False}
