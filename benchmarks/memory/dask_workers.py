@@ -27,16 +27,18 @@ from mercer.distributed.dask import DaskKernelBoostingRegressor
 from mercer.kernels import Gaussian
 
 PARTITIONS, COLUMNS = 50, 1000
+#: Row groups of a file, each a partition when it is read: Dask holds what it reads four times over for a while.
+GROUPS = 4
 
 
 def partition(place: int, n_rows: int) -> pd.DataFrame:
     """One part of the table: numbers of float32, and a smooth function of them."""
     rng = np.random.default_rng(place)
-    table = rng.random((n_rows, COLUMNS + 1), dtype=np.float32)  # changed in place: a copy would count
-    table *= 3.5
+    table = rng.random((COLUMNS + 1, n_rows), dtype=np.float32)  # column by column, as frames keep them
+    table *= 3.5  # in place: a copy would count
     table -= 1.75
-    table[:, -1] = np.sin(table[:, 0]) + 0.3 * table[:, 1:9].sum(1)
-    return pd.DataFrame(table, columns=[*(f"x{k}" for k in range(COLUMNS)), "y"], copy=False)
+    table[-1] = np.sin(table[0]) + 0.3 * table[1:9].sum(0)
+    return pd.DataFrame(table.T, columns=[*(f"x{k}" for k in range(COLUMNS)), "y"], copy=False)
 
 
 class Peaks:
@@ -94,9 +96,10 @@ def main() -> None:
         frame = dd.from_map(partition, range(PARTITIONS), n_rows=n_rows, meta=partition(0, 1).iloc[:0])
         table, answers = Path(folder) / "table", Path(folder) / "answers"
         inputs = [name for name in frame.columns if name != "y"]
-        watched("written to Parquet", lambda: frame.to_parquet(table, compression=None, use_dictionary=False))
+        plain = {"compression": None, "use_dictionary": False, "row_group_size": n_rows // GROUPS + 1}
+        watched("written to Parquet", lambda: frame.to_parquet(table, **plain))
         first = watched("fitted as a dataframe", lambda: model().fit(frame[inputs], frame["y"]))
-        stored = dd.read_parquet(table, split_row_groups=False)
+        stored = dd.read_parquet(table, split_row_groups=True)
         second = watched("fitted from Parquet", lambda: model().fit(stored[inputs], stored["y"]))
         assert np.array_equal(first.basis_indices_, second.basis_indices_), "other vectors from the same rows"
         said = second.predict(stored[inputs])

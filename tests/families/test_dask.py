@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import signal
 import threading
 import time
@@ -18,9 +19,10 @@ from mercer.distributed.dask import (
     DaskKernelBoostingRegressor,
     DaskSparseGPRegressor,
 )
-from mercer.distributed.partitions import parts_of
+from mercer.distributed.partitions import each_partition
 from mercer.kernels import Gaussian
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 distributed = pytest.importorskip("distributed")
@@ -163,18 +165,23 @@ def test_a_worker_that_is_killed_ends_the_fit_and_a_second_one_goes_on(tmp_path)
     with workers, client:
         dX, dy = dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)
         model = DaskKernelBoostingRegressor(client=client, timeout=20.0, callbacks=_slow(), **settings)
-        pids = list(client.run(os.getpid).values())
+        pids = client.run(os.getpid)
+        victim = list(pids)[1]
 
         def kill():
             end = time.monotonic() + 60
             while not (tmp_path / "kept" / "fit.json").exists() and time.monotonic() < end:
                 time.sleep(0.05)
-            os.kill(pids[1], signal.SIGKILL)
+            os.kill(pids[victim], signal.SIGKILL)
+            killed.append(time.monotonic())
 
+        killed = []
         thread = threading.Thread(target=kill)
         thread.start()
-        with pytest.raises(LostProcessError):
+        with pytest.raises(LostProcessError, match=re.escape(victim)) as error:
             model.fit(dX, dy)
+        assert time.monotonic() - killed[0] < 20.0 + 20.0  # the timeout, and as much on a busy machine
+        assert len(error.value.ranks) == 1
         thread.join()
     with cluster.as_if_large():
         resumed = KernelBoostingRegressor(**settings).fit(X, y)
@@ -191,13 +198,45 @@ def _slow():
     return wait
 
 
+def _both(X, y, weight):
+    return np.asarray(X), np.asarray(y)
+
+
 def test_targets_of_a_wide_file_have_the_partitions_of_its_inputs(tmp_path):
-    """Dask joins files of which one column of many is read."""
+    """Dask joins files of which few columns of many are read."""
     X = pd.DataFrame(np.random.default_rng(0).random((40, 60)), columns=[f"x{k}" for k in range(60)])
     dd.from_pandas(X.assign(y=np.arange(40.0)), npartitions=10).to_parquet(tmp_path)
     stored = dd.read_parquet(tmp_path, split_row_groups=False)
-    assert len(stored["y"].to_delayed()) < 10
-    parts = [(one.compute(), y.compute()) for one, y, _ in parts_of(stored[list(X)], stored["y"], None)]
-    assert len(parts) == 10
-    for one, y in parts:
-        np.testing.assert_array_equal(one["x0"], X["x0"][y.astype(int)])
+    alone = dd.read_parquet(tmp_path, columns=["y"], split_row_groups=False)["y"]
+    assert alone.optimize().npartitions < 10
+    for inputs, targets in ((stored[list(X)], alone), (stored[["x0", "x1"]], stored["y"])):
+        parts = dask.compute(each_partition(_both, inputs, targets, None), scheduler="sync")[0]
+        assert len(parts) == 10
+        for one, y in parts:
+            np.testing.assert_array_equal(one[:, 0], X["x0"][y.astype(int)])
+
+
+@pytest.mark.parametrize("kinds", ["frame, frame", "array, array", "frame, array", "array, frame"])
+def test_a_partition_is_made_once_for_inputs_and_targets(kinds):
+    made = []
+
+    def part(k):
+        made.append(k)
+        return np.full((3, 3), float(k))
+
+    frame = dd.from_map(lambda k: pd.DataFrame(part(k), columns=list("aby")), range(4), meta=frame_of_none())
+    numbers = da.from_array(np.arange(4), chunks=1)
+    array = numbers.map_blocks(lambda k: part(k[0]), new_axis=1, chunks=((3,) * 4, (3,)), dtype=float)
+    inputs, targets = kinds.split(", ")
+    X = frame[["a", "b"]] if inputs == "frame" else array[:, :2]
+    y = frame["y"] if targets == "frame" else array[:, 2]
+    made.clear()
+    parts = dask.compute(each_partition(_both, X, y, None), scheduler="sync")[0]
+    assert sorted(made) == sorted(range(4) if inputs == targets else 2 * list(range(4)))
+    for k, (rows, values) in enumerate(parts):
+        np.testing.assert_array_equal(rows, np.full((3, 2), k))
+        np.testing.assert_array_equal(values, np.full(3, k))
+
+
+def frame_of_none():
+    return pd.DataFrame(np.empty((0, 3)), columns=list("aby"))

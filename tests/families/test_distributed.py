@@ -1,14 +1,11 @@
 """Several processes fit the model that one process fits: same basis vectors, same predictions up to rounding."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import cluster
 import numpy as np
 import pytest
-import torch
 
 import mercer
 from mercer import (
@@ -25,10 +22,11 @@ from mercer import (
     SparseGPClassifier,
     SparseGPRegressor,
 )
-from mercer.data import ArrayRows, Pieces
+from mercer.data import current_group
+from mercer.data.shard import even_run
 from mercer.distributed import own_rows
-from mercer.distributed.group import HEAD
 from mercer.distributed.partitions import SpooledRows, write_rows
+from mercer.distributed.rows import OwnRows
 from mercer.kernels import Gaussian
 
 COMMON = {"n_learners": 4, "learner_size": 30, "dtype": "float64", "random_state": 0, "memory_limit": "1GB"}
@@ -118,24 +116,37 @@ def said(model):
     return chosen, answer, getattr(model, "log_likelihood_path_", ())
 
 
-def all_fits(group, path, names):
-    """Models on an array, one from a file, and from rows of which every second process has none."""
+def all_fits(group, path, names, stored):
+    """Models of an array, and some of row groups of a file and of partitions, of which some processes have none."""
     X, y, weight = table()
     models = {**MODELS, **SELECTED, **OTHERS}
     found = {}
     for name in names:
         found[name] = said(models[name].fit(X, targets(name, y), None if "unweighted" in name else weight))
     plain = MODELS["watched and polished"]
-    found["file"] = said(plain.fit(mercer.data.ParquetRows(path, target="y", columns=["a", "b", "c"])))
     found["rows given to watch"] = said(plain.fit(X[:700], y[:700], X_val=X[700:], y_val=y[700:]))
-    own = slice(None)
-    if group is not None:
-        full = (group.size + 1) // 2
-        own = slice(*(len(X) * ((group.rank + k) // 2) // full for k in (0, 2))) if group.rank % 2 == 0 else slice(0)
-    rows = X[own] if group is None else own_rows(X[own])
-    for name in set(OF_EACH_FAMILY) & set(names):
-        found[f"{name}, own rows"] = said(models[name].fit(rows, targets(name, y)[own], weight[own]))
+    own = slice(*even_run(current_group(), len(X)))
+    found["rows of their own"] = said(plain.fit(own_rows(X[own]), y[own], weight[own]))
+    for name in stored:
+        target = name.split()[0] if name.split()[0] in ("two", "three") else "y"
+        rows = mercer.data.ParquetRows(path, target=target, columns=["a", "b", "c"])
+        found[f"{name}, file"] = said(models[name].fit(rows))
+        rows, own = partitions(group, path.parent, X)
+        found[f"{name}, partitions"] = said(models[name].fit(rows, targets(name, y)[own], weight[own]))
     return found
+
+
+def partitions(group, folder, X):
+    """Eleven pieces on the disk, as the workers of a cluster hold them, of which every second process has none."""
+    bounds, rank, full = np.linspace(0, len(X), 12).astype(int), 0, 1
+    if group is not None:
+        rank, full = group.rank, (group.size + 1) // 2
+    places = [k for k in range(11) if 2 * (k * 5 % full) == rank]  # not in order
+    sources = [
+        SpooledRows(folder / f"{k}.rows", int(bounds[k + 1] - bounds[k]), X.shape[1], X.dtype.str) for k in places
+    ]
+    own = [np.arange(bounds[k], bounds[k + 1]) for k in places]
+    return OwnRows(sources, places, X.shape[1]), np.concatenate([np.arange(0), *own])
 
 
 @pytest.fixture(scope="module")
@@ -143,61 +154,37 @@ def path(tmp_path_factory):
     pandas = pytest.importorskip("pandas")
     X, y, _ = table()
     path = tmp_path_factory.mktemp("table") / "t.parquet"
-    pandas.DataFrame(dict(zip("abc", X.T, strict=True), y=y)).to_parquet(path, row_group_size=100)
+    columns = {name: targets(name, y) for name in ("y", "two", "three")}
+    pandas.DataFrame(dict(zip("abc", X.T, strict=True), **columns)).to_parquet(path, row_group_size=100)
+    for k, rows in enumerate(np.split(X, np.linspace(0, len(X), 12).astype(int)[1:-1])):
+        write_rows(path.parent / f"{k}.rows", rows)
     return path
 
 
 #: What every run of the tests asks of two processes; other models and numbers of processes: `make test-cluster`.
 QUICK = ["watched and polished", "exchanged", "the bound", "mixture of experts"]
 ALL = [*MODELS, *SELECTED, *OTHERS]
-#: Fitted to rows that are not known to all, too, of which some processes have none.
-OF_EACH_FAMILY = ["watched and polished", "exchanged", "the bound", "two classes by Laplace", "mixture of experts"]
-OF_EACH_FAMILY += ["members of numbers"]
-SIZES = [(2, QUICK), *(pytest.param(n, ALL, marks=pytest.mark.cluster) for n in (1, 2, 3, 8))]
+#: Fitted to a file and to partitions, too: numbers and classes.
+OF_EACH_FAMILY = ["watched and polished", "two classes", "exchanged", "two classes chosen for", "the bound"]
+OF_EACH_FAMILY += ["two classes by Laplace", "mixture of experts", "three classes by densities"]
+OF_EACH_FAMILY += ["two classes by shares", "sizes tried", "members of numbers", "three classes by members"]
+SIZES = [(2, QUICK, ["watched and polished", "mixture of experts"])]
+SIZES += [pytest.param(n, ALL, OF_EACH_FAMILY, marks=pytest.mark.cluster) for n in (1, 2, 3, 8)]
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-@pytest.mark.parametrize(("n", "names"), SIZES, ids=lambda given: str(given if isinstance(given, int) else len(given)))
-def test_processes_that_share_a_table_fit_the_model_of_one(n, names, path):
-    """From an array, from row groups of a file, and where some processes have no rows."""
+@pytest.mark.parametrize(
+    ("n", "names", "stored"), SIZES, ids=lambda given: str(given if isinstance(given, int) else len(given))
+)
+def test_processes_that_share_a_table_fit_the_model_of_one(n, names, stored, path):
+    """From an array, from row groups of a file, and from partitions, where some processes have none."""
     with cluster.as_if_large():
-        alone = all_fits(None, path, names)
-    for found in cluster.on_processes(n, all_fits, path, names):
+        alone = all_fits(None, path, names, stored)
+    for found in cluster.on_processes(n, all_fits, path, names, stored):
         for name, (index, values, watched) in found.items():
             np.testing.assert_array_equal(index, alone[name][0], err_msg=name)
             np.testing.assert_allclose(values, alone[name][1], atol=TOLERANCE, err_msg=name)
             np.testing.assert_allclose(watched, alone[name][2], rtol=TOLERANCE, err_msg=name)
-
-
-class Simulated(mercer.data.Group):
-    """One of several processes whose collectives are answered by a function of what each of them would say."""
-
-    def __init__(self, rank, size, runs):
-        self.rank, self.size, self.runs = rank, size, runs
-
-    def gather(self, thing):
-        return self.runs
-
-
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_numbers_and_places_are_inverse_to_each_other(rank):
-    runs = [[(40, 10), (0, 15)], [], [(15, 25)]]
-    shard = Pieces(Simulated(rank, 3, runs), *zip(*(runs[rank] or [(0, 0)]), strict=True))
-    numbers = shard.numbers(np.arange(shard.n_rows))
-    at, places = shard.held(np.arange(50))
-    assert shard.n_total == 50
-    assert sorted(numbers) == at.tolist()
-    np.testing.assert_array_equal(shard.numbers(places), at)
-
-
-def test_torch_distributed_is_imported_in_one_file():
-    root = Path(mercer.__file__).parent
-    found = {
-        str(file.relative_to(root))
-        for file in root.rglob("*.py")
-        if re.search(r"^\s*(import|from) torch\.distributed", file.read_text(), re.MULTILINE)
-    }
-    assert found == {"distributed/group.py"}
 
 
 SCRIPT = """
@@ -234,39 +221,6 @@ def test_a_script_runs_alike_alone_and_under_torchrun(tmp_path):
         np.testing.assert_allclose(one["values"], alone["values"], atol=TOLERANCE)
 
 
-def collectives(group):
-    """What each collective says, and that errors of the first process are everybody's."""
-    names = group.gather("abc"[group.rank])
-    asked = group.first(lambda: group.first(lambda: group.rank))
-    function = group.first(lambda: lambda: 3)  # cannot be sent
-    try:
-        group.first(lambda: 1 / 0)
-    except ZeroDivisionError as error:
-        failed = str(error)
-    total = group.sum(torch.tensor([group.rank, 1]))
-    work = group.dealt(4, lambda places: [(place, group.first(lambda: group.rank)) for place in places])
-    try:
-        group.dealt(3, lambda places: [1 / (place - 2) for place in places])  # of the last process alone
-    except ZeroDivisionError as error:
-        failed += str(error)
-    functions = group.dealt(2, lambda places: [lambda: 5 for _ in places])  # cannot be sent
-    for size in (0, HEAD - 1, HEAD, HEAD + 1, 5000):  # in one message or in two
-        body = bytes([size % 251]) * (size + group.rank)
-        assert group.first(lambda body=body: body) == bytes([size % 251]) * size
-        assert [len(one) for one in group.gather(body)] == [size, size + 1, size + 2]
-    parts = group.sums(torch.ones(2, 2), torch.tensor(float(group.rank)))
-    assert [one.tolist() for one in parts] == [[[3.0, 3.0], [3.0, 3.0]], 3.0]
-    sums = total.tolist(), group.least(group.rank), group.largest(group.rank)
-    return names, asked, function(), failed, *sums, work, functions[1]()
-
-
-@pytest.mark.cluster
-def test_collectives_say_the_same_to_all():
-    failed = 2 * "division by zero"
-    expected = (["a", "b", "c"], 0, 3, failed, [3, 3], 0, 2, [(0, 0), (1, 1), (2, 2), (3, 0)], 5)
-    assert cluster.on_processes(3, collectives) == [expected] * 3
-
-
 @pytest.mark.cluster
 def test_few_rows_are_learnt_whole_and_give_the_model_of_one_process():
     X, y, weight = table(60)
@@ -279,19 +233,3 @@ def fit_few(group):
     X, y, weight = table(60)
     with cluster.as_if_large(1000):
         return KernelBoostingRegressor(**FIXED, random_state=0).fit(X, y, weight).predict(X)
-
-
-def test_a_source_of_one_process_sums_to_itself():
-    rows = ArrayRows(np.zeros((3, 2)))
-    value = torch.ones(2)
-    assert rows.total(value) is value
-
-
-def test_a_partition_is_the_same_rows_on_the_disk_whatever_its_order_in_memory(tmp_path, monkeypatch):
-    table = np.asfortranarray(np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32))
-    monkeypatch.setattr("mercer.distributed.partitions.WRITTEN", 24)  # two rows
-    write_rows(tmp_path / "rows", table)
-    rows = SpooledRows(tmp_path / "rows", 7, 3, "<f4")
-    assert [start for start, _ in rows.blocks(4)] == [0, 4]
-    np.testing.assert_array_equal(torch.cat([block for _, block in rows.blocks(4)]), table)
-    np.testing.assert_array_equal(rows.take([6, 0]), table[[6, 0]])

@@ -9,7 +9,7 @@ plain estimator on its own rows. Workers without partitions are left alone.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from sklearn.base import RegressorMixin
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import face, keep
 from mercer.distributed.launch import TIMEOUT
-from mercer.distributed.partitions import fit_parts, parts_of, spool, within_worker
+from mercer.distributed.partitions import each_partition, fit_parts, spool, within_worker
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.mixture.densities import GaussianMixtureClassifier
@@ -67,9 +67,9 @@ class OnDask:
         require(y is not None, "y", "given: a Dask series or array", None)
         require(X_val is None and y_val is None, "X_val", "None on Dask; use validation_fraction", type(X_val))
         client, key = self.client_, uuid.uuid4().hex
-        parts = parts_of(X, y, sample_weight)
-        futures = client.compute([_delayed(spool)(*part, key, place) for place, part in enumerate(parts)])
-        found = client.gather(futures)
+        futures = client.compute(each_partition(spool, X, y, sample_weight, key))
+        found = [replace(one, place=place) for place, one in enumerate(client.gather(futures))]
+        client.cancel(futures)  # or a worker that is lost later would have its partitions written once more
         workers = list(dict.fromkeys(one.worker for one in found))
         shares = [[one for one in found if one.worker == worker] for worker in workers]
         here: dict[str, Any] = {"allow_other_workers": False, "pure": False}
@@ -140,12 +140,6 @@ class DaskGaussianMixtureClassifier(OnDaskClasses, GaussianMixtureClassifier):
 @face
 class DaskSparseGPRegressor(OnDask, SparseGPRegressor):
     """`SparseGPRegressor` on the workers of a Dask cluster; `to_local()` also gives deviations and draws."""
-
-
-def _delayed(function: Any) -> Any:
-    from dask.delayed import delayed
-
-    return delayed(function, pure=False)
 
 
 def _first_answer(client: Any, tasks: list[Any], workers: list[str]) -> Any:

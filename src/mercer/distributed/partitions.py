@@ -6,6 +6,7 @@ These functions run inside workers. Only `fit_parts` knows about groups; the mod
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -26,15 +27,16 @@ from mercer.parts import require
 
 @dataclass(frozen=True)
 class Spooled:
-    """One partition on the disk of a worker: where, its place among all, its columns; targets of two dimensions?"""
+    """One partition on the disk of a worker: where, its rows and columns, and its place among all."""
 
     worker: str
     folder: str
-    place: int
+    own: str
     n_rows: int
     n_columns: int
     dtype: str
     names: tuple[str, ...] | None
+    place: int = -1
 
 
 #: Bytes that are written at a time.
@@ -60,42 +62,77 @@ class SpooledRows(RowSource):
         return as_tensor(np.asarray(table[np.asarray(index)]))
 
 
-def parts_of(X: Any, y: Any, sample_weight: Any = None) -> list[tuple[Any, Any, Any]]:
-    """Rows, targets and weights of each partition, not computed yet."""
-    pieces = [_delayed_parts(X, "X"), _delayed_parts(y, "y")]
-    pieces.append([None] * len(pieces[0]) if sample_weight is None else _delayed_parts(sample_weight, "sample_weight"))
-    for name, one in zip(("y", "sample_weight"), pieces[1:], strict=True):
-        require(len(one) == len(pieces[0]), f"the partitions of {name}", f"the {len(pieces[0])} of X", len(one))
-    return list(zip(*pieces, strict=True))
+def each_partition(function: Any, X: Any, y: Any, sample_weight: Any, *more: Any) -> list[Any]:
+    """``function(rows, targets, weights or None, *more)`` of each partition, not computed yet.
+
+    All three come out of one graph: inputs and targets that are columns of one frame are made once, not twice.
+    """
+    given = {"X": X, "y": y, **({} if sample_weight is None else {"sample_weight": sample_weight})}
+    for name, one in given.items():
+        require(hasattr(one, "to_delayed"), name, "a Dask dataframe, series or array", type(one).__name__)
+    tabular = _tabular(X)
+    X, *others = (_of_kind(one, tabular) for one in given.values())
+    for name, one in zip(list(given)[1:], others, strict=True):
+        n, wanted = (each.npartitions if tabular else each.numblocks[0] for each in (one, X))
+        require(n == wanted, f"the partitions of {name}", f"the {wanted} of X", n)
+    y, weight = (*others, None)[:2]
+    return _of_frames(function, X, y, weight, *more) if tabular else _of_arrays(function, X, y, weight, *more)
 
 
-def _delayed_parts(collection: Any, name: str) -> list[Any]:
-    require(hasattr(collection, "to_delayed"), name, "a Dask dataframe, series or array", type(collection).__name__)
-    if hasattr(collection, "map_blocks") and getattr(collection, "ndim", 1) == 2 and not hasattr(collection, "columns"):
-        collection = collection.rechunk({1: -1})
-    parts = np.ravel(np.asarray(collection.to_delayed(), dtype=object))
-    if len(parts) != getattr(collection, "npartitions", len(parts)):  # Dask joins files of which few columns are read
-        parts = np.ravel(np.asarray(collection.to_delayed(optimize_graph=False), dtype=object))
-    return list(parts)
+def _tabular(collection: Any) -> bool:
+    return hasattr(collection, "map_partitions")
 
 
-def spool(X: Any, y: Any, weight: Any, key: str, place: int) -> Spooled:
+def _of_kind(collection: Any, tabular: bool) -> Any:
+    """The collection as a frame or series, or as an array."""
+    from dask.dataframe import from_dask_array
+
+    if _tabular(collection) == tabular:
+        return collection
+    return from_dask_array(collection) if tabular else collection.to_dask_array()
+
+
+def _of_frames(function: Any, *given: Any) -> list[Any]:
+    import pandas as pd
+    from dask.dataframe import map_partitions
+
+    made = map_partitions(function, *given, meta=pd.Series(dtype=object), enforce_metadata=False)
+    fused = made.optimize()
+    if fused.npartitions != made.npartitions:  # Dask joins files of which few columns are read, not always alike
+        fused = made.simplify()
+    return list(fused.to_delayed(optimize_graph=False))
+
+
+def _of_arrays(function: Any, *given: Any) -> list[Any]:
+    from dask.array import blockwise
+
+    axes = [
+        None if getattr(one, "ndim", None) is None else (0, *range(k + 1, k + one.ndim)) for k, one in enumerate(given)
+    ]
+    pairs = [part for pair in zip(given, axes, strict=True) for part in pair]
+    made = blockwise(
+        function, (0,), *pairs, dtype=object, meta=np.empty(0, object), align_arrays=False, concatenate=True
+    )
+    return list(made.to_delayed())
+
+
+def spool(X: Any, y: Any, weight: Any, key: str) -> Spooled:
     """Write one partition to the disk of this worker."""
     from distributed import get_worker
 
-    worker = get_worker()
+    worker, own = get_worker(), uuid.uuid4().hex
     folder = Path(worker.local_directory) / f"mercer-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     rows, names = np.asarray(X), getattr(X, "columns", None)
     rows = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
     targets = np.asarray(y)
     targets = targets.astype(str) if targets.dtype == object else targets
-    require(len(targets) == len(rows), f"y in partition {place}", f"of the {len(rows)} rows of X", len(targets))
-    write_rows(folder / f"X-{place}.rows", rows)
+    require(len(targets) == len(rows), "y in a partition", f"of the {len(rows)} rows of X", len(targets))
+    write_rows(folder / f"X-{own}.rows", rows)
     for name, values in {"y": targets, **({} if weight is None else {"w": np.asarray(weight)})}.items():
-        np.save(folder / f"{name}-{place}.npy", values, allow_pickle=False)
+        np.save(folder / f"{name}-{own}.npy", values, allow_pickle=False)
     columns = None if names is None else tuple(str(one) for one in names)
-    return Spooled(worker.address, str(folder), place, rows.shape[0], rows.shape[1], rows.dtype.str, columns)
+    return Spooled(worker.address, str(folder), own, rows.shape[0], rows.shape[1], rows.dtype.str, columns)
 
 
 def write_rows(path: Path, rows: np.ndarray) -> None:
@@ -156,4 +193,4 @@ def _table(parts: Sequence[Spooled]) -> tuple[OwnRows, np.ndarray, np.ndarray | 
 
 
 def _file(part: Spooled, name: str) -> Path:
-    return Path(part.folder) / f"{name}-{part.place}.{'rows' if name == 'X' else 'npy'}"
+    return Path(part.folder) / f"{name}-{part.own}.{'rows' if name == 'X' else 'npy'}"

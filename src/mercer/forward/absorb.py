@@ -83,7 +83,7 @@ class Block:
         """At most `size` random rows that may still become basis vectors; at least half as many where there are."""
         rows, shard = self.problem.rows, self.problem.rows.shard
         n = shard.length(len(self._open))
-        if n > 10 * size:  # most rows are open, and looking through all of them would take longer than the learner
+        if n >= 10 * size:  # most rows are open, and looking through all of them would take longer than the learner
             draw = torch.from_numpy(rng.choice(n, size, replace=False, shuffle=False)).to(self._open.device)
             draw = draw[rows.pick(self._open, draw)]
             if 2 * len(draw) >= size:
