@@ -80,12 +80,13 @@ def weighted(exponents: Tensor, rule: Rule) -> Tensor:
     """Σ over scales of the values of their products, n × D × m."""
     if product_code.pays(exponents, rule):
         return product_code.weighted(exponents, rule)
-    total, factors = torch.zeros_like(exponents), torch.empty_like(exponents)
+    total, factors, one = torch.zeros_like(exponents), torch.empty_like(exponents), exponents.new_ones(1)
     for scale, points, weights in zip(rule.scales.tolist(), rule.points, rule.weights, strict=True):
-        away = torch.mul(exponents, -scale).expm1_()  # u − 1, with all its digits where u is near one
+        away = torch.mul(exponents, -scale)  # u − 1: of one product with all its digits where u is near one
+        away = away.expm1_() if len(rule.scales) == 1 else away.exp_().sub_(1.0)
         parts = torch.zeros_like(away)
         for t, weight in zip(points.tolist(), weights.tolist(), strict=True):
-            torch.mul(away, t, out=factors).add_(1.0)
-            parts.addcdiv_((weight * factors.prod(0)).expand_as(factors), factors)
+            torch.add(one, away, alpha=t, out=factors)
+            parts.addcdiv_(factors.prod(0), factors, value=weight)
         total.addcmul_(parts, away)
     return total.transpose(0, 1)
