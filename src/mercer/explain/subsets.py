@@ -7,8 +7,9 @@ additions, input after input; the kernel's values at them, times Shapley's weigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import factorial
 
 import numpy as np
@@ -27,6 +28,8 @@ from mercer.parts import require
 MOST_INPUTS = 12
 #: Kernel values that are made at a time.
 ELEMENTS = 1 << 19
+#: The same where they come from sums of exponents: what stays in a core's cache.
+PAIRS = 1 << 16
 #: The least ratio of a metric's singular values at which rows can be told from what it made of them.
 LEAST_RATIO = 1e-8
 
@@ -95,6 +98,28 @@ class Turned:
         return square.clamp_(min=0)
 
 
+def by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor) -> Tensor:
+    """Shapley values of a function of the sum of exponents (D × n × m) times weights W (m × p), n × D × p.
+
+    >>> import torch
+    >>> from mercer.explain.subsets import by_subsets
+    >>> apart = torch.tensor([1.0, 3.0], dtype=torch.float64)[:, None, None]
+    >>> by_subsets(lambda A: A**2, apart, torch.ones(1, 1, dtype=torch.float64)).flatten().tolist()
+    [4.0, 12.0]
+    """
+    D, n, m = exponents.shape
+    share, size = shares(D).to(exponents), max(PAIRS >> D, 1)
+    out = exponents.new_zeros(n, D, W.shape[1])
+    for row in range(n):
+        for start in range(0, m, size):
+            each = exponents[:, row, start : start + size]
+            along = each.new_zeros(1 << D, each.shape[1])
+            for d in range(D):
+                torch.add(along[: 1 << d], each[d], out=along[1 << d : 2 << d])
+            out[row] += share @ (profile(along) @ W[start : start + size])
+    return out
+
+
 def radial(kernel: Kernel) -> bool:
     """Whether a kernel is a function of the distance alone."""
     if isinstance(kernel, Radial):
@@ -102,6 +127,7 @@ def radial(kernel: Kernel) -> bool:
     return isinstance(kernel, Bias | Scaled | Sum | Product) and all(radial(one) for one in kernel.parts().values())
 
 
+@lru_cache
 def shares(n_inputs: int) -> Tensor:
     """Shapley's weight of every subset's value for every input, inputs × 2^inputs.
 

@@ -33,6 +33,7 @@ from mercer.kernels import (
     Stationary,
     Sum,
 )
+from mercer.kernels.radial import Radial
 from mercer.parts import require
 
 #: Smoothness of the Matérn kernels.
@@ -59,6 +60,12 @@ class Term:
     powers: tuple[Power, ...] = ()
     additive: bool = False
     mixture: Mixture | None = None
+    radial: Radial | None = None  # the kernel that the mixture is
+
+    def profile(self, A: Tensor) -> Tensor:
+        """The mixture's value where the exponents of a product sum to A, which may be overwritten."""
+        assert self.radial is not None
+        return self.radial.profile(A.mul_(-(self.radial.unit**2)))
 
     def plain(self) -> list[Term]:
         """The products that a mixture is made of."""
@@ -128,7 +135,7 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
         rates = _power(float(kernel.sharpness) ** 0.5, kernel, n_inputs, 2.0)
         smoothness = SMOOTHNESS.get(type(kernel))
         of = rational_quadratic(float(kernel.alpha)) if smoothness is None else matern(smoothness)
-        return [Term(1.0, (rates,), mixture=of)]
+        return [Term(1.0, (rates,), mixture=of, radial=kernel)]
     raise _refusal(kernel)
 
 
