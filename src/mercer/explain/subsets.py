@@ -26,10 +26,8 @@ from mercer.parts import require
 
 #: Inputs of which all subsets are looked at, at most.
 MOST_INPUTS = 12
-#: Kernel values that are made at a time.
-ELEMENTS = 1 << 19
-#: The same where they come from sums of exponents: what stays in a core's cache.
-PAIRS = 1 << 16
+#: Kernel values that are made at a time, on a CPU and on a GPU.
+ELEMENTS = (1 << 19, 1 << 22)
 #: The least ratio of a metric's singular values at which rows can be told from what it made of them.
 LEAST_RATIO = 1e-8
 
@@ -70,13 +68,13 @@ class Turned:
 
     def values(self, X: Tensor) -> Tensor:
         """Shapley values at a block of rows, n × inputs × p."""
-        G, m = len(self.groups), len(self.basis)
-        share = shares(G).to(X)
-        out = X.new_empty(len(X), G, self.weights.shape[1])
-        size = max(ELEMENTS >> G, 1)
+        G = len(self.groups)
+        share, size = shares(G).to(X), at_a_time(G, X)
+        out = X.new_zeros(len(X), G, self.weights.shape[1])
+        parts = list(zip(self.basis.split(size), self.weights.split(size), strict=True))
         for k, row in enumerate(X):
-            found = [share @ self._profile(self._along(row - some)) for some in self.basis.split(size)]
-            out[k] = torch.cat(found, 1) @ self.weights if m else 0.0
+            for Z, W in parts:
+                out[k] += share @ (self._profile(self._along(row - Z)) @ W)
         return out
 
     def _profile(self, square: Tensor) -> Tensor:
@@ -108,7 +106,7 @@ def by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor
     [4.0, 12.0]
     """
     D, n, m = exponents.shape
-    share, size = shares(D).to(exponents), max(PAIRS >> D, 1)
+    share, size = shares(D).to(exponents), at_a_time(D, exponents)
     out = exponents.new_zeros(n, D, W.shape[1])
     for row in range(n):
         for start in range(0, m, size):
@@ -118,6 +116,11 @@ def by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor
                 torch.add(along[: 1 << d], each[d], out=along[1 << d : 2 << d])
             out[row] += share @ (profile(along) @ W[start : start + size])
     return out
+
+
+def at_a_time(n_inputs: int, like: Tensor) -> int:
+    """Basis vectors whose kernel values along all sets of inputs are made at a time."""
+    return max(ELEMENTS[like.device.type == "cuda"] >> n_inputs, 1)
 
 
 def radial(kernel: Kernel) -> bool:
