@@ -5,8 +5,9 @@
 Default boosting on at most 2000 training rows, up to 3000 test rows; tables of fewer test rows are split anew until a
 thousand have judged. Tables of `mixed/` come as raw frames. Split conformal gets the same estimator, fitted to four
 fifths of the training rows; the ⌈(n + 1) c⌉-th smallest absolute residual of the last fifth is half its width, which
-is MAPIE's `SplitConformalRegressor` (`--mapie` asks it, and stops where it differs). Widths are shares of the target's
-standard deviation, the worst tenth the least coverage, at 90 %, of a tenth of the test rows ordered by prediction.
+is MAPIE's `SplitConformalRegressor` (`--mapie` asks it for tables of numbers, and stops where it differs). Widths are
+shares of the target's standard deviation; the worst tenth is the least coverage, at 90 %, of a tenth of the test rows
+ordered by prediction.
 """
 
 from __future__ import annotations
