@@ -98,13 +98,11 @@ def run(name: str, rows: int, split: int, ask_mapie: bool) -> dict[str, Any]:
     }
 
 
-def averaged(found: list[dict[str, Any]]) -> dict[str, Any]:
+def averaged(found: list[Any]) -> Any:
     """The mean of several splits, entry by entry."""
-    first = found[0]
-    return {
-        key: averaged([one[key] for one in found]) if isinstance(value, dict) else float(np.mean([one[key] for one in found]))
-        for key, value in first.items()
-    }  # fmt: skip
+    if isinstance(found[0], dict):
+        return {key: averaged([one[key] for one in found]) for key in found[0]}
+    return float(np.mean(found))
 
 
 def judge(name: str, rows: int, ask_mapie: bool = False) -> dict[str, Any]:

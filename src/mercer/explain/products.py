@@ -25,7 +25,6 @@ from mercer.explain.product_code import Rule
 from mercer.explain.subsets import by_subsets
 from mercer.explain.terms import Term
 
-
 #: Inputs up to which the kernel's values along all sets of them take less time than its mixture without machine code.
 SUBSETS = 10
 
