@@ -1,12 +1,13 @@
 """Tables as people have them: raw frames with categories, gaps and dates straight into `fit`, beside known figures.
 
-    MERCER_DATA=… python benchmarks/peers/mixed.py [--tables ames] [--rows 8000] [--threads 2] [--out m.json]
+    MERCER_DATA=… python benchmarks/peers/mixed.py [--tables ames] [--rows 8000] [--split 1] [--out m.json]
 
 Every table lies in $MERCER_DATA/mixed as a Parquet file whose column `target` is the answer; `anchors.json` beside
 them has the figures of CatBoost, LightGBM and HistGradientBoosting with their native categories, on the same split:
 two thirds to train, or 40 000 rows of larger tables. Ours is the estimator as it comes, with a seed. The error is the
 root mean squared error, 1 − AUC (two classes) or the log loss (more). `--rows` trains on fewer rows, for a quick look.
-What the encoding was chosen by are the tables of the part `choose`; the others were looked at once.
+On another `--split` the rivals run too (`mixed_rivals.py`). What the encoding was chosen by are the tables of the part
+`choose`; the others were looked at once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from mixed_rivals import fitted
 from scipy.stats import rankdata
 from sklearn.metrics import log_loss, roc_auc_score
 
@@ -35,27 +37,33 @@ RIVALS = ("catboost", "lightgbm", "sklearn_hgb")
 LARGEST, TRAIN, TEST = 60_000, 40_000, 20_000
 
 
-def split(n: int, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The anchors' split of n rows; at most so many of the first part."""
-    order = np.random.default_rng(0).permutation(n)
+def split(n: int, most: int | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training rows, at most so many, and test rows of n; seed 0 is the anchors'."""
+    order = np.random.default_rng(seed).permutation(n)
     train, test = (order[: 2 * n // 3], order[2 * n // 3 :]) if n <= LARGEST else (order[:TRAIN], order[TRAIN:][:TEST])
     return train[:most], test
 
 
-def judge(frame: pd.DataFrame, most: int | None, seed: int) -> dict[str, Any]:
-    """Error, seconds and the columns' story of our default on one table."""
+def judge(
+    frame: pd.DataFrame, rows: tuple[np.ndarray, np.ndarray], rival: str = "ours", seed: int = 0
+) -> dict[str, Any]:
+    """Error and seconds of our default, or of a rival, on one table."""
     X, y = frame.drop(columns="target"), frame["target"]
-    train, test = split(len(frame), most)
+    train, test = rows
     classes = isinstance(y.dtype, pd.CategoricalDtype)
     answer = y.astype(str).to_numpy() if classes else y.to_numpy()
-    model = (KernelBoostingClassifier if classes else KernelBoostingRegressor)(random_state=seed)
+    test = test[np.isin(answer[test], answer[train])] if classes else test
     began = time.perf_counter()
-    model.fit(X.iloc[train], answer[train])
+    if rival == "ours":
+        model: Any = (KernelBoostingClassifier if classes else KernelBoostingRegressor)(random_state=seed)
+        model, X_test = model.fit(X.iloc[train], answer[train]), X.iloc[test]
+    else:
+        model, X_test = fitted(rival, X.iloc[train], answer[train], X.iloc[test], classes=classes)
     result: dict[str, Any] = {"train": len(train), "seconds": time.perf_counter() - began}
     if not classes:
-        result["rmse"] = float(np.sqrt(np.mean((model.predict(X.iloc[test]) - answer[test]) ** 2)))
+        result["rmse"] = float(np.sqrt(np.mean((model.predict(X_test) - answer[test]) ** 2)))
         return result
-    P = model.predict_proba(X.iloc[test])
+    P = model.predict_proba(X_test)
     result["error"] = 100 * float(np.mean(model.classes_[P.argmax(1)] != answer[test]))
     result["logloss"] = float(log_loss(answer[test], P, labels=model.classes_))
     if len(model.classes_) == 2:
@@ -87,6 +95,9 @@ def main() -> None:
     options.add_argument("--tables", nargs="+", default=None)
     options.add_argument("--rows", type=int, default=None, help="train on at most so many rows")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument(
+        "--split", type=int, default=0, help="another split than the anchors', on which rivals run too"
+    )
     options.add_argument("--threads", type=int, default=None)
     options.add_argument("--out", type=Path, default=None)
     given = options.parse_args()
@@ -103,7 +114,11 @@ def main() -> None:
     results: dict[str, Any] = {}
     ranks: list[list[float]] = []
     for name in wanted:
-        results[name] = judge(pd.read_parquet(folder / f"{name}.parquet"), given.rows, given.seed)
+        frame = pd.read_parquet(folder / f"{name}.parquet")
+        rows = split(len(frame), given.rows, given.split)
+        results[name] = judge(frame, rows, seed=given.seed)
+        if given.split != 0:
+            anchors[name] = {rival: judge(frame, rows, rival) for rival in RIVALS}
         ranks.append(list(rankdata(figures_of(results[name], anchors[name]))))
         print(shown(name, results[name], anchors[name]), flush=True)
         if given.out is not None:

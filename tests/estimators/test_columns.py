@@ -439,15 +439,25 @@ def test_a_mixed_table_averages_several_races(monkeypatch):
 
 
 def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(monkeypatch):
-    """Every coordinate but those of a column coded twice is seen by all; answers to every question still come."""
+    """Every coordinate but those of a column coded twice is seen by all; answers to every question still come.
+
+    A coding whose loss is too many times the other's has no say: with a factor of one the better one is alone.
+    """
     import mercer.forward.boosting_base as base
+    import mercer.forward.members as members
 
     rng = np.random.default_rng(0)
     town, area = rng.integers(0, 4, 150), rng.normal(size=150)
     frame, y = pd.DataFrame({"town": np.array(list("abcd"))[town], "area": area}), town + np.sin(3 * area)
     monkeypatch.setattr(base, "RACES", ((100, 1),))
+    monkeypatch.setattr(members, "FAR", 1.0)
+    alone = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
+    monkeypatch.setattr(members, "FAR", np.inf)
     model = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
+    assert len(alone.tuning_report_) == len(model.tuning_report_)
+    seen = {tuple(t.any(0) if t.ndim == 2 else t != 0) for t in (one.inputs.transform for one in alone.expansions_)}
     levels, means = model.table_.layout.views
+    assert seen in ({tuple(levels)}, {tuple(means)})
     assert [levels.tolist(), means.tolist()] == [[True] * 4 + [False] * 2 + [True], [False] * 4 + [True] * 3]
     factors = [one.inputs.transform for one in model.expansions_]
     used = {tuple(f.any(0) if f.ndim == 2 else f != 0) for f in factors}

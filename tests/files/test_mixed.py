@@ -71,6 +71,22 @@ def test_a_graph_codes_columns_itself(model, dtype, within):
         np.testing.assert_allclose(found["prediction"][:, 0], expected, atol=within * np.abs(expected).max())
 
 
+def test_parts_of_a_day_that_matter_one_by_one_are_kept_by_files_and_graphs(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    hour = rng.integers(0, 12 * 24, 600)
+    frame = pandas.DataFrame({"at": pandas.Timestamp("2024-01-01") + pandas.to_timedelta(hour, unit="h")})
+    y = rng.normal(size=48)[hour // 6] + 0.1 * rng.normal(size=600)
+    model = mercer.GreedyKernelRegressor(20, kernel=mercer.kernels.Gaussian(1.0), regularization=0.1).fit(frame, y)
+    assert "mean target of each of 48 parts of a day of 6 hours" in model.columns_[0]["map"]
+    model.save(tmp_path / "m.mercer")
+    assert (mercer.load(tmp_path / "m.mercer").predict(frame) == model.predict(frame)).all()
+    graph = mercer.to_onnx(model, dtype="float64").SerializeToString()
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    found = session.run(["prediction"], {"at": entry(frame["at"], "float64")})[0][:, 0]
+    np.testing.assert_allclose(found, model.predict(frame), atol=1e-10 * np.abs(y).max())
+
+
 def entry(column: Any, dtype: str) -> np.ndarray:
     """A column as the graph takes it."""
     if column.dtype.kind == "M":

@@ -160,14 +160,17 @@ class Means(ByLevel):
 
 @dataclass(frozen=True)
 class DayMeans(Means):
-    """The mean of the targets of each day, whatever the hour."""
+    """The mean of the targets of each day, whatever the hour, or of each part of a day that is so long."""
+
+    days: float = 1.0
 
     def place(self, column: RawColumn) -> np.ndarray:
-        return super().place(RawColumn(column.name, "date", np.floor(numbers(column, "date"))))
+        return super().place(RawColumn(column.name, "date", beginning(numbers(column, "date"), self.days)))
 
     @property
     def words(self) -> str:
-        return f"mean target of each of {len(self.means)} days"
+        what = "days" if self.days == 1.0 else f"parts of a day of {24 * self.days:.3g} hours"
+        return f"mean target of each of {len(self.means)} {what}"
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,11 @@ class Day(Code):
     @property
     def words(self) -> str:
         return "days"
+
+
+def beginning(values: np.ndarray, days: float) -> np.ndarray:
+    """When the day, or the part of it that is so long, began."""
+    return np.floor(values / days) * days
 
 
 def numbers(column: RawColumn, kind: str = "number") -> np.ndarray:

@@ -25,6 +25,7 @@ from mercer.border.columns_codes import (
     Rank,
     Truth,
     Value,
+    beginning,
     places,
 )
 from mercer.border.columns_sentinels import sentinel
@@ -42,6 +43,9 @@ MOST_LEVELS = 60
 NAMES_OF_ROWS, FEW_ROWS = 0.9, 30
 #: Cycles of dates in days, and how many of them the rows must span.
 CYCLES, SPANNED = (1.0, 7.0, 365.2425), 1.5
+#: Days, and parts of them, whose mean targets stand beside the time where they say more than their neighbours' do: what
+#: happened on one afternoon is neither a trend nor a cycle.
+PARTS_OF_A_DAY = (1.0, 0.25)
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,9 @@ def _codes(
             span = float(np.ptp(values))
             at_times = bool((values % 1 > 0).any())
             yield from (Cycle(place, d) for d in CYCLES if span >= SPANNED * d and (d > 1 or at_times))
-            yield from _single(DayMeans, place, replace(column, values=np.floor(values)), targets, missing, weight)
+            for part in PARTS_OF_A_DAY if at_times else PARTS_OF_A_DAY[:1]:
+                begun = replace(column, values=beginning(values, part))
+                yield from _single(DayMeans, place, begun, targets, missing, weight, days=part)
         elif np.ptp(values) > 0:
             yield Truth(place, fill) if column.kind == "bool" else Value(place, fill, odd)
             yield from _single(Means, place, replace(column, values=values), targets, missing, weight)
@@ -125,11 +131,12 @@ def _single(
     targets: np.ndarray | None,
     missing: np.ndarray,
     weight: np.ndarray,
+    **further: float,
 ) -> Iterator[Code]:
     """Means of the targets of single numbers or days, where they say more one by one than their neighbours do."""
     if targets is not None and single_values_matter(column.values, targets[~missing], weight[~missing]):
         levels, outputs = as_levels(column).levels, targets.shape[1]
-        yield kind(place, levels, False, np.zeros((len(levels), outputs)), np.zeros(outputs))
+        yield kind(place, levels, False, np.zeros((len(levels), outputs)), np.zeros(outputs), **further)
 
 
 def _levels(

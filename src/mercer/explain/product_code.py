@@ -46,11 +46,11 @@ class Rule:
         return sum(len(t) for t in self.points)
 
 
-def pays(exponents: Tensor, rule: Rule) -> bool:
-    """Whether the loop is there, or worth its making."""
+def pays(exponents: Tensor, times: int) -> bool:
+    """Whether the loop is there, or worth its making where each exponent is looked at so many times."""
     if exponents.device.type != "cpu" or exponents.dtype != torch.float64 or machine_code() is None:
         return False
-    return made.cache_info().currsize > 0 or exponents.numel() * rule.factors >= ENOUGH
+    return made.cache_info().currsize > 0 or exponents.numel() * times >= ENOUGH
 
 
 def weighted(exponents: Tensor, rule: Rule) -> Tensor:

@@ -166,7 +166,7 @@ def _values(one: Piece, X: Tensor, columns: int) -> Tensor:
             added = [X[:, group] @ (Z[:, group].T @ W) for group in one.groups]
             out += torch.stack(added, 1)
         else:
-            out += values_of(one.term, torch.stack([one.term.exponents(X, Z, group) for group in one.groups]), W)
+            out += values_of(one.term, one.term.by_group(X, Z, one.groups), W)
     return out
 
 

@@ -7,8 +7,9 @@ additions, input after input; the kernel's values at them, times Shapley's weigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import factorial
 
 import numpy as np
@@ -25,8 +26,8 @@ from mercer.parts import require
 
 #: Inputs of which all subsets are looked at, at most.
 MOST_INPUTS = 12
-#: Kernel values that are made at a time.
-ELEMENTS = 1 << 19
+#: Kernel values that are made at a time, on a CPU and on a GPU.
+ELEMENTS = (1 << 19, 1 << 22)
 #: The least ratio of a metric's singular values at which rows can be told from what it made of them.
 LEAST_RATIO = 1e-8
 
@@ -67,13 +68,13 @@ class Turned:
 
     def values(self, X: Tensor) -> Tensor:
         """Shapley values at a block of rows, n × inputs × p."""
-        G, m = len(self.groups), len(self.basis)
-        share = shares(G).to(X)
-        out = X.new_empty(len(X), G, self.weights.shape[1])
-        size = max(ELEMENTS >> G, 1)
+        G = len(self.groups)
+        share, size = shares(G).to(X), at_a_time(G, X)
+        out = X.new_zeros(len(X), G, self.weights.shape[1])
+        parts = list(zip(self.basis.split(size), self.weights.split(size), strict=True))
         for k, row in enumerate(X):
-            found = [share @ self._profile(self._along(row - some)) for some in self.basis.split(size)]
-            out[k] = torch.cat(found, 1) @ self.weights if m else 0.0
+            for Z, W in parts:
+                out[k] += share @ (self._profile(self._along(row - Z)) @ W)
         return out
 
     def _profile(self, square: Tensor) -> Tensor:
@@ -95,6 +96,33 @@ class Turned:
         return square.clamp_(min=0)
 
 
+def by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor) -> Tensor:
+    """Shapley values of a function of the sum of exponents (D × n × m) times weights W (m × p), n × D × p.
+
+    >>> import torch
+    >>> from mercer.explain.subsets import by_subsets
+    >>> apart = torch.tensor([1.0, 3.0], dtype=torch.float64)[:, None, None]
+    >>> by_subsets(lambda A: A**2, apart, torch.ones(1, 1, dtype=torch.float64)).flatten().tolist()
+    [4.0, 12.0]
+    """
+    D, n, m = exponents.shape
+    share, size = shares(D).to(exponents), at_a_time(D, exponents)
+    out = exponents.new_zeros(n, D, W.shape[1])
+    for row in range(n):
+        for start in range(0, m, size):
+            each = exponents[:, row, start : start + size]
+            along = each.new_zeros(1 << D, each.shape[1])
+            for d in range(D):
+                torch.add(along[: 1 << d], each[d], out=along[1 << d : 2 << d])
+            out[row] += share @ (profile(along) @ W[start : start + size])
+    return out
+
+
+def at_a_time(n_inputs: int, like: Tensor) -> int:
+    """Basis vectors whose kernel values along all sets of inputs are made at a time."""
+    return max(ELEMENTS[like.device.type == "cuda"] >> n_inputs, 1)
+
+
 def radial(kernel: Kernel) -> bool:
     """Whether a kernel is a function of the distance alone."""
     if isinstance(kernel, Radial):
@@ -102,6 +130,7 @@ def radial(kernel: Kernel) -> bool:
     return isinstance(kernel, Bias | Scaled | Sum | Product) and all(radial(one) for one in kernel.parts().values())
 
 
+@lru_cache
 def shares(n_inputs: int) -> Tensor:
     """Shapley's weight of every subset's value for every input, inputs × 2^inputs.
 

@@ -33,6 +33,7 @@ from mercer.kernels import (
     Stationary,
     Sum,
 )
+from mercer.kernels.radial import Radial
 from mercer.parts import require
 
 #: Smoothness of the Matérn kernels.
@@ -59,6 +60,12 @@ class Term:
     powers: tuple[Power, ...] = ()
     additive: bool = False
     mixture: Mixture | None = None
+    radial: Radial | None = None  # the kernel that the mixture is
+
+    def profile(self, A: Tensor) -> Tensor:
+        """The mixture's value where the exponents of a product sum to A, which may be overwritten."""
+        assert self.radial is not None
+        return self.radial.profile(A.mul_(-(self.radial.unit**2)))
 
     def plain(self) -> list[Term]:
         """The products that a mixture is made of."""
@@ -74,11 +81,25 @@ class Term:
         """Σ of a_d over some columns d, between the rows of `X` and of `Z`: n × m."""
         out = X.new_zeros(len(X), len(Z))
         for d in columns:
-            apart = X[:, d, None] - Z[:, d]
-            for one in self.powers:
-                scaled = (apart * float(one.rate[d])).abs_()
-                out += scaled if one.power == 1 else scaled.pow_(one.power)
+            out += self._each(X[:, d : d + 1], Z[:, d : d + 1], slice(d, d + 1))[0]
         return out
+
+    def by_group(self, X: Tensor, Z: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
+        """The same for each of several groups of columns, groups × n × m."""
+        if self.powers and all(list(group) == [d] for d, group in enumerate(groups)):
+            return self._each(X, Z, slice(None))
+        return torch.stack([self.exponents(X, Z, group) for group in groups])
+
+    def _each(self, X: Tensor, Z: Tensor, columns: slice) -> Tensor:
+        """a_d of each column, columns × n × m."""
+        apart = X.T[:, :, None] - Z.T[:, None]
+        out: Tensor | None = None
+        for one in self.powers:
+            scaled = apart * X.new_tensor(one.rate[columns])[:, None, None]
+            scaled = scaled.square_() if one.power == 2 else scaled.abs_()
+            scaled = scaled if one.power in (1, 2) else scaled.pow_(one.power)
+            out = scaled if out is None else out.add_(scaled)
+        return torch.zeros_like(apart) if out is None else out
 
 
 def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
@@ -114,7 +135,7 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
         rates = _power(float(kernel.sharpness) ** 0.5, kernel, n_inputs, 2.0)
         smoothness = SMOOTHNESS.get(type(kernel))
         of = rational_quadratic(float(kernel.alpha)) if smoothness is None else matern(smoothness)
-        return [Term(1.0, (rates,), mixture=of)]
+        return [Term(1.0, (rates,), mixture=of, radial=kernel)]
     raise _refusal(kernel)
 
 

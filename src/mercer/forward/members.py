@@ -29,7 +29,7 @@ from mercer.forward.problem import Problem
 from mercer.kernels import Kernel
 from mercer.losses import Loss
 from mercer.tuning import precise
-from mercer.tuning.constants import RACED_AGAIN, RACES
+from mercer.tuning.constants import FAR, RACED_AGAIN, RACES
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
@@ -147,8 +147,12 @@ def raced_members(
         for view in views * n_races:
             found = race(X[:, view], y, weight, **(how | _of(coded, view) | options))
             several.append((found, found.members if large else [in_all_columns(one, view) for one in found.members]))
+        report = [line for found, _ in several for line in found.report]
+        if len(views) > 1:  # a coding that is far behind the other has no say
+            least = min(found.loss for found, _ in several)
+            several = [one for one in several if one[0].loss <= FAR * least]
         members = [replace(one, share=one.share / len(several)) for _, own in several for one in own]
-        return members, [line for found, _ in several for line in found.report], rng.bit_generator.state
+        return members, report, rng.bit_generator.state
 
     work: list[Callable[[], Any]] = (
         [raced, partial(by_evidence, own_X, y, weight, **shared, **own_coded)] if large else [raced]

@@ -138,7 +138,8 @@ def _means(column: Column, code: Any) -> str:
 
 
 def _day_means(column: Column, code: Any) -> str:
-    return _means(Column(column.g, column.g.op("Floor", column.name), column.text), code)
+    begun = column.g.affine(column.g.op("Floor", column.g.affine(column.name, 1 / code.days)), code.days)
+    return _means(Column(column.g, begun, column.text), code)
 
 
 def _counts(column: Column, code: Any) -> str:
