@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 import torch
 
+from mercer import KernelBoostingRegressor
+from mercer.border.inputs import InputMap
+from mercer.border.read import read
 from mercer.clock import Clock
 from mercer.data import Pieces, TensorRows
+from mercer.data.column_maps import ColumnMap
 from mercer.data.group import ALONE
 from mercer.engine import Sample, make_plan
 from mercer.evidence.exact import log_evidence
+from mercer.forward.members import Choice, Member
+from mercer.forward.nearer import nearer
 from mercer.kernels import Gaussian, Linear, Matern32
 from mercer.tuning import nearby
 from mercer.tuning.nearby import MOST_CHANGE, from_near, near_evidence, neighbourhoods
+from mercer.tuning.neighbours import NEIGHBOURS, asked_rows, neighbours_error
 
 
 def sample_of(X: np.ndarray, Y: np.ndarray, weight: np.ndarray | None = None, groups: np.ndarray | None = None):
@@ -94,6 +101,31 @@ def test_nothing_changes_without_time_rows_or_length_scales(few):
     assert from_near(near_and_far(900, 0), Gaussian(1.0), rng, endless) is None
 
 
+def test_the_error_of_neighbours_is_that_of_the_nearest_others():
+    rng = np.random.default_rng(0)
+    X, Y, weight = rng.normal(size=(300, 3)), rng.normal(size=(300, 2)), np.ones(300)
+    weight[::5] = 0.0
+    sample = sample_of(X, Y, weight)
+    asked = asked_rows(sample, rng)[:40]
+    others = [[j for j in np.argsort(((X - X[i]) ** 2).sum(1)) if j != i and weight[j]][:NEIGHBOURS] for i in asked]
+    slow = np.mean([((Y[near].mean(0) - Y[i]) ** 2).sum() for i, near in zip(asked, others, strict=True)])
+    assert neighbours_error(sample, asked) == pytest.approx(slow)
+
+
+def test_the_metric_in_which_neighbours_predict_best_comes_first():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 3))
+    y = np.sin(3 * X[:, 0])
+    maps = ColumnMap("standard", torch.zeros(3), torch.ones(3), torch.zeros(3), torch.ones(3))
+    blind, seeing = (InputMap(np.zeros(3), np.ones(3), maps, np.array(t)) for t in ([0.1, 1.0, 1.0], [1.0, 0.1, 0.1]))
+    members = [Member(blind, Gaussian(1.0), 0.1), Member(seeing, Gaussian(1.0), 0.1)]
+    given = read(KernelBoostingRegressor(), X, y, None, numeric=True, multi_output=True)
+    plan = make_plan(800, device="cpu", dtype="float64")
+    choice = nearer(Choice(members[:1], spare=members[1:]), given, y[:, None], plan, rng, None)
+    assert [one.inputs.transform[0] for one in [*choice.members, *choice.spare]] == [1.0, 0.1]
+    assert len(choice.report) == 2
+
+
 def patches_of(group, n: int) -> list[np.ndarray]:
     """Neighbourhoods as a process sees them that holds its share of the rows, the last of several processes none."""
     whole = near_and_far(n, 2)
@@ -102,11 +134,13 @@ def patches_of(group, n: int) -> list[np.ndarray]:
     start, stop = (n * min(rank, shares) // shares for rank in (group.rank, group.rank + 1))
     rows = TensorRows(X[start:stop], Pieces(group, [start], [stop - start]))
     sample = Sample(rows, Y[start:stop], torch.ones(stop - start, dtype=torch.float64), whole.plan)
-    return [patch.X.numpy() for patch in neighbourhoods(sample, 3, 50, np.random.default_rng(0))]
+    error = neighbours_error(sample, asked_rows(sample, np.random.default_rng(1))[:20])
+    return [*(patch.X.numpy() for patch in neighbourhoods(sample, 3, 50, np.random.default_rng(0))), error]
 
 
 @pytest.mark.cluster
 def test_processes_that_share_a_table_see_the_neighbourhoods_of_one():
     alone = patches_of(ALONE, 400)
     for found in cluster.on_processes(3, patches_of, 400):
-        np.testing.assert_allclose(found, alone)
+        for own, of_one in zip(found, alone, strict=True):
+            np.testing.assert_allclose(own, of_one)

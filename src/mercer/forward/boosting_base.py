@@ -25,6 +25,7 @@ from mercer.forward.further import STAGING_SHARE, further
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, only, raced_members, tuned_member
+from mercer.forward.nearer import nearer
 from mercer.forward.problem import Problem
 from mercer.forward.resumable import Resumable
 from mercer.forward.solve.exact import AllRows
@@ -37,8 +38,8 @@ from mercer.losses import Loss
 from mercer.parts import require
 from mercer.tuning.constants import RACES
 
-#: Share of the time budget that the race may take.
-RACING_SHARE = 0.4
+#: Shares of the time budget that are spent when the race ends, and when a large table has been seen from near.
+RACING_SHARE, NEAR_SHARE = 0.35, 0.4
 #: Share of the time budget that the factor of an exact solution may take.
 EXACT_SHARE = 0.15
 #: Steps of a polish at most.
@@ -159,6 +160,9 @@ class Boosting(Resumable, ForwardEstimator):
         large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
         options |= {"large": large, "again": isinstance(self.n_kernels, str)}
         choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
+        if large and self.metric is not None:
+            seconds = None if self.time_budget is None else budget.left(NEAR_SHARE)
+            choice = nearer(choice, given, Y, plan, rng, seconds)
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
 
     def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:

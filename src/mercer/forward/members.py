@@ -33,13 +33,10 @@ from mercer.tuning.constants import FAR, RACED_AGAIN, RACES
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
-#: Shares of the seconds for choosing that are spent when the race ends where more rows have a say after it, and when
-#: these have spoken and neighbourhoods are asked.
-RACE_SHARE, MORE_SHARE = 0.5, 0.8
+#: Share of the seconds for choosing that the race takes where more rows have a say after it.
+RACE_SHARE = 0.5
 #: Share of the time budget for tuning by evidence.
 TUNING_SHARE = 0.4
-#: Looks from near at a table on a GPU where time is counted: further models have other length-scales.
-LOOKS = 4
 #: What a column map has for columns that nothing is known of.
 NEUTRAL = {"centre": 0.0, "width": 1.0, "mean": 0.0, "spread": 1.0, "knots": 0.0, "levels": 0.0}
 #: Rows from which is judged whether float32 tiles hold the model.
@@ -130,7 +127,7 @@ def raced_members(
         coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
 
     clock = Clock(options.pop("seconds", None))
-    shared: dict[str, Any] = {"device": plan.device, "clock": clock.part(MORE_SHARE), "memory": plan.memory_limit}
+    shared: dict[str, Any] = {"device": plan.device, "clock": clock, "memory": plan.memory_limit}
     shared["seed"] = int(rng.integers(2**31)) if large else 0
 
     n_races = _races(given) if again and coded and clock.seconds is None and not large else 1
@@ -164,57 +161,12 @@ def raced_members(
         chosen, spare = ([in_all_columns(one, first) for one in own] for own in ([more.best], more.nearly))
         report = report + more.report
     penalty = None if isinstance(regularization, str) else float(regularization)
-    members, others = ([_as_member(one, penalty) for one in own] for own in (chosen, spare))
-    if large:
-        members, others, near = _near(members, others, given, Y, plan, rng, clock)
-        report = report + near
-    return Choice(members, group.first(partial(_since, began)), report, others)
-
-
-def _near(
-    members: list[Member], spare: list[Member], given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator,
-    clock: Clock,
-) -> tuple[list[Member], list[Member], list[dict[str, Any]]]:  # fmt: skip
-    """The members of a large table with the length-scales of neighbourhoods (`mercer.tuning.nearby`), if those gain.
-
-    Where time is counted and a GPU has enough of it for further models, these see the table from other neighbourhoods.
-    """
-    from mercer.tuning.nearby import from_near
-
-    first, report, factors = members[0], list[dict[str, Any]](), list[np.ndarray]()
-    sample = sample_of(given, Y, first.inputs, plan, pairwise=False)
-    for _ in range(LOOKS if clock.seconds is not None and plan.device.type == "cuda" else 1):
-        began = time.perf_counter()
-        found = from_near(sample, first.kernel, rng, clock)
-        if found is None:
-            break
-        line = {"candidate": f"{first.name}, from near", "rows": found.n_rows, "loss": found.after}
-        report.append(line | {"seconds": given.shard.group.first(partial(_since, began))})
-        factors.append(found.factors)
-    if not factors:
-        return members, spare, []
-    further = [_stretched(first, each) for each in factors[1:]]
-    others = [_stretched(one, factors[0]) if _alike(one.inputs, first.inputs) else one for one in spare]
-    return [_stretched(first, factors[0])], further + others, report
-
-
-def _since(began: float) -> float:
-    return time.perf_counter() - began
-
-
-def _alike(one: InputMap, other: InputMap) -> bool:
-    """Whether two members of the race, which all have a transform, see the inputs alike."""
-    assert one.transform is not None
-    assert other.transform is not None
-    return one.columns is other.columns and np.array_equal(one.transform, other.transform)
-
-
-def _stretched(one: Member, factors: np.ndarray) -> Member:
-    """A member whose coordinates are multiplied by factors."""
-    turn = one.inputs.transform
-    assert turn is not None
-    turn = factors * turn if turn.ndim == 1 else factors[:, None] * turn
-    return replace(one, inputs=replace(one.inputs, transform=turn), name=f"{one.name}, from near")
+    return Choice(
+        [_as_member(one, penalty) for one in chosen],
+        group.first(lambda: time.perf_counter() - began),
+        report,
+        [_as_member(one, penalty) for one in spare],
+    )
 
 
 def _of(coded: dict[str, Any], view: Tensor) -> dict[str, Any]:

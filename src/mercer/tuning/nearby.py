@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.engine import each_block
 from mercer.engine.plan import factored_rows
 from mercer.engine.sample import Sample
 from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.exact import left_out, log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.kernels import Kernel, Scaled, Stationary
+from mercer.tuning.neighbours import nearest
 
 #: Neighbourhoods that are learned from and that judge, and candidates for each: those of nearly one target are no use.
 LEARNED, JUDGING, CANDIDATES = 9, 3, 2
@@ -38,7 +38,7 @@ MOST_ROWS, FEWEST_ROWS, LARGEST_SHARE = 750, 100, 0.01
 #: Rows whose spread is that of all.
 SPREAD_ROWS = 10_000
 #: Seconds that it may take where nobody counts them, and steps of a climb.
-SECONDS, STEPS = (40.0, 10.0), 40
+SECONDS, STEPS = (30.0, 10.0), 40
 #: Factors of a matrix that an evidence with its gradient costs as much as.
 FACTORS = 4
 #: How much a coordinate may be stretched or shrunk: what shows from afar alone is not seen from near.
@@ -105,7 +105,7 @@ def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.G
     shard, patches = sample.rows.shard, list[Patch]()
     centres = rng.permutation(sample.draw(CANDIDATES * n_patches, rng))
     unit = float(sample.part(sample.spaced(SPREAD_ROWS)).Y.var(0, correction=0).mean()) ** 0.5
-    for far, places in zip(*_nearest(sample, centres, n_rows), strict=True):
+    for far, places in zip(*nearest(sample, centres, n_rows), strict=True):
         here = far.isfinite()  # a process may hold fewer rows, or none
         part = sample.part(shard.best(-far[here], places[here], n_rows).sort().values.cpu().numpy())
         X, Y, weight = part.rows.take(np.arange(n_rows)).double(), part.Y.double(), part.weight.double()
@@ -115,23 +115,6 @@ def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.G
         if len(patches) == n_patches:
             break
     return patches
-
-
-def _nearest(sample: Sample, centres: np.ndarray, n: int) -> tuple[Tensor, Tensor]:
-    """Distances and places of the `n` rows of this process that are nearest to each centre, from one pass over them."""
-    Z = sample.part(centres).rows.take(np.arange(len(centres)))
-    far, places = Z.new_full((len(Z), n), torch.inf), torch.zeros(len(Z), n, dtype=torch.int64, device=Z.device)
-    alive = sample.weight > 0
-
-    def visit(where: slice, block: Tensor) -> None:
-        nonlocal far, places
-        new = torch.cdist(Z, block.to(Z)).masked_fill_(~alive[where], torch.inf)
-        number = torch.arange(where.start, where.stop, device=Z.device).expand(len(Z), -1)
-        least = torch.cat([far, new], 1).topk(n, largest=False)
-        far, places = least.values, torch.cat([places, number], 1).gather(1, least.indices)
-
-    each_block(sample.rows, sample.plan, sample.plan.tile_rows(4 * len(Z)), visit)
-    return far, places
 
 
 def near_evidence(patches: Sequence[Patch]) -> Evidence:

@@ -1,0 +1,93 @@
+"""A large table from near: the metrics of its members, judged and corrected at the density of all rows.
+
+Each metric is seen as it is and with the length-scales that neighbourhoods ask for (`mercer.tuning.nearby`); the one in
+which the nearest of all rows predict each other best is kept (`mercer.tuning.neighbours`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mercer.border.inputs import InputMap
+from mercer.border.read import Given
+from mercer.clock import Clock
+from mercer.engine import Plan
+from mercer.engine.sample import Sample
+from mercer.forward.members import Choice, Member, sample_of
+from mercer.tuning.nearby import from_near
+from mercer.tuning.neighbours import asked_rows, neighbours_error
+
+#: Metrics that are compared at most, and looks from near on a GPU where time is counted: further models have other
+#: length-scales, since models of the same err alike and their average gains nothing.
+METRICS, LOOKS = 2, 4
+
+
+def nearer(
+    choice: Choice, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, seconds: float | None
+) -> Choice:
+    """The members chosen, the best metric first, and with it what may serve further models."""
+    began, clock, report = time.perf_counter(), Clock(seconds, group=given.shard.group), list(choice.report)
+    since = partial(_since, given)
+    members = [*choice.members, *choice.spare]
+
+    def sample(one: Member) -> Sample:
+        return sample_of(given, Y, one.inputs, plan, pairwise=False)
+
+    asked = asked_rows(sample(members[0]), rng)
+
+    def judged(one: Member) -> float:
+        started, error = time.perf_counter(), neighbours_error(sample(one), asked)
+        line = {"candidate": f"{one.name}, by the nearest rows", "rows": given.n_alive, "loss": error}
+        report.append(line | {"seconds": since(started)})
+        return error
+
+    def looks(one: Member, n: int, share: float = 1.0) -> list[Member]:
+        found = (from_near(sample(one), one.kernel, rng, clock.part(share)) for _ in range(n))
+        return [_stretched(one, near.factors) for near in found if near is not None]
+
+    seen: list[tuple[float, Member, Member]] = []  # the error of a metric at its best, so, and as it was
+    metrics = _metrics(members)
+    for k, one in enumerate(metrics):
+        variants = [one, *looks(one, 1, 1 / (len(metrics) - k))]
+        errors = [judged(variant) for variant in variants]
+        seen.append((min(errors), variants[int(np.argmin(errors))], one))
+    seen.sort(key=lambda each: each[0])
+    ranked = [replace(own, inputs=at.inputs, name=f"{own.name}{at.name.removeprefix(one.name)}")
+              for _, at, one in seen for own in members if _alike(own.inputs, one.inputs)]  # fmt: skip
+    if seconds is not None and plan.device.type == "cuda":
+        ranked[1:1] = looks(seen[0][2], LOOKS - 1)
+    return replace(choice, members=ranked[:1], spare=ranked[1:], report=report, seconds=choice.seconds + since(began))
+
+
+def _since(given: Given, began: float) -> float:
+    """Seconds since then, of the first process for all."""
+    seconds: float = given.shard.group.first(lambda: time.perf_counter() - began)
+    return seconds
+
+
+def _metrics(members: list[Member]) -> list[Member]:
+    """The first member of each metric."""
+    kept: list[Member] = []
+    for one in members:
+        if len(kept) < METRICS and not any(_alike(one.inputs, other.inputs) for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _alike(one: InputMap, other: InputMap) -> bool:
+    """Whether two members of the race, which all have a transform, see the inputs alike."""
+    assert one.transform is not None
+    assert other.transform is not None
+    return one.columns is other.columns and np.array_equal(one.transform, other.transform)
+
+
+def _stretched(one: Member, factors: np.ndarray) -> Member:
+    """A member whose coordinates are multiplied by factors."""
+    turn: Any = one.inputs.transform
+    turn = factors * turn if turn.ndim == 1 else factors[:, None] * turn
+    return replace(one, inputs=replace(one.inputs, transform=turn), name=f"{one.name}, from near")
