@@ -162,7 +162,7 @@ class Boosting(Resumable, ForwardEstimator):
         choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
         if large and self.metric is not None:
             seconds = None if self.time_budget is None else budget.left(NEAR_SHARE)
-            choice = nearer(choice, given, Y, plan, rng, seconds)
+            choice = nearer(choice, given, Y, plan, rng, seconds, free_penalty=isinstance(lam, str))
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
 
     def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:

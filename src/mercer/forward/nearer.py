@@ -19,18 +19,24 @@ from mercer.clock import Clock
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.forward.members import Choice, Member, sample_of
-from mercer.tuning.nearby import from_near
+from mercer.tuning.nearby import Near, from_near
 from mercer.tuning.neighbours import asked_rows, neighbours_error
 
 #: Metrics that are compared at most, and looks from near on a GPU where time is counted: further models have other
 #: length-scales, since models of the same err alike and their average gains nothing.
 METRICS, LOOKS = 2, 4
+#: How far a penalty may fall.
+MOST_LESS = 10.0
 
 
 def nearer(
-    choice: Choice, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, seconds: float | None
-) -> Choice:
-    """The members chosen, the best metric first, and with it what may serve further models."""
+    choice: Choice, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, seconds: float | None,
+    free_penalty: bool = True,
+) -> Choice:  # fmt: skip
+    """The members chosen, the best metric first, and with it what may serve further models.
+
+    A penalty that is free falls to what neighbourhoods ask for, where that is less.
+    """
     began, clock, report = time.perf_counter(), Clock(seconds, group=given.shard.group), list(choice.report)
     since = partial(_since, given)
     members = [*choice.members, *choice.spare]
@@ -48,17 +54,22 @@ def nearer(
 
     def looks(one: Member, n: int, share: float = 1.0) -> list[Member]:
         found = (from_near(sample(one), one.kernel, rng, clock.part(share)) for _ in range(n))
-        return [_stretched(one, near.factors) for near in found if near is not None]
+        return [_stretched(one, near, free_penalty) for near in found if near is not None]
 
     seen: list[tuple[float, Member, Member]] = []  # the error of a metric at its best, so, and as it was
     metrics = _metrics(members)
     for k, one in enumerate(metrics):
-        variants = [one, *looks(one, 1, 1 / (len(metrics) - k))]
+        near = looks(one, 1, 1 / (len(metrics) - k))
+        variants = [replace(one, lam=near[0].lam) if near else one, *near]
         errors = [judged(variant) for variant in variants]
         seen.append((min(errors), variants[int(np.argmin(errors))], one))
     seen.sort(key=lambda each: each[0])
-    ranked = [replace(own, inputs=at.inputs, name=f"{own.name}{at.name.removeprefix(one.name)}")
-              for _, at, one in seen for own in members if _alike(own.inputs, one.inputs)]  # fmt: skip
+    ranked = [
+        replace(own, inputs=at.inputs, lam=min(own.lam, at.lam), name=own.name + at.name.removeprefix(one.name))
+        for _, at, one in seen
+        for own in members
+        if _alike(own.inputs, one.inputs)
+    ]
     if seconds is not None and plan.device.type == "cuda":
         ranked[1:1] = looks(seen[0][2], LOOKS - 1)
     return replace(choice, members=ranked[:1], spare=ranked[1:], report=report, seconds=choice.seconds + since(began))
@@ -86,8 +97,9 @@ def _alike(one: InputMap, other: InputMap) -> bool:
     return one.columns is other.columns and np.array_equal(one.transform, other.transform)
 
 
-def _stretched(one: Member, factors: np.ndarray) -> Member:
-    """A member whose coordinates are multiplied by factors."""
+def _stretched(one: Member, near: Near, free_penalty: bool) -> Member:
+    """A member as neighbourhoods want it."""
     turn: Any = one.inputs.transform
-    turn = factors * turn if turn.ndim == 1 else factors[:, None] * turn
-    return replace(one, inputs=replace(one.inputs, transform=turn), name=f"{one.name}, from near")
+    turn = near.factors * turn if turn.ndim == 1 else near.factors[:, None] * turn
+    lam = min(one.lam, max(near.penalty, one.lam / MOST_LESS)) if free_penalty else one.lam
+    return replace(one, inputs=replace(one.inputs, transform=turn), lam=lam, name=f"{one.name}, from near")

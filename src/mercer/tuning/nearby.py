@@ -3,7 +3,9 @@
 Some thousand rows out of half a million are far apart, and what matters at such distances need not matter at those that
 a model of all rows resolves. The rows nearest to one of them are as dense as the table: the evidence of several such
 neighbourhoods under one kernel gives every input a length-scale that all rows can use, at the price of small matrices.
-Rows of other neighbourhoods, each left out in turn, have to be predicted better by it.
+Rows of other neighbourhoods, each left out in turn, have to be predicted better by it. The noise that goes with it is
+the penalty of all rows: what few rows cannot follow is noise to them. Each row of COVTYPE predicted by the 300 nearest,
+1.9 % are wrong with a penalty of 0.03 and 2.5 % with 0.3, which five thousand random rows prefer.
 
 COVTYPE, 470 000 rows, judged by a tenth of the training rows: 1.79 % of errors with length-scales of 6000 random rows,
 1.64 % with those of nine neighbourhoods of 750 rows, 1.70 % of 3000 rows, 1.68 % with twenty of 1500; a metric of the
@@ -59,16 +61,18 @@ class Patch:
 
 @dataclass(frozen=True)
 class Near:
-    """Factors on coordinates, squared errors of rows left out before and after, and how many rows were looked at."""
+    """Factors on coordinates (all one where others gain nothing), the penalty of a kernel of unit variance, squared
+    errors of rows left out before and after, and how many rows were looked at."""
 
     factors: np.ndarray
+    penalty: float
     before: float
     after: float
     n_rows: int
 
 
 def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: Clock) -> Near | None:
-    """Factors on the coordinates of `sample` that neighbourhoods ask for; None where they gain nothing.
+    """Factors on the coordinates of `sample` and the penalty that neighbourhoods ask for; None without time or rows.
 
     Coordinates times their factors have the variance that they had, all together.
     """
@@ -128,8 +132,8 @@ def near_evidence(patches: Sequence[Patch]) -> Evidence:
     return at
 
 
-def _judged(patches: list[Patch], kernel: Any, groups: Any, spread: np.ndarray, clock: Clock) -> Near | None:
-    """Factors from the evidence of some neighbourhoods, if others gain by them."""
+def _judged(patches: list[Patch], kernel: Any, groups: Any, spread: np.ndarray, clock: Clock) -> Near:
+    """Factors and penalty from the evidence of some neighbourhoods; factors only if others gain by them."""
     learned, judging = patches[:-JUDGING], patches[-JUDGING:]
     evidence = near_evidence(learned)
     length = LENGTH * float(np.mean(kernel.length_scale))
@@ -139,13 +143,13 @@ def _judged(patches: list[Patch], kernel: Any, groups: Any, spread: np.ndarray, 
     start = common.kernel.replaced({"kernel__length_scale": lengths})
     found = climb(evidence, replace(common, kernel=start, groups=groups), tol=1e-5, **shared)
     before, after = (_error(point, judging) for point in (common, found))
-    if after >= before:
-        return None
-    logs = -np.log(found.kernel.tunable()["kernel__length_scale"])
+    point = found if after < before else common
+    penalty = point.noise / float(point.kernel.tunable()["variance"])
+    logs = -np.log(np.broadcast_to(point.kernel.tunable()["kernel__length_scale"], spread.shape))
     most = np.log(MOST_CHANGE)
     factors = np.exp(np.clip(logs - logs[spread > 0].mean(), -most, most))
     factors *= np.sqrt(spread.sum() / float(factors**2 @ spread))
-    return Near(factors, before, after, len(patches) * len(patches[0].X))
+    return Near(factors, penalty, before, min(after, before), len(patches) * len(patches[0].X))
 
 
 def _error(point: Point, patches: list[Patch]) -> float:
