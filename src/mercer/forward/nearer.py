@@ -25,6 +25,8 @@ from mercer.tuning.neighbours import asked_rows, neighbours_error
 #: Metrics that are compared at most, and looks from near on a GPU where time is counted: further models have other
 #: length-scales, since models of the same err alike and their average gains nothing.
 METRICS, LOOKS = 2, 4
+#: Share of the time for one judgement; there are two of each metric.
+JUDGING = 0.1
 #: How far a penalty may fall.
 MOST_LESS = 10.0
 
@@ -44,7 +46,9 @@ def nearer(
     def sample(one: Member) -> Sample:
         return sample_of(given, Y, one.inputs, plan, pairwise=False)
 
-    asked = asked_rows(sample(members[0]), rng)
+    asked = asked_rows(sample(members[0]), rng, None if seconds is None else JUDGING * seconds)
+    if not len(asked):
+        return choice
 
     def judged(one: Member) -> float:
         started, error = time.perf_counter(), neighbours_error(sample(one), asked)

@@ -39,7 +39,7 @@ LEAST_VARIANCE = 0.05
 MOST_ROWS, FEWEST_ROWS, LARGEST_SHARE = 750, 100, 0.01
 #: Rows whose spread is that of all.
 SPREAD_ROWS = 10_000
-#: Seconds that it may take where nobody counts them, and steps of a climb.
+#: Seconds that it may take, and steps of a climb.
 SECONDS, STEPS = (30.0, 10.0), 40
 #: Factors of a matrix that an evidence with its gradient costs as much as.
 FACTORS = 4
@@ -77,7 +77,7 @@ def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: C
     Coordinates times their factors have the variance that they had, all together.
     """
     on_gpu = sample.plan.device.type == "cuda"
-    seconds = SECONDS[on_gpu] if clock.seconds is None else clock.left()
+    seconds = min(SECONDS[on_gpu], clock.left())
     n_rows = factored_rows(seconds / (LEARNED * STEPS * FACTORS), on_gpu)
     n_rows = min(n_rows, MOST_ROWS, int(LARGEST_SHARE * sample.n_alive))
     if n_rows < FEWEST_ROWS or not isinstance(kernel, Stationary) or sample.rows.n_columns < 2:

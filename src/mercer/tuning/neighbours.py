@@ -14,13 +14,20 @@ from torch import Tensor
 from mercer.engine import each_block
 from mercer.engine.sample import Sample
 
-#: Neighbours that predict a row, and rows that are predicted, on a CPU and on a GPU.
-NEIGHBOURS, ASKED = 8, (1000, 2000)
+#: Neighbours that predict a row, and rows that are predicted, on a CPU and on a GPU, at least and at most.
+NEIGHBOURS, FEWEST, ASKED = 8, 200, (1000, 2000)
+#: Pairs of rows that are compared in a second on a slow machine, and rows of a block.
+PAIRS, BLOCK = (1e8, 1e10), 4096
 
 
-def asked_rows(sample: Sample, rng: np.random.Generator) -> np.ndarray:
-    """The numbers of rows at random whose neighbours are asked."""
-    return sample.draw(ASKED[sample.plan.device.type == "cuda"], rng)
+def asked_rows(sample: Sample, rng: np.random.Generator, seconds: float | None = None) -> np.ndarray:
+    """The numbers of rows at random whose neighbours are asked: as many as `seconds` allow, or none."""
+    on_gpu = sample.plan.device.type == "cuda"
+    n = ASKED[on_gpu]
+    if seconds is not None:
+        n = min(n, int(PAIRS[on_gpu] * seconds / sample.n_rows)) if sample.n_rows else n
+    n = int(sample.rows.shard.group.least(n))
+    return sample.draw(n if n >= FEWEST else 0, rng)
 
 
 def neighbours_error(sample: Sample, asked: np.ndarray) -> float:
@@ -59,9 +66,10 @@ def nearest(sample: Sample, centres: np.ndarray, n: int) -> tuple[Tensor, Tensor
     def visit(where: slice, block: Tensor) -> None:
         nonlocal far, places
         new = torch.cdist(Z, block.to(Z)).masked_fill_(~alive[where], torch.inf)
-        number = torch.arange(where.start, where.stop, device=Z.device).expand(len(Z), -1)
+        new, own = new.topk(min(n, len(block)), largest=False)
         least = torch.cat([far, new], 1).topk(n, largest=False)
-        far, places = least.values, torch.cat([places, number], 1).gather(1, least.indices)
+        far, places = least.values, torch.cat([places, own + where.start], 1).gather(1, least.indices)
 
-    each_block(sample.rows, sample.plan, sample.plan.tile_rows(4 * len(Z)), visit)
+    size = max(sample.plan.tile_rows(4 * len(Z)), min(BLOCK, sample.plan.memory_limit // (64 * len(Z))))
+    each_block(sample.rows, sample.plan, size, visit)
     return far, places
