@@ -169,3 +169,10 @@ def test_columns_that_come_out_have_names(small):
     found = mercer.GradientMetric(random_state=0).set_output(transform="pandas")
     out = found.fit_transform(pd.DataFrame(X, columns=["width", "depth"]), X[:, 0])
     assert list(out.columns) == list(found.get_feature_names_out()) == ["gradientmetric0", "gradientmetric1"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_relevance_of_columns_near_the_ends_of_float64_is_a_share():
+    metrics = [np.diag([1e-300, 1e-308])]
+    shown = relevance(metrics, [np.array([1e200, 1e204])], [1.0])
+    np.testing.assert_allclose(shown, [0.5, 0.5])

@@ -137,7 +137,8 @@ def _filled(X: Any, estimator: Any) -> np.ndarray:
     options["ensure_all_finite"] = True if fill is None else "allow-nan"
     columns = _whole_columns(X)
     if columns is None:
-        array = validate_data(estimator, X, reset=False, **options)
+        with np.errstate(invalid="ignore"):  # scikit-learn sums all numbers, infinities of either sign among them
+            array = validate_data(estimator, X, reset=False, **options)
     else:
         _numbers_only(columns)
         if is_frame(X):  # its names; scikit-learn cannot read durations

@@ -70,10 +70,15 @@ def relevance(metrics: Sequence[np.ndarray], spreads: Sequence[np.ndarray], shar
     >>> relevance([np.diag([3.0, 1.0])], [np.array([1.0, 1.0])], [0.5]).tolist()
     [0.75, 0.25]
     """
-    total = np.sum(
-        [share * _of_sum_one(np.diag(M) * s**2) for M, s, share in zip(metrics, spreads, shares, strict=True)], axis=0
-    )
+    each = zip(metrics, spreads, shares, strict=True)
+    total = np.sum([share * _of_sum_one(_of_one(np.diag(M)) * _of_one(s) ** 2) for M, s, share in each], axis=0)
     return _of_sum_one(total)
+
+
+def _of_one(numbers: np.ndarray) -> np.ndarray:
+    """Numbers in units of the largest, whose square may be beyond float64."""
+    largest = np.abs(numbers).max(initial=0.0)
+    return numbers / largest if largest > 0 else numbers
 
 
 def _of_sum_one(numbers: np.ndarray) -> np.ndarray:
@@ -88,7 +93,9 @@ def spread(inputs: InputMap, given: Given) -> np.ndarray:
         replace(inputs, transform=None).encode(given.rows.fetch(some).cpu()).numpy(),
         given.pick(given.weight, some),
     )
-    return np.sqrt(np.average((Z - np.average(Z, axis=0, weights=weight)) ** 2, axis=0, weights=weight))
+    size = np.abs(Z).max(0, initial=np.finfo(float).tiny)
+    Z = Z / size
+    return size * np.sqrt(np.average((Z - np.average(Z, axis=0, weights=weight)) ** 2, axis=0, weights=weight))
 
 
 def what_matters(
