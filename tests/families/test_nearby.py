@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import mercer.forward.nearer
 from mercer import KernelBoostingRegressor
 from mercer.border.inputs import InputMap
 from mercer.border.read import read
@@ -113,18 +114,26 @@ def test_the_error_of_neighbours_is_that_of_the_nearest_others():
     assert neighbours_error(sample, asked) == pytest.approx(slow)
 
 
-def test_the_metric_in_which_neighbours_predict_best_comes_first():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(800, 3))
-    y = np.sin(3 * X[:, 0])
-    maps = ColumnMap("standard", torch.zeros(3), torch.ones(3), torch.zeros(3), torch.ones(3))
-    blind, seeing = (InputMap(np.zeros(3), np.ones(3), maps, np.array(t)) for t in ([0.1, 1.0, 1.0], [1.0, 0.1, 0.1]))
-    members = [Member(blind, Gaussian(1.0), 0.1), Member(seeing, Gaussian(1.0), 0.1)]
+def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch):
+    X, y = few.rows.take(np.arange(1500)).numpy(), few.Y[:, 0].numpy()
+    maps = ColumnMap("standard", torch.zeros(4), torch.ones(4), torch.zeros(4), torch.ones(4))
+    inputs, other = (InputMap(np.zeros(4), np.ones(4), maps, turn) for turn in (np.ones(4), np.full(4, 2.0)))
+    members = [Member(inputs, Gaussian(2.0), 10.0, name="a"), Member(other, Gaussian(1.0), 0.1, name="b")]
     given = read(KernelBoostingRegressor(), X, y, None, numeric=True, multi_output=True)
-    plan = make_plan(800, device="cpu", dtype="float64")
-    choice = nearer(Choice(members[:1], spare=members[1:]), given, y[:, None], plan, rng, None)
-    assert [one.inputs.transform[0] for one in [*choice.members, *choice.spare]] == [1.0, 0.1]
+
+    def seen(**options) -> Choice:
+        plan, rng = make_plan(1500, device="cpu", dtype="float64"), np.random.default_rng(0)
+        return nearer(Choice(members[:1], spare=members[1:]), given, y[:, None], plan, rng, None, **options)
+
+    choice = seen()
+    assert [one.name for one in [*choice.members, *choice.spare]] == ["a, from near", "b"]
+    assert choice.members[0].inputs.transform[1] > 2 * choice.members[0].inputs.transform[2]
+    assert choice.members[0].lam == 1.0  # a tenth at most
     assert len(choice.report) == 2
+    assert choice.report[1]["loss"] < choice.report[0]["loss"]
+    assert seen(free_penalty=False).members[0].lam == 10.0
+    monkeypatch.setattr(mercer.forward.nearer, "neighbours_error", lambda sample, asked: 1.0)
+    assert np.array_equal(seen().members[0].inputs.transform, np.ones(4))
 
 
 def patches_of(group, n: int) -> list[np.ndarray]:
