@@ -44,25 +44,27 @@ def nearer(
     began, clock, report = time.perf_counter(), Clock(seconds, group=given.shard.group), list(choice.report)
     since = partial(_since, given)
     members = [*choice.members, *choice.spare]
+    first = members[0]
 
     def sample(one: Member) -> Sample:
         return sample_of(given, Y, one.inputs, plan, pairwise=False)
 
-    asked = asked_rows(sample(members[0]), rng, None if seconds is None else JUDGING * seconds)
+    seen = sample(first)  # made once: its rows may be mapped into memory
+    asked = asked_rows(seen, rng, None if seconds is None else JUDGING * seconds)
     if not len(asked):
         return choice
 
     def judged(one: Member) -> float:
-        started, error = time.perf_counter(), neighbours_error(sample(one), asked)
+        started, error = time.perf_counter(), neighbours_error(seen if one is first else sample(one), asked)
         line = {"candidate": f"{one.name}, by the nearest rows", "rows": given.n_alive, "loss": error}
         report.append(line | {"seconds": since(started)})
         return error
 
-    def looks(one: Member, n: int) -> list[Member]:
-        found = (from_near(sample(one), one.kernel, rng, clock) for _ in range(n))
-        return [_stretched(one, near, free_penalty) for near in found if near is not None]
+    def looks(n: int) -> list[Member]:
+        found = (from_near(seen, first.kernel, rng, clock) for _ in range(n))
+        return [_stretched(first, near, free_penalty) for near in found if near is not None]
 
-    first, near = members[0], looks(members[0], 1)
+    near = looks(1)
     best = min([first, *near], key=judged) if near else first
     alike = [one for one in members if _alike(one.inputs, first.inputs)]
     others = [one for one in members if not _alike(one.inputs, first.inputs)]
@@ -70,7 +72,7 @@ def nearer(
     name = best.name.removeprefix(first.name)
     ranked = [replace(one, inputs=best.inputs, lam=min(one.lam, lam), name=one.name + name) for one in alike] + others
     if seconds is not None and plan.device.type == "cuda":
-        ranked[1:1] = looks(first, LOOKS - 1)
+        ranked[1:1] = looks(LOOKS - 1)
     return replace(choice, members=ranked[:1], spare=ranked[1:], report=report, seconds=choice.seconds + since(began))
 
 
