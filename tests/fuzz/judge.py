@@ -102,7 +102,8 @@ def worse_than_constant(model: Any, table: Any, y: np.ndarray, weight: np.ndarra
     if is_classifier(model):
         share = max(float(w[y == label].sum()) for label in np.unique(y))
         right = float(w[answer == y].sum())
-        chance = (share * (1 - share) * float((w**2).sum())) ** 0.5  # one standard deviation of the share
+        # one standard deviation of the difference of two shares, at most: of two classes as common either may be named
+        chance = (2 * share * float((w**2).sum())) ** 0.5
         return None if right >= share - chance - 1e-9 else f"worse-than-constant: {right:.3f} right of {share:.3f}"
     Y, F = (np.asarray(part, dtype=np.float64).reshape(len(y), -1) for part in (y, answer))
     size = max(float(np.abs(Y).max()), np.finfo(float).tiny)
