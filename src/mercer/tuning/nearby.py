@@ -3,9 +3,10 @@
 Some thousand rows out of half a million are far apart, and what matters at such distances need not matter at those that
 a model of all rows resolves. The rows nearest to one of them are as dense as the table: the evidence of several such
 neighbourhoods under one kernel gives every input a length-scale that all rows can use, at the price of small matrices.
-Rows of other neighbourhoods, each left out in turn, have to be predicted better by it. The noise that goes with it is
-the penalty of all rows: what few rows cannot follow is noise to them. Each row of COVTYPE predicted by the 300 nearest,
-1.9 % are wrong with a penalty of 0.03 and 2.5 % with 0.3, which five thousand random rows prefer.
+Whether they gain by it is for the nearest of all rows to say (`mercer.tuning.neighbours`): three other neighbourhoods
+refused two of twelve sets of length-scales that left a tenth less error. The noise that goes with it is the penalty of
+all rows: what few rows cannot follow is noise to them. Each row of COVTYPE predicted by the 300 nearest, 1.9 % are
+wrong with a penalty of 0.03 and 2.5 % with 0.3, which five thousand random rows prefer.
 
 COVTYPE, 470 000 rows, judged by a tenth of the training rows: 1.79 % of errors with length-scales of 6000 random rows,
 1.64 % with those of nine neighbourhoods of 750 rows, 1.70 % of 3000 rows, 1.68 % with twenty of 1500; a metric of the
@@ -26,13 +27,13 @@ from mercer.clock import Clock
 from mercer.engine.plan import factored_rows
 from mercer.engine.sample import Sample
 from mercer.evidence.coordinates import Evidence, Gradient, Point
-from mercer.evidence.exact import left_out, log_evidence
+from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.kernels import Kernel, Scaled, Stationary
 from mercer.tuning.neighbours import nearest
 
-#: Neighbourhoods that are learned from and that judge, and candidates for each: those of nearly one target are no use.
-LEARNED, JUDGING, CANDIDATES = 9, 3, 2
+#: Neighbourhoods that are learned from, and candidates for each: those of nearly one target are no use.
+LEARNED, CANDIDATES = 9, 2
 #: The variance of targets in a neighbourhood, of that of all, from which on it counts.
 LEAST_VARIANCE = 0.05
 #: Rows of a neighbourhood at most and at least; never more than this share of all.
@@ -61,14 +62,10 @@ class Patch:
 
 @dataclass(frozen=True)
 class Near:
-    """Factors on coordinates (all one where others gain nothing), the penalty of a kernel of unit variance, squared
-    errors of rows left out before and after, and how many rows were looked at."""
+    """Factors on coordinates, and the penalty of a kernel of unit variance."""
 
     factors: np.ndarray
     penalty: float
-    before: float
-    after: float
-    n_rows: int
 
 
 def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: Clock) -> Near | None:
@@ -82,14 +79,14 @@ def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: C
     n_rows = min(n_rows, MOST_ROWS, int(LARGEST_SHARE * sample.n_alive))
     if n_rows < FEWEST_ROWS or not isinstance(kernel, Stationary) or sample.rows.n_columns < 2:
         return None
-    patches = neighbourhoods(sample, LEARNED + JUDGING, n_rows, rng)
-    if len(patches) <= JUDGING:
+    patches = neighbourhoods(sample, LEARNED, n_rows, rng)
+    if not patches:
         return None
     some = sample.part(sample.spaced(SPREAD_ROWS))
     spread = some.rows.take(np.arange(some.n_rows)).double().var(0).cpu().numpy()
     if not spread.any():
         return None
-    return sample.rows.shard.group.first(lambda: _judged(patches, kernel, sample.groups, spread, clock))
+    return sample.rows.shard.group.first(lambda: _climbed(patches, kernel, sample.groups, spread, clock))
 
 
 def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.Generator) -> list[Patch]:
@@ -132,30 +129,18 @@ def near_evidence(patches: Sequence[Patch]) -> Evidence:
     return at
 
 
-def _judged(patches: list[Patch], kernel: Any, groups: Any, spread: np.ndarray, clock: Clock) -> Near:
-    """Factors and penalty from the evidence of some neighbourhoods; factors only if others gain by them."""
-    learned, judging = patches[:-JUDGING], patches[-JUDGING:]
-    evidence = near_evidence(learned)
+def _climbed(patches: list[Patch], kernel: Any, groups: Any, spread: np.ndarray, clock: Clock) -> Near:
+    """Factors and penalty from the evidence of neighbourhoods: one length-scale first, then one for each coordinate."""
+    evidence = near_evidence(patches)
     length = LENGTH * float(np.mean(kernel.length_scale))
     shared: dict[str, Any] = {"noise_bounds": NOISE_BOUNDS, "max_iter": STEPS, "clock": clock}
     common = climb(evidence, Point(Scaled(type(kernel)(length)), NOISE), tol=1e-4, **shared)
     lengths = np.full(len(spread), common.kernel.tunable()["kernel__length_scale"]).tolist()
     start = common.kernel.replaced({"kernel__length_scale": lengths})
     found = climb(evidence, replace(common, kernel=start, groups=groups), tol=1e-5, **shared)
-    before, after = (_error(point, judging) for point in (common, found))
-    point = found if after < before else common
-    penalty = point.noise / float(point.kernel.tunable()["variance"])
-    logs = -np.log(np.broadcast_to(point.kernel.tunable()["kernel__length_scale"], spread.shape))
+    penalty = found.noise / float(found.kernel.tunable()["variance"])
+    logs = -np.log(np.broadcast_to(found.kernel.tunable()["kernel__length_scale"], spread.shape))
     most = np.log(MOST_CHANGE)
     factors = np.exp(np.clip(logs - logs[spread > 0].mean(), -most, most))
     factors *= np.sqrt(spread.sum() / float(factors**2 @ spread))
-    return Near(factors, penalty, before, min(after, before), len(patches) * len(patches[0].X))
-
-
-def _error(point: Point, patches: list[Patch]) -> float:
-    """The mean squared error of rows, each left out in turn of its neighbourhood."""
-    errors = [
-        patch.weight[:, None] * (left_out(point.kernel, point.noise, patch.X, patch.Y, patch.weight) - patch.Y) ** 2
-        for patch in patches
-    ]
-    return float(torch.cat(errors).sum(1).mean())
+    return Near(factors, penalty)
