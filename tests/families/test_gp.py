@@ -33,7 +33,7 @@ from mercer.evidence.optimise import exact_evidence, optimise, refine_basis
 from mercer.evidence.posterior import draw
 from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.averages import LEAST_PIVOT, lower_roots, mean_softmax
-from mercer.gp.predictive_noise import predictive_noise
+from mercer.gp.left_out import predictive_noise
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
 from mercer.losses import Logistic, Softmax
 

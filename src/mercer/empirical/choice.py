@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.folds import stratified_folds
+from mercer.border.left_out import stratified_folds
 from mercer.border.weights import penalty_in_units, warn_of_small_weights
 from mercer.clock import Clock
 from mercer.empirical.coordinates import MappedRows
-from mercer.empirical.coupled import LARGEST_COUPLING
-from mercer.empirical.learners import Grid, Learner
+from mercer.empirical.learners import LARGEST_COUPLING, Grid, Learner
 from mercer.empirical.problem import MemberProblem
 
 #: The values of c and λ among which MEKL13 chooses.

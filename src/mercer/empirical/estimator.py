@@ -23,9 +23,8 @@ from mercer.data.group import ALONE
 from mercer.empirical.choice import Candidates, choose
 from mercer.empirical.ensemble import Ensemble
 from mercer.empirical.learners import Learner
-from mercer.empirical.pairs import pair_problems
 from mercer.empirical.parameters import JOBS, one_or_several
-from mercer.empirical.problem import Table
+from mercer.empirical.problem import Table, pair_problems
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
 from mercer.progress import watched

@@ -31,7 +31,6 @@ MODULES = (
     "mercer.kernels.separable",
     "mercer.losses",
     "mercer.data.column_maps",
-    "mercer.data.heavy_tails",
     "mercer.border",
     "mercer.evidence.approximations",
     "mercer.evidence.posterior",

@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.border.read import Given
+from mercer.border.rules import FOLDER, NOTHING
 from mercer.data import Group
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
@@ -228,3 +229,26 @@ def _host(values: Tensor) -> np.ndarray:
 def _text(value: Any) -> str:
     """A parameter as text, without the address of what has one."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Resumable:
+    """The parameter of forward models whose fit may be kept in a folder.
+
+    Parameters
+    ----------
+    checkpoint : path or None, default None
+        A folder in which the state of the fit is kept after each learner. A fit that was interrupted or killed goes on
+        from there when it is started again on the same rows and parameters, on any number of processes; another
+        fit's folder is refused.
+    """
+
+    checkpoint: Annotated[Any, NOTHING | FOLDER] = None
+
+    def _checkpoint(self: Any, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        require(not self.warm_start, "warm_start", "False where there is a checkpoint", True)
+        y = targets.numbers(given.y) if self._classes else given.y
+        seen = fingerprint(self, given, y, X_val, self._growing)
+        return Checkpoint.open(self.checkpoint, given.shard.group, seen, rng)

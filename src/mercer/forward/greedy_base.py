@@ -24,12 +24,11 @@ from mercer.forward.absorb import Block
 from mercer.forward.combine import Separate
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.estimator import ForwardEstimator
-from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
+from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
 from mercer.forward.learners import Ensemble, Learner, SingleVector
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, tuned_member
 from mercer.forward.problem import Problem
-from mercer.forward.prune import prune
 from mercer.forward.solve.exact import RandomRows
 from mercer.forward.solve.ridge import whitened_ridge
 from mercer.forward.stages import Final

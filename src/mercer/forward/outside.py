@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mercer.border.left_out import LARGEST, leverages
-from mercer.data.copies import copies
+from mercer.data.source import copies
 from mercer.forward.loop import ForwardFit
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.stages import Final

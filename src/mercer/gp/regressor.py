@@ -12,9 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.face import face
+from mercer.border.face import face, on_host
 from mercer.border.intervals import IntervalRegressor
-from mercer.border.kept import on_host
 from mercer.border.read import Given, merged, read_new
 from mercer.border.rules import AUTO, number
 from mercer.border.targets import RealTargets
@@ -31,13 +30,11 @@ from mercer.evidence.recorded import regression_evidence
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
 from mercer.evidence.starts import PLAIN_NOISE, as_many_lengths, elsewhere, family_of, plain_kernel
 from mercer.gp.estimator import SparseGP
-from mercer.gp.final_pass import FinalPass, in_words
-from mercer.gp.left_out import left_out_intervals
+from mercer.gp.left_out import left_out_intervals, predictive_noise
 from mercer.gp.model import FittedGP, shown
-from mercer.gp.predictive_noise import predictive_noise
 from mercer.gp.search import FEW_INDUCING
 from mercer.gp.task import Task
-from mercer.gp.tuning_rows import rows_for_tuning
+from mercer.gp.timed_rows import FinalPass, in_words, rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_whole
 from mercer.tuning import tune_kernel, tune_noise

@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.forms import FusedForm
 from mercer.parts import require
 
 

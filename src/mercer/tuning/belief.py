@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mercer.data.copies import copies
+from mercer.data.source import copies
 
 
 def believed(gain: Tensor, weight: Tensor) -> float:

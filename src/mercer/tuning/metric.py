@@ -15,7 +15,7 @@ from torch import Tensor
 from mercer.kernels import Kernel, Radial
 from mercer.kernels.city_block import CityBlock, two_valued
 from mercer.kernels.compiled import city_block
-from mercer.kernels.exponential import RATE, power
+from mercer.kernels.cpu import RATE, power
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9

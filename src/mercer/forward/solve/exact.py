@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import TensorRows, spread_rows
-from mercer.data.copies import copies
+from mercer.data.source import copies
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.kernels.thin_product import thin_product
+from mercer.kernels.compiled import thin_product
 from mercer.linalg import cholesky, conjugate_gradients, mirrored, upper_gram
 
 #: Rows whose Nyström approximation guides the steps: with half as many, half as many steps again (cal_housing and
