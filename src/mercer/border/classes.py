@@ -44,8 +44,6 @@ class WeighsClasses:
 def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE) -> np.ndarray:
     """Weights of rows times those of their classes.
 
-    >>> import numpy as np
-    >>> from mercer.border.classes import class_weighted
     >>> class_weighted("balanced", np.array(["a", "b", "b", "b"]), np.ones(4)).round(3).tolist()
     [2.0, 0.667, 0.667, 0.667]
     """

@@ -34,7 +34,6 @@ def on_host(value: Any) -> Any:
     What holds no tensor is returned as it is, not as a copy.
 
     >>> import torch
-    >>> from mercer.border.face import on_host
     >>> on_host({"weights": [torch.ones(2)], "why": "converged"})
     {'weights': [array([1., 1.], dtype=float32)], 'why': 'converged'}
     """

@@ -28,8 +28,6 @@ TAIL, BETWEEN = 25, 150
 class Intervals:
     """Scores of some rows, sorted for each output (n × p), and the share of all new rows expected below each.
 
-    >>> import numpy as np
-    >>> from mercer.border.intervals import Intervals
     >>> Intervals.of(np.array([[3.0], [1.0], [2.0]]), np.ones(3)).quantiles(np.array([0.25, 0.5, 0.625])).tolist()
     [[1.0, 2.0, 2.5]]
     """

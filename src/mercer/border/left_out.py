@@ -18,8 +18,6 @@ def leverages(phi: Tensor, weight: Tensor, penalty: Tensor, share: float = 1.0) 
     Without row i the residual of row i is :math:`r_i / (1 - h_i)`. Where the rows are only a `share` s of those that
     were fitted, their sum stands for all.
 
-    >>> import torch
-    >>> from mercer.border.left_out import leverages
     >>> leverages(torch.ones(4, 1), torch.ones(4), torch.zeros(1, 1)).tolist()  # a mean of four numbers
     [0.25, 0.25, 0.25, 0.25]
     """
@@ -34,7 +32,6 @@ def stratified_folds(labels: np.ndarray, n_folds: int, rng: np.random.Generator)
 
     There are never more folds than rows.
 
-    >>> import numpy as np
     >>> folds = stratified_folds(np.array(["a", "b", "a", "b"]), 2, np.random.default_rng(0))
     >>> sorted(folds[[0, 2]].tolist()), sorted(folds[[1, 3]].tolist())
     ([0, 1], [0, 1])

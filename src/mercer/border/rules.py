@@ -38,7 +38,6 @@ def check(estimator: Any) -> None:
     """Refuse parameters out of range, each in a sentence with the value seen and the value wanted.
 
     >>> from mercer import KernelBoostingRegressor
-    >>> from mercer.border.rules import check
     >>> check(KernelBoostingRegressor(n_learners=0))
     Traceback (most recent call last):
     ...

@@ -92,8 +92,6 @@ def _median(X: Tensor, weight: Tensor) -> Tensor:
 class ColumnMap:
     """A fitted map of columns: unit, shape, unit again; `knots` and `levels` (D × K) belong to normal scores.
 
-    >>> import torch
-    >>> from mercer.data.column_maps import fit_column_map
     >>> X = torch.tensor([[1.0], [10.0], [100.0], [1000.0]], dtype=torch.float64)
     >>> fit_column_map("scores", X, torch.ones(4))(X)[:, 0].round(decimals=1).tolist()
     [-1.4, -0.4, 0.4, 1.4]

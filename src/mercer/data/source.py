@@ -150,8 +150,6 @@ def copies(weight: Tensor) -> Tensor:
     without all of them nothing is left but the rows that differ, and of a table with few different rows these are the
     contrary.
 
-    >>> import torch
-    >>> from mercer.data.source import copies
     >>> copies(torch.tensor([0.5, 1.5, 0.0, 0.5])).tolist(), copies(torch.tensor([0.5, 0.8])).tolist()
     ([1.0, 3.0, 1.0, 1.0], [1.0, 1.0])
     """

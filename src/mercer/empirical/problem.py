@@ -78,7 +78,6 @@ class MemberProblem:
 def subset_number(wanted: Any, n: int) -> int:
     """How many of n rows: all for None, that number for a whole one (at most n), else a share of them.
 
-    >>> from mercer.empirical.problem import subset_number
     >>> subset_number(None, 50), subset_number(0.1, 50), subset_number(300, 50)
     (50, 5, 50)
     """
@@ -112,8 +111,6 @@ class Table:
 class RowSubset(RowSource):
     """Some rows of another source, such as those of two classes.
 
-    >>> import torch
-    >>> from mercer.empirical.problem import RowSubset
     >>> from mercer.data import TensorRows
     >>> RowSubset(TensorRows(torch.arange(6.0)[:, None]), [1, 4]).take([1]).tolist()
     [[4.0]]

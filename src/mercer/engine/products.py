@@ -49,10 +49,8 @@ class KernelMatrix:
 
     `uses` says how many passes the caller expects; the plan keeps the matrix where that pays.
 
-    >>> import torch
     >>> from mercer.engine import KernelMatrix, make_plan
     >>> from mercer.kernels import Gaussian
-    >>> from mercer.data import TensorRows
     >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     >>> K = KernelMatrix(TensorRows(X), Gaussian(), X[:2], make_plan(5, device="cpu"))
     >>> K.product(torch.ones(2, 3, dtype=torch.float64)).shape

@@ -90,10 +90,8 @@ def sparse_evidence(
     α = 0 is the evidence of SR and PP, α = 1 that of SPGP; the term in brackets makes it Titsias' bound. A row of
     weight w counts as w copies of itself, each with a k − q of its own.
 
-    >>> import torch
     >>> from mercer.engine import make_plan
     >>> from mercer.evidence.approximations import Variational
-    >>> from mercer.engine.sample import Sample
     >>> from mercer.kernels import Gaussian
     >>> from mercer.data import TensorRows
     >>> X = torch.linspace(-3, 3, 50, dtype=torch.float64)[:, None]

@@ -127,7 +127,6 @@ def declared(cls: type) -> dict[str, Any]:
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a declared type; tensors are arrays in models that are kept, whole numbers are floats too.
 
-    >>> from mercer.files.registry import fits
     >>> fits([1.0, 2.0], list[float]), fits("two", float | None)
     (True, False)
     """

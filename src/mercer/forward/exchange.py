@@ -107,7 +107,6 @@ def prune(R: Tensor, weights: Tensor, residual2: float, n_rows: float, criterion
     criterion is "mdl" or "aic" (Greedy02 eq. 10 and 11); with a penalty in the RKHS the rise of the objective
     stands for that of ½rᵀr.
 
-    >>> import torch
     >>> R = torch.eye(2, dtype=torch.float64)
     >>> kept, weights = prune(R, torch.tensor([[3.0], [1e-6]], dtype=torch.float64), 1.0, 100, "mdl")
     >>> kept.tolist()

@@ -33,8 +33,6 @@ def select_rows(
     >>> import numpy as np, torch
     >>> from mercer.data import TensorRows
     >>> from mercer.engine import make_plan
-    >>> from mercer.engine.sample import Sample
-    >>> from mercer.forward.select import select_rows
     >>> from mercer.kernels import Gaussian
     >>> X = torch.linspace(0, 6, 50, dtype=torch.float64)[:, None]
     >>> data = Sample(TensorRows(X), X.sin(), torch.ones(50, dtype=torch.float64), make_plan(50, device="cpu"))

@@ -107,8 +107,6 @@ def affine_scores(
 class Tiles(Columns):
     """A kernel that is a function of two blocks of rows and gains nothing from being bound.
 
-    >>> import torch
-    >>> from mercer.kernels.columns import Tiles
     >>> Tiles(lambda X, Z: X @ Z.T, torch.ones(3, 2))(torch.ones(1, 2)).tolist()
     [[2.0, 2.0, 2.0]]
     """

@@ -178,8 +178,6 @@ def thin_product(A: Tensor, V: Tensor) -> Tensor:
     A into panels first, of 12 000 rows and four columns 103 ms of a Neoverse N1, where machine code that reads four
     rows at a time against four columns takes 58. Columns are scaled before they are rounded, so that none overflows.
 
-    >>> import torch
-    >>> from mercer.kernels.compiled import thin_product
     >>> thin_product(torch.eye(2), torch.tensor([[1.0], [2.0]], dtype=torch.float64)).tolist()
     [[1.0], [2.0]]
     """

@@ -50,8 +50,6 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 def power(x: Tensor, out: Tensor | None = None) -> Tensor:
     """The base to the power of `x`.
 
-    >>> import torch
-    >>> from mercer.kernels.cpu import RATE, power
     >>> power(RATE * torch.ones(1, dtype=torch.float64)).item()
     2.718...
     """
@@ -79,7 +77,6 @@ PARTS = 4
 def over_rows(n: int, multiple: int, work: Callable[[slice], Result]) -> list[Result]:
     """``work(where)`` for parts of n rows, each but the last a multiple of rows long; what they return, in order.
 
-    >>> from mercer.kernels.cpu import over_rows
     >>> sum(over_rows(10, 3, lambda where: where.stop - where.start))
     10
     """

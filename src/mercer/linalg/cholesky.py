@@ -38,8 +38,6 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
     Gradients flow through the factor. While launches are recorded into a CUDA graph nobody can look at numbers: a
     factor that fails there is NaN.
 
-    >>> import torch
-    >>> from mercer.linalg import cholesky
     >>> factor, jitter = cholesky(torch.tensor([[4.0, 2.0], [2.0, 5.0]]))
     >>> factor.tolist(), jitter
     ([[2.0, 0.0], [1.0, 2.0]], 0.0)
@@ -74,8 +72,6 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
 def inverse_diagonal(L: Tensor, panel: int = 256) -> Tensor:
     """The diagonal of (LLᵀ)⁻¹: sums of squares of the columns of L⁻¹, which are made panel by panel.
 
-    >>> import torch
-    >>> from mercer.linalg import inverse_diagonal
     >>> inverse_diagonal(torch.tensor([[2.0, 0.0], [1.0, 2.0]])).tolist()
     [0.3125, 0.25]
     """
@@ -100,7 +96,6 @@ def drop_column(R: Tensor, j: int) -> tuple[Tensor, np.ndarray]:
     k and k + 1 removes it, for k = j, …, m − 2; the last row is then zero and is dropped. The diagonal stays
     positive where it was.
 
-    >>> import torch
     >>> drop_column(torch.tensor([[1.0, 3.0], [0.0, 4.0]]), 0)[0].tolist()
     [[5.0]]
     """
@@ -135,8 +130,6 @@ class TiledCholesky:
     factor and their copies take, and twice the rows fit. Its solutions have few digits; conjugate gradients around it,
     with products in float64, have all of them.
 
-    >>> import torch
-    >>> from mercer.linalg import TiledCholesky
     >>> A = torch.tensor([[4.0, 2.0], [2.0, 3.0]], dtype=torch.float64)
     >>> factor = TiledCholesky(2, lambda start, stop: A[start:, start:stop], width=1)
     >>> factor.solve(A @ torch.tensor([[1.0], [-1.0]], dtype=torch.float64)).round(decimals=5).tolist()

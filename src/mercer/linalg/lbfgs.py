@@ -29,8 +29,6 @@ def minimize_lbfgs(
     lost on the way back. One more variable, without bounds or slope, makes it a step of length one, unless it
     shall not be `short`.
 
-    >>> import numpy as np
-    >>> from mercer.linalg import minimize_lbfgs
     >>> found = minimize_lbfgs(lambda x: (float(x @ x), 2 * x), np.ones(2), bounds=[(0.5, None), (None, None)])
     >>> bool(np.allclose(found.x, [0.5, 0.0]))
     True

@@ -28,8 +28,6 @@ MAX_HALVINGS = 60
 class NewtonResult:
     """What `minimize_newton` found.
 
-    >>> import torch
-    >>> from mercer.linalg import minimize_newton
     >>> minimize_newton(lambda x: (x @ x, 2 * x, 2 * torch.eye(2)), torch.ones(2)).value
     0.0
     """
@@ -48,8 +46,6 @@ def minimize_newton(objective: Objective, start: Tensor, tol: float = 1e-10, max
     lowers the value any more, which is rounding. A singular Hessian climbs the jitter ladder of
     `cholesky`; values that are NaN or infinite count as rises. The value never rises.
 
-    >>> import torch
-    >>> from mercer.linalg import minimize_newton
     >>> def softplus_less_half(x):  # log(1 + eˣ) − x/2, smallest at 0
     ...     p = torch.sigmoid(x)
     ...     return torch.nn.functional.softplus(x).sum() - x.sum() / 2, p - 0.5, torch.diag(p * (1 - p))

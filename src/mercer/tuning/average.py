@@ -16,9 +16,6 @@ def greedy_average(values: Sequence[Tensor], judge: Judge) -> tuple[list[float],
 
     Each draw takes what lowers the loss of the average most, until a draw gains too little to be more than luck.
 
-    >>> import torch
-    >>> from mercer.tuning.average import greedy_average
-    >>> from mercer.tuning.closed_form import Judge
     >>> y = torch.tensor([[1.0], [-1.0], [2.0], [-2.0]])
     >>> shift = torch.full_like(y, 0.5)
     >>> greedy_average([y + shift, y - shift, 0 * y], Judge(y, torch.ones(4)))

@@ -116,8 +116,6 @@ def outer(gradient: Tensor, weight: Tensor, transform: Tensor) -> Tensor:
 def shared(M: Tensor, groups: Tensor | None) -> Tensor:
     """The diagonal of M, averaged over the columns of each group, as a matrix.
 
-    >>> import torch
-    >>> from mercer.tuning.metric import shared
     >>> shared(torch.tensor([[1.0, 0.5], [0.5, 3.0]]), torch.tensor([0, 0])).diagonal().tolist()
     [2.0, 2.0]
     """

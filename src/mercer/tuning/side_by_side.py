@@ -20,7 +20,6 @@ T = TypeVar("T")
 def side_by_side(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[T]:
     """What each task returns.
 
-    >>> from mercer.tuning.side_by_side import side_by_side
     >>> side_by_side([lambda: 1, lambda: 2])
     [1, 2]
     """
