@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mercer.border.columns import column_table
 from mercer.border.rules import CALLBACKS, CATEGORIES, SECONDS, SWITCH, literal
+from mercer.data.group import ALONE, Group
 
 #: The variable that holds the address of the documentation: that of a server, or file:///… of a site built here.
 DOCUMENTATION = "MERCER_DOCS"
@@ -202,9 +203,11 @@ class Face(Saved, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _generator(self) -> np.random.Generator:
-        """The one stream of random numbers of a fit; a `RandomState` that was passed in moves on."""
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+    def _generator(self, group: Group = ALONE) -> np.random.Generator:
+        """The one stream of random numbers of a fit, of all processes the same; a `RandomState` given moves on."""
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
+        return rng
 
     def _keep(self, **fitted: Any) -> Self:
         return keep(self, **fitted)

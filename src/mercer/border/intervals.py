@@ -80,6 +80,11 @@ class IntervalRegressor(RegressorMixin):
     targets_: RealTargets
     _located: Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Lower and upper ends of intervals that hold new targets with probability `coverage`: n × 2, or n × p × 2.
 

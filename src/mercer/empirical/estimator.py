@@ -82,11 +82,6 @@ class EnsembleEstimator(Face):
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = not self._classes
-        return tags
-
     # What a face fills in
 
     @abstractmethod
@@ -137,8 +132,7 @@ class EnsembleEstimator(Face):
         given, Y = merged(replace(given, weight=weight), targets.encode(given.y))
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=False)
-        rng, learner = self._generator(), self._learner(clock)
-        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
+        rng, learner = self._generator(group), self._learner(clock)
         original = given.places(np.arange(given.rows.n_rows))
         table = Table(inputs.rows(given.rows, plan), given.weight, original, plan)
         problems = pair_problems(table, Y, pairs, wanted.kernels, rng) or [table.problem(Y, wanted.kernels, rng)]

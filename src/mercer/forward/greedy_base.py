@@ -198,8 +198,7 @@ class Greedy(ForwardEstimator):
 
     def _refined(self, problem: Problem, final: Final) -> Final:
         """Basis vectors, kernel and noise moved uphill on the sparse evidence; then all weights anew."""
-        alive, shard, rng = problem.candidates(), problem.rows.shard, self._generator()
-        rng.bit_generator.state = shard.group.first(lambda: rng.bit_generator.state)
+        alive, shard, rng = problem.candidates(), problem.rows.shard, self._generator(problem.rows.shard.group)
         rows, y, weight = problem.rows, problem.y, problem.weight
         if not shard.spread:
             rows, y, weight = TensorRows(problem.basis(alive)), y[alive], weight[alive]

@@ -212,8 +212,7 @@ class SparseGP(Face):
             columns = given.rows.n_columns
             require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
             inducing = inputs.few(points, plan)
-        rng = self._generator()
-        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
+        rng = self._generator(group)
         return inputs, Task(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
 
     def _search(

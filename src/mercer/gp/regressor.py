@@ -94,11 +94,6 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
 
     _kinds: ClassVar[dict[str, bool]] = {"numeric": True, "multi_output": True}
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
         targets = RealTargets.of(given.y, given.weight, given.shard)

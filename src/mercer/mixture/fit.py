@@ -103,7 +103,7 @@ def fit_classes(
             owner += [c] * (int(own.max()) + 1)
         classes = torch.tensor(owner, device=labels.device)
         owned = Owned((classes[:, None] == torch.arange(n_classes, device=labels.device)).to(torch.float64))
-        starts.append(assigned(few, labels, partial(_given, owned), setting, groups=classes))
+        starts.append(assigned(few, labels, lambda k, owned=owned: owned, setting, groups=classes))
     return best_run(sample, few, starts, setting)
 
 
@@ -139,10 +139,6 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
     before = best.path[:-1] if everything else []
     found = watched(best.mixture.to(sample.plan.device), done=len(before))
     return replace(found, path=before + found.path)
-
-
-def _given(experts: Experts, k: int) -> Experts:
-    return experts
 
 
 def assigned(

@@ -63,11 +63,6 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
     #: Whether local models have slopes.
     _linear: ClassVar[bool]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
     def _encode(self, targets: RealTargets, y: np.ndarray) -> np.ndarray:
         n_outputs = 1 if y.ndim == 1 else y.shape[1]
         require(n_outputs == len(targets.mean), "y", f"of {len(targets.mean)} columns, as in fit", n_outputs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -113,11 +114,6 @@ class Trials:
             fitted = self.train(sample, k, rng, start)
             yield fitted
 
-    def scores(self, train: Sample, test: Sample, sizes: list[int], rng: np.random.Generator) -> Iterator[float]:
-        """Scores of growing sizes, trained on one sample and judged on another, one after the other."""
-        for fitted in self.growing(train, sizes, rng):
-            yield self.worth(fitted, test)
-
 
 def chosen_size(
     sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator
@@ -166,7 +162,7 @@ def judged_sizes(
     sizes = sizes_up_to(min(largest, max(n * (n_folds - 1) // n_folds, 1)))
     parts = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_folds)]
     runs = [
-        trials.scores(_rows_of(sample, train), _rows_of(sample, test), sizes, own)
+        map(trials.worth, trials.growing(_rows_of(sample, train), sizes, own), repeat(_rows_of(sample, test)))
         for (train, test), own in zip(parts, rng.spawn(n_folds), strict=True)
     ]
     rows = []
