@@ -34,8 +34,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.replay import ReplayedPursuit
 from mercer.forward.solve import exact
 from mercer.forward.solve.exact import _symmetric, _values, exact_ridge
-from mercer.forward.solve.polish import polish
-from mercer.forward.solve.ridge import sparse_ridge
+from mercer.forward.solve.polish import polish, sparse_ridge
 from mercer.forward.span import Functions
 from mercer.forward.stopping import (
     AkaikeInformation,

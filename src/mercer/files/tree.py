@@ -17,8 +17,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from mercer.border.rules import check
-from mercer.files.registry import checked_fields, class_named, name_of, parameters, registry
-from mercer.files.shapes import check_arrays
+from mercer.files.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
 from mercer.kernels import Kernel
 from mercer.kernels.numbered import Entries
 from mercer.parts import Part, require

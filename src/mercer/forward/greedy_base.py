@@ -30,7 +30,7 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, tuned_member
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import RandomRows
-from mercer.forward.solve.ridge import whitened_ridge
+from mercer.forward.solve.polish import whitened_ridge
 from mercer.forward.stages import Final
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
 from mercer.losses import Loss

@@ -12,12 +12,11 @@ from typing import Any
 from mercer.files.whole import written
 from mercer.parts import require
 from mercer.report.distance import distance_section
-from mercer.report.effects import effects_section
+from mercer.report.effects import effects_section, rows_section
 from mercer.report.errors import fit_section, residual_section
 from mercer.report.growth import cost_section, growth_section, repeat_section
 from mercer.report.inside import columns_section, kernel_section, local_section, race_section
 from mercer.report.page import page
-from mercer.report.rows import rows_section
 from mercer.report.section import Section, plain
 from mercer.report.subject import Subject
 from mercer.report.trust import trust_section

@@ -27,7 +27,7 @@ from mercer.forward.solve.guided import (
     single_is_made,
     single_steps,
 )
-from mercer.forward.solve.ridge import sparse_ridge
+from mercer.forward.solve.polish import sparse_ridge
 from mercer.forward.span import Functions
 from mercer.kernels import Kernel
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal
