@@ -21,11 +21,7 @@ class OwnRows(RowSource):
     """
 
     def __init__(
-        self,
-        sources: Sequence[RowSource],
-        order: Sequence[int],
-        n_columns: int,
-        names: Sequence[str] | None = None,
+        self, sources: Sequence[RowSource], order: Sequence[int], n_columns: int, names: Sequence[str] | None = None
     ) -> None:
         group = current_group()
         self.sources, self.n_columns, self._names = list(sources), n_columns, names

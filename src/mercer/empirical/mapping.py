@@ -54,11 +54,7 @@ class EmpiricalMap:
 
 
 def empirical_map(
-    kernel: Kernel,
-    basis: Tensor,
-    rank: int | None = None,
-    tol: float | None = None,
-    dtype: torch.dtype = torch.float64,
+    kernel: Kernel, basis: Tensor, rank: int | None = None, tol: float | None = None, dtype: torch.dtype = torch.float64
 ) -> EmpiricalMap:
     """The map of `kernel` on p basis vectors, for tiles of precision `dtype`.
 

@@ -25,14 +25,7 @@ from mercer.version import __version__
 FORMAT = 1
 #: Attributes of models whose expansions or posteriors predict alone: basis vectors in the user's units, where they came
 #: from, and how the fit went.
-LOOKED_AT = (
-    "basis_",
-    "basis_indices_",
-    "dual_coef_",
-    "history_",
-    "objective_path_",
-    "tuning_report_",
-)
+LOOKED_AT = ("basis_", "basis_indices_", "dual_coef_", "history_", "objective_path_", "tuning_report_")
 
 
 def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, small: bool = False) -> None:

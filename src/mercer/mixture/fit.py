@@ -142,11 +142,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
 
 
 def assigned(
-    sample: Sample,
-    labels: Tensor,
-    experts: Callable[[int], Experts],
-    setting: Setting,
-    groups: Tensor | None = None,
+    sample: Sample, labels: Tensor, experts: Callable[[int], Experts], setting: Setting, groups: Tensor | None = None
 ) -> Mixture:
     """The mixture of a partition: an M step from it, in which each component also sees one row's worth of all rows.
 
