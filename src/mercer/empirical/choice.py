@@ -45,10 +45,6 @@ class Candidates:
         """The candidates for λ; one kernel alone has nothing to be coupled with."""
         return [min(float(lam), LARGEST_COUPLING) for lam in several(self.coupling)] if n_kernels > 1 else [0.0]
 
-    def sizes(self) -> list[Any]:
-        """The candidates for p."""
-        return several(self.subset_size)
-
 
 def several(choice: Any) -> list[Any]:
     """The candidates that a parameter names: one value, several, or the paper's.

@@ -20,7 +20,7 @@ from mercer.border.weights import unit_weights
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
 from mercer.data.group import ALONE
-from mercer.empirical.choice import Candidates, choose
+from mercer.empirical.choice import Candidates, choose, several
 from mercer.empirical.ensemble import Ensemble
 from mercer.empirical.learners import Learner
 from mercer.empirical.parameters import JOBS, one_or_several
@@ -139,7 +139,9 @@ class EnsembleEstimator(Face):
         penalties = wanted.penalties(unit, float(weight.sum()))
         grid = list(product(penalties, wanted.couplings(len(problems[0].kernels))))
         seed = int(rng.integers(2**31))
-        chosen = group.first(lambda: choose(problems, learner, wanted.sizes(), grid, self.n_folds, seed, clock))
+        chosen = group.first(
+            lambda: choose(problems, learner, several(wanted.subset_size), grid, self.n_folds, seed, clock)
+        )
         seeds = rng.integers(2**31, size=(len(problems), wanted.n_members))
         training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
         trained, unfinished = training.run(problems)

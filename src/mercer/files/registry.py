@@ -143,10 +143,8 @@ def checked_fields(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given)
 
 
-@cache
-def declared(cls: type) -> dict[str, Any]:
-    """The types that the fields of a class are declared to have."""
-    return get_type_hints(cls)
+#: The types that the fields of a class are declared to have.
+declared = cache(get_type_hints)
 
 
 def fits(value: Any, hint: Any) -> bool:

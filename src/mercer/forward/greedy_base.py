@@ -191,7 +191,8 @@ class Greedy(ForwardEstimator):
         if self.prune and block is not None and m:
             rules = [rule.short_name for rule in self._size_rules()]
             rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
-            r2 = fit.history.residual_norm[_step_of(fit, m)] ** 2
+            step = min(int(np.searchsorted(fit.history.n_basis, m)), fit.n_steps - 1)  # after which there were so many
+            r2 = fit.history.residual_norm[step] ** 2
             kept, weights = prune(block.span.R[:m, :m], final.weights, r2, fit.history.n_rows, rule)
             final = replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
         return self._refined(fit.problem, final) if self.refine and m else final
@@ -238,8 +239,3 @@ def _plainly(
 def _sizes(n_basis: int, step: int) -> list[int]:
     """Vectors of each step, `n_basis` in all: the last one may be smaller."""
     return [min(step, n_basis - done) for done in range(0, n_basis, step)]
-
-
-def _step_of(fit: ForwardFit, m: int) -> int:
-    """The step after which the model had `m` basis vectors."""
-    return min(int(np.searchsorted(fit.history.n_basis, m)), fit.n_steps - 1)

@@ -66,8 +66,8 @@ def relevance(metrics: Sequence[np.ndarray], spreads: Sequence[np.ndarray], shar
     [0.75, 0.25]
     """
     each = zip(metrics, spreads, shares, strict=True)
-    total = np.sum([share * _of_sum_one(_of_one(np.diag(M)) * _of_one(s) ** 2) for M, s, share in each], axis=0)
-    return _of_sum_one(total)
+    total = np.sum([share * of_sum_one(_of_one(np.diag(M)) * _of_one(s) ** 2) for M, s, share in each], axis=0)
+    return of_sum_one(total)
 
 
 def _of_one(numbers: np.ndarray) -> np.ndarray:
@@ -76,7 +76,9 @@ def _of_one(numbers: np.ndarray) -> np.ndarray:
     return numbers / largest if largest > 0 else numbers
 
 
-def _of_sum_one(numbers: np.ndarray) -> np.ndarray:
+def of_sum_one(numbers: np.ndarray) -> np.ndarray:
+    """Non-negative numbers as shares; of nothing but zeros, equal ones."""
+    numbers = _of_one(numbers)  # first, so that no sum of huge numbers overflows
     total = numbers.sum()
     return numbers / total if total > 0 else np.full(len(numbers), 1 / len(numbers))
 

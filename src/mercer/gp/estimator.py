@@ -18,7 +18,7 @@ from mercer.border.read import MERGED_ROWS, Given, host, read, read_new
 from mercer.border.rules import NOTHING, Rule, check, literal, number, part_of, whole
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock
-from mercer.data import WHOLE, Group, Pieces, current_group
+from mercer.data import WHOLE, Pieces, current_group
 from mercer.data.group import ALONE
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
@@ -141,7 +141,7 @@ class SparseGP(Face):
         """Fit to rows `X` (array, frame, tensor, file or row source) and classes or numbers `y`."""
         check(self)
         approximation = self._prior()
-        group = self._group(approximation)
+        group = ALONE if approximation.dense else current_group()  # dense models see few rows, every process all
         clock = Clock(self.time_budget, group=group)
         given = gathered(read(self, X, y, sample_weight, **self._kinds, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
@@ -184,10 +184,6 @@ class SparseGP(Face):
         return as_kernel("gaussian" if isinstance(self.kernel, str) else self.kernel)
 
     # Rows and searches
-
-    def _group(self, approximation: Approximation) -> Group:
-        """The processes that share the rows; dense models see few of them, and every process all."""
-        return ALONE if approximation.dense else current_group()
 
     def _task(
         self, given: Given, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool

@@ -200,7 +200,11 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     def _dense(self, task: Task) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
         n_starts = 1 + (self.n_restarts if task.approximation.short_name == "full" else 0)
-        return task.best_subset(partial(self._on_rows, task, n_starts), _density, self._choosing_kernel())
+
+        def density(model: FittedGP, data: Sample) -> float:
+            return log_density(model.posterior, model.kernel, model.noise, data)
+
+        return task.best_subset(partial(self._on_rows, task, n_starts), density, self._choosing_kernel())
 
     def _on_rows(self, task: Task, n_starts: int, index: np.ndarray) -> FittedGP:
         """The full model of these rows, from one start or the best of several."""
@@ -266,7 +270,3 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         drawn = draw(mean, model.posterior.covariance(model.kernel, X), n_samples, torch.Generator().manual_seed(seed))
         values = drawn.permute(1, 2, 0).numpy() * self.targets_.scale + self.targets_.mean[:, None]
         return values[:, 0] if self.targets_.flat else values
-
-
-def _density(model: FittedGP, data: Sample) -> float:
-    return log_density(model.posterior, model.kernel, model.noise, data)

@@ -94,10 +94,12 @@ def rows_section(subject: Subject) -> Section | None:
     table, figures, numbers = subject.table, [], {}
     for (why, row), value in zip(rows.items(), owed.values, strict=True):
         order = np.argsort(-np.abs(value))[:BARS]
-        labels = [_label(table.names[j], _shown(table.columns[j][row])) for j in order]
+        shown = [_shown(table.columns[j][row]) for j in order]
+        cut = [shortened(table.names[j], max(LETTERS - len(one) - 3, 4)) for j, one in zip(order, shown, strict=True)]
+        labels = [f"{name} = {value}" for name, value in zip(cut, shown, strict=True)]  # of long names the value stays
         says = (
             f"Row {row} ({why}; observed {_shown(subject.y[row])}, predicted {_shown(subject.predicted[row])}): "
-            f"{table.names[order[0]]} = {_shown(table.columns[order[0]][row])} counts for {short(value[order[0]])}."
+            f"{table.names[order[0]]} = {shown[0]} counts for {short(value[order[0]])}."
         )
         figures.append(Figure(bars(labels, value[order], "what the column adds", says, signed=True), says))
         numbers[str(row)] = {"chosen_as": why, "values": dict(zip(table.names, value, strict=True))}
@@ -152,7 +154,8 @@ def estimated(subject: Subject, at: Sequence[int]) -> Owed:
     table, rng, D = subject.table, np.random.default_rng(0), len(subject.table.names)
     pairs = int(np.clip(PREDICTIONS // (2 * len(at) * (D + 1)), FEWEST, min(BESIDE, table.n_rows)))
     beside = np.linspace(0, table.n_rows - 1, pairs).astype(int)
-    orders = np.stack([order for _ in range(pairs) for order in _pair(rng, D)])  # each beside its own row
+    drawn = [rng.permutation(D) for _ in range(pairs)]
+    orders = np.stack([order for one in drawn for order in (one, one[::-1])])  # each pair beside its own row
     others = np.repeat(beside, 2)
     place = np.argsort(orders, axis=1)  # of each column in its order
     taken = place[:, None, :] < np.arange(D + 1)[None, :, None]  # columns exchanged after so many steps
@@ -168,16 +171,6 @@ def estimated(subject: Subject, at: Sequence[int]) -> Owed:
         f"and orders would change a value by {short(float(np.max(errors)))} at most, one standard error."
     )
     return Owed(np.stack(values), what, words)
-
-
-def _pair(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    order = rng.permutation(n)
-    return order, order[::-1]
-
-
-def _label(name: str, value: str) -> str:
-    """A column and its value in few letters; of long names the value stays."""
-    return f"{shortened(name, max(LETTERS - len(value) - 3, 4))} = {value}"
 
 
 def _shown(value: Any) -> str:

@@ -121,13 +121,8 @@ def shared(M: Tensor, groups: Tensor | None) -> Tensor:
     """
     if groups is None:
         return M
-    return torch.diag(group_means(M.diagonal(), groups))
-
-
-def group_means(values: Tensor, groups: Tensor) -> Tensor:
-    """For each number the mean over its group."""
-    sums = values.new_zeros(int(groups.max()) + 1).index_add_(0, groups, values)
-    return (sums / torch.bincount(groups).clamp(min=1))[groups]
+    sums = M.new_zeros(int(groups.max()) + 1).index_add_(0, groups, M.diagonal())
+    return torch.diag((sums / torch.bincount(groups).clamp(min=1))[groups])
 
 
 def power_of(M: Tensor, power: float, full: bool) -> Tensor:
