@@ -145,7 +145,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         data = task.data
         if self.kernel == "auto":
             shared: dict[str, Any] = {"free": free, "length_scale_prior": self.length_scale_prior}
-            return best_family(evidence, data, _latent, self.ard, self.tuning_rows, task.rng, task.clock, **shared)
+            return best_family(task, evidence, _latent, self.ard, self.tuning_rows, **shared)
         plain = plain_kernel(self.kernel, data.rows, data.weight, lambda: as_kernel(self.kernel), self.ard)
         return _latent(Scaled(as_kernel(self.kernel)) if plain is None else plain)
 

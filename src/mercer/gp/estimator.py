@@ -221,10 +221,8 @@ class SparseGP(Face):
         near: bool = False,
     ) -> tuple[np.ndarray, Point]:
         """`SparseSearch.run`, heard by whoever listens."""
-        return SparseSearch(
-            evidence, task.start, task.data, free, task.n_inducing, self.max_iter, self.tol,
-            self.length_scale_prior, task.rng, clock, task.draws, task.n_restarts, self._seen(clock), near,
-        ).run(start)  # fmt: skip
+        limits = self.max_iter, self.tol, self.length_scale_prior, clock
+        return SparseSearch(task, evidence, free, *limits, self._seen(clock), near).run(start)
 
     def _seen(self, clock: Clock) -> Callable[[Point], None]:
         """What is called after each step of a search: whoever listens, any of whom may end it."""
