@@ -74,10 +74,15 @@ def find_bend(X: Tensor, weight: Tensor, kept: Tensor | None = None) -> Bend | N
     columns = (heavy & (spread > 0) & X.isfinite().all(0)).nonzero()[:, 0]
     if not len(columns):
         return None
-    centre = _median(X[:, columns], w.expand(-1, len(columns)))
-    distance = (X[:, columns] - centre).abs()
-    away = torch.where(distance > 1e-12 * distance.amax(0), w, 0.0)
-    return Bend(columns, centre, _median(distance, away))
+    return Bend(columns, *_middle_and_width(X[:, columns], w))
+
+
+def _middle_and_width(X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted median of each column, and the median distance from it of the values that differ from it."""
+    everywhere = w.expand_as(X)
+    centre = _median(X, everywhere)
+    distance = (X - centre).abs()
+    return centre, _median(distance, torch.where(distance > 1e-12 * distance.amax(0), everywhere, 0.0))
 
 
 def _median(X: Tensor, weight: Tensor) -> Tensor:
@@ -170,14 +175,8 @@ def _units(kind: str, X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         centre = (w * X).sum(0)
         width = (w * (X - centre).square()).sum(0).sqrt()
     else:
-        everywhere = w.expand_as(X)
-        centre = _median(X, everywhere)
-        distance = (X - centre).abs()
-        # many columns are mostly one value: the width is that of the values that differ from it
-        away = torch.where(distance > 1e-12 * distance.amax(0), everywhere, 0.0)
-        width = _median(distance, away)
-        if kind == "clip":
-            width = 2 * width  # of a symmetric column, the interquartile range
+        centre, width = _middle_and_width(X, w)  # many columns are mostly one value
+        width = 2 * width if kind == "clip" else width  # of a symmetric column, the interquartile range
     return centre, torch.where(width > 1e-12 * X.abs().amax(0), width, 1.0)
 
 

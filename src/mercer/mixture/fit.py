@@ -104,7 +104,7 @@ def fit_classes(
             owner += [c] * (int(own.max()) + 1)
         classes = torch.tensor(owner, device=labels.device)
         owned = Owned((classes[:, None] == torch.arange(n_classes, device=labels.device)).to(torch.float64))
-        starts.append(assigned(few, labels, lambda k, owned=owned: owned, setting, groups=classes))
+        starts.append(assigned(few, labels, lambda k: owned, setting, groups=classes))  # noqa: B023 (called at once)
     return best_run(sample, few, starts, setting)
 
 
