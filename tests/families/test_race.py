@@ -17,9 +17,9 @@ from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32
 from mercer.losses import Loss
 from mercer.tuning import constants
 from mercer.tuning.ard import Process, relevances
+from mercer.tuning.average import greedy_average
 from mercer.tuning.belief import believed
 from mercer.tuning.closed_form import Judge, penalty_path
-from mercer.tuning.last_round import greedy_average
 from mercer.tuning.link import Link, codes_of, fitted_link
 from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile
 from mercer.tuning.race import Race, race

@@ -1,47 +1,20 @@
-"""What the candidates of a race share: a book of what ran, side by side where there are cores, and where to start.
-
-Matrices of a few hundred rows leave a second core idle most of the time; two of them at once do not. The results are
-those of one after the other, in that order, whatever the number of threads.
-"""
+"""What the candidates of a race share: a book of what ran, side by side where there are cores, and where to start."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
-
 from mercer.clock import Clock
-from mercer.linalg.minimise import libraries
 from mercer.progress import tell
 from mercer.tuning import constants as c
 from mercer.tuning.race_rows import Rows
+from mercer.tuning.side_by_side import side_by_side
 from mercer.tuning.track import Rung, Track, Trial
 
 T = TypeVar("T")
-
-
-def side_by_side(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[T]:
-    """What each task returns: one thread each, and one core for each thread.
-
-    >>> side_by_side([lambda: 1, lambda: 2])
-    [1, 2]
-    """
-    threads = min(torch.get_num_threads(), len(tasks))
-    if threads < 2 or torch.device(device).type != "cpu":  # a GPU is busy with one
-        return [task() for task in tasks]
-    before = torch.get_num_threads()
-    try:
-        with (
-            libraries().limit(limits=1, user_api="blas"),  # one for each thread, whatever it calls
-            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-        ):
-            return [future.result() for future in [pool.submit(task) for task in tasks]]
-    finally:
-        torch.set_num_threads(before)  # what a thread sets is its own, and also the start of threads to come
 
 
 @dataclass

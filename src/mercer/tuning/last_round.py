@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,38 +13,14 @@ from torch import Tensor
 from mercer.data.column_maps import KINDS, ColumnMap
 from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
+from mercer.tuning.average import greedy_average
 from mercer.tuning.belief import believed
-from mercer.tuning.closed_form import Judge
-from mercer.tuning.constants import DRAWS, GAIN, MEMBERS
-from mercer.tuning.heat import Book, Candidate, Heat, loss_of, side_by_side
+from mercer.tuning.heat import Book, Candidate, Heat, loss_of
 from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.metric import power_of
 from mercer.tuning.race_rows import Rows
+from mercer.tuning.side_by_side import side_by_side
 from mercer.tuning.track import FAMILIES, Fold, Step, Track
-
-
-def greedy_average(values: Sequence[Tensor], judge: Judge) -> tuple[list[float], float]:
-    """Shares of values at rows that were not fitted, the best first, and the average's loss.
-
-    Greedy averaging with replacement (Caruana et al. 2004): each draw takes what lowers the loss of the average most,
-    until a draw gains too little to be more than luck.
-
-    >>> y = torch.tensor([[1.0], [-1.0], [2.0], [-2.0]])
-    >>> shift = torch.full_like(y, 0.5)
-    >>> greedy_average([y + shift, y - shift, 0 * y], Judge(y, torch.ones(4)))
-    ([0.5, 0.5, 0.0], 0.0)
-    """
-    counts = [1] + [0] * (len(values) - 1)
-    total, best = values[0].clone(), float(judge(values[0][None])[0])
-    for draw in range(2, DRAWS + 1):
-        losses = judge(torch.stack([(total + value) / draw for value in values]))
-        k = int(losses.argmin())
-        size = sum(count > 0 for count in counts) + (counts[k] == 0)
-        if not float(losses[k]) < best * (1 - GAIN / draw) or size > MEMBERS:
-            break
-        counts[k] += 1
-        total, best = total + values[k], float(losses[k])
-    return [count / sum(counts) for count in counts], best
 
 
 @dataclass(frozen=True)

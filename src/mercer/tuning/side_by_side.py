@@ -1,0 +1,38 @@
+"""Independent pieces of work side by side: one thread each, and one core for each thread.
+
+Matrices of a few hundred rows leave a second core idle most of the time; two of them at once do not. The results are
+those of one after the other, in that order, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+
+from mercer.linalg.minimise import libraries
+
+T = TypeVar("T")
+
+
+def side_by_side(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[T]:
+    """What each task returns.
+
+    >>> from mercer.tuning.side_by_side import side_by_side
+    >>> side_by_side([lambda: 1, lambda: 2])
+    [1, 2]
+    """
+    threads = min(torch.get_num_threads(), len(tasks))
+    if threads < 2 or torch.device(device).type != "cpu":  # a GPU is busy with one
+        return [task() for task in tasks]
+    before = torch.get_num_threads()
+    try:
+        with (
+            libraries().limit(limits=1, user_api="blas"),  # one for each thread, whatever it calls
+            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ):
+            return [future.result() for future in [pool.submit(task) for task in tasks]]
+    finally:
+        torch.set_num_threads(before)  # what a thread sets is its own, and also the start of threads to come
