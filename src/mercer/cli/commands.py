@@ -23,8 +23,8 @@ import mercer
 from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
-from mercer.files.whole import written
 from mercer.parts import require
+from mercer.whole import written
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
 DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130

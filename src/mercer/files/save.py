@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.files.registry import name_of, registry
 from mercer.files.tree import Reader, Writer
-from mercer.files.whole import written
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
 from mercer.version import __version__
+from mercer.whole import written
 
 #: Raised when files change so that older versions cannot read them; every number that was ever released is read.
 FORMAT = 1

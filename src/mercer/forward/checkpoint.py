@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
 import time
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from mercer.forward.learners import Learner
 from mercer.forward.plain import plain, restored
 from mercer.forward.span import Functions
 from mercer.parts import part, require
+from mercer.whole import written
 
 FORMAT = 2
 #: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.
@@ -135,21 +135,21 @@ class Checkpoint:
         """Replace what the folder holds, in one step: until then, and where that fails, the old state stands."""
         arrays: dict[str, np.ndarray] = {}
         state = {"rng": self.rng, "states": self.states, "grown": self.grown, "keys": self.keys, "choice": None}
-        written = {name: plain(value, arrays) for name, value in state.items()}
+        noted = {name: plain(value, arrays) for name, value in state.items()}
         try:
-            written["choice"] = plain(self.choice, arrays)
+            noted["choice"] = plain(self.choice, arrays)
         except TypeError:  # a function of the user's: it is given again, and whatever was tuned is tuned again
-            written["choice"] = None
+            noted["choice"] = None
         memory = io.BytesIO()
         np.savez(memory, **arrays)  # type: ignore[arg-type]
         body = memory.getvalue()
         digest = hashlib.sha256(body).hexdigest()
         name = f"learners-{digest[:16]}.npz"
-        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": self.seen, "state": written}
+        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": self.seen, "state": noted}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _replace(self.folder / name, body)
-            _replace(self.folder / "fit.json", json.dumps(head).encode())
+            written(self.folder / name, lambda file: file.write(body))
+            written(self.folder / "fit.json", lambda file: file.write(json.dumps(head).encode()))
         except OSError as error:
             raise OSError(
                 f"the checkpoint in {self.folder} could not be written ({error}); what was written before stands"
@@ -206,20 +206,6 @@ def _read(folder: Path, seen: dict[str, Any]) -> dict[str, Any] | None:
             require(then.get(name) == now.get(name), name, wanted, now.get(name))
     with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
         return restored({"dict": [*head["state"].items()]}, dict(arrays))
-
-
-def _replace(path: Path, body: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with open(part, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _host(values: Tensor) -> np.ndarray:

@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mercer.files.whole import written
 from mercer.parts import require
 from mercer.report.distance import distance_section
 from mercer.report.effects import effects_section, rows_section
@@ -21,6 +20,7 @@ from mercer.report.section import Section, plain
 from mercer.report.subject import Subject
 from mercer.report.trust import trust_section
 from mercer.report.verdict import advice, verdict_section
+from mercer.whole import written
 
 #: Every section in the order of the page; one returns None where the model has nothing to tell.
 SECTIONS = (
