@@ -16,7 +16,7 @@ from mercer.border.inputs import InputMap
 from mercer.engine import Plan, make_plan
 from mercer.explain.inputs import Inputs
 from mercer.explain.subsets import Turned
-from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, terms_of
+from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, require_columns_apart, terms_of
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
 
@@ -92,9 +92,8 @@ def turned(model: Expanded, plan: Plan, inputs: Inputs) -> tuple[Expanded, list[
 def pieces(model: Expanded, plan: Plan, inputs: Inputs) -> list[Piece]:
     """The product kernels of all expansions, on the plan's device in float64."""
     found = []
-    wanted = f"one in which each input stands by itself (metric='diagonal' or None; {ELSEWHERE})"
-    for one in model.expansions:  # in a full metric a kernel is a product over turned inputs, not over the user's
-        require(diagonal_of(one.inputs.transform), "the metric of the model", wanted, "a full one")
+    for one in model.expansions:
+        require_columns_apart(one.inputs.transform)
         D = one.basis.shape[1]
         basis = torch.as_tensor(one.basis, dtype=torch.float64, device=plan.device)
         weights = torch.as_tensor(one.weights, dtype=torch.float64, device=plan.device)

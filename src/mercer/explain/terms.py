@@ -34,6 +34,7 @@ from mercer.kernels import (
     Sum,
 )
 from mercer.kernels.radial import Radial
+from mercer.parts import require
 
 #: Smoothness of the Matérn kernels.
 SMOOTHNESS: dict[type[Kernel], float] = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
@@ -115,8 +116,7 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
     if isinstance(kernel, Sum):
         return [*terms_of(kernel.left, n_inputs), *terms_of(kernel.right, n_inputs)]
     if isinstance(kernel, Scaled):
-        inner = terms_of(kernel.kernel, n_inputs)
-        return [replace(one, variance=one.variance * float(kernel.variance)) for one in inner]
+        return [_scaled(one, float(kernel.variance)) for one in terms_of(kernel.kernel, n_inputs)]
     if isinstance(kernel, Product):
         both = product(terms_of(kernel.left, n_inputs), terms_of(kernel.right, n_inputs))
         return [term for one, other in both for term in _multiplied(one, other, kernel)]
@@ -143,9 +143,19 @@ def diagonal_of(transform: np.ndarray | None) -> bool:
     return transform is None or transform.ndim == 1 or bool((transform == np.diag(np.diag(transform))).all())
 
 
+def require_columns_apart(transform: np.ndarray | None) -> None:
+    """Refuse a full metric: its kernel is a product over turned inputs, not over the user's."""
+    wanted = f"one in which each input stands by itself (metric='diagonal' or None; {ELSEWHERE})"
+    require(diagonal_of(transform), "the metric of the model", wanted, "a full one")
+
+
 def _refusal(kernel: Kernel) -> ValueError:
     wanted = "a product over its inputs or a mixture of such (Gaussian, Laplacian, Matérn, their sums and products)"
     return ValueError(f"the kernel must be {wanted}, got {kernel!r}; {ELSEWHERE}")
+
+
+def _scaled(term: Term, variance: float) -> Term:
+    return replace(term, variance=term.variance * variance)
 
 
 def _multiplied(one: Term, other: Term, kernel: Kernel) -> list[Term]:
