@@ -25,12 +25,12 @@ Sums = dict[str, Tensor]
 class Experts(ABC):
     """The experts of all k components."""
 
+    #: Fields that have a row for each component.
+    by_component: tuple[str, ...] = ()
     #: Whether the sums must hold all products of inputs.
     needs_products = False
     #: Whether the M step is one Newton step, which may have to be shortened.
     newton = False
-    #: Fields that have a row for each component.
-    by_component: tuple[str, ...] = ()
 
     def further(self, x: Tensor, y: Tensor) -> Tensor | None:
         """Features of the targets (q × n) of a block x (D × n), y (p × n)."""
