@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -126,7 +126,10 @@ def report(
     said = advice(subject, {one.key: one for one in sections})
     name = type(subject.final).__name__
     made = Report(title or f"{name}: {_about(subject)}", repr(model), tuple(sections), tuple(said))
-    return made if path is None else _written(made, Path(path))
+    if path is None:
+        return made
+    written(path, lambda file: file.write(made.to_html()), text=True)
+    return replace(made, path=Path(path))
 
 
 def _about(subject: Subject) -> str:
@@ -135,8 +138,3 @@ def _about(subject: Subject) -> str:
     outputs: Sequence[str] = subject.outputs
     what = outputs[0] if len(outputs) == 1 else f"{len(outputs)} outputs"
     return f"{what} from {len(subject.table.names)} columns"
-
-
-def _written(made: Report, path: Path) -> Report:
-    written(path, lambda file: file.write(made.to_html()), text=True)
-    return Report(made.title, made.by, made.sections, made.advice, path)
