@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from math import log, pi
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ class Experts(ABC):
     """The experts of all k components."""
 
     #: Fields that have a row for each component.
-    by_component: tuple[str, ...] = ()
+    by_component: ClassVar[tuple[str, ...]] = ()
     #: Whether the sums must hold all products of inputs.
     needs_products = False
     #: Whether the M step is one Newton step, which may have to be shortened.
@@ -97,7 +97,7 @@ class NoExperts(Experts):
 class NoisyExperts(Experts):
     """y ~ N(m_j(x), σ_j²), each output with its own σ_j² (k × p), which the floor bounds below."""
 
-    by_component = ("intercept", "noise")
+    by_component: ClassVar[tuple[str, ...]] = ("intercept", "noise")
     intercept: Tensor
     noise: Tensor
     floor: Tensor
