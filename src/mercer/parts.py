@@ -70,9 +70,13 @@ def require(condition: bool, parameter: str, wanted: str, seen: Any) -> None:
 
 
 def require_whole(parameter: str, value: Any, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least `least` that fits into 64 bits."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    require(whole and least <= int(value) <= LARGEST_WHOLE, parameter, f"a whole number of at least {least}", value)
+    """Refuse what is not a whole number of at least `least`."""
+    require(is_whole(value, least), parameter, f"a whole number of at least {least}", value)
+
+
+def is_whole(value: Any, least: int = 1) -> bool:
+    """Whether this is a whole number (True is none) of at least `least` that fits into 64 bits."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= LARGEST_WHOLE
 
 
 def require_number(parameter: str, value: Any, wanted: str, low: float) -> None:

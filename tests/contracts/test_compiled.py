@@ -20,8 +20,8 @@ from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32, Matern52, Separable
 from mercer.kernels import compiled as module
-from mercer.kernels.closed_form import LEAST
-from mercer.kernels.row_threads import over_rows
+from mercer.kernels.cpu import over_rows
+from mercer.kernels.forms import LEAST
 from tests import oracles
 
 EPS = oracles.EPS[torch.float32]

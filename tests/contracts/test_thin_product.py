@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from mercer.kernels import thin_product as module
-from mercer.kernels.thin_product import thin_product
+from mercer.kernels import compiled as module
+from mercer.kernels.compiled import thin_product
 
 
 @pytest.mark.parametrize("faster", [True, False])
@@ -12,7 +12,7 @@ from mercer.kernels.thin_product import thin_product
 def test_a_thin_product_is_that_of_double_precision(monkeypatch, n, p, faster):
     monkeypatch.setattr(module, "ENOUGH", 0)
     monkeypatch.setattr(module, "FASTER", faster)
-    monkeypatch.setattr(module, "SUMMED", 32)
+    monkeypatch.setattr(module, "NUMBERS_SUMMED", 32)
     rng = torch.Generator().manual_seed(n)
     A = torch.randn(n, n, generator=rng)
     A = A + A.T

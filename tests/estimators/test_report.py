@@ -20,7 +20,7 @@ import mercer
 from mercer.kernels import Gaussian
 from mercer.report import svg
 from mercer.report.distance import distances
-from mercer.report.rows import estimated
+from mercer.report.effects import estimated
 from mercer.report.subject import Subject
 from mercer.report.svg import Line, Points, chart, round_values, short
 from mercer.report.table import Table

@@ -18,7 +18,7 @@ from mercer.datasets import make_redundant_gaussians, make_ripley, make_three_ga
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.forward.criteria import InformationGain
-from mercer.forward.select import select_rows
+from mercer.forward.nystroem import select_rows
 from mercer.kernels import Gaussian
 
 APPROXIMATIONS = ["full", "sd", "sr", "pp", "spgp", "variational"]

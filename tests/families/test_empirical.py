@@ -17,10 +17,9 @@ from mercer.data import TensorRows
 from mercer.empirical.batch import groups
 from mercer.empirical.choice import folds
 from mercer.empirical.coordinates import Factor, MappedRows
-from mercer.empirical.coupled import coupled_ridge, joint_moments
 from mercer.empirical.ensemble import Member, ballot, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
-from mercer.empirical.learners import ClassLearner, NumberLearner
+from mercer.empirical.learners import ClassLearner, NumberLearner, coupled_ridge, joint_moments
 from mercer.empirical.mapping import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.problem import RowSubset, Table
 from mercer.empirical.training import fit_job, make_jobs

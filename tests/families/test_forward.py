@@ -26,17 +26,15 @@ from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import Chosen, Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
-from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
+from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
 from mercer.forward.focus import MarginFocus
 from mercer.forward.learners import Ensemble, Learner, SingleVector, size_at
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.prune import prune
 from mercer.forward.replay import ReplayedPursuit
 from mercer.forward.solve import exact
 from mercer.forward.solve.exact import _symmetric, _values, exact_ridge
-from mercer.forward.solve.polish import polish
-from mercer.forward.solve.ridge import sparse_ridge
+from mercer.forward.solve.polish import polish, sparse_ridge
 from mercer.forward.span import Functions
 from mercer.forward.stopping import (
     AkaikeInformation,

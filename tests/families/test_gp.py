@@ -17,7 +17,6 @@ from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
-from mercer.evidence.adam import ascend
 from mercer.evidence.approximations import (
     Approximation,
     ProjectedProcess,
@@ -29,11 +28,11 @@ from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Coordinates, Gradien
 from mercer.evidence.inducing import JITTER
 from mercer.evidence.laplace import LaplaceEvidence, hessian_slope
 from mercer.evidence.lbfgs import climb
-from mercer.evidence.optimise import exact_evidence, optimise, refine_basis
+from mercer.evidence.optimise import ascend, exact_evidence, optimise, refine_basis
 from mercer.evidence.posterior import draw
 from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
 from mercer.gp.averages import LEAST_PIVOT, lower_roots, mean_softmax
-from mercer.gp.predictive_noise import predictive_noise
+from mercer.gp.left_out import predictive_noise
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
 from mercer.losses import Logistic, Softmax
 

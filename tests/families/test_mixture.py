@@ -22,8 +22,8 @@ from mercer.mixture.features import Features
 from mercer.mixture.fit import Setting, assigned, fit_classes, fit_mixture, partition
 from mercer.mixture.gates import COVARIANCES, EXPANSION_ERROR, Floor, make_gates
 from mercer.mixture.gradient import loss_and_slopes
-from mercer.mixture.growth import split
 from mercer.mixture.readout import class_shares, least_squares, logistic_weights
+from mercer.mixture.size import split
 
 N, D, K = 150, 3, 4
 over_kinds = pytest.mark.parametrize("kind", COVARIANCES)

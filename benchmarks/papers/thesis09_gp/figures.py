@@ -20,7 +20,7 @@ from methods import boundary_models, usps
 from mercer import SparseGPRegressor
 from mercer.datasets import THREE_GAUSSIANS
 from mercer.kernels import Gaussian
-from mercer.plots.gp import plot_uncertainty
+from mercer.plots.inputs import plot_uncertainty
 
 HERE = Path(__file__).parent
 OUT = HERE.parents[2] / "docs" / "figures"

@@ -22,7 +22,6 @@ from mercer.tuning.link import Codes, fitted_link
 def probabilities(values: np.ndarray, temperature: float) -> np.ndarray:
     """Class probabilities from decision values: a sigmoid for one column, softmax for more.
 
-    >>> import numpy as np
     >>> probabilities(np.array([[0.0]]), 1.0).tolist()
     [[0.5, 0.5]]
     """
@@ -61,8 +60,6 @@ class Temperature:
 class FloorAndPower:
     """p ∝ max(p̂, floor)^exponent, where p̂ = (1 + decision) / 2.
 
-    >>> import numpy as np
-    >>> from mercer.border.calibration import FloorAndPower
     >>> FloorAndPower(0.01, 1.0).probabilities(np.array([[0.5]]))
     array([[0.25, 0.75]])
     """
@@ -81,7 +78,6 @@ def calibration_error(p: np.ndarray, truth: np.ndarray, weight: np.ndarray, bins
 
     `p` is n × classes, `truth` the place of each row's class.
 
-    >>> import numpy as np
     >>> calibration_error(np.array([[0.2, 0.8], [0.2, 0.8]]), np.array([1, 0]), np.ones(2))
     0.3...
     """

@@ -50,10 +50,7 @@ class Described:
 class TableMap:
     """From a table's columns to coordinates.
 
-    >>> import numpy as np
-    >>> from mercer.border.columns import Described, TableMap
     >>> from mercer.border.columns_codes import Levels, Value
-    >>> from mercer.data.raw import RawColumn
     >>> seen = (Described("size", "number", 0, 0.0, "number"), Described("kind", "category", 2, 0.0, "2 levels"))
     >>> table = TableMap((Value(0, 1.5), Levels(1, ("ash", "oak"), False)), seen)
     >>> rows = [RawColumn("size", "number", np.array([2.0])), RawColumn("kind", "category", np.array([0]), ("oak",))]

@@ -25,6 +25,8 @@ class Code(ABC):
 
     column: int
     kept: ClassVar[bool] = False
+    #: What was done, in words, where that is the same for all columns.
+    said: ClassVar[str] = ""
 
     @property
     def width(self) -> int:
@@ -36,9 +38,9 @@ class Code(ABC):
         """The coordinates of each row, n × width."""
 
     @property
-    @abstractmethod
     def words(self) -> str:
         """What was done, in words."""
+        return self.said
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,11 @@ class Rank(Code):
 
     levels: tuple[str, ...]
     fill: float
+    said: ClassVar[str] = "rank"
 
     def encode(self, column: RawColumn) -> np.ndarray:
         place = places(column, self.levels)
         return np.where(place < 0, self.fill, place.astype(np.float64))[:, None]
-
-    @property
-    def words(self) -> str:
-        return "rank"
 
 
 @dataclass(frozen=True)
@@ -92,15 +91,12 @@ class Missing(Code):
 
     sentinel: float = np.nan
     kept: ClassVar[bool] = True
+    said: ClassVar[str] = "missing or not"
 
     def encode(self, column: RawColumn) -> np.ndarray:
         gone = column.missing
         gone = gone if np.isnan(self.sentinel) else gone | (numbers(column) == self.sentinel)
         return gone.astype(np.float64)[:, None]
-
-    @property
-    def words(self) -> str:
-        return "missing or not"
 
 
 @dataclass(frozen=True)
@@ -178,14 +174,11 @@ class Counts(ByLevel):
     """The logarithm of one and how often a level was seen."""
 
     counts: np.ndarray = field(repr=False)  # levels (and missing), as logarithms
+    said: ClassVar[str] = "frequency"
 
     def encode(self, column: RawColumn) -> np.ndarray:
         place = self.place(column)
         return np.append(self.counts, 0.0)[np.where(place < 0, len(self.counts), place)][:, None]
-
-    @property
-    def words(self) -> str:
-        return "frequency"
 
 
 @dataclass(frozen=True)
@@ -212,14 +205,11 @@ class Day(Code):
     """Days since 1970 by the clock of the column's time zone; the median where the date is missing."""
 
     fill: float
+    said: ClassVar[str] = "days"
 
     def encode(self, column: RawColumn) -> np.ndarray:
         values = numbers(column, "date")
         return np.where(np.isnan(values), self.fill, values)[:, None]
-
-    @property
-    def words(self) -> str:
-        return "days"
 
 
 def beginning(values: np.ndarray, days: float) -> np.ndarray:

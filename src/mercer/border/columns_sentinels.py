@@ -18,7 +18,6 @@ ROWS, GAIN = 600, 0.02
 def sentinel(values: np.ndarray, targets: np.ndarray | None) -> float:
     """The number that stands for a missing one in this column; NaN where there is none.
 
-    >>> import numpy as np
     >>> x = np.random.default_rng(0).uniform(0, 10, 500)
     >>> y = np.sin(x)[:, None]
     >>> sentinel(np.where(np.arange(500) % 9 == 0, -999.0, x), y), sentinel(x, y)

@@ -22,7 +22,6 @@ GAIN = 0.003
 def single_values_matter(values: np.ndarray, targets: np.ndarray, weight: np.ndarray) -> bool:
     """Whether values of a column (without gaps) say more one by one than their neighbours do.
 
-    >>> import numpy as np
     >>> x = np.random.default_rng(0).integers(0, 40, 2000).astype(float)
     >>> odd, smooth = (x % 2)[:, None], x[:, None]
     >>> single_values_matter(x, odd, np.ones(2000)), single_values_matter(x, smooth, np.ones(2000))

@@ -1,26 +1,106 @@
 """The base of every estimator: the parameters all of them share, declared, ranged and explained once.
 
 A face is a dataclass that lists its own parameters and inherits these. Its `fit` checks, reads, prepares, calls one
-algorithm and keeps what that returns, in this order; until it keeps, the estimator is as it was before.
+algorithm and keeps what that returns, in this order; until it keeps, the estimator is as it was before. What it keeps
+is made of NumPy arrays: pickle, joblib, skops and model files then need no torch, and no GPU. Where a dataclass of a
+model says `Tensor`, that is so while the model is fitted; its methods take arrays as well.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from torch import Tensor
 
 from mercer.border.columns import column_table
-from mercer.border.explained import explained
-from mercer.border.kept import on_host
 from mercer.border.rules import CALLBACKS, CATEGORIES, SECONDS, SWITCH, literal
+from mercer.data.group import ALONE, Group
 
 #: The variable that holds the address of the documentation: that of a server, or file:///… of a site built here.
 DOCUMENTATION = "MERCER_DOCS"
+#: Sections whose entries are inherited, in the order numpydoc wants them.
+INHERITED = ("Parameters", "Attributes")
+
+
+def on_host(value: Any) -> Any:
+    """The same with arrays in place of tensors, inside lists, tuples, dicts and dataclasses too.
+
+    What holds no tensor is returned as it is, not as a copy.
+
+    >>> import torch
+    >>> on_host({"weights": [torch.ones(2)], "why": "converged"})
+    {'weights': [array([1., 1.], dtype=float32)], 'why': 'converged'}
+    """
+    if isinstance(value, Tensor):
+        return value.detach().cpu().contiguous().numpy()  # in another order, products are rounded otherwise
+    if type(value) in (list, tuple):
+        members = [on_host(one) for one in value]
+        return value if all(a is b for a, b in zip(members, value, strict=True)) else type(value)(members)
+    if type(value) is dict:
+        found = {name: on_host(one) for name, one in value.items()}
+        return value if all(found[name] is one for name, one in value.items()) else found
+    if is_dataclass(value) and not isinstance(value, type):
+        held = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        changed = {name: new for name, one in held.items() if (new := on_host(one)) is not one}
+        return replace(value, **changed) if changed else value
+    return value
+
+
+def explained(cls: type) -> str:
+    """The docstring of `cls` with what its bases say of their parameters and attributes, its own words first.
+
+    So a parameter is explained by the class that declares it, and shown by every face.
+
+    >>> class Base:
+    ...     '''A base.
+    ...
+    ...     Parameters
+    ...     ----------
+    ...     speed : float
+    ...         How fast.
+    ...     '''
+    >>> class Car(Base):
+    ...     '''A car.'''
+    >>> print(explained(Car))
+    A car.
+    <BLANKLINE>
+    Parameters
+    ----------
+    speed : float
+        How fast.
+    """
+    summary, own = _sections(cls.__doc__ or "")
+    bases = [_sections(base.__dict__.get("__doc__") or "")[1] for base in cls.__mro__[1:]]
+    known: dict[str, str] = {}
+    for title in INHERITED:
+        entries: dict[str, str] = {}
+        for body in (one.get(title, "") for one in (own, *bases)):
+            for name, text in _entries(body).items():
+                entries.setdefault(name, text)
+        if entries:
+            known[title] = "\n".join(entries.values())
+    rest = {title: body for title, body in own.items() if title not in INHERITED}
+    parts = [f"{title}\n{'-' * len(title)}\n{body}" for title, body in (known | rest).items()]
+    return "\n\n".join([summary, *parts])
+
+
+def _sections(doc: str) -> tuple[str, dict[str, str]]:
+    """What stands before the first headline, and the text under each."""
+    pieces = re.split(r"^([A-Z][A-Za-z ]*)\n-+\n", inspect.cleandoc(doc), flags=re.MULTILINE)
+    return pieces[0].strip(), {title: body.strip("\n") for title, body in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+
+def _entries(body: str) -> dict[str, str]:
+    """The entries of a section by name: a line without indent, and what is indented under it."""
+    found = re.findall(r"^\S.*(?:\n(?:[ \t].*|)(?=\n|$))*", body, flags=re.MULTILINE)
+    return {entry.split(":")[0].split("(")[0].strip(): entry.rstrip() for entry in found}
 
 
 @dataclass_transform(kw_only_default=False)
@@ -123,9 +203,11 @@ class Face(Saved, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _generator(self) -> np.random.Generator:
-        """The one stream of random numbers of a fit; a `RandomState` that was passed in moves on."""
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+    def _generator(self, group: Group = ALONE) -> np.random.Generator:
+        """The one stream of random numbers of a fit, of all processes the same; a `RandomState` given moves on."""
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
+        return rng
 
     def _keep(self, **fitted: Any) -> Self:
         return keep(self, **fitted)

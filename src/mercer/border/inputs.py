@@ -29,8 +29,6 @@ class InputMap:
     `columns` maps each column by itself: a `Bend` of heavy tails, or a `ColumnMap`. `transform` is a factor for each
     column (D) or a matrix (D × D) that rows are multiplied by at the end: the metric in which they are compared.
 
-    >>> import numpy as np, torch
-    >>> from mercer.border.inputs import InputMap
     >>> inputs = InputMap(mean=np.array([10.0]), scale=np.array([2.0]))
     >>> inputs.encode(torch.tensor([[14.0]])), inputs.decode(torch.tensor([[2.0]]))
     (tensor([[2.]], dtype=torch.float64), array([[14.]]))

@@ -28,8 +28,6 @@ TAIL, BETWEEN = 25, 150
 class Intervals:
     """Scores of some rows, sorted for each output (n × p), and the share of all new rows expected below each.
 
-    >>> import numpy as np
-    >>> from mercer.border.intervals import Intervals
     >>> Intervals.of(np.array([[3.0], [1.0], [2.0]]), np.ones(3)).quantiles(np.array([0.25, 0.5, 0.625])).tolist()
     [[1.0, 2.0, 2.5]]
     """
@@ -81,6 +79,11 @@ class IntervalRegressor(RegressorMixin):
     intervals_: Intervals
     targets_: RealTargets
     _located: Callable[[Any], tuple[np.ndarray, np.ndarray]]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Lower and upper ends of intervals that hold new targets with probability `coverage`: n × 2, or n × p × 2.

@@ -1,7 +1,8 @@
-"""What a regularised least squares fit would say of a row without having seen it, from one factor of its system."""
+"""Rows left out: in folds of a cross-validation, or one at a time by leverages, from one factor of a system."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,8 +18,6 @@ def leverages(phi: Tensor, weight: Tensor, penalty: Tensor, share: float = 1.0) 
     Without row i the residual of row i is :math:`r_i / (1 - h_i)`. Where the rows are only a `share` s of those that
     were fitted, their sum stands for all.
 
-    >>> import torch
-    >>> from mercer.border.left_out import leverages
     >>> leverages(torch.ones(4, 1), torch.ones(4), torch.zeros(1, 1)).tolist()  # a mean of four numbers
     [0.25, 0.25, 0.25, 0.25]
     """
@@ -26,3 +25,18 @@ def leverages(phi: Tensor, weight: Tensor, penalty: Tensor, share: float = 1.0) 
     gram = (phi * (weight / share)[:, None]).T @ phi + penalty.double()
     half = torch.linalg.solve_triangular(cholesky(gram)[0], phi.T, upper=False)
     return (weight * half.square().sum(0)).clamp(0.0, LARGEST)
+
+
+def stratified_folds(labels: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
+    """The fold of each row, 0 … n_folds − 1: random, each with as equal a share of every label as can be.
+
+    There are never more folds than rows.
+
+    >>> folds = stratified_folds(np.array(["a", "b", "a", "b"]), 2, np.random.default_rng(0))
+    >>> sorted(folds[[0, 2]].tolist()), sorted(folds[[1, 3]].tolist())
+    ([0, 1], [0, 1])
+    """
+    order = np.lexsort((rng.uniform(size=len(labels)), labels))
+    folds = np.empty(len(labels), dtype=int)
+    folds[order] = np.arange(len(labels)) % min(n_folds, max(len(labels), 1))
+    return folds

@@ -15,13 +15,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names
 from torch import Tensor
 
-from mercer.border.class_weight import class_weighted
+from mercer.border.classes import class_weighted
 from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
 from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
 from mercer.border.columns_targets import CrossFit, averaged_targets
-from mercer.border.finite_rows import FiniteRows
-from mercer.border.sparse import dense_or_sparse
+from mercer.border.sources import FiniteRows, dense_or_sparse
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source, sparse_matrix
 from mercer.data.frames import column_names
 from mercer.data.group import ALONE

@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from mercer.parts import Part, require
+from mercer.parts import Part, is_whole, require
 
 #: The largest number that is one: beyond it Python's whole numbers no longer turn into floats.
 LARGEST = sys.float_info.max
@@ -38,7 +38,6 @@ def check(estimator: Any) -> None:
     """Refuse parameters out of range, each in a sentence with the value seen and the value wanted.
 
     >>> from mercer import KernelBoostingRegressor
-    >>> from mercer.border.rules import check
     >>> check(KernelBoostingRegressor(n_learners=0))
     Traceback (most recent call last):
     ...
@@ -72,13 +71,7 @@ def literal(*values: Any) -> Rule:
 
 def whole(least: int = 1) -> Rule:
     """A whole number of at least `least`."""
-
-    def holds(value: Any) -> bool:
-        if not isinstance(value, Integral) or isinstance(value, bool):
-            return False
-        return least <= int(value) <= sys.maxsize
-
-    return Rule(f"a whole number of at least {least}", holds)
+    return Rule(f"a whole number of at least {least}", lambda value: is_whole(value, least))
 
 
 def number(

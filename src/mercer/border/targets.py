@@ -102,7 +102,6 @@ def code_targets(
 def holds_classes(y: Any) -> bool:
     """Whether targets are classes by their type: text or truth values; numbers are numbers, also whole ones.
 
-    >>> from mercer.border.targets import holds_classes
     >>> holds_classes(["ham", "spam"]), holds_classes([0, 1])
     (True, False)
     """

@@ -16,7 +16,6 @@ LARGEST_PENALTY = 1e100
 def unit_weights(weight: np.ndarray, shard: Shard = WHOLE) -> tuple[np.ndarray, float]:
     """Weights in units of their mean over the rows that count, and that mean.
 
-    >>> import numpy as np
     >>> unit_weights(np.array([2e300, 0.0, 6e300]))
     (array([0.5, 0. , 1.5]), 4e+300)
     """

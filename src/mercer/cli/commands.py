@@ -23,8 +23,8 @@ import mercer
 from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
-from mercer.files.whole import written
 from mercer.parts import require
+from mercer.whole import written
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
 DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -115,7 +115,9 @@ HELP = {"TABLE": TABLE, "MODEL": "a file of `mercer fit`"}
 def _fit(options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     X, y = table(options.table, options.target, options.without)
-    classes = _holds_classes(X, y) if options.task == "auto" else options.task == "classification"
+    classes = options.task == "classification"
+    if options.task == "auto":
+        classes = np.asarray(X.targets() if y is None else y).dtype.kind in "OUSb"
     model = _estimator(options, classes)
     _require_folder(options.out)
     model.fit(X, y)
@@ -176,11 +178,6 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
 
 def _require_folder(path: str) -> None:
     require(Path(path).resolve().parent.is_dir(), "--out", "in a folder that exists", path)
-
-
-def _holds_classes(X: Any, y: Any) -> bool:
-    targets = np.asarray(X.targets() if y is None else y)
-    return targets.dtype.kind in "OUSb"
 
 
 def _estimator(options: argparse.Namespace, classes: bool) -> Any:

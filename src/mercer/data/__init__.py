@@ -12,10 +12,11 @@ import torch
 
 from mercer.data.ahead import read_ahead
 from mercer.data.arrays import ArrayRows, FrameRows, PreparedRows, TensorRows, require_numbers
+from mercer.data.column_maps import Bend, find_bend
 from mercer.data.columns import FilePath
 from mercer.data.delimited import CsvRows
+from mercer.data.frames import is_frame
 from mercer.data.group import Group, current_group
-from mercer.data.heavy_tails import Bend, find_bend
 from mercer.data.libsvm import LibsvmRows
 from mercer.data.npy import NpyRows
 from mercer.data.parquet import ParquetRows, parquet_files, stored_names
@@ -98,7 +99,7 @@ def _table_source(X: Any) -> RowSource:
         require(X.ndim == 2, "X", "an array of two dimensions", X.shape)
         require_numbers(X.dtype, "X")
         return ArrayRows(np.asarray(X))
-    if all(hasattr(X, name) for name in ("columns", "dtypes", "to_numpy")):
+    if is_frame(X):
         return FrameRows(X)
     wanted = "an array, a tensor, a pandas or polars DataFrame, the path of a file or a RowSource"
     raise TypeError(f"X must be {wanted}, got {type(X).__name__}")

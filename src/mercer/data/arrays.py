@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.columns import choose_columns
+from mercer.data.frames import holds_numbers
 from mercer.data.group import Group
 from mercer.data.shard import WHOLE, Pieces, Shard, even_run
 from mercer.data.source import RowSource
@@ -68,7 +69,7 @@ class FrameRows(ArrayRows):
 
     def __init__(self, frame: Any) -> None:
         for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
-            if not _holds_numbers(dtype):
+            if not holds_numbers(dtype):
                 raise ValueError(f"column {name!r} must hold numbers, got {dtype}")
         X = frame.to_numpy()
         if X.dtype.kind != "f" and hasattr(frame, "iloc"):  # pandas' own missing value needs a word
@@ -114,10 +115,3 @@ def require_numbers(dtype: np.dtype, what: str) -> None:
     """Refuse an array of text, objects, or numbers that torch cannot hold."""
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise ValueError(f"{what} must hold real numbers of at most 64 bits, got {dtype}")
-
-
-def _holds_numbers(dtype: Any) -> bool:
-    """Whether a column of this pandas (they have a `kind`) or polars type holds numbers or booleans."""
-    if hasattr(dtype, "kind"):
-        return dtype.kind in "biuf"
-    return dtype.is_numeric() or str(dtype) == "Boolean"

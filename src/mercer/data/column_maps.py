@@ -2,7 +2,8 @@
 
 Four kinds: `standard` leaves the shape of a column as it is, `bend` is logarithmic in both tails, `clip` bounds a
 column smoothly, `scores` makes it normal whatever it was. Each ends with mean 0 and variance 1, so neither shift nor
-scale of a column matters. Which kind suits a table is not decided here (`mercer.tuning.race`).
+scale of a column matters. Which kind suits a table is not decided here (`mercer.tuning.race`). A `Bend` maps the
+columns with heavy tails alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.data.heavy_tails import _median
 from mercer.parts import require
 
 KINDS = ("standard", "bend", "clip", "scores")
@@ -20,14 +20,83 @@ KINDS = ("standard", "bend", "clip", "scores")
 REACH = 3.0
 #: Normal scores are interpolated between at most so many values of a column.
 KNOTS = 1000
+#: A column is bent if the absolute value of its skewness, or its kurtosis, exceeds this: an exponential has 2 and 9.
+SKEWNESS, KURTOSIS = 1.5, 9.0
+
+
+@dataclass(frozen=True)
+class Bend:
+    """Which columns are bent, around what and from where on: asinh((x − centre) / width).
+
+    That is linear within the width and logarithmic beyond. A few rows far out would otherwise set the scale of a
+    column, and all the others would look alike to a radial kernel.
+
+    >>> import torch
+    >>> from mercer.data import Bend
+    >>> bend = Bend(torch.tensor([1]), torch.tensor([0.0]), torch.tensor([1.0]))
+    >>> X = torch.tensor([[1000.0, 1000.0]])
+    >>> bend(X), bend.inverse(bend(X))
+    (tensor([[1000.0000,    7.6009]]), tensor([[1000.0000,  999.9...]]))
+    """
+
+    columns: Tensor
+    centre: Tensor
+    width: Tensor
+
+    def __call__(self, X: Tensor) -> Tensor:
+        where, centre, width = self._beside(X)
+        return X.index_copy(1, where, torch.asinh((X[:, where] - centre.to(X)) / width.to(X)))
+
+    def _beside(self, X: Tensor) -> list[Tensor]:
+        return [torch.as_tensor(part).to(X.device) for part in (self.columns, self.centre, self.width)]
+
+    def inverse(self, X: Tensor) -> Tensor:
+        """Rows as they were before."""
+        where, centre, width = self._beside(X)
+        return X.index_copy(1, where, torch.sinh(X[:, where]) * width.to(X) + centre.to(X))
+
+
+def find_bend(X: Tensor, weight: Tensor, kept: Tensor | None = None) -> Bend | None:
+    """The bend for rows like `X` with these weights; None where no column has heavy tails but those that are `kept`.
+
+    The centre of a column is its median, the width the median distance from it of the values that differ from it
+    (many columns are mostly zeros). A column of two values comes out of any bend as it went in, up to scale.
+    """
+    X, w = X.double(), weight.double()[:, None] / weight.double().sum()
+    size = X.abs().amax(0)
+    # As parts of the largest value: squares of numbers near the ends of float64 would leave it.
+    parts = X / size.where(size > 0, 1.0)
+    centred = parts - (w * parts).sum(0)
+    spread = (w * centred.square()).sum(0).sqrt()
+    unit = centred / spread.where(spread > 0, 1.0)
+    heavy = ((w * unit**3).sum(0).abs() > SKEWNESS) | ((w * unit**4).sum(0) > KURTOSIS)
+    heavy = heavy if kept is None else heavy & ~kept
+    columns = (heavy & (spread > 0) & X.isfinite().all(0)).nonzero()[:, 0]
+    if not len(columns):
+        return None
+    return Bend(columns, *_middle_and_width(X[:, columns], w))
+
+
+def _middle_and_width(X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted median of each column, and the median distance from it of the values that differ from it."""
+    everywhere = w.expand_as(X)
+    centre = _median(X, everywhere)
+    distance = (X - centre).abs()
+    return centre, _median(distance, torch.where(distance > 1e-12 * distance.amax(0), everywhere, 0.0))
+
+
+def _median(X: Tensor, weight: Tensor) -> Tensor:
+    """The weighted median of each column: the least value with at least half of the weight at or below it."""
+    ordered, order = X.sort(0)
+    share = weight.gather(0, order).cumsum(0)
+    first = (share >= 0.5 * share[-1:] * (1 - 1e-12)).int().argmax(0)
+    return ordered.gather(0, first[None])[0]
 
 
 @dataclass(frozen=True)
 class ColumnMap:
     """A fitted map of columns: unit, shape, unit again; `knots` and `levels` (D × K) belong to normal scores.
 
-    >>> import torch
-    >>> from mercer.data.column_maps import fit_column_map
     >>> X = torch.tensor([[1.0], [10.0], [100.0], [1000.0]], dtype=torch.float64)
     >>> fit_column_map("scores", X, torch.ones(4))(X)[:, 0].round(decimals=1).tolist()
     [-1.4, -0.4, 0.4, 1.4]
@@ -106,14 +175,8 @@ def _units(kind: str, X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         centre = (w * X).sum(0)
         width = (w * (X - centre).square()).sum(0).sqrt()
     else:
-        everywhere = w.expand_as(X)
-        centre = _median(X, everywhere)
-        distance = (X - centre).abs()
-        # many columns are mostly one value: the width is that of the values that differ from it
-        away = torch.where(distance > 1e-12 * distance.amax(0), everywhere, 0.0)
-        width = _median(distance, away)
-        if kind == "clip":
-            width = 2 * width  # of a symmetric column, the interquartile range
+        centre, width = _middle_and_width(X, w)  # many columns are mostly one value
+        width = 2 * width if kind == "clip" else width  # of a symmetric column, the interquartile range
     return centre, torch.where(width > 1e-12 * X.abs().amax(0), width, 1.0)
 
 

@@ -22,11 +22,7 @@ SHOWN_NAMES = 20  # of a long list of columns, in a sentence
 
 
 def choose_columns(
-    path: Any,
-    names: Sequence[str] | None,
-    n_stored: int,
-    target: Column | None,
-    columns: Iterable[Column] | None,
+    path: Any, names: Sequence[str] | None, n_stored: int, target: Column | None, columns: Iterable[Column] | None
 ) -> tuple[list[int], int | None]:
     """The positions of the input columns, and of the target, in a table of `n_stored` columns.
 

@@ -167,7 +167,6 @@ class CsvRows(TextRows):
 def stray_word(fields: np.ndarray) -> int | None:
     """The first field that is neither a number nor nothing, in a column where most fields are numbers; or None.
 
-    >>> import numpy as np
     >>> stray_word(np.array(["1", "five", "", "8"])), stray_word(np.array(["oak", "7", "elm"]))
     (1, None)
     """

@@ -1,7 +1,7 @@
 """Columns of a user's table as they came, whatever library holds it: numbers, dates, or codes of named levels.
 
-pandas, polars and Arrow are asked by their methods, none of them is imported here. What a kernel sees of a column is
-not decided here (`mercer.border.columns`).
+pandas and polars are asked by their methods and not imported here; pyarrow is, by those functions that see a column of
+its. What a kernel sees of a column is not decided here (`mercer.border.columns`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from mercer.data.arrow import arrow_column
 from mercer.data.raw import DAY, RawColumn, days, factored, is_missing, level_names, objects
 from mercer.parts import require
 
@@ -33,7 +32,7 @@ def column_names(X: Any) -> list[str] | None:
 
 def only_numbers(frame: Any) -> bool:
     """Whether every column of a pandas or polars frame is declared to hold numbers or truth values."""
-    return all(map(_holds_numbers, frame.dtypes))
+    return all(map(holds_numbers, frame.dtypes))
 
 
 def raw_columns(X: Any) -> list[RawColumn]:
@@ -48,7 +47,7 @@ def raw_columns(X: Any) -> list[RawColumn]:
     return [_array(f"x{j}", X[:, j]) for j in range(X.shape[1])]
 
 
-def _holds_numbers(dtype: Any) -> bool:
+def holds_numbers(dtype: Any) -> bool:
     """Whether a column of this pandas (they have a `kind`) or polars type holds numbers or booleans."""
     if hasattr(dtype, "kind"):
         return dtype.kind in "biuf" and not hasattr(dtype, "categories")
@@ -110,3 +109,48 @@ def _array(name: str, values: np.ndarray) -> RawColumn:
         return RawColumn(name, "date", days(values.astype("datetime64[us]")))
     require(kind == "O", f"column {name!r} of X", "numbers, dates, truth values or text", values.dtype)
     return objects(name, values, np.array([is_missing(value) for value in values], dtype=bool))
+
+
+def arrow_column(name: str, column: Any) -> RawColumn:
+    """A column of an Arrow table or record batch."""
+    import pyarrow
+    from pyarrow import compute, types
+
+    kind = column.type
+    if types.is_dictionary(kind) or is_text(kind):
+        whole = column if types.is_dictionary(kind) else column.dictionary_encode()
+        whole = whole.unify_dictionaries() if isinstance(whole, pyarrow.ChunkedArray) else whole
+        chunks = whole.chunks if isinstance(whole, pyarrow.ChunkedArray) else [whole]
+        codes = [chunk.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunks]
+        levels = level_names(chunks[0].dictionary.to_pylist()) if chunks else ()
+        values = np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
+        return RawColumn(name, "ordered" if getattr(kind, "ordered", False) else "category", values, levels)
+    if types.is_boolean(kind):
+        return RawColumn(name, "bool", _floats(column.cast("uint8").cast("float64")))
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return RawColumn(name, "number", _floats(column.cast("float64", safe=False)))
+    if types.is_null(kind):
+        return RawColumn(name, "number", np.full(len(column), np.nan))
+    if types.is_timestamp(kind) or types.is_date(kind):
+        zone = getattr(kind, "tz", None)
+        local = compute.local_timestamp(column) if zone else column
+        stamps = local.cast(pyarrow.timestamp("us"), safe=False).cast("int64").cast("float64", safe=False)
+        return RawColumn(name, "date", _floats(stamps) / (1e6 * DAY), zone=zone or "")
+    if types.is_duration(kind):
+        spans = column.cast(pyarrow.duration("us"), safe=False).cast("int64").cast("float64", safe=False)
+        return RawColumn(name, "number", _floats(spans) / (1e6 * DAY))
+    require(False, f"column {name!r} of X", "numbers, dates, truth values or text", kind)
+    raise AssertionError
+
+
+def _floats(column: Any) -> np.ndarray:
+    """Numbers as an array, NaN where one is missing."""
+    values = column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False)
+    return np.array(values, dtype=np.float64)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type of Arrow's is one of its kinds of text."""
+    from pyarrow import types
+
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -77,21 +77,16 @@ def current_group() -> Group:
     return _current.get()
 
 
-def set_group(group: Group) -> Any:
-    """Deal out tables among these processes from now on; gives what `restore_group` wants."""
-    return _current.set(group)
-
-
-def restore_group(token: Any) -> None:
-    """Undo `set_group`."""
-    _current.reset(token)
+def set_group(group: Group) -> None:
+    """Deal out tables among these processes from now on."""
+    _current.set(group)
 
 
 @contextmanager
 def within(group: Group) -> Iterator[Group]:
     """Deal out tables among these processes, for a while."""
-    token = set_group(group)
+    token = _current.set(group)
     try:
         yield group
     finally:
-        restore_group(token)
+        _current.reset(token)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.arrow import arrow_column
 from mercer.data.columns import Column, FilePath, choose_columns, row_numbers
+from mercer.data.frames import arrow_column, is_text
 from mercer.data.group import Group
 from mercer.data.raw import RawColumn
 from mercer.data.shard import Pieces
@@ -268,7 +268,7 @@ def _holds_text(kind: Any) -> bool:
 
     if types.is_dictionary(kind):
         return _holds_text(kind.value_type) or _holds_numbers(kind.value_type)
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    return is_text(kind)
 
 
 def _regroup(pieces: Iterable[np.ndarray], size: int) -> Iterator[tuple[int, Tensor]]:

@@ -66,7 +66,6 @@ def as_numbers(column: RawColumn) -> RawColumn:
 def as_dates(column: RawColumn) -> RawColumn:
     """A column of levels as dates, where the name of every level is one, as text files write them; else as it is.
 
-    >>> import numpy as np
     >>> as_dates(RawColumn("at", "category", np.array([1, -1, 0]), ("2020-01-01", "2020-01-02 12:00"))).values.tolist()
     [18263.5, nan, 18262.0]
     """
@@ -109,7 +108,6 @@ def _python_dates(name: str, values: np.ndarray, missing: np.ndarray) -> RawColu
 def text_column(name: str, fields: np.ndarray) -> RawColumn:
     """A column of a text file: numbers, dates or truth values where every field is one, or nothing; else levels.
 
-    >>> import numpy as np
     >>> text_column("at", np.array(["2020-01-01", "", "2020-01-03"])).values.tolist()
     [18262.0, nan, 18264.0]
     """

@@ -23,6 +23,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Bunch
 
 from mercer.datasets.registry import REGISTRY, Dataset
+from mercer.whole import written
 
 
 def available() -> list[str]:
@@ -48,7 +49,9 @@ def load(name: str) -> Bunch:
         return _read(path, name)
     path = cache_folder() / f"{name}.npz"
     if not path.exists():
-        _save(path, _download(REGISTRY[name]))
+        found = _download(REGISTRY[name])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written(path, lambda file: np.savez_compressed(file, **found | {"info": json.dumps(found["info"])}))
     return _read(path, name)
 
 
@@ -120,15 +123,6 @@ def _parsed(path: Path, info: Any) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise ValueError(f"{path}: info must be a JSON object as text, got {str(info)[:60]!r}")
     return parsed
-
-
-def _save(path: Path, arrays: dict[str, Any]) -> None:
-    """Write under another name, then rename: a reader sees the whole file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        part = Path(folder, path.name)
-        np.savez_compressed(part, **arrays | {"info": json.dumps(arrays["info"])})
-        os.replace(part, path)
 
 
 def _download(dataset: Dataset) -> dict[str, Any]:

@@ -123,6 +123,24 @@ _ARFF = "https://raw.githubusercontent.com/renatopp/arff-datasets/c59f172882592b
 _KIN40K = "https://raw.githubusercontent.com/trungngv/fgp/a981e1bd17f12672a00a933c28f28beffe404d48/data/kin40k/"
 _UCI_LICENCE = "CC BY 4.0 (UCI Machine Learning Repository)"
 
+# fmt: off
+_UCI_SETS = {
+    "abalone": ("abalone/abalone.data", table(),
+                "Rings of abalone shells, 4177 rows x 8, the sex nominal; regression."),
+    "ecoli": ("ecoli/ecoli.data", table(drop=(0,), delimiter=None, classes=True),
+              "Localisation sites of proteins, 336 rows x 7; 8 classes."),
+    "ionosphere": ("ionosphere/ionosphere.data", table(classes=True),
+                   "Radar returns, 351 rows x 34, the second input constant; 2 classes."),
+    "letter": ("letter-recognition/letter-recognition.data", table(target=0, classes=True),
+               "Printed capital letters, 20 000 rows x 16; 26 classes."),
+    "sonar": ("undocumented/connectionist-bench/sonar/sonar.all-data", table(classes=True),
+              "Sonar echoes of mines and rocks, 208 rows x 60; 2 classes."),
+    "spambase": ("spambase/spambase.data", table(classes=True),
+                 "Word frequencies of e-mails, 4601 rows x 57; 2 classes."),
+    "wdbc": ("breast-cancer-wisconsin/wdbc.data", table(target=1, drop=(0,), classes=True),
+             "Wisconsin breast cancer diagnoses, 569 rows x 30; 2 classes."),
+}
+# fmt: on
 _SETS = (
     Dataset(
         "kin40k",
@@ -169,61 +187,9 @@ _SETS = (
         _UCI_LICENCE,
         "Forest cover type, 581 012 rows x 54; 7 classes, or class 2 against the rest.",
     ),
-    Dataset(
-        "abalone",
-        f"{_UCI}abalone/abalone.data",
-        None,
-        table(),
-        _UCI_LICENCE,
-        "Rings of abalone shells, 4177 rows x 8, the sex nominal; regression.",
-    ),
-    Dataset(
-        "ecoli",
-        f"{_UCI}ecoli/ecoli.data",
-        None,
-        table(drop=(0,), delimiter=None, classes=True),
-        _UCI_LICENCE,
-        "Localisation sites of proteins, 336 rows x 7; 8 classes.",
-    ),
-    Dataset(
-        "ionosphere",
-        f"{_UCI}ionosphere/ionosphere.data",
-        None,
-        table(classes=True),
-        _UCI_LICENCE,
-        "Radar returns, 351 rows x 34, the second input constant; 2 classes.",
-    ),
-    Dataset(
-        "letter",
-        f"{_UCI}letter-recognition/letter-recognition.data",
-        None,
-        table(target=0, classes=True),
-        _UCI_LICENCE,
-        "Printed capital letters, 20 000 rows x 16; 26 classes.",
-    ),
-    Dataset(
-        "sonar",
-        f"{_UCI}undocumented/connectionist-bench/sonar/sonar.all-data",
-        None,
-        table(classes=True),
-        _UCI_LICENCE,
-        "Sonar echoes of mines and rocks, 208 rows x 60; 2 classes.",
-    ),
-    Dataset(
-        "spambase",
-        f"{_UCI}spambase/spambase.data",
-        None,
-        table(classes=True),
-        _UCI_LICENCE,
-        "Word frequencies of e-mails, 4601 rows x 57; 2 classes.",
-    ),
-    Dataset(
-        "wdbc",
-        f"{_UCI}breast-cancer-wisconsin/wdbc.data",
-        None,
-        table(target=1, drop=(0,), classes=True),
-        _UCI_LICENCE,
-        "Wisconsin breast cancer diagnoses, 569 rows x 30; 2 classes.",
+    *(
+        Dataset(name, _UCI + path, None, loader, _UCI_LICENCE, about)
+        for name, (path, loader, about) in _UCI_SETS.items()
     ),
 )
 

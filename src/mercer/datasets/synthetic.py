@@ -17,11 +17,7 @@ Sample = tuple[np.ndarray, np.ndarray]
 
 
 def make_sinc(
-    n_samples: int = 100,
-    *,
-    interval: tuple[float, float] = (-10.0, 10.0),
-    noise: float = 0.1,
-    random_state: Any = None,
+    n_samples: int = 100, *, interval: tuple[float, float] = (-10.0, 10.0), noise: float = 0.1, random_state: Any = None
 ) -> Sample:
     r"""Equally spaced samples of :math:`y = \sin(x)/x + \varepsilon` (Greedy02, section 5, figure 4).
 

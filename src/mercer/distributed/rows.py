@@ -21,17 +21,14 @@ class OwnRows(RowSource):
     """
 
     def __init__(
-        self,
-        sources: Sequence[RowSource],
-        order: Sequence[int],
-        n_columns: int,
-        names: Sequence[str] | None = None,
+        self, sources: Sequence[RowSource], order: Sequence[int], n_columns: int, names: Sequence[str] | None = None
     ) -> None:
         group = current_group()
         self.sources, self.n_columns, self._names = list(sources), n_columns, names
         lengths = [source.n_rows for source in self.sources]
         everyone = sorted(one for each in group.gather(list(zip(order, lengths, strict=True))) for one in each)
-        starts = dict(zip((place for place, _ in everyone), _starts([n for _, n in everyone]), strict=True))
+        ends = np.cumsum([n for _, n in everyone], dtype=np.int64).tolist()
+        starts = {place: end - n for (place, n), end in zip(everyone, ends, strict=True)}
         self.n_rows = sum(lengths)
         self._ends = np.cumsum(lengths, dtype=np.int64)
         self.shard = Pieces(group, [starts[place] for place in order], lengths)
@@ -69,7 +66,3 @@ def own_rows(X: Any) -> OwnRows:
     source = as_source(X)
     require(not source.shard.spread, "X", "the rows of this process, as an array, frame or file", type(X).__name__)
     return OwnRows([source], [current_group().rank], source.n_columns, source.names())
-
-
-def _starts(lengths: Sequence[int]) -> list[int]:
-    return [0, *np.cumsum(lengths, dtype=np.int64).tolist()][: len(lengths)]

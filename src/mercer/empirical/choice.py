@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.folds import stratified_folds
+from mercer.border.left_out import stratified_folds
 from mercer.border.weights import penalty_in_units, warn_of_small_weights
 from mercer.clock import Clock
 from mercer.empirical.coordinates import MappedRows
-from mercer.empirical.coupled import LARGEST_COUPLING
-from mercer.empirical.learners import Grid, Learner
+from mercer.empirical.learners import LARGEST_COUPLING, Grid, Learner
 from mercer.empirical.problem import MemberProblem
 
 #: The values of c and λ among which MEKL13 chooses.
@@ -45,10 +44,6 @@ class Candidates:
     def couplings(self, n_kernels: int) -> list[float]:
         """The candidates for λ; one kernel alone has nothing to be coupled with."""
         return [min(float(lam), LARGEST_COUPLING) for lam in several(self.coupling)] if n_kernels > 1 else [0.0]
-
-    def sizes(self) -> list[Any]:
-        """The candidates for p."""
-        return several(self.subset_size)
 
 
 def several(choice: Any) -> list[Any]:

@@ -16,8 +16,7 @@ from mercer.empirical.ensemble import Ensemble, agreement
 from mercer.empirical.estimator import EnsembleEstimator
 from mercer.empirical.hokashyap import Margins
 from mercer.empirical.learners import ClassLearner, Learner
-from mercer.empirical.pairs import MULTICLASS, class_pairs
-from mercer.empirical.problem import Table
+from mercer.empirical.problem import MULTICLASS, Table, class_pairs
 from mercer.empirical.training import Trained
 from mercer.progress import listeners
 

@@ -88,12 +88,9 @@ class Coordinates(ABC):
 class MappedRows(Coordinates):
     """The coordinates that maps make of rows, n × r_l each; at most one block of them exists if memory is short.
 
-    >>> import torch
     >>> from mercer.empirical.mapping import empirical_map
-    >>> from mercer.empirical.coordinates import MappedRows
     >>> from mercer.engine import make_plan
     >>> from mercer.kernels import Gaussian, Linear
-    >>> from mercer.data import TensorRows
     >>> X = torch.rand(5, 2, dtype=torch.float64)
     >>> maps = [empirical_map(kernel, X[:3]) for kernel in (Linear(), Gaussian())]
     >>> mapped = MappedRows(TensorRows(X), maps, make_plan(5, device="cpu"))

@@ -61,8 +61,6 @@ def values(members: Sequence[Member], rows: RowSource, plan: Plan) -> list[np.nd
 def ballot(values: Sequence[np.ndarray], n_classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Votes (eq. 10) and mean margins of members for each of `n_classes` classes, both n × n_classes.
 
-    >>> import numpy as np
-    >>> from mercer.empirical.ensemble import ballot
     >>> votes, margins = ballot([np.array([[0.5]]), np.array([[-0.1]]), np.array([[2.0]])], 2)
     >>> votes.tolist(), margins.round(6).tolist()
     ([[1.0, 2.0]], [[-0.8, 0.8]])
@@ -113,8 +111,6 @@ class Ensemble:
 def agreement(values: Sequence[np.ndarray], weight: np.ndarray) -> list[float]:
     """Weighted share of the rows at which each member decides as all of them together; `values` are n × P each.
 
-    >>> import numpy as np
-    >>> from mercer.empirical.ensemble import agreement
     >>> agreement([np.array([[1.0], [1.0]]), np.array([[2.0], [-0.5]])], np.array([1.0, 3.0]))
     [1.0, 0.25]
     """

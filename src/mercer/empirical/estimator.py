@@ -20,12 +20,11 @@ from mercer.border.weights import unit_weights
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
 from mercer.data.group import ALONE
-from mercer.empirical.choice import Candidates, choose
+from mercer.empirical.choice import Candidates, choose, several
 from mercer.empirical.ensemble import Ensemble
 from mercer.empirical.learners import Learner
-from mercer.empirical.pairs import pair_problems
 from mercer.empirical.parameters import JOBS, one_or_several
-from mercer.empirical.problem import Table
+from mercer.empirical.problem import Table, pair_problems
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
 from mercer.progress import watched
@@ -83,11 +82,6 @@ class EnsembleEstimator(Face):
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = not self._classes
-        return tags
-
     # What a face fills in
 
     @abstractmethod
@@ -138,15 +132,16 @@ class EnsembleEstimator(Face):
         given, Y = merged(replace(given, weight=weight), targets.encode(given.y))
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=False)
-        rng, learner = self._generator(), self._learner(clock)
-        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
+        rng, learner = self._generator(group), self._learner(clock)
         original = given.places(np.arange(given.rows.n_rows))
         table = Table(inputs.rows(given.rows, plan), given.weight, original, plan)
         problems = pair_problems(table, Y, pairs, wanted.kernels, rng) or [table.problem(Y, wanted.kernels, rng)]
         penalties = wanted.penalties(unit, float(weight.sum()))
         grid = list(product(penalties, wanted.couplings(len(problems[0].kernels))))
         seed = int(rng.integers(2**31))
-        chosen = group.first(lambda: choose(problems, learner, wanted.sizes(), grid, self.n_folds, seed, clock))
+        chosen = group.first(
+            lambda: choose(problems, learner, several(wanted.subset_size), grid, self.n_folds, seed, clock)
+        )
         seeds = rng.integers(2**31, size=(len(problems), wanted.n_members))
         training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
         trained, unfinished = training.run(problems)

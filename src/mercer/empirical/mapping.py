@@ -28,9 +28,6 @@ DISTANCE_ROWS = 2000
 class EmpiricalMap:
     r"""Φ(x) = Λ^{-1/2} Qᵀ [k(x, x_1), …, k(x, x_p)]ᵀ for p basis vectors; make one with `empirical_map`.
 
-    >>> import torch
-    >>> from mercer.empirical.mapping import empirical_map
-    >>> from mercer.kernels import Linear
     >>> empirical_map(Linear(), torch.tensor([[1.0], [2.0]], dtype=torch.float64)).rank
     1
     """
@@ -57,21 +54,14 @@ class EmpiricalMap:
 
 
 def empirical_map(
-    kernel: Kernel,
-    basis: Tensor,
-    rank: int | None = None,
-    tol: float | None = None,
-    dtype: torch.dtype = torch.float64,
+    kernel: Kernel, basis: Tensor, rank: int | None = None, tol: float | None = None, dtype: torch.dtype = torch.float64
 ) -> EmpiricalMap:
     """The map of `kernel` on p basis vectors, for tiles of precision `dtype`.
 
     Eigenvalues above `tol` times the largest are kept (by default eps of `dtype`, at least p eps of float64: what is
     smaller is not known), the largest `rank` of them at most.
 
-    >>> import torch
-    >>> from mercer.empirical.mapping import empirical_map
     >>> from mercer.engine import make_plan
-    >>> from mercer.kernels import Gaussian
     >>> X = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> features = empirical_map(Gaussian(), X).columns(make_plan(3, device="cpu"))(X)
     >>> bool(torch.allclose(features @ features.T, Gaussian()(X, X)))
@@ -102,7 +92,6 @@ def resolve_kernels(choice: Any, distance: float) -> list[Kernel]:
     "paper" is MEKL13 section 3.1: the normalised linear kernel and Gaussians at the mean distance between rows and at
     a tenth of it.
 
-    >>> from mercer.empirical.mapping import resolve_kernels
     >>> resolve_kernels(["gaussian", "linear"], distance=3.0)
     [Gaussian(length_scale=3.0), Linear()]
     >>> len(resolve_kernels("paper", distance=3.0))

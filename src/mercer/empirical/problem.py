@@ -1,9 +1,10 @@
-"""What a member of an ensemble is given: rows, targets, weights and kernels, and parts of them."""
+"""What a member of an ensemble is given: rows, targets, weights and kernels, parts of them, and pairs of classes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from numbers import Integral
 from typing import Any
 
@@ -15,6 +16,17 @@ from mercer.data import RowSource
 from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
 from mercer.engine import Plan
 from mercer.kernels import Kernel
+
+#: What scikit-learn calls them is understood too.
+MULTICLASS = {
+    "auto": "auto",
+    "one-vs-one": "one-vs-one",
+    "one-vs-rest": "one-vs-rest",
+    "ovo": "one-vs-one",
+    "ovr": "one-vs-rest",
+}
+#: Classes up to which "auto" trains a machine for every pair of them, and up to which that can be asked for.
+FEW_CLASSES, MOST_CLASSES = 45, 64
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,6 @@ class MemberProblem:
 def subset_number(wanted: Any, n: int) -> int:
     """How many of n rows: all for None, that number for a whole one (at most n), else a share of them.
 
-    >>> from mercer.empirical.problem import subset_number
     >>> subset_number(None, 50), subset_number(0.1, 50), subset_number(300, 50)
     (50, 5, 50)
     """
@@ -100,8 +111,6 @@ class Table:
 class RowSubset(RowSource):
     """Some rows of another source, such as those of two classes.
 
-    >>> import torch
-    >>> from mercer.empirical.problem import RowSubset
     >>> from mercer.data import TensorRows
     >>> RowSubset(TensorRows(torch.arange(6.0)[:, None]), [1, 4]).take([1]).tolist()
     [[4.0]]
@@ -118,3 +127,31 @@ class RowSubset(RowSource):
 
     def take(self, index: Any) -> Tensor:
         return self.rows.take(self.index[np.asarray(index)])
+
+
+def class_pairs(n_classes: int, multiclass: str) -> list[tuple[int, int]]:
+    """The pairs of classes that have machines of their own; none where classes are told from all others together.
+
+    >>> class_pairs(3, "auto"), class_pairs(3, "one-vs-rest"), class_pairs(2, "one-vs-one")
+    ([(0, 1), (0, 2), (1, 2)], [], [])
+    """
+    by_pairs = MULTICLASS[multiclass] == "one-vs-one"
+    if by_pairs and n_classes > MOST_CLASSES:
+        raise ValueError(
+            f"multiclass must be 'auto' or 'one-vs-rest' for more than {MOST_CLASSES} classes, got {multiclass!r} for "
+            f"{n_classes}: {n_classes * (n_classes - 1) // 2} machines"
+        )
+    by_pairs = by_pairs or (multiclass == "auto" and n_classes <= FEW_CLASSES)
+    return list(combinations(range(n_classes), 2)) if by_pairs and n_classes > 2 else []
+
+
+def pair_problems(
+    table: Table, Y: np.ndarray, pairs: list[tuple[int, int]], kernels: Any, rng: np.random.Generator
+) -> list[MemberProblem]:
+    """Each pair of classes on its own rows, the second of them as +1; `Y` (n × classes) are ±1."""
+    own = [np.flatnonzero(of_class > 0) for of_class in Y.T]
+    problems = []
+    for a, b in pairs:
+        index = np.sort(np.concatenate([own[a], own[b]]))
+        problems.append(table.part(index).problem(Y[index, b : b + 1], kernels, rng))
+    return problems

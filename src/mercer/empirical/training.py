@@ -69,7 +69,8 @@ class Training:
         while not whole and (not any(one.members for one in made) or not self.clock.over()):
             rows, basis, whole = int(FIRST_ROWS * grown), int(FIRST_BASIS * grown), grown >= reach
             began = self.clock.spent()
-            parts = problems if whole else [self._part(*one, rows) for one in zip(problems, self.seeds, strict=True)]
+            both = zip(problems, self.seeds.tolist(), strict=True)
+            parts = problems if whole else [one.part(rows, np.random.default_rng([*own, 1])) for one, own in both]
             first = not any(one.members for one in made)
             for at, new in enumerate(self._round(parts, None if whole else basis, first)):
                 made[at] = new if new.members else made[at]
@@ -85,9 +86,6 @@ class Training:
         undone = [] if whole else [f"allowed at most {rows} rows and {basis} basis vectors for each machine"]
         undone += [f"left {len(idle)} of {len(made)} machines untrained"] if idle else []
         return made, f"the time budget of {self.clock.seconds:g} s {' and '.join(undone)}" if undone else ""
-
-    def _part(self, problem: MemberProblem, seeds: np.ndarray, rows: int) -> MemberProblem:
-        return problem.part(rows, np.random.default_rng([*seeds.tolist(), 1]))
 
     def _round(self, problems: Sequence[MemberProblem], basis: int | None = None, first: bool = True) -> list[Trained]:
         """Members of every problem on at most `basis` vectors; problems whose turn never came have none.

@@ -6,14 +6,4 @@ from mercer.engine.plan import Plan, make_plan
 from mercer.engine.products import KernelMatrix, RowMap, reduce_rows
 from mercer.engine.sample import Sample
 
-__all__ = [
-    "KernelMatrix",
-    "Plan",
-    "RowMap",
-    "Sample",
-    "each_block",
-    "make_plan",
-    "may_record",
-    "record",
-    "reduce_rows",
-]
+__all__ = ["KernelMatrix", "Plan", "RowMap", "Sample", "each_block", "make_plan", "may_record", "record", "reduce_rows"]

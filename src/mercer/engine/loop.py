@@ -41,14 +41,11 @@ def each_block(
             try:
                 visit(where, block if look is None else look(block))
             except (RuntimeError, MemoryError) as error:
-                if size == 1 or not _out_of_memory(error):
+                memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "alloc" in str(error)
+                if size == 1 or not memory:
                     raise
                 size = (block.shape[0] + 1) // 2
                 if plan.device.type == "cuda":
                     torch.cuda.empty_cache()
             else:
                 begin += block.shape[0]
-
-
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "alloc" in str(error)

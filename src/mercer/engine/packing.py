@@ -144,7 +144,6 @@ def packed_width(form: FusedForm, D: int, precision: str = "accurate", folded: b
 def chunks(width: int) -> tuple[int, int, int, int]:
     """At least `width` columns as three powers of two that stay on the chip, and a multiple of 64 that streams by.
 
-    >>> from mercer.engine.packing import chunks
     >>> chunks(30), chunks(69), chunks(168), chunks(396)
     ((32, 0, 0, 0), (64, 16, 0, 0), (128, 32, 16, 0), (128, 64, 0, 256))
     """

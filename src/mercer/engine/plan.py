@@ -133,7 +133,6 @@ class Plan:
 def factored_rows(seconds: float, on_gpu: bool) -> int:
     """The size of the largest matrix whose factor, a third of its cube of operations, takes no more than `seconds`.
 
-    >>> from mercer.engine.plan import factored_rows
     >>> factored_rows(1.0, on_gpu=False)
     2466
     """
@@ -154,7 +153,6 @@ def make_plan(
     bytes, or written out ("4GB", "500MB", "2GiB"); by default 60 % of what is free. `precision="fast"` lets
     fused products on CUDA take inputs in float16, with relative errors near 1e-3.
 
-    >>> from mercer.engine import make_plan
     >>> make_plan(1000, device="cpu").dtype
     torch.float64
     """

@@ -49,10 +49,8 @@ class KernelMatrix:
 
     `uses` says how many passes the caller expects; the plan keeps the matrix where that pays.
 
-    >>> import torch
     >>> from mercer.engine import KernelMatrix, make_plan
     >>> from mercer.kernels import Gaussian
-    >>> from mercer.data import TensorRows
     >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     >>> K = KernelMatrix(TensorRows(X), Gaussian(), X[:2], make_plan(5, device="cpu"))
     >>> K.product(torch.ones(2, 3, dtype=torch.float64)).shape
@@ -112,11 +110,7 @@ class KernelMatrix:
     def normal(self, W: Tensor, weight: Tensor) -> Tensor:
         """K_nmᵀ D K_nm W, m × p, in float64, from one look at each block; `weight` is the diagonal of D."""
         W, out = W.to(self.plan.device, self.plan.dtype), self._new(self.shape[1], W.shape[1])
-
-        def visit(where: slice, columns: Columns, X: Tensor) -> None:
-            out.add_(columns.normal(X, W, weight[where]))
-
-        self._each(self._few, visit)
+        self._each(self._few, lambda where, columns, X: out.add_(columns.normal(X, W, weight[where])))
         return self.rows.total(out)
 
     def moments(

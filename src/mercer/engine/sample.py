@@ -19,9 +19,6 @@ class Sample:
 
     Rows of weight zero are carried along and count for nothing; `alive`, `draw` and `spaced` never name them.
 
-    >>> import numpy as np
-    >>> import torch
-    >>> from mercer.data import TensorRows
     >>> from mercer.engine import Sample, make_plan
     >>> X = torch.arange(6.0)[:, None]
     >>> sample = Sample(TensorRows(X), X.double(), torch.tensor([1.0, 0, 1, 1, 1, 1]), make_plan(6, device="cpu"))

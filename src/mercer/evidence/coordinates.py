@@ -95,7 +95,8 @@ class Coordinates:
         ends = [math.log((largest or {}).get(name, math.inf)) for name in self.shapes]
         high = [np.minimum(least + 2 * reach, end).clip(least) for least, end in zip(low, ends, strict=True)]
         if "noise" in self.free:
-            least, most = self._noise_bounds() if noise_bounds is None else noise_bounds
+            dtype = torch.float64 if start.basis is None else start.basis.dtype
+            least, most = (LEAST_NOISE[dtype], MOST_NOISE) if noise_bounds is None else noise_bounds
             pieces.append(np.log([min(max(start.noise, least), most)]))
             low.append(np.log([least]))
             high.append(np.log([most]))
@@ -128,10 +129,6 @@ class Coordinates:
         if groups is None or len(groups) != len(values):
             return values
         return (np.bincount(groups, weights=values) / np.maximum(np.bincount(groups), 1))[groups]
-
-    def _noise_bounds(self) -> tuple[float, float]:
-        basis = self.start.basis
-        return LEAST_NOISE[torch.float64 if basis is None else basis.dtype], MOST_NOISE
 
     @property
     def bounds(self) -> list[tuple[float, float]]:

@@ -30,7 +30,6 @@ def log_evidence(
     variance σ². The gradient in a parameter θ is ½ tr[(ααᵀ − p C⁻¹) ∂K/∂θ] with α = C⁻¹Y: one
     weighted sum over ∂K/∂θ, which the kernel pulls back.
 
-    >>> import torch
     >>> from mercer.kernels import Gaussian
     >>> X = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
     >>> value, by_parameter, by_noise = log_evidence(Gaussian(), 0.1, X, X.sin())
@@ -59,8 +58,6 @@ def left_out(kernel: Kernel, noise: float, X: Tensor, Y: Tensor, weight: Tensor 
 
     A row of weight w goes with all its copies (Rasmussen and Williams 2006, eq. 5.12).
 
-    >>> import torch
-    >>> from mercer.evidence.exact import left_out
     >>> from mercer.kernels import Gaussian
     >>> X = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
     >>> bool((left_out(Gaussian(), 1e-4, X, X.sin()) - X.sin()).abs().max() < 0.01)

@@ -17,12 +17,8 @@ from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordina
 from mercer.linalg import minimize_lbfgs
 
 
-class _Over(Exception):
-    """The clock says so."""
-
-
-class _Settled(Exception):
-    """A step gained too little."""
+class _Ended(Exception):
+    """A climb is over, for the reason it says."""
 
 
 def climb(
@@ -64,7 +60,7 @@ def climb(
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
         if clock.over() and best[0] > -math.inf:
-            raise _Over
+            raise _Ended(clock.reason(n_iter))
         seen = at.evaluated(evidence, x)
         if seen is None:
             return 1e25, np.zeros_like(x)
@@ -80,7 +76,7 @@ def climb(
             callback(at.point(x))
         gained = best[0] - before
         if gained < gain or best[0] + (max_iter - n_iter) * gained < beaten:
-            raise _Settled
+            raise _Ended(f"a step gained too little after {n_iter} steps")
         before = best[0]
 
     why = "nothing was left to optimise"
@@ -90,10 +86,8 @@ def climb(
         else:
             done = minimize_lbfgs(negative, at.vector, at.bounds, stepped, maxiter=max_iter, ftol=tol, maxcor=20)
             why = f"after the {max_iter} steps allowed" if done.status == 1 else _reason(done, tol, n_iter)
-    except _Over:
-        why = clock.reason(n_iter)
-    except _Settled:
-        why = f"a step gained too little after {n_iter} steps"
+    except _Ended as ended:
+        why = str(ended)
     except KeyboardInterrupt:
         if best[0] == -math.inf:
             raise

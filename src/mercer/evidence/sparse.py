@@ -73,12 +73,7 @@ def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
 
 
 def sparse_evidence(
-    kernel: Kernel,
-    noise: float,
-    basis: Tensor,
-    data: Sample,
-    approximation: Approximation,
-    inputs: bool = True,
+    kernel: Kernel, noise: float, basis: Tensor, data: Sample, approximation: Approximation, inputs: bool = True
 ) -> Gradient:
     r"""Log evidence of targets Y (n × p, outputs independent) under a sparse prior, and its gradient.
 
@@ -90,10 +85,8 @@ def sparse_evidence(
     α = 0 is the evidence of SR and PP, α = 1 that of SPGP; the term in brackets makes it Titsias' bound. A row of
     weight w counts as w copies of itself, each with a k − q of its own.
 
-    >>> import torch
     >>> from mercer.engine import make_plan
     >>> from mercer.evidence.approximations import Variational
-    >>> from mercer.engine.sample import Sample
     >>> from mercer.kernels import Gaussian
     >>> from mercer.data import TensorRows
     >>> X = torch.linspace(-3, 3, 50, dtype=torch.float64)[:, None]
@@ -107,12 +100,7 @@ def sparse_evidence(
 
 
 def evidence_on_device(
-    kernel: Kernel,
-    noise: Any,
-    basis: Tensor,
-    data: Sample,
-    approximation: Approximation,
-    inputs: bool = True,
+    kernel: Kernel, noise: Any, basis: Tensor, data: Sample, approximation: Approximation, inputs: bool = True
 ) -> Gradient:
     """`sparse_evidence` as tensors; the kernel's parameters and the noise may be tensors too."""
     system, model, found = _gathered(kernel, noise, basis, data, approximation, uses=2)
@@ -196,12 +184,7 @@ def _explained(system: Inducing, inverse: Tensor, c: Tensor) -> Tensor:
 
 
 def _gathered(
-    kernel: Kernel,
-    noise: Any,
-    basis: Tensor,
-    data: Sample,
-    approximation: Approximation,
-    uses: int = 1,
+    kernel: Kernel, noise: Any, basis: Tensor, data: Sample, approximation: Approximation, uses: int = 1
 ) -> tuple[Inducing, Noise, Statistics]:
     system = Inducing(data.rows, kernel, basis, data.plan, uses)
     model = Noise(noise, approximation.alpha, data.weight.double(), system.diagonal())
@@ -209,11 +192,7 @@ def _gathered(
 
 
 def sparse_posterior(
-    kernel: Kernel,
-    noise: float,
-    basis: Tensor,
-    data: Sample,
-    approximation: Approximation,
+    kernel: Kernel, noise: float, basis: Tensor, data: Sample, approximation: Approximation
 ) -> tuple[Posterior, float]:
     """The posterior of a sparse regression and the evidence: whitened weights u ~ N((I + S)⁻¹b, (I + S)⁻¹)."""
     system, model, found = _gathered(kernel, noise, basis, data, approximation)

@@ -34,7 +34,6 @@ def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto") -
     pol and protein, and spare the tuning.
 
     >>> import torch
-    >>> from mercer.evidence.starts import plain_start
     >>> from mercer.kernels import Gaussian
     >>> X = torch.tensor([[-1.0, -2.0], [1.0, 2.0]])
     >>> plain_start(Gaussian, X, ard=True).tunable()["left__kernel__length_scale"]

@@ -151,11 +151,7 @@ def _effect(one: Piece, rows: RowSource, plan: Plan, U: Tensor, varied: list[int
 
 def _mean(rows: RowSource, plan: Plan, m: int, statistic: Any) -> Tensor:
     sums: list[Tensor] = []
-
-    def visit(where: slice, block: Tensor) -> None:
-        sums.append(statistic(block))
-
-    each_block(rows, plan, plan.tile_rows(m), visit)
+    each_block(rows, plan, plan.tile_rows(m), lambda where, block: sums.append(statistic(block)))
     return torch.stack(sums).sum(0) / rows.n_rows
 
 

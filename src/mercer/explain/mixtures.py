@@ -43,8 +43,6 @@ POWERS, CENTRES, GRID = (1 / 3, 1 / 2), (1.0, np.exp(2.0)), 0.1
 class Mixture:
     """φ(A) = Σ_q weights_q exp(−scales_q A); the last scale stands for infinity, where only A = 0 counts.
 
-    >>> import numpy as np
-    >>> from mercer.explain.mixtures import matern
     >>> found = matern(1.5)
     >>> bool(abs(found.weights @ np.exp(-found.scales * 4.0) - 3 * np.exp(-2.0)) < 5e-11)
     True

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.compiled import machine_code
-from mercer.kernels.row_threads import over_rows
+from mercer.kernels.cpu import over_rows
 
 #: Factors from which on the loop is made, if it is not there yet: this takes 35 ms, and a factor 2 ns instead of 9.
 ENOUGH = 1 << 21

@@ -74,8 +74,6 @@ def narrowed(mixture: Mixture, exponents: Tensor) -> Mixture:
 def product_shapley(exponents: Tensor) -> Tensor:
     """Shapley values of Π_d exp(−a_d), n × D × m, from exponents a (D × n × m).
 
-    >>> import torch
-    >>> from mercer.explain.products import product_shapley
     >>> product_shapley(torch.tensor([0.0, 2.0], dtype=torch.float64).log().neg()[:, None, None]).flatten().tolist()
     [-1.5, 0.5]
     """

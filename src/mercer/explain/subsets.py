@@ -99,8 +99,6 @@ class Turned:
 def by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor) -> Tensor:
     """Shapley values of a function of the sum of exponents (D × n × m) times weights W (m × p), n × D × p.
 
-    >>> import torch
-    >>> from mercer.explain.subsets import by_subsets
     >>> apart = torch.tensor([1.0, 3.0], dtype=torch.float64)[:, None, None]
     >>> by_subsets(lambda A: A**2, apart, torch.ones(1, 1, dtype=torch.float64)).flatten().tolist()
     [4.0, 12.0]
@@ -134,7 +132,6 @@ def radial(kernel: Kernel) -> bool:
 def shares(n_inputs: int) -> Tensor:
     """Shapley's weight of every subset's value for every input, inputs × 2^inputs.
 
-    >>> from mercer.explain.subsets import shares
     >>> shares(2).tolist()  # sets {}, {0}, {1}, {0, 1}
     [[-0.5, 0.5, -0.5, 0.5], [-0.5, -0.5, 0.5, 0.5]]
     """

@@ -105,7 +105,6 @@ class Term:
 def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
     """The kernel as a sum of terms; one that is none gets a sentence.
 
-    >>> from mercer.explain.terms import terms_of
     >>> from mercer.kernels import Bias, Gaussian, Polynomial
     >>> [(term.variance, len(term.powers)) for term in terms_of(2 * Gaussian([1.0, 3.0]) + Bias(0.5), 2)]
     [(2.0, 1), (0.5, 0)]

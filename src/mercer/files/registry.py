@@ -1,4 +1,4 @@
-"""Which classes a model file may name: the dataclasses of the modules listed here, and nothing else.
+"""Which classes a model file may name, the dataclasses of the modules listed here, and what their arrays look like.
 
 A class is called by its folder and its name, ``kernels.Gaussian``: it may move to another module of its folder without
 old files noticing. Where one moves further or is renamed, `RENAMED` says so for ever.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from pkgutil import iter_modules
 from types import NoneType, UnionType
@@ -31,7 +31,6 @@ MODULES = (
     "mercer.kernels.separable",
     "mercer.losses",
     "mercer.data.column_maps",
-    "mercer.data.heavy_tails",
     "mercer.border",
     "mercer.evidence.approximations",
     "mercer.evidence.posterior",
@@ -69,6 +68,31 @@ RENAMED: dict[str, str] = {
     "mixture.Linear": "mixture.LinearExperts",
     "mixture.Logistic": "mixture.LogisticExperts",
 }
+#: What arrays look like beside one another, checked when a file is read. A letter is a size, the same wherever it
+#: stands within one object; "=D" says that a whole number equals it, and alternatives stand beside a bar. What is not
+#: listed is checked by its type alone, and by the trial that ends `load`.
+SHAPES: dict[str, dict[str, str]] = {
+    "border.InputMap": {"mean": "D", "scale": "D"},
+    "border.RealTargets": {"mean": "p"},
+    "border.ClassTargets": {"classes": "C"},
+    "data.Bend": {"columns": "b", "centre": "b", "width": "b"},
+    "data.ColumnMap": {"centre": "D", "width": "D", "mean": "D", "spread": "D", "knots": "D K", "levels": "D K"},
+    "evidence.Posterior": {"basis": "m D", "weights": "m p", "explained": "m r", "scatter": "c m s"},
+    "forward.Expansion": {"basis": "m D", "weights": "m p|z"},  # those of stages have no weights of their own
+    "mixture.Gates": {"weights": "k", "means": "k D", "covariances": "k D|k D D", "root": "k D|k D D", "log_det": "k"},
+    "mixture.Floor": {"variance": "D", "groups": "k"},
+    "mixture.ConstantExperts": {"intercept": "k p", "noise": "k p", "floor": "p"},
+    "mixture.LinearExperts": {"intercept": "k p", "noise": "k p", "floor": "p", "coef": "k p D"},
+    "mixture.Categorical": {"table": "k C"},
+    "mixture.Owned": {"table": "k C"},
+    "mixture.LogisticExperts": {"coef": "k c w"},
+    "mixture.Mixture": {"gates.means": "k D", "layout.n_inputs": "=D", "floor.variance": "D", "floor.groups": "k"},
+    "empirical.Member": {"basis": "p D", "basis_indices": "p", "dual_coef": "M p P", "bias": "M P"},
+}
+#: Fields that are one of a few words.
+WORDS = {"forward.Expansion": {"dtype": ("float32", "float64")}}
+#: Fields of fitted parts that may hold numbers that are none.
+MAY_BE_INFINITE = {"empirical.Member": {"agreement", "kernel_norms", "objective_path"}}
 
 
 def name_of(cls: type) -> str:
@@ -119,16 +143,13 @@ def checked_fields(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given)
 
 
-@cache
-def declared(cls: type) -> dict[str, Any]:
-    """The types that the fields of a class are declared to have."""
-    return get_type_hints(cls)
+#: The types that the fields of a class are declared to have.
+declared = cache(get_type_hints)
 
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a declared type; tensors are arrays in models that are kept, whole numbers are floats too.
 
-    >>> from mercer.files.registry import fits
     >>> fits([1.0, 2.0], list[float]), fits("two", float | None)
     (True, False)
     """
@@ -162,3 +183,37 @@ def _members_fit(value: tuple[Any, ...], inner: tuple[Any, ...]) -> bool:
     if len(inner) == 2 and inner[1] is Ellipsis:
         return all(fits(one, inner[0]) for one in value)
     return len(value) == len(inner) and all(fits(one, hint) for one, hint in zip(value, inner, strict=True))
+
+
+def check_arrays(value: Any) -> None:
+    """Refuse a fitted part whose arrays do not fit together, or hold numbers that are none."""
+    name = name_of(type(value))
+    for field in parameters(type(value)):
+        array = getattr(value, field.name)
+        if isinstance(array, np.ndarray) and array.dtype.kind == "f":
+            finite = field.name in MAY_BE_INFINITE.get(name, ()) or bool(np.isfinite(array).all())
+            require(finite, f"{field.name} of {name}", "finite", "an array with NaN or infinity")
+    for key, words in WORDS.get(name, {}).items():
+        require(getattr(value, key) in words, f"{key} of {name}", f"one of {words}", getattr(value, key))
+    sizes: dict[str, int] = {}
+    for path, forms in SHAPES.get(name, {}).items():
+        held = reduce(getattr, path.split("."), value)
+        if held is not None:
+            found = _matched(held, forms, sizes)
+            wanted = f"of shape {forms} with {sizes}"
+            require(found is not None, f"{path} of {name}", wanted, getattr(held, "shape", held))
+            sizes = found or {}
+
+
+def _matched(held: Any, forms: str, sizes: dict[str, int]) -> dict[str, int] | None:
+    """The sizes with those of one more array, or None where it fits to no form."""
+    if forms.startswith("="):
+        return sizes if held == sizes.get(forms[1:]) else None
+    for form in forms.split("|"):
+        letters = form.split()
+        if not isinstance(held, np.ndarray) or held.ndim != len(letters):
+            continue
+        merged = dict(sizes)
+        if all(merged.setdefault(one, n) == n for one, n in zip(letters, held.shape, strict=True)):
+            return merged
+    return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.files.registry import name_of, registry
-from mercer.files.small import smaller
 from mercer.files.tree import Reader, Writer
-from mercer.files.whole import written
+from mercer.forward.expansion import Expansion
 from mercer.parts import require
 from mercer.version import __version__
+from mercer.whole import written
 
 #: Raised when files change so that older versions cannot read them; every number that was ever released is read.
 FORMAT = 1
+#: Attributes of models whose expansions or posteriors predict alone: basis vectors in the user's units, where they came
+#: from, and how the fit went.
+LOOKED_AT = ("basis_", "basis_indices_", "dual_coef_", "history_", "objective_path_", "tuning_report_")
 
 
 def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, small: bool = False) -> None:
@@ -77,3 +82,26 @@ def digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
         total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         total.update(np.ascontiguousarray(arrays[name]).tobytes())
     return total.hexdigest()
+
+
+def smaller(model: Any) -> Any:
+    """A copy of a fitted model that answers the same with fewer numbers, or the model where nothing can go."""
+    if not (hasattr(model, "expansions_") or hasattr(model, "_models")):
+        return model
+    made = copy.copy(model)
+    for name in LOOKED_AT:
+        vars(made).pop(name, None)
+    if hasattr(model, "expansions_"):
+        made.expansions_ = tuple(_rounded(one) for one in model.expansions_)
+    return made
+
+
+def _rounded(one: Expansion) -> Expansion:
+    """Basis vectors and weights as products take them: where kernel values are float32, so are they."""
+    if one.dtype != "float32":
+        return one
+    return replace(one, basis=_single(one.basis), weights=_single(one.weights))
+
+
+def _single(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32).astype(array.dtype)

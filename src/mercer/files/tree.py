@@ -17,8 +17,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from mercer.border.rules import check
-from mercer.files.registry import checked_fields, class_named, name_of, parameters, registry
-from mercer.files.shapes import check_arrays
+from mercer.files.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
 from mercer.kernels import Kernel
 from mercer.kernels.numbered import Entries
 from mercer.parts import Part, require
@@ -141,9 +140,6 @@ class Reader:
         require(node["float"] in list(known), "a number in the description", f"one of {list(known)}", node["float"])
         return known[node["float"]]
 
-    def _tuple(self, node: dict[str, Any], depth: int) -> tuple[Any, ...]:
-        return tuple(self._several(node["tuple"], depth))
-
     def _slice(self, node: dict[str, Any], depth: int) -> slice:
         ends = self._several(node["slice"], depth)
         good = len(ends) == 3 and all(one is None or type(one) is int for one in ends)
@@ -226,7 +222,7 @@ class Reader:
 
 _DECODERS: dict[str, Any] = {
     "float": Reader._float,
-    "tuple": Reader._tuple,
+    "tuple": lambda reader, node, depth: tuple(reader._several(node["tuple"], depth)),
     "slice": Reader._slice,
     "dict": Reader._dict,
     "array": Reader._array,

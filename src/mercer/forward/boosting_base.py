@@ -16,6 +16,7 @@ from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.plan import factored_rows
+from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
 from mercer.forward.draws import rows_at_a_time, some_rows
@@ -27,7 +28,6 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, only, raced_members, tuned_member
 from mercer.forward.nearer import nearer
 from mercer.forward.problem import Problem
-from mercer.forward.resumable import Resumable
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
 from mercer.forward.stages import Final

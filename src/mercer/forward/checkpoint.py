@@ -11,25 +11,26 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.border.read import Given
+from mercer.border.rules import FOLDER, NOTHING
 from mercer.data import Group
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.plain import plain, restored
 from mercer.forward.span import Functions
 from mercer.parts import part, require
+from mercer.whole import written
 
 FORMAT = 2
 #: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.
@@ -134,21 +135,21 @@ class Checkpoint:
         """Replace what the folder holds, in one step: until then, and where that fails, the old state stands."""
         arrays: dict[str, np.ndarray] = {}
         state = {"rng": self.rng, "states": self.states, "grown": self.grown, "keys": self.keys, "choice": None}
-        written = {name: plain(value, arrays) for name, value in state.items()}
+        noted = {name: plain(value, arrays) for name, value in state.items()}
         try:
-            written["choice"] = plain(self.choice, arrays)
+            noted["choice"] = plain(self.choice, arrays)
         except TypeError:  # a function of the user's: it is given again, and whatever was tuned is tuned again
-            written["choice"] = None
+            noted["choice"] = None
         memory = io.BytesIO()
         np.savez(memory, **arrays)  # type: ignore[arg-type]
         body = memory.getvalue()
         digest = hashlib.sha256(body).hexdigest()
         name = f"learners-{digest[:16]}.npz"
-        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": self.seen, "state": written}
+        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": self.seen, "state": noted}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _replace(self.folder / name, body)
-            _replace(self.folder / "fit.json", json.dumps(head).encode())
+            written(self.folder / name, lambda file: file.write(body))
+            written(self.folder / "fit.json", lambda file: file.write(json.dumps(head).encode()))
         except OSError as error:
             raise OSError(
                 f"the checkpoint in {self.folder} could not be written ({error}); what was written before stands"
@@ -207,20 +208,6 @@ def _read(folder: Path, seen: dict[str, Any]) -> dict[str, Any] | None:
         return restored({"dict": [*head["state"].items()]}, dict(arrays))
 
 
-def _replace(path: Path, body: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with open(part, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-
-
 def _host(values: Tensor) -> np.ndarray:
     return values.detach().cpu().numpy()
 
@@ -228,3 +215,26 @@ def _host(values: Tensor) -> np.ndarray:
 def _text(value: Any) -> str:
     """A parameter as text, without the address of what has one."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Resumable:
+    """The parameter of forward models whose fit may be kept in a folder.
+
+    Parameters
+    ----------
+    checkpoint : path or None, default None
+        A folder in which the state of the fit is kept after each learner. A fit that was interrupted or killed goes on
+        from there when it is started again on the same rows and parameters, on any number of processes; another
+        fit's folder is refused.
+    """
+
+    checkpoint: Annotated[Any, NOTHING | FOLDER] = None
+
+    def _checkpoint(self: Any, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        require(not self.warm_start, "warm_start", "False where there is a checkpoint", True)
+        y = targets.numbers(given.y) if self._classes else given.y
+        seen = fingerprint(self, given, y, X_val, self._growing)
+        return Checkpoint.open(self.checkpoint, given.shard.group, seen, rng)

@@ -83,14 +83,10 @@ class MaxResidual(Criterion):
 
 
 @part
-class LargestResiduals(Criterion):
+class LargestResiduals(MaxResidual):
     """The S rows of largest residual at once: MAX-RES without its loop and its Gram matrix."""
 
     short_name = "largest-residuals"
-    residual_alone = at_hand = True
-
-    def score(self, seen: Candidates) -> Tensor:
-        return seen.residual.square().sum(1)
 
     def select(self, kernel: Kernel, X: Tensor, r: Tensor, lam: float, size: int, rng: np.random.Generator) -> Tensor:
         return r.square().sum(1).topk(size).indices

@@ -70,7 +70,6 @@ def some_rows(given: Given, n: int, rng: np.random.Generator, *, classes: bool) 
 def bernoulli(n_rows: int, n: int, rng: np.random.Generator) -> np.ndarray:
     """Rows that are each drawn with probability n / n_rows, in order; all of them where `n` is as large.
 
-    >>> import numpy as np
     >>> bernoulli(4, 9, np.random.default_rng(0))
     array([0, 1, 2, 3])
     """

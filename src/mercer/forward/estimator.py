@@ -126,7 +126,6 @@ class ForwardEstimator(Face):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self._pairwise
-        tags.target_tags.multi_output = not self._classes
         return tags
 
     @property
@@ -188,8 +187,7 @@ class ForwardEstimator(Face):
         seen = Fingerprint.of(self, given, X_val, self._growing) if self.warm_start else None
         warm = getattr(self, "_warm", None) if seen is not None else None
         if warm is None:
-            rng = self._generator()
-            rng.bit_generator.state = given.shard.group.first(lambda: rng.bit_generator.state)
+            rng = self._generator(given.shard.group)
             some = self._drawn(given, plan, rng)
             task = replace(self._task(some, plan, X_val, y_val, rng, budget), whole=None if some is given else given)
             fits = (self._growth(task.problem(one), task.held_out, rng) for one in task.choice.members)

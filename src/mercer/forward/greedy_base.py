@@ -24,14 +24,13 @@ from mercer.forward.absorb import Block
 from mercer.forward.combine import Separate
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.estimator import ForwardEstimator
-from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock
+from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
 from mercer.forward.learners import Ensemble, Learner, SingleVector
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, tuned_member
 from mercer.forward.problem import Problem
-from mercer.forward.prune import prune
 from mercer.forward.solve.exact import RandomRows
-from mercer.forward.solve.ridge import whitened_ridge
+from mercer.forward.solve.polish import whitened_ridge
 from mercer.forward.stages import Final
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
 from mercer.losses import Loss
@@ -192,15 +191,15 @@ class Greedy(ForwardEstimator):
         if self.prune and block is not None and m:
             rules = [rule.short_name for rule in self._size_rules()]
             rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
-            r2 = fit.history.residual_norm[_step_of(fit, m)] ** 2
+            step = min(int(np.searchsorted(fit.history.n_basis, m)), fit.n_steps - 1)  # after which there were so many
+            r2 = fit.history.residual_norm[step] ** 2
             kept, weights = prune(block.span.R[:m, :m], final.weights, r2, fit.history.n_rows, rule)
             final = replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
         return self._refined(fit.problem, final) if self.refine and m else final
 
     def _refined(self, problem: Problem, final: Final) -> Final:
         """Basis vectors, kernel and noise moved uphill on the sparse evidence; then all weights anew."""
-        alive, shard, rng = problem.candidates(), problem.rows.shard, self._generator()
-        rng.bit_generator.state = shard.group.first(lambda: rng.bit_generator.state)
+        alive, shard, rng = problem.candidates(), problem.rows.shard, self._generator(problem.rows.shard.group)
         rows, y, weight = problem.rows, problem.y, problem.weight
         if not shard.spread:
             rows, y, weight = TensorRows(problem.basis(alive)), y[alive], weight[alive]
@@ -240,8 +239,3 @@ def _plainly(
 def _sizes(n_basis: int, step: int) -> list[int]:
     """Vectors of each step, `n_basis` in all: the last one may be smaller."""
     return [min(step, n_basis - done) for done in range(0, n_basis, step)]
-
-
-def _step_of(fit: ForwardFit, m: int) -> int:
-    """The step after which the model had `m` basis vectors."""
-    return min(int(np.searchsorted(fit.history.n_basis, m)), fit.n_steps - 1)

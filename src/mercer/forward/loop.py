@@ -42,12 +42,7 @@ class ForwardFit:
         make_block: Callable[..., Block] = Block,
     ) -> None:
         self.problem, self.learner, self.rng = problem, learner, rng
-        self.block_length, self.shrinkage, self.focus, self.capacity = (
-            block_length,
-            shrinkage,
-            focus,
-            capacity,
-        )
+        self.block_length, self.shrinkage, self.focus, self.capacity = block_length, shrinkage, focus, capacity
         self.validation, self.make_block = validation, make_block
         self.f = torch.zeros_like(problem.y)
         self.blocks: list[Block] = []
@@ -69,11 +64,7 @@ class ForwardFit:
         """Seconds of growing so far."""
         return self.history.seconds[-1] if self.history.seconds else 0.0
 
-    def run(
-        self,
-        stopping: Sequence[Stopping],
-        callbacks: Sequence[Callback] = (),
-    ) -> str:
+    def run(self, stopping: Sequence[Stopping], callbacks: Sequence[Callback] = ()) -> str:
         """Add learners until a rule says why to stop; returns that sentence."""
         watching = any(rule.watches for rule in stopping) or bool(callbacks)
         self._began = time.perf_counter() - self.seconds

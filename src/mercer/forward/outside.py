@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mercer.border.left_out import LARGEST, leverages
-from mercer.data.copies import copies
+from mercer.data.source import copies
 from mercer.forward.loop import ForwardFit
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.stages import Final
@@ -79,13 +79,9 @@ def _values(final: Final, rows: Tensor) -> Tensor:
 def _leverages(final: Final, rows: Tensor, weight: Tensor, share: float, levers: int) -> Tensor:
     """How far each row pulls the model at itself; of very many basis vectors some stand for all."""
     m = len(final.basis)
-    Z = final.basis[_spaced(m, levers)].double()
+    Z = final.basis[torch.linspace(0, m - 1, min(m, levers)).long()].double()
     h = leverages(final.kernel(rows.double(), Z), weight, final.lam * final.kernel(Z, Z), share)
     return (h * (m / len(Z))).clamp(max=LARGEST)
-
-
-def _spaced(n: int, wanted: int) -> Tensor:
-    return torch.linspace(0, n - 1, min(n, wanted)).long()
 
 
 def _host(values: Tensor, targets: Tensor, weight: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

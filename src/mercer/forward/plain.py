@@ -20,7 +20,6 @@ from mercer.parts import require
 def plain(thing: Any, arrays: dict[str, np.ndarray]) -> Any:
     """`thing` in lists, dicts, numbers and names; its arrays go into `arrays`. TypeError where that is impossible.
 
-    >>> from mercer.forward.plain import plain, restored
     >>> from mercer.kernels import Gaussian
     >>> arrays = {}
     >>> restored(plain((2.5, Gaussian(3.0)), arrays), arrays)

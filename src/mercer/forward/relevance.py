@@ -27,7 +27,6 @@ def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
 
     A kernel without length-scales sees all inputs alike. One that is any function of two rows says nothing: None.
 
-    >>> from mercer.forward.relevance import sensitivity
     >>> from mercer.kernels import Bias, Gaussian, Linear
     >>> sensitivity(3 * Gaussian([1.0, 2.0]) + Linear() + Bias(), 2).tolist()
     [4.0, 1.75]
@@ -49,8 +48,6 @@ def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
 def metric(transform: np.ndarray | None, falls: np.ndarray) -> np.ndarray:
     """M = Aᵀ diag(1/ℓ²) A (D × D), A being the transform, given by its diagonal, as a matrix, or not at all.
 
-    >>> import numpy as np
-    >>> from mercer.forward.relevance import metric
     >>> metric(np.array([3.0, 0.0]), np.array([4.0, 4.0])).tolist()
     [[36.0, 0.0], [0.0, 0.0]]
     """
@@ -65,14 +62,12 @@ def relevance(metrics: Sequence[np.ndarray], spreads: Sequence[np.ndarray], shar
     Each of several metrics is brought to sum 1 first, since rough kernels have longer length-scales than smooth ones of
     the same reach, and counts by its share. A kernel that sees no input at all leaves all of them alike.
 
-    >>> import numpy as np
-    >>> from mercer.forward.relevance import relevance
     >>> relevance([np.diag([3.0, 1.0])], [np.array([1.0, 1.0])], [0.5]).tolist()
     [0.75, 0.25]
     """
     each = zip(metrics, spreads, shares, strict=True)
-    total = np.sum([share * _of_sum_one(_of_one(np.diag(M)) * _of_one(s) ** 2) for M, s, share in each], axis=0)
-    return _of_sum_one(total)
+    total = np.sum([share * of_sum_one(_of_one(np.diag(M)) * _of_one(s) ** 2) for M, s, share in each], axis=0)
+    return of_sum_one(total)
 
 
 def _of_one(numbers: np.ndarray) -> np.ndarray:
@@ -81,7 +76,9 @@ def _of_one(numbers: np.ndarray) -> np.ndarray:
     return numbers / largest if largest > 0 else numbers
 
 
-def _of_sum_one(numbers: np.ndarray) -> np.ndarray:
+def of_sum_one(numbers: np.ndarray) -> np.ndarray:
+    """Non-negative numbers as shares; of nothing but zeros, equal ones."""
+    numbers = _of_one(numbers)  # first, so that no sum of huge numbers overflows
     total = numbers.sum()
     return numbers / total if total > 0 else np.full(len(numbers), 1 / len(numbers))
 

@@ -28,15 +28,9 @@ class History:
 
     def as_arrays(self) -> dict[str, np.ndarray]:
         """What users see: one array per quantity, one entry per step."""
-        return {
-            "n_basis": np.array(self.n_basis),
-            "objective": np.array(self.objective),
-            "residual_norm": np.array(self.residual_norm),
-            "seconds": np.array(self.seconds),
-            "validation": np.array(self.validation),
-            "mdl": np.array(self.description_length()),
-            "aic": np.array(self.information_criterion()),
-        }
+        names = ("n_basis", "objective", "residual_norm", "seconds", "validation")
+        shown = {name: np.array(getattr(self, name)) for name in names}
+        return shown | {"mdl": np.array(self.description_length()), "aic": np.array(self.information_criterion())}
 
     def description_length(self) -> list[float]:
         """MDL after each step."""

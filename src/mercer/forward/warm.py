@@ -25,7 +25,8 @@ class Fingerprint:
 
     @classmethod
     def of(cls, face: Any, given: Given, X_val: Any, growing: tuple[str, ...]) -> Fingerprint:
-        rows = given.rows.X if isinstance(given.rows, ArrayRows) else given.rows.take(_some(given)).cpu().numpy()
+        some = spread_rows(np.ones(given.rows.n_rows), COMPARED_ROWS)
+        rows = given.rows.X if isinstance(given.rows, ArrayRows) else given.rows.take(some).cpu().numpy()
         table = {
             "X": f"{given.rows.n_rows} × {given.rows.n_columns}, hash {_hash(rows)}",
             "y": _hash(given.y),
@@ -52,10 +53,6 @@ class Warm:
         for name, value in self.seen.settings.items():
             wanted = f"{value} as in the first fit where warm_start=True, or warm_start=False"
             require(value == now.settings.get(name), name, wanted, now.settings.get(name))
-
-
-def _some(given: Given) -> np.ndarray:
-    return spread_rows(np.ones(given.rows.n_rows), COMPARED_ROWS)
 
 
 def _hash(values: np.ndarray) -> str:

@@ -10,9 +10,8 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.class_weight import WeighsClasses
-from mercer.border.face import face
-from mercer.border.kept import on_host
+from mercer.border.classes import WeighsClasses
+from mercer.border.face import face, on_host
 from mercer.border.read import Given, merged
 from mercer.border.rules import literal, whole
 from mercer.border.targets import ClassTargets
@@ -25,9 +24,9 @@ from mercer.evidence.starts import plain_kernel
 from mercer.gp.averages import mean_logistic, mean_softmax
 from mercer.gp.estimator import SparseGP
 from mercer.gp.family import best_family
-from mercer.gp.final_pass import FinalPass, in_words
 from mercer.gp.model import FittedGP, shown
 from mercer.gp.task import Task
+from mercer.gp.timed_rows import FinalPass, in_words
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
 from mercer.parts import require
@@ -146,7 +145,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         data = task.data
         if self.kernel == "auto":
             shared: dict[str, Any] = {"free": free, "length_scale_prior": self.length_scale_prior}
-            return best_family(evidence, data, _latent, self.ard, self.tuning_rows, task.rng, task.clock, **shared)
+            return best_family(task, evidence, _latent, self.ard, self.tuning_rows, **shared)
         plain = plain_kernel(self.kernel, data.rows, data.weight, lambda: as_kernel(self.kernel), self.ard)
         return _latent(Scaled(as_kernel(self.kernel)) if plain is None else plain)
 

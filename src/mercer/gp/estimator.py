@@ -18,7 +18,7 @@ from mercer.border.read import MERGED_ROWS, Given, host, read, read_new
 from mercer.border.rules import NOTHING, Rule, check, literal, number, part_of, whole
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock
-from mercer.data import WHOLE, Group, Pieces, current_group
+from mercer.data import WHOLE, Pieces, current_group
 from mercer.data.group import ALONE
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
@@ -141,7 +141,7 @@ class SparseGP(Face):
         """Fit to rows `X` (array, frame, tensor, file or row source) and classes or numbers `y`."""
         check(self)
         approximation = self._prior()
-        group = self._group(approximation)
+        group = ALONE if approximation.dense else current_group()  # dense models see few rows, every process all
         clock = Clock(self.time_budget, group=group)
         given = gathered(read(self, X, y, sample_weight, **self._kinds, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
@@ -185,10 +185,6 @@ class SparseGP(Face):
 
     # Rows and searches
 
-    def _group(self, approximation: Approximation) -> Group:
-        """The processes that share the rows; dense models see few of them, and every process all."""
-        return ALONE if approximation.dense else current_group()
-
     def _task(
         self, given: Given, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool
     ) -> tuple[InputMap, Task]:
@@ -212,8 +208,7 @@ class SparseGP(Face):
             columns = given.rows.n_columns
             require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
             inducing = inputs.few(points, plan)
-        rng = self._generator()
-        rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
+        rng = self._generator(group)
         return inputs, Task(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
 
     def _search(
@@ -226,10 +221,8 @@ class SparseGP(Face):
         near: bool = False,
     ) -> tuple[np.ndarray, Point]:
         """`SparseSearch.run`, heard by whoever listens."""
-        return SparseSearch(
-            evidence, task.start, task.data, free, task.n_inducing, self.max_iter, self.tol,
-            self.length_scale_prior, task.rng, clock, task.draws, task.n_restarts, self._seen(clock), near,
-        ).run(start)  # fmt: skip
+        limits = self.max_iter, self.tol, self.length_scale_prior, clock
+        return SparseSearch(task, evidence, free, *limits, self._seen(clock), near).run(start)
 
     def _seen(self, clock: Clock) -> Callable[[Point], None]:
         """What is called after each step of a search: whoever listens, any of whom may end it."""

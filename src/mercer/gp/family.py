@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.optimise import explore
 from mercer.evidence.starts import SPREAD_ROWS, plain_start
 from mercer.gp.inducing_rows import choose_rows
+from mercer.gp.task import Task
 from mercer.kernels import Kernel
 from mercer.tuning.tune import FAMILIES
 
@@ -28,26 +28,20 @@ SHARE = 0.25
 
 
 def best_family(
-    evidence: Callable[[Sample], Evidence],
-    data: Sample,
-    adapt: Callable[[Kernel], Kernel],
-    ard: bool | str,
-    n_rows: int,
-    rng: np.random.Generator,
-    clock: Clock,
+    task: Task, evidence: Callable[[Sample], Evidence], adapt: Callable[[Kernel], Kernel], ard: bool | str, n_rows: int,
     **shared: Any,
-) -> Kernel:
+) -> Kernel:  # fmt: skip
     """The kernel of the family with most evidence after a few steps, smoothest first, and where they led.
 
     Every family sees the same rows, at most `n_rows` that stand for all. Once a rougher one has less evidence than a
     smoother one, still rougher ones are not tried. `adapt` makes a plain kernel the first of a search.
     """
+    data, rng, n = task.data, task.rng, task.data.n_alive
     some, group = data.rows.fetch(data.spaced(SPREAD_ROWS)), data.rows.shard.group
-    n = data.n_alive
     if n > n_rows or data.rows.shard.spread:
         part = data.part(data.draw(n_rows, rng))
         data = replace(part, weight=part.weight * (n / part.n_rows))
-    seed, clock = int(rng.integers(2**31)), clock.part(SHARE)
+    seed, clock = int(rng.integers(2**31)), task.clock.part(SHARE)
 
     def found() -> Kernel:
         best = Point(adapt(plain_start(FAMILIES[0], some, ard)))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mercer.engine import each_block
 from mercer.engine.sample import Sample
-from mercer.forward.select import select_rows
+from mercer.forward.nystroem import select_rows
 from mercer.kernels import Kernel
 from mercer.linalg.kmeans import spread_out
 from mercer.parts import require

@@ -12,7 +12,7 @@ from mercer.border.inputs import InputMap
 from mercer.border.read import Given
 from mercer.engine import Plan
 from mercer.evidence.posterior import Posterior
-from mercer.forward.relevance import spread
+from mercer.forward.relevance import of_sum_one, spread
 from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
 
@@ -42,7 +42,7 @@ def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) ->
             "basis_indices_": given.places(model.index),
             "dual_coef_": model.posterior.weights,
             "kernel_": model.kernel,
-            "relevance_": _of_sum_one(_by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs)),
+            "relevance_": of_sum_one(_by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs)),
         }
         for model in models
     ]
@@ -69,8 +69,3 @@ def _by_column(relevance: np.ndarray, given: Given, inputs: InputMap) -> np.ndar
     if given.table is None:
         return relevance
     return np.sqrt(given.per_column((relevance * spread(inputs, given)) ** 2))
-
-
-def _of_sum_one(relevance: np.ndarray) -> np.ndarray:
-    share = relevance / relevance.max()  # first, so that no sum of huge numbers overflows
-    return share / share.sum()

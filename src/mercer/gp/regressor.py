@@ -12,9 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.face import face
+from mercer.border.face import face, on_host
 from mercer.border.intervals import IntervalRegressor
-from mercer.border.kept import on_host
 from mercer.border.read import Given, merged, read_new
 from mercer.border.rules import AUTO, number
 from mercer.border.targets import RealTargets
@@ -31,13 +30,11 @@ from mercer.evidence.recorded import regression_evidence
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
 from mercer.evidence.starts import PLAIN_NOISE, as_many_lengths, elsewhere, family_of, plain_kernel
 from mercer.gp.estimator import SparseGP
-from mercer.gp.final_pass import FinalPass, in_words
-from mercer.gp.left_out import left_out_intervals
+from mercer.gp.left_out import left_out_intervals, predictive_noise
 from mercer.gp.model import FittedGP, shown
-from mercer.gp.predictive_noise import predictive_noise
 from mercer.gp.search import FEW_INDUCING
 from mercer.gp.task import Task
-from mercer.gp.tuning_rows import rows_for_tuning
+from mercer.gp.timed_rows import FinalPass, in_words, rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_whole
 from mercer.tuning import tune_kernel, tune_noise
@@ -96,11 +93,6 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
 
     _kinds: ClassVar[dict[str, bool]] = {"numeric": True, "multi_output": True}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
@@ -208,7 +200,11 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     def _dense(self, task: Task) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
         n_starts = 1 + (self.n_restarts if task.approximation.short_name == "full" else 0)
-        return task.best_subset(partial(self._on_rows, task, n_starts), _density, self._choosing_kernel())
+
+        def density(model: FittedGP, data: Sample) -> float:
+            return log_density(model.posterior, model.kernel, model.noise, data)
+
+        return task.best_subset(partial(self._on_rows, task, n_starts), density, self._choosing_kernel())
 
     def _on_rows(self, task: Task, n_starts: int, index: np.ndarray) -> FittedGP:
         """The full model of these rows, from one start or the best of several."""
@@ -274,7 +270,3 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         drawn = draw(mean, model.posterior.covariance(model.kernel, X), n_samples, torch.Generator().manual_seed(seed))
         values = drawn.permute(1, 2, 0).numpy() * self.targets_.scale + self.targets_.mean[:, None]
         return values[:, 0] if self.targets_.flat else values
-
-
-def _density(model: FittedGP, data: Sample) -> float:
-    return log_density(model.posterior, model.kernel, model.noise, data)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
@@ -16,7 +15,7 @@ from mercer.evidence.coordinates import EVERYTHING, Evidence, Point
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import WORTHWHILE, explore, optimise
 from mercer.evidence.starts import elsewhere
-from mercer.kernels import Kernel
+from mercer.gp.task import Task
 
 #: Inducing inputs on which kernel and noise are looked for before all of them are placed, where more than twice as
 #: many are asked for: a step costs a 25th of one on 500, and the surface has fewer bumps.
@@ -26,41 +25,32 @@ MANY_ROWS = 8
 #: Share of the time for those few.
 FEW_SHARE = 0.6
 
-#: What draws a start: rows and inducing inputs for a kernel, a noise level and a number of them.
-Place = Callable[[Kernel, float, int], tuple[np.ndarray, Tensor]]
-
 
 @dataclass(frozen=True)
 class SparseSearch:
-    """How one model is looked for: what moves, how many inducing inputs and steps, until when.
+    """How the model of a task is looked for: what moves, how many steps, until when.
 
-    `place` draws the inducing inputs; `redraws` says whether it can draw another number of them, and `near` whether
-    kernel and noise are nearly right from the start.
+    `near` says whether kernel and noise are nearly right from the start.
     """
 
+    task: Task
     evidence: Callable[[Sample], Evidence]
-    place: Place
-    data: Sample
     free: set[str]
-    n_inducing: int
     max_iter: int
     tol: float
     length_scale_prior: float | None
-    rng: np.random.Generator
     clock: Clock
-    redraws: bool = True
-    n_restarts: int = 0
     callback: Callable[[Point], Any] | None = None
     near: bool = False
 
     def run(self, start: Point) -> tuple[np.ndarray, Point]:
         """The rows of the best start, and where it led: further starts have other rows and length-scales."""
-        n_starts = 1 + (self.n_restarts if self.free else 0)
+        n_starts = 1 + (self.task.n_restarts if self.free else 0)
         found = [self._uphill(start, self.clock.part(1 / n_starts), self.near)]
         for left in range(n_starts - 1, 0, -1):
             if self.clock.over():
                 break
-            other = replace(start, kernel=elsewhere(start.kernel, self.rng)) if "kernel" in self.free else start
+            other = replace(start, kernel=elsewhere(start.kernel, self.task.rng)) if "kernel" in self.free else start
             found.append(self._uphill(other, self.clock.part(1 / left)))
         return max(found, key=lambda one: one[1].value)
 
@@ -72,21 +62,21 @@ class SparseSearch:
         time of hundreds of steps on 500 inducing inputs, and ends at lower errors and better densities: those steps
         fit the noise. A start that is `near` needs neither those few nor as many steps.
         """
-        data, steps = self.data, self.max_iter
+        data, rng, steps = self.task.data, self.task.rng, self.max_iter
         shared: dict[str, Any] = {"free": self.free, "length_scale_prior": self.length_scale_prior}
         shared["callback"] = self.callback
-        m, group = min(self.n_inducing, data.n_total), data.rows.shard.group
+        m, group = min(self.task.n_inducing, data.n_total), data.rows.shard.group
         many, whole = data.n_total > MANY_ROWS * m, shared | {"clock": clock, "tol": self.tol}
-        few_first = self.free >= EVERYTHING and m > 2 * FEW_INDUCING and self.redraws and steps > 0
+        few_first = self.free >= EVERYTHING and m > 2 * FEW_INDUCING and self.task.draws and steps > 0
         if near and few_first:
             index, begun = self._placed(start, m)
             return index, climb(self.evidence(data), begun, max_iter=max(steps // (8 if many else 16), 1), **whole)
         if not few_first:
             index, begun = self._placed(start, m)
-            return index, optimise(self.evidence, begun, data, rng=self.rng, max_iter=steps, **whole)
+            return index, optimise(self.evidence, begun, data, rng=rng, max_iter=steps, **whole)
         _, begun = self._placed(start, FEW_INDUCING)
         began, part = time.perf_counter(), clock.part(FEW_SHARE)
-        rough = explore(self.evidence, begun, data, rng=self.rng, n_steps=steps, clock=part, **shared)
+        rough = explore(self.evidence, begun, data, rng=rng, n_steps=steps, clock=part, **shared)
         each = group.first(lambda: (time.perf_counter() - began) / max(rough.n_iter, 1))
         index, begun = self._placed(rough, m)
         n, plan = data.n_total, data.plan
@@ -94,12 +84,12 @@ class SparseSearch:
         if clock.left() < WORTHWHILE * each * growth:
             return index, replace(begun, why=f"{part.reason(rough.n_iter)} on {FEW_INDUCING} inducing inputs")
         if many:
-            found = optimise(self.evidence, begun, data, rng=self.rng, max_iter=max(steps // 2, 1), **whole)
+            found = optimise(self.evidence, begun, data, rng=rng, max_iter=max(steps // 2, 1), **whole)
         else:
             found = climb(self.evidence(data), begun, max_iter=max(steps // 8, 1), **whole)
         return index, replace(found, n_iter=rough.n_iter + found.n_iter)
 
     def _placed(self, point: Point, m: int) -> tuple[np.ndarray, Point]:
-        index, Z = self.place(point.kernel, point.noise, m)
-        self.data.plan.require_square(len(Z) * self.data.Y.shape[1])
+        index, Z = self.task.start(point.kernel, point.noise, m)
+        self.task.data.plan.require_square(len(Z) * self.task.data.Y.shape[1])
         return index, replace(point, basis=Z)

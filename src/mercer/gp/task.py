@@ -48,10 +48,7 @@ class Task:
         return index, self.data.rows.fetch(index).to(self.data.plan.device, self.data.plan.dtype)
 
     def best_subset(
-        self,
-        fitted: Callable[[np.ndarray], FittedGP],
-        density: Callable[[FittedGP, Sample], float],
-        plain: Kernel,
+        self, fitted: Callable[[np.ndarray], FittedGP], density: Callable[[FittedGP, Sample], float], plain: Kernel
     ) -> FittedGP:
         """The dense model of one subset, or of several the one under which other rows are most likely.
 

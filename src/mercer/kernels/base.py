@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
-from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.forms import FusedForm
 from mercer.kernels.pulled import pulled
 from mercer.parts import Part, as_float, part, require
 

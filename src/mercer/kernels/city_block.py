@@ -21,8 +21,6 @@ ENOUGH = 4
 def two_valued(X: Tensor) -> tuple[Tensor, Tensor]:
     """Which columns take no more than two values, and how far apart the least and the largest lie.
 
-    >>> import torch
-    >>> from mercer.kernels.city_block import two_valued
     >>> [part.tolist() for part in two_valued(torch.tensor([[0.0, 1.0], [3.0, 2.0], [3.0, 4.0]]))]
     [[True, False], [3.0, 3.0]]
     """

@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor
 
-from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.forms import FusedForm
 from mercer.parts import require
 
 
@@ -107,8 +107,6 @@ def affine_scores(
 class Tiles(Columns):
     """A kernel that is a function of two blocks of rows and gains nothing from being bound.
 
-    >>> import torch
-    >>> from mercer.kernels.columns import Tiles
     >>> Tiles(lambda X, Z: X @ Z.T, torch.ones(3, 2))(torch.ones(1, 2)).tolist()
     [[2.0, 2.0, 2.0]]
     """
@@ -177,40 +175,34 @@ class Affine(Columns):
         return self.inner.slopes(X, W) * self.variance
 
 
-@final
 @dataclass(frozen=True)
-class Added(Columns):
-    """The sum of two kernels on the same basis vectors."""
+class Pair(Columns):
+    """Two kernels on the same basis vectors."""
 
     left: Columns
     right: Columns
 
+    def rebound(self, Z: Tensor) -> Self:
+        return replace(self, left=self.left.rebound(Z), right=self.right.rebound(Z))
+
+    def for_rows(self, n: int) -> Self:
+        return replace(self, left=self.left.for_rows(n), right=self.right.for_rows(n))
+
+
+@final
+class Added(Pair):
+    """Their sum."""
+
     def __call__(self, X: Tensor) -> Tensor:
         return self.left(X) + self.right(X)
-
-    def rebound(self, Z: Tensor) -> Added:
-        return Added(self.left.rebound(Z), self.right.rebound(Z))
-
-    def for_rows(self, n: int) -> Added:
-        return Added(self.left.for_rows(n), self.right.for_rows(n))
 
     def slopes(self, X: Tensor, W: Tensor) -> Tensor:
         return self.left.slopes(X, W) + self.right.slopes(X, W)
 
 
 @final
-@dataclass(frozen=True)
-class Multiplied(Columns):
-    """The product, entry by entry, of two kernels on the same basis vectors."""
-
-    left: Columns
-    right: Columns
+class Multiplied(Pair):
+    """Their product, entry by entry."""
 
     def __call__(self, X: Tensor) -> Tensor:
         return self.left(X) * self.right(X)
-
-    def rebound(self, Z: Tensor) -> Multiplied:
-        return Multiplied(self.left.rebound(Z), self.right.rebound(Z))
-
-    def for_rows(self, n: int) -> Multiplied:
-        return Multiplied(self.left.for_rows(n), self.right.for_rows(n))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mercer.kernels.base import Kernel, checked_number
 from mercer.kernels.columns import Columns
-from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.forms import FusedForm
 from mercer.parts import as_float, part, require
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from mercer.kernels.closed_form import ClosedForm
+from mercer.kernels.forms import ClosedForm
 from mercer.kernels.vector_code import FLOAT, INT, LANES, SMALL, WIDTH, Writer, constant
 
 #: Rows at a time.

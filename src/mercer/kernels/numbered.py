@@ -65,10 +65,7 @@ class Entries:
 class Numbered(Kernel):
     """A radial or dot-product kernel between rows of two sparse tables, given by their numbers there.
 
-    >>> import scipy.sparse
-    >>> import torch
     >>> from mercer.kernels import Gaussian
-    >>> from mercer.kernels.numbered import Entries, Numbered
     >>> table = Entries.of(scipy.sparse.csr_array([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]]))
     >>> first, second = torch.tensor([[0.0]]), torch.tensor([[1.0]])
     >>> Numbered(Gaussian(), table, table)(first, second).item()  # exp(−5/2)

@@ -29,8 +29,6 @@ class _Sum(torch.autograd.Function):
 def pulled(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The gradient of Σ weight · output in each of the leaves; zero where nothing depends on one.
 
-    >>> import torch
-    >>> from mercer.kernels.pulled import pulled
     >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
     >>> pulled([x.square()], [torch.tensor([1.0, 10.0])], [x])
     (tensor([ 2., 40.]),)

@@ -2,7 +2,7 @@
 
 Each kernel is its profile and one constant. The profile receives the *negative* scaled
 squared distance, because one matrix product gives it with no further pass over the tile; in units
-in which its exponential is the one that this machine is fastest at (`mercer.kernels.exponential`).
+in which its exponential is the one that this machine is fastest at (`mercer.kernels.cpu`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.base import checked_number
-from mercer.kernels.closed_form import ClosedForm
-from mercer.kernels.exponential import LOG2E, RATE, power
+from mercer.kernels.cpu import FIRST, LOG2E, RATE, SECOND, power, scratch
+from mercer.kernels.forms import ClosedForm
 from mercer.kernels.radial_columns import RadialColumns
-from mercer.kernels.scratch import FIRST, SECOND, scratch
 from mercer.kernels.stationary import Stationary
 from mercer.parts import part
 

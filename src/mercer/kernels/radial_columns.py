@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Protocol, final
 import torch
 from torch import Tensor
 
-from mercer.kernels.closed_form import ClosedForm
-from mercer.kernels.fused_form import FusedForm
-from mercer.kernels.scratch import TILE, scratch
+from mercer.kernels.cpu import TILE, scratch
+from mercer.kernels.forms import ClosedForm, FusedForm
 from mercer.kernels.stationary import StationaryColumns, number_like
 
 

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.city_block import CityBlock
-from mercer.kernels.closed_form import ClosedForm
-from mercer.kernels.fused_form import FusedForm
+from mercer.kernels.forms import ClosedForm, FusedForm
 from mercer.kernels.stationary import Stationary, StationaryColumns
 from mercer.parts import as_float, part, require
 

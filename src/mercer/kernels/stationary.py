@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from mercer.kernels.base import Kernel
-from mercer.kernels.closed_form import ClosedForm
 from mercer.kernels.columns import Columns, affine_product, affine_scores
 from mercer.kernels.compiled import OUTPUTS, Compiled, pays
-from mercer.kernels.scratch import TILE
+from mercer.kernels.cpu import TILE
+from mercer.kernels.forms import ClosedForm
 from mercer.parts import require
 
 #: Length-scales outside this range would leave the range of float64 once they are squared.

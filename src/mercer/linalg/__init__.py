@@ -5,13 +5,10 @@ nothing of kernels, rows or losses: the engine forms the products, the algorithm
 """
 
 from mercer.linalg.cg import CGResult, conjugate_gradients
-from mercer.linalg.cholesky import cholesky, inverse_diagonal
-from mercer.linalg.givens import drop_column, rotate_rows
+from mercer.linalg.cholesky import TiledCholesky, cholesky, drop_column, inverse_diagonal, rotate_rows
 from mercer.linalg.halves import mirrored, times_lower, times_upper, upper_gram
 from mercer.linalg.kmeans import spread_out
-from mercer.linalg.lbfgs import minimize_lbfgs
-from mercer.linalg.newton import NewtonResult, minimize_newton
-from mercer.linalg.tiled import TiledCholesky
+from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [

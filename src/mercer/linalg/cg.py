@@ -21,8 +21,6 @@ STEPS_PER_TRUE_RESIDUAL = 10
 class CGResult:
     """What `conjugate_gradients` found: `residual` is ‖b − A x‖ / ‖b‖ of each column, as a rule recomputed from x.
 
-    >>> import torch
-    >>> from mercer.linalg import conjugate_gradients
     >>> conjugate_gradients(lambda x: 2 * x, torch.ones(3)).n_iter
     1
     """
@@ -57,8 +55,6 @@ def conjugate_gradients(
     recomputed from x, unless `recompute` is False: in float32 b − A x of a large x is rounding before the recursion's
     own residual, whose steps get smaller and smaller, is.
 
-    >>> import torch
-    >>> from mercer.linalg import conjugate_gradients
     >>> A = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
     >>> found = conjugate_gradients(lambda p: A @ p, torch.tensor([1.0, -2.0], dtype=torch.float64))
     >>> found.x.round(decimals=9).tolist(), found.stop_reason

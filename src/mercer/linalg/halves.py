@@ -17,8 +17,6 @@ PANEL = 128
 def times_upper(A: Tensor, U: Tensor) -> Tensor:
     """A U for an upper triangular U: a panel of columns needs the rows of U down to its own.
 
-    >>> import torch
-    >>> from mercer.linalg import times_upper
     >>> times_upper(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [0.0, 3.0]])).tolist()
     [[1.0, 5.0]]
     """
@@ -28,8 +26,6 @@ def times_upper(A: Tensor, U: Tensor) -> Tensor:
 def times_lower(A: Tensor, L: Tensor) -> Tensor:
     """A L for a lower triangular L: a panel of columns needs the rows of L from its own on.
 
-    >>> import torch
-    >>> from mercer.linalg import times_lower
     >>> times_lower(torch.ones(1, 2), torch.tensor([[1.0, 0.0], [2.0, 3.0]])).tolist()
     [[3.0, 3.0]]
     """
@@ -39,8 +35,6 @@ def times_lower(A: Tensor, L: Tensor) -> Tensor:
 def upper_gram(A: Tensor, weight: Tensor) -> Tensor:
     """Aᵀ diag(weight) A, of which the upper triangle counts: `mirrored` makes a sum of them whole.
 
-    >>> import torch
-    >>> from mercer.linalg import mirrored, upper_gram
     >>> mirrored(upper_gram(torch.tensor([[1.0, 2.0]]), torch.tensor([3.0]))).tolist()
     [[3.0, 6.0], [6.0, 12.0]]
     """

@@ -26,9 +26,6 @@ def spread_out(
     as they stand, and one after the other is taken with the probability to which the rows taken meanwhile have shrunk
     its own: the same draws as one by one, in few passes.
 
-    >>> import numpy as np
-    >>> import torch
-    >>> from mercer.linalg import spread_out
     >>> X = torch.tensor([[0.0], [0.1], [5.0], [5.1], [9.0]])
     >>> sorted(X[spread_out(X, 3, np.random.default_rng(0)), 0].round().tolist())
     [0.0, 5.0, 9.0]

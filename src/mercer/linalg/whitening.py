@@ -24,8 +24,6 @@ SPECTRAL_SIZE = 600
 class Whitening:
     """An m×r map B with BᵀQB = I; make one with `whitening`.
 
-    >>> import torch
-    >>> from mercer.linalg import whitening
     >>> whitening(torch.eye(3)).rank
     3
     """
@@ -61,8 +59,6 @@ def whitening(Q_mm: Tensor, tol: float | None = None, dtype: torch.dtype = torch
     mκ, `tol` = eps keeps the signal √m above the noise. In float64 the eigenvalues themselves are
     only known to about m eps of the largest.
 
-    >>> import torch
-    >>> from mercer.linalg import whitening
     >>> Q = torch.tensor([[4.0, 2.0], [2.0, 5.0]])
     >>> B = whitening(Q).map
     >>> (B.T @ Q.double() @ B).tolist()

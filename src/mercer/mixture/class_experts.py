@@ -35,6 +35,7 @@ class ClassTable(Experts):
     Rows that belong to no component by their class still count: a share of zero is a very small one.
     """
 
+    by_component = ("table",)
     table: Tensor
 
     def further(self, x: Tensor, y: Tensor) -> Tensor:
@@ -46,9 +47,6 @@ class ClassTable(Experts):
 
     def log_density(self, x: Tensor, y: Tensor) -> Tensor:
         return self.table.log().clamp(min=NEVER)[:, y[0].long()]
-
-    def select(self, index: Tensor) -> Self:
-        return replace(self, table=self.table[index])
 
     def mean(self, x: Tensor) -> Tensor:
         return self.table[:, :, None].expand(-1, -1, x.shape[1])
@@ -90,6 +88,7 @@ class LogisticExperts(Experts):
 
     needs_products = True
     newton = True
+    by_component = ("coef",)
 
     coef: Tensor
     ridge: float
@@ -179,9 +178,6 @@ class LogisticExperts(Experts):
             full[:, j, :, i] = H[:, block]
         full = full.reshape(k, c * width, c * width)
         return full + torch.diag(self._penalties().repeat(c))
-
-    def select(self, index: Tensor) -> Self:
-        return replace(self, coef=self.coef[index])
 
 
 def _second_moments(sums: Tensor, layout: Features) -> Tensor:

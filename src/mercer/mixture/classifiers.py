@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.class_weight import WeighsClasses
+from mercer.border.classes import WeighsClasses
 from mercer.border.face import face
 from mercer.border.inputs import InputMap
 from mercer.border.rules import number

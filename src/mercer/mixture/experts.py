@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from math import log, pi
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ Sums = dict[str, Tensor]
 class Experts(ABC):
     """The experts of all k components."""
 
+    #: Fields that have a row for each component.
+    by_component: ClassVar[tuple[str, ...]] = ()
     #: Whether the sums must hold all products of inputs.
     needs_products = False
     #: Whether the M step is one Newton step, which may have to be shortened.
@@ -67,9 +69,10 @@ class Experts(ABC):
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
         """The M step."""
 
-    @abstractmethod
     def select(self, index: Tensor) -> Self:
         """The experts of some components, in this order, repeated where asked for."""
+        own = {name: getattr(self, name)[index] for name in self.by_component}
+        return replace(self, **own)  # type: ignore[type-var]
 
     def mean(self, x: Tensor) -> Tensor:
         """E[y | x, j] (k × p × n); of classes, their probabilities."""
@@ -89,14 +92,12 @@ class NoExperts(Experts):
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
         return self
 
-    def select(self, index: Tensor) -> Self:
-        return self
-
 
 @dataclass(frozen=True)
 class NoisyExperts(Experts):
     """y ~ N(m_j(x), σ_j²), each output with its own σ_j² (k × p), which the floor bounds below."""
 
+    by_component: ClassVar[tuple[str, ...]] = ("intercept", "noise")
     intercept: Tensor
     noise: Tensor
     floor: Tensor
@@ -146,9 +147,6 @@ class ConstantExperts(NoisyExperts):
         mean = targets[:, :p]
         return replace(self, intercept=mean, noise=torch.maximum(targets[:, p : 2 * p] - mean.square(), self.floor))
 
-    def select(self, index: Tensor) -> Self:
-        return replace(self, intercept=self.intercept[index], noise=self.noise[index])
-
     def mean(self, x: Tensor) -> Tensor:
         return self.intercept[:, :, None].expand(-1, -1, x.shape[1])
 
@@ -159,6 +157,7 @@ class LinearExperts(NoisyExperts):
     """ENRBF (eq. 2.17, 2.19): m_j(x) = w_jᵀ[x; 1], with the penalty (λ/2)‖slopes‖²/σ_j² of a ridge regression."""
 
     needs_products = True
+    by_component = ("intercept", "noise", "coef")
 
     coef: Tensor  # k × p × D
     ridge: float
@@ -208,9 +207,6 @@ class LinearExperts(NoisyExperts):
         coef = slopes @ V.mT
         intercept = y_mean - (coef @ x_mean[:, :, None])[:, :, 0]
         return replace(self, coef=coef, intercept=intercept, noise=torch.maximum(noise, self.floor))
-
-    def select(self, index: Tensor) -> Self:
-        return replace(self, intercept=self.intercept[index], noise=self.noise[index], coef=self.coef[index])
 
     def mean(self, x: Tensor) -> Tensor:
         k, p, D = self.coef.shape

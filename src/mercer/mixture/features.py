@@ -16,7 +16,6 @@ from torch import Tensor
 class Features:
     """Where things stand among the features of D inputs: 1, x, then x_i² or, with `products`, all x_i x_j with i ≤ j.
 
-    >>> import torch
     >>> layout = Features(2, products=True)
     >>> layout.of(torch.tensor([[2.0], [3.0]])).ravel().tolist()
     [1.0, 2.0, 3.0, 4.0, 6.0, 9.0]

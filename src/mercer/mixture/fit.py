@@ -78,7 +78,8 @@ def fit_mixture(
     few = _subsample(sample, rng)
     starts = [] if grown is None else [grown]
     for attempt in range(setting.n_init if n_components > 1 and grown is None else 1):
-        labels = partition(few, n_components, _style(setting.init, attempt), rng)
+        style = ("k-means++", "targets", "random")[attempt % 3] if setting.init == "k-means++" else setting.init
+        labels = partition(few, n_components, style, rng)
         starts.append(assigned(few, labels, experts, setting))
     return best_run(sample, few, starts, setting)
 
@@ -103,7 +104,7 @@ def fit_classes(
             owner += [c] * (int(own.max()) + 1)
         classes = torch.tensor(owner, device=labels.device)
         owned = Owned((classes[:, None] == torch.arange(n_classes, device=labels.device)).to(torch.float64))
-        starts.append(assigned(few, labels, partial(_given, owned), setting, groups=classes))
+        starts.append(assigned(few, labels, lambda k: owned, setting, groups=classes))  # noqa: B023 (called at once)
     return best_run(sample, few, starts, setting)
 
 
@@ -141,16 +142,8 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
     return replace(found, path=before + found.path)
 
 
-def _given(experts: Experts, k: int) -> Experts:
-    return experts
-
-
 def assigned(
-    sample: Sample,
-    labels: Tensor,
-    experts: Callable[[int], Experts],
-    setting: Setting,
-    groups: Tensor | None = None,
+    sample: Sample, labels: Tensor, experts: Callable[[int], Experts], setting: Setting, groups: Tensor | None = None
 ) -> Mixture:
     """The mixture of a partition: an M step from it, in which each component also sees one row's worth of all rows.
 
@@ -188,7 +181,9 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
         if torch.equal(moved, centres):
             break
         centres = moved
-    return _compact(_nearest(X, centres), w)
+    labels = _nearest(X, centres)
+    used = labels[w > 0].unique()  # parts that hold any weight; a row of none goes with the first of them
+    return torch.searchsorted(used, labels).clamp(max=len(used) - 1)
 
 
 def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, spread: bool = True) -> Tensor:
@@ -202,16 +197,6 @@ def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, spread: bool =
 
 def _nearest(X: Tensor, centres: Tensor) -> Tensor:
     return torch.addmm(centres.square().sum(1), X, centres.T, alpha=-2).argmin(1)
-
-
-def _compact(labels: Tensor, w: Tensor) -> Tensor:
-    """Labels 0 … m − 1 of the parts that hold any weight; a row of no weight goes with the first of them."""
-    used = labels[w > 0].unique()
-    return torch.searchsorted(used, labels).clamp(max=len(used) - 1)
-
-
-def _style(init: str, attempt: int) -> str:
-    return init if init != "k-means++" else ("k-means++", "targets", "random")[attempt % 3]
 
 
 def _subsample(sample: Sample, rng: np.random.Generator, by_class: bool = False) -> Sample:

@@ -31,19 +31,12 @@ Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 def fit_gradient(
-    sample: Sample,
-    mixture: Mixture,
-    ridge: float,
-    linear: bool,
-    max_iter: int = 200,
-    tol: float = 1e-5,
-    clock: Clock | None = None,
+    sample: Sample, mixture: Mixture, ridge: float, linear: bool, max_iter: int, tol: float, clock: Clock
 ) -> tuple[EMResult, Tensor]:
     """The mixture with trained gates, and the output weights (k × q × p). The path holds minus the penalised loss.
 
     What the last step left is kept where the time of the `clock` is used up or the user interrupts.
     """
-    clock = clock or Clock()
     weights, why = least_squares(sample, mixture, ridge, linear), f"max_iter={max_iter} iterations were done"
     path: list[float] = []
     done = 0

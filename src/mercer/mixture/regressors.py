@@ -21,8 +21,7 @@ from mercer.mixture.estimator import MixtureEstimator
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
-from mercer.mixture.inside import gated, mean_and_variance
-from mercer.mixture.left_out import left_out_intervals
+from mercer.mixture.inside import gated, left_out_intervals, mean_and_variance
 from mercer.mixture.readout import least_squares, local_noise, misleading
 from mercer.parts import require
 
@@ -63,11 +62,6 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
     _classes: ClassVar[bool] = False
     #: Whether local models have slopes.
     _linear: ClassVar[bool]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
     def _encode(self, targets: RealTargets, y: np.ndarray) -> np.ndarray:
         n_outputs = 1 if y.ndim == 1 else y.shape[1]

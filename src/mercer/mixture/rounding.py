@@ -33,7 +33,6 @@ def rounding_variance(sample: Sample) -> Tensor:
 def _step(values: Tensor) -> float:
     """The least gap between neighbours, where all gaps are whole numbers of it.
 
-    >>> import torch
     >>> _step(torch.tensor([1.0, 1.5, 3.0])), _step(torch.tensor([1.0, 1.5, 2.7]))
     (0.5, 0.0)
     """

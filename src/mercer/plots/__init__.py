@@ -4,8 +4,7 @@ Matplotlib is imported by the functions that draw.
 """
 
 from mercer.plots.checks import plot_calibration, plot_coverage, plot_history, plot_race, plot_residuals
-from mercer.plots.gp import plot_uncertainty
-from mercer.plots.inputs import plot_effect, plot_relevance, plot_shapley, plot_shapley_row
+from mercer.plots.inputs import plot_effect, plot_relevance, plot_shapley, plot_shapley_row, plot_uncertainty
 from mercer.plots.mixture import plot_boundary, plot_gates, plot_slopes
 
 __all__ = [

@@ -1,17 +1,32 @@
-"""What the inputs do to the answer: the mean answer along each of them."""
+"""What the inputs do to the answer: the mean answer along each of them, and what single rows owe to theirs.
+
+Shapley values are exact where the model's kernels are sums of products over the inputs and that takes seconds, not
+minutes (`mercer.shapley_values`), and else estimated from orders of the columns: in each order, columns of another row
+are exchanged one by one for those of the row in question, and what the answer gains is the column's. An order and its
+reverse make a pair, each pair beside another row.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mercer.explain.shapley import operations, shapley_values
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
-from mercer.report.svg import Band, Line, chart, short
+from mercer.report.svg import Band, Line, bars, chart, short, shortened
 
 #: Inputs and points along each, rows that are averaged, levels of a category.
 INPUTS, POINTS, ROWS, LEVELS = 4, 21, 150, 12
+#: Rows beside which single ones stand, at least and at most, predictions that an estimate may take, bars of a picture.
+FEWEST, BESIDE, PREDICTIONS, BARS = 8, 60, 20_000, 8
+#: Multiplications that exact values may take: some ten seconds on one core.
+MOST_OPERATIONS = 1e9
+#: Letters that a bar's name has room for.
+LETTERS = 22
 
 
 def effects_section(subject: Subject) -> Section | None:
@@ -58,3 +73,107 @@ def followed(subject: Subject) -> tuple[str, Any]:
     if hasattr(model, "predict_proba"):
         return f"probability of {classes[k]}", lambda X: np.asarray(model.predict_proba(X))[:, k]
     return f"share of {classes[k]}", lambda X: (np.asarray(model.predict(X)) == classes[k]).astype(float)
+
+
+@dataclass(frozen=True)
+class Owed:
+    """What each of some rows owes to its columns (rows × columns), of which answer, and how that is known."""
+
+    values: np.ndarray
+    answer: str
+    words: str
+
+
+def rows_section(subject: Subject) -> Section | None:
+    """What single rows owe to each column."""
+    if subject.seen is not subject.table:
+        return None
+    rows = chosen_rows(subject)
+    at = list(rows.values())
+    owed = _exact(subject, at) or estimated(subject, at)
+    table, figures, numbers = subject.table, [], {}
+    for (why, row), value in zip(rows.items(), owed.values, strict=True):
+        order = np.argsort(-np.abs(value))[:BARS]
+        shown = [_shown(table.columns[j][row]) for j in order]
+        cut = [shortened(table.names[j], max(LETTERS - len(one) - 3, 4)) for j, one in zip(order, shown, strict=True)]
+        labels = [f"{name} = {value}" for name, value in zip(cut, shown, strict=True)]  # of long names the value stays
+        says = (
+            f"Row {row} ({why}; observed {_shown(subject.y[row])}, predicted {_shown(subject.predicted[row])}): "
+            f"{table.names[order[0]]} = {shown[0]} counts for {short(value[order[0]])}."
+        )
+        figures.append(Figure(bars(labels, value[order], "what the column adds", says, signed=True), says))
+        numbers[str(row)] = {"chosen_as": why, "values": dict(zip(table.names, value, strict=True))}
+    words = [
+        f"Shapley values divide what the model says of a row ({owed.answer}), beside the mean of others, among its "
+        f"columns. {owed.words}"
+    ]
+    return Section("shapley", "Single rows", words, {"answer": owed.answer, "rows": numbers}, figures=figures)
+
+
+def chosen_rows(subject: Subject) -> dict[str, int]:
+    """Rows worth a look: typical, extreme and the one the model errs in most."""
+    answer = followed(subject)[1](subject.table.X)
+    size = np.abs(subject.residuals[:, 0])
+    order = np.argsort(answer, kind="stable")
+    wanted = {
+        "in the middle": int(order[len(order) // 2]),
+        "smallest answer": int(order[0]),
+        "largest answer": int(order[-1]),
+        "largest error": int(size.argmax()),
+    }
+    if subject.classes is not None and not size.any():
+        del wanted["largest error"]
+    rows: dict[str, int] = {}
+    for name, row in wanted.items():
+        if row not in rows.values():
+            rows[name] = row
+    return rows
+
+
+def _exact(subject: Subject, at: Sequence[int]) -> Owed | None:
+    beside = np.linspace(0, subject.table.n_rows - 1, BESIDE).astype(int)  # rows whose mean the chosen stand beside
+    part = subject.table.part(np.r_[at, beside])
+    try:
+        if operations(subject.final, len(at) + BESIDE) > MOST_OPERATIONS:
+            return None
+        values = shapley_values(subject.final, part.X).centred().values[: len(at)]
+    except (ValueError, TypeError, AttributeError):  # kernels, or models, that have none in closed form
+        return None
+    if values.shape[1] != len(part.names):  # of coordinates, not of the table's columns
+        return None
+    classes = subject.classes
+    if values.ndim == 3:
+        values = values[..., 0 if classes is None else -1]
+    what = f"predicted {subject.outputs[0]}" if classes is None else f"decision value of {classes[-1]}"
+    return Owed(values, what, "")
+
+
+def estimated(subject: Subject, at: Sequence[int]) -> Owed:
+    """Shapley values of any model from orders of the columns; exact where columns do not interact."""
+    what, answer = followed(subject)
+    table, rng, D = subject.table, np.random.default_rng(0), len(subject.table.names)
+    pairs = int(np.clip(PREDICTIONS // (2 * len(at) * (D + 1)), FEWEST, min(BESIDE, table.n_rows)))
+    beside = np.linspace(0, table.n_rows - 1, pairs).astype(int)
+    drawn = [rng.permutation(D) for _ in range(pairs)]
+    orders = np.stack([order for one in drawn for order in (one, one[::-1])])  # each pair beside its own row
+    others = np.repeat(beside, 2)
+    place = np.argsort(orders, axis=1)  # of each column in its order
+    taken = place[:, None, :] < np.arange(D + 1)[None, :, None]  # columns exchanged after so many steps
+    values, errors = [], []
+    for row in at:
+        mixed = np.where(taken, row, others[:, None, None]).reshape(-1, D)
+        gains = np.diff(answer(table.mixed(mixed)).reshape(len(orders), D + 1), axis=1)
+        each = np.take_along_axis(gains, place, axis=1).reshape(pairs, 2, D).mean(1)
+        values.append(each.mean(0))
+        errors.append(each.std(0) / np.sqrt(pairs))
+    words = (
+        f"Estimated from {len(orders)} orders of the columns beside {pairs} other test rows; another choice of rows "
+        f"and orders would change a value by {short(float(np.max(errors)))} at most, one standard error."
+    )
+    return Owed(np.stack(values), what, words)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        value = value.ravel()[0]
+    return short(float(value)) if isinstance(value, float | int | np.number) else shortened(str(value), 16)

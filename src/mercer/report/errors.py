@@ -95,9 +95,10 @@ def residual_section(subject: Subject) -> Section | None:
         if clear.any():
             worst = int(np.argmax(np.where(clear, np.abs(mean - level), -1)))
             words.append(f"Around {name} = {short(centre[worst])} the {what} is {short(mean[worst])} on average.")
+        count = {0: "none is", 1: "one is"}.get(int(clear.sum()), f"{clear.sum()} are")
         says = (
             f"{what.capitalize()} along {name}: means of {len(centre)} parts of the test rows with twice their "
-            f"standard error; {_count(int(clear.sum()))} clearly away from {short(level)}."
+            f"standard error; {count} clearly away from {short(level)}."
         )
         marks: list[Points | Line | Band] = [Band(centre, mean - twice, mean + twice), Line(centre, mean, dots=True)]
         if not wrong:
@@ -114,10 +115,6 @@ def residual_section(subject: Subject) -> Section | None:
         if "level" in one
     ]
     return Section("residuals", "Residuals by input", words, {"inputs": found}, tables, figures)
-
-
-def _count(n: int) -> str:
-    return {0: "none is", 1: "one is"}.get(n, f"{n} are")
 
 
 def _by_bin(

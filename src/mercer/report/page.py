@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from mercer.report.section import Figure, Grid, Section
+from mercer.report.section import Grid, Section
 
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--text:#1c2330;--soft:#56606f;--line:#d8dde5;--card:#f5f7fa;--link:#0b5cad;
@@ -66,17 +66,15 @@ def _section(one: Section, advice: Sequence[str]) -> str:
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in one.words if sentence)
     hints = "".join(f"<li>{escape(hint)}</li>" for hint in advice)
     box = f'<div class="try"><h3>What to try</h3><ul>{hints}</ul></div>' if hints else ""
-    figures = "".join(_figure(each) for each in one.figures)
+    figures = "".join(
+        f"<figure>{each.svg}<figcaption>{escape(each.caption)}</figcaption></figure>" for each in one.figures
+    )
     figures = f'<div class="figures">{figures}</div>' if figures else ""
     tables = "".join(_table(each) for each in one.tables)
     return (
         f'\n<section id="{one.key}" aria-labelledby="{one.key}-title"><h2 id="{one.key}-title">{escape(one.title)}</h2>'
         f"{words}{box}{figures}{tables}</section>"
     )
-
-
-def _figure(one: Figure) -> str:
-    return f"<figure>{one.svg}<figcaption>{escape(one.caption)}</figcaption></figure>"
 
 
 def _table(grid: Grid) -> str:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mercer.files.whole import written
 from mercer.parts import require
 from mercer.report.distance import distance_section
-from mercer.report.effects import effects_section
+from mercer.report.effects import effects_section, rows_section
 from mercer.report.errors import fit_section, residual_section
 from mercer.report.growth import cost_section, growth_section, repeat_section
 from mercer.report.inside import columns_section, kernel_section, local_section, race_section
 from mercer.report.page import page
-from mercer.report.rows import rows_section
 from mercer.report.section import Section, plain
 from mercer.report.subject import Subject
 from mercer.report.trust import trust_section
 from mercer.report.verdict import advice, verdict_section
+from mercer.whole import written
 
 #: Every section in the order of the page; one returns None where the model has nothing to tell.
 SECTIONS = (
@@ -127,7 +126,10 @@ def report(
     said = advice(subject, {one.key: one for one in sections})
     name = type(subject.final).__name__
     made = Report(title or f"{name}: {_about(subject)}", repr(model), tuple(sections), tuple(said))
-    return made if path is None else _written(made, Path(path))
+    if path is None:
+        return made
+    written(path, lambda file: file.write(made.to_html()), text=True)
+    return replace(made, path=Path(path))
 
 
 def _about(subject: Subject) -> str:
@@ -136,8 +138,3 @@ def _about(subject: Subject) -> str:
     outputs: Sequence[str] = subject.outputs
     what = outputs[0] if len(outputs) == 1 else f"{len(outputs)} outputs"
     return f"{what} from {len(subject.table.names)} columns"
-
-
-def _written(made: Report, path: Path) -> Report:
-    written(path, lambda file: file.write(made.to_html()), text=True)
-    return Report(made.title, made.by, made.sections, made.advice, path)

@@ -58,7 +58,6 @@ def said(value: Any) -> str:
 def plain(value: Any) -> Any:
     """The same value of Python's own types, as JSON has them; a number that is none becomes None.
 
-    >>> import numpy as np
     >>> plain({"a": np.arange(2), "b": (np.float64("nan"), True)})
     {'a': [0, 1], 'b': [None, True]}
     """

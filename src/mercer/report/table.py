@@ -137,7 +137,8 @@ def _from_source(source: RowSource, names: list[str] | None) -> tuple[Any, Any]:
     try:
         import pandas
     except ImportError:
-        return _beside_one_another(columns), found
+        numbers = all(column.dtype.kind in "biuf" for column in columns)
+        return np.column_stack(columns if numbers else [column.astype(object) for column in columns]), found
     labels = [f"x{j + 1}" for j in range(len(columns))] if found is None else found
     frame = pandas.DataFrame(dict(enumerate(columns))).set_axis(labels, axis=1)
     return (frame if found is not None or source.mixed else frame.to_numpy()), found
@@ -153,13 +154,3 @@ def _as_it_came(column: RawColumn) -> np.ndarray:
         times[known] = (column.values[known] * 86_400e6).round().astype(np.int64).view("datetime64[us]")
         return times
     return column.values.astype(bool) if column.kind == "bool" and not column.missing.any() else column.values
-
-
-def _beside_one_another(columns: list[np.ndarray]) -> np.ndarray:
-    """An array of numbers, or of objects where some columns are none."""
-    if all(column.dtype.kind in "biuf" for column in columns):
-        return np.column_stack(columns)
-    out = np.empty((len(columns[0]), len(columns)), dtype=object)
-    for j, column in enumerate(columns):
-        out[:, j] = column.astype(object)
-    return out

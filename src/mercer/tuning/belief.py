@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mercer.data.copies import copies
+from mercer.data.source import copies
 
 
 def believed(gain: Tensor, weight: Tensor) -> float:
@@ -16,7 +16,6 @@ def believed(gain: Tensor, weight: Tensor) -> float:
     few rows that happened to be hit are no reason to predict anything.
 
     >>> import torch
-    >>> from mercer.tuning.belief import believed
     >>> [believed(torch.tensor(gain), torch.ones(4)) for gain in ([1.0, 1.0, 1.0, 1.0], [-1.0, 2.0, -2.0, 2.0])]
     [1.0, 0.0]
     """

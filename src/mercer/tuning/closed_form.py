@@ -17,8 +17,6 @@ from mercer.tuning.link import FLOORS, Codes, Link, log_losses
 def penalty_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor) -> Tensor:
     """Leave-one-out values for every penalty, L × n × p, from one eigendecomposition.
 
-    >>> import torch
-    >>> from mercer.tuning.closed_form import penalty_path
     >>> Y = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     >>> penalty_path(torch.eye(2, dtype=torch.float64), Y, torch.ones(2), torch.tensor([0.1])).abs().sum().item()
     0.0

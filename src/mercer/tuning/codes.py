@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mercer.evidence.coordinates import Point
 from mercer.evidence.exact import left_out, log_evidence
@@ -57,8 +56,5 @@ def _loss(search: Search, kernel: Kernel, noise: float) -> float:
     seen = (left_out(kernel, noise, search.X, search.Y, search.weight) - middle) / half
     margin = seen * torch.sign(search.Y - middle)
     share = search.weight[:, None] / search.weight.sum() / margin.shape[1]
-    return min(_mean(share, margin / t) for t in TEMPERATURES.tolist())
-
-
-def _mean(share: Tensor, margin: Tensor) -> float:
-    return float((share * torch.nn.functional.softplus(-margin)).sum())
+    loss = torch.nn.functional.softplus
+    return min(float((share * loss(-margin / t)).sum()) for t in TEMPERATURES.tolist())

@@ -21,9 +21,7 @@ GAIN = 0.02
 def bending_pays(X: Tensor, Y: Tensor, weight: Tensor, bend: Bend, device: Any = "auto") -> bool:
     """Whether kernel ridge on one half of the rows predicts the other half better from bent columns.
 
-    >>> import torch
     >>> from mercer.data import find_bend
-    >>> from mercer.tuning.heavy_tails import bending_pays
     >>> X = torch.randn(300, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(3).exp()
     >>> weight = torch.ones(300)
     >>> [bending_pays(X, Y, weight, find_bend(X, weight)) for Y in (X.log1p(), X)]

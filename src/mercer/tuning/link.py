@@ -23,8 +23,6 @@ FLOORS, FLOOR, EXPONENTS = (0.006, 0.02, 0.06, 0.2, 0.5), 0.04, (0.1, 10.0)
 class Codes:
     """What two numbers a code takes in each column: one column for two classes, else one for each class.
 
-    >>> import torch
-    >>> from mercer.tuning.link import codes_of
     >>> codes = codes_of(torch.tensor([[1.5], [-0.5], [-0.5], [-0.5]]))
     >>> codes.shares(torch.tensor([[0.5]])).tolist(), codes.truth(torch.tensor([[1.5]])).tolist()
     ([[0.5, 0.5]], [1])

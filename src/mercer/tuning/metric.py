@@ -15,7 +15,7 @@ from torch import Tensor
 from mercer.kernels import Kernel, Radial
 from mercer.kernels.city_block import CityBlock, two_valued
 from mercer.kernels.compiled import city_block
-from mercer.kernels.exponential import RATE, power
+from mercer.kernels.cpu import RATE, power
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9
@@ -116,20 +116,13 @@ def outer(gradient: Tensor, weight: Tensor, transform: Tensor) -> Tensor:
 def shared(M: Tensor, groups: Tensor | None) -> Tensor:
     """The diagonal of M, averaged over the columns of each group, as a matrix.
 
-    >>> import torch
-    >>> from mercer.tuning.metric import shared
     >>> shared(torch.tensor([[1.0, 0.5], [0.5, 3.0]]), torch.tensor([0, 0])).diagonal().tolist()
     [2.0, 2.0]
     """
     if groups is None:
         return M
-    return torch.diag(group_means(M.diagonal(), groups))
-
-
-def group_means(values: Tensor, groups: Tensor) -> Tensor:
-    """For each number the mean over its group."""
-    sums = values.new_zeros(int(groups.max()) + 1).index_add_(0, groups, values)
-    return (sums / torch.bincount(groups).clamp(min=1))[groups]
+    sums = M.new_zeros(int(groups.max()) + 1).index_add_(0, groups, M.diagonal())
+    return torch.diag((sums / torch.bincount(groups).clamp(min=1))[groups])
 
 
 def power_of(M: Tensor, power: float, full: bool) -> Tensor:

@@ -96,7 +96,6 @@ def _fitted_rows(n_rows: int, n_candidates: int, on_gpu: bool, clock: Clock) -> 
 def held_rows(memory: int) -> int:
     """Rows whose kernel matrices fit into so many bytes.
 
-    >>> from mercer.tuning.more_rows import held_rows
     >>> held_rows(2**31), held_rows(2**36)
     (6688, 37837)
     """
@@ -171,7 +170,6 @@ def _seen(member: Member, X: Tensor) -> Tensor:
 def scaled(kernel: Any, factor: float) -> Any:
     """The kernel with its length-scales times `factor`; others as they are.
 
-    >>> from mercer.kernels import Gaussian
     >>> scaled(Gaussian([1.0, 2.0]), 0.5)
     Gaussian(length_scale=[0.5, 1.0])
     """

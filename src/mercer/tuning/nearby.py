@@ -92,11 +92,8 @@ def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: C
 def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.Generator) -> list[Patch]:
     """At most so many neighbourhoods of `n_rows` rows, each around a row at random, whose targets are not all alike.
 
-    >>> import numpy as np
-    >>> import torch
     >>> from mercer.data import TensorRows
     >>> from mercer.engine import Sample, make_plan
-    >>> from mercer.tuning.nearby import neighbourhoods
     >>> X = torch.arange(1000.0)[:, None]
     >>> sample = Sample(TensorRows(X), X.double(), torch.ones(1000), make_plan(1000, device="cpu", dtype="float64"))
     >>> near = neighbourhoods(sample, 3, 400, np.random.default_rng(0))

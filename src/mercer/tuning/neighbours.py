@@ -33,11 +33,8 @@ def asked_rows(sample: Sample, rng: np.random.Generator, seconds: float | None =
 def neighbours_error(sample: Sample, asked: np.ndarray) -> float:
     """The mean squared error of rows of these numbers, each predicted by the mean of its nearest others.
 
-    >>> import numpy as np
-    >>> import torch
     >>> from mercer.data import TensorRows
     >>> from mercer.engine import Sample, make_plan
-    >>> from mercer.tuning.neighbours import neighbours_error
     >>> X = torch.arange(100.0, dtype=torch.float64)[:, None]
     >>> sample = Sample(TensorRows(X), X, torch.ones(100), make_plan(100, device="cpu", dtype="float64"))
     >>> neighbours_error(sample, np.array([50, 60]))  # four on either side

@@ -22,9 +22,7 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     more: interpolating codes has unbounded evidence. The scale of the weights does not matter: the evidence sees equal
     rows merged and weights of mean one, and λ is for the weights as they came.
 
-    >>> import torch
     >>> from mercer.kernels import Gaussian
-    >>> from mercer.tuning import tune_noise
     >>> X = torch.linspace(-3, 3, 200, dtype=torch.float64)[:, None]
     >>> noise = torch.randn(200, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     >>> 0.003 < tune_noise(Gaussian(), X, X.sin() + 0.1 * noise) < 0.1

@@ -75,9 +75,7 @@ def rounding(kernel: Kernel, lam: float, X: Tensor, Y: Tensor, weight: Tensor, n
     Entries of mean square κ² are off by eps κ, so values K a are by :math:`\mathrm{eps}\,\kappa\,|a|`; the weights
     a = (K + λD⁻¹)⁻¹y of the rows at hand are about as large as those of all rows, and |a|² grows with their number.
 
-    >>> import torch
     >>> from mercer.kernels import Gaussian
-    >>> from mercer.tuning.precision import rounding
     >>> X = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
     >>> short, long = (rounding(v * Gaussian(v), 1e-2, X, X, torch.ones(50), 50) for v in (1.0, 1e4))
     >>> short < 1e-3 < 1e-2 < long

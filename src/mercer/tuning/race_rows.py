@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.column_maps import KINDS, fit_column_map
-from mercer.data.copies import copies
+from mercer.data.source import copies
 from mercer.tuning import constants as c
 from mercer.tuning.ard import relevances
 from mercer.tuning.closed_form import Judge

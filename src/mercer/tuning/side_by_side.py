@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from mercer.linalg.lbfgs import libraries
+from mercer.linalg.minimise import libraries
 
 T = TypeVar("T")
 

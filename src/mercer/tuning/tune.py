@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.utils import check_random_state
 from mercer.clock import Clock
 from mercer.engine import make_plan
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
-from mercer.parts import require, require_number
+from mercer.parts import require, require_number, require_whole
 from mercer.tuning.codes import LEAST_NOISE, judged
 from mercer.tuning.families import NOISE_BOUNDS, OUTER, Search
 from mercer.tuning.sample import class_codes, draw
@@ -97,12 +96,11 @@ def tune_kernel(
     tol : float
         The best family is climbed once more, until a step gains less than this share of the evidence. From 1e-6 on
         that climb is left out: a third of the time, for digits that no prediction shows.
-    device : "auto" or a torch device
-    random_state : seed of the rows drawn and of the restarts
     time_budget : float or None
         Seconds that the search may take: fewer rows are drawn where they would not do, and the climb ends in time.
     device : "auto", "cpu", "cuda" or a torch device
     random_state : int, RandomState or None
+        Of the rows drawn and of the restarts.
 
     Returns
     -------
@@ -161,8 +159,7 @@ def tune_kernel(
 
 def _require_numbers(n_rows: Any, ard: Any, restarts: Any, max_iter: Any, tol: Any) -> None:
     for name, value, least in (("n_rows", n_rows, 2), ("restarts", restarts, 0), ("max_iter", max_iter, 1)):
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        require(whole and least <= int(value) <= 2**31, name, f"a whole number of at least {least}", value)
+        require_whole(name, value, least)
     known = isinstance(ard, bool | np.bool_) or (isinstance(ard, str) and ard == "auto")
     require(known, "ard", "True, False or 'auto'", ard)
     require_number("tol", tol, "a finite number of at least 0", 0.0)

@@ -15,8 +15,8 @@ from mercer.data.raw import LEVELLED
 from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.tables import given_rows
-from mercer.files.whole import written
 from mercer.parts import require
+from mercer.whole import written
 
 
 def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float32", X: Any = None) -> Any:

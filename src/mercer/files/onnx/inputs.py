@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from mercer.border.inputs import FARTHEST, InputMap
-from mercer.data.column_maps import REACH, ColumnMap
-from mercer.data.heavy_tails import Bend
+from mercer.data.column_maps import REACH, Bend, ColumnMap
 from mercer.files.onnx.graph import Graph
 from mercer.parts import require
 

@@ -99,18 +99,6 @@ def _number(level: str) -> float:
         return math.nan
 
 
-def _value(column: Column, code: Any) -> str:
-    return column.filled(code.fill, code.sentinel)
-
-
-def _day(column: Column, code: Any) -> str:
-    return column.filled(code.fill)
-
-
-def _missing(column: Column, code: Any) -> str:
-    return column.g.cast(column.gone(code.sentinel), "float64")
-
-
 def _rank(column: Column, code: Any) -> str:
     g, place = column.g, column.places(code.levels)
     lost = g.op("Less", place, g.constant(0, np.int64))
@@ -142,10 +130,6 @@ def _day_means(column: Column, code: Any) -> str:
     return _means(Column(column.g, begun, column.text), code)
 
 
-def _counts(column: Column, code: Any) -> str:
-    return _looked_up(column, code, code.counts[:, None], np.zeros((1, 1)))
-
-
 def _cycle(column: Column, code: Any) -> str:
     """Sine and cosine (a sine a quarter ahead) of the time since the last turn; zero where there is none."""
     g, days = column.g, column.filled(0.0)
@@ -157,14 +141,14 @@ def _cycle(column: Column, code: Any) -> str:
 
 #: How each code of a column is drawn, by the name of its class.
 CODES: dict[str, Callable[[Column, Any], str]] = {
-    "Value": _value,
-    "Truth": _value,
+    "Value": lambda column, code: column.filled(code.fill, code.sentinel),
+    "Truth": lambda column, code: column.filled(code.fill, code.sentinel),
     "Rank": _rank,
-    "Missing": _missing,
+    "Missing": lambda column, code: column.g.cast(column.gone(code.sentinel), "float64"),
     "Levels": _levels,
     "Means": _means,
     "DayMeans": _day_means,
-    "Counts": _counts,
+    "Counts": lambda column, code: _looked_up(column, code, code.counts[:, None], np.zeros((1, 1))),
     "Cycle": _cycle,
-    "Day": _day,
+    "Day": lambda column, code: column.filled(code.fill),
 }

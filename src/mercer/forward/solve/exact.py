@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import TensorRows, spread_rows
-from mercer.data.copies import copies
+from mercer.data.source import copies
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
@@ -27,7 +27,7 @@ from mercer.forward.solve.guided import (
     single_is_made,
     single_steps,
 )
-from mercer.forward.solve.ridge import sparse_ridge
+from mercer.forward.solve.polish import sparse_ridge
 from mercer.forward.span import Functions
 from mercer.kernels import Kernel
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.kernels.thin_product import thin_product
+from mercer.kernels.compiled import thin_product
 from mercer.linalg import cholesky, conjugate_gradients, mirrored, upper_gram
 
 #: Rows whose Nyström approximation guides the steps: with half as many, half as many steps again (cal_housing and
@@ -94,7 +94,6 @@ class Guide:
 def folds_in_steps(n: int, p: int, wanted: bool) -> int | None:
     """Folds to leave out where steps are quicker than a factor of n rows for p targets; None where they are not.
 
-    >>> from mercer.forward.solve.guided import folds_in_steps
     >>> folds_in_steps(8000, 1, True), folds_in_steps(8000, 6, True), folds_in_steps(8000, 10, True)
     (3, 1, None)
     """
@@ -107,7 +106,6 @@ def folds_in_steps(n: int, p: int, wanted: bool) -> int | None:
 def rows_of_folds(n: int, folds: int) -> Tensor:
     """The rows that folds leave out, evenly spaced; every so many of them are one fold's.
 
-    >>> from mercer.forward.solve.guided import rows_of_folds
     >>> rows_of_folds(30, 2).tolist()
     [0, 5, 11, 17, 23, 29]
     """
@@ -117,7 +115,6 @@ def rows_of_folds(n: int, folds: int) -> Tensor:
 def single_is_enough(n: int, least: float) -> bool:
     """Whether rounding, n times the resolution of single precision, is small beside the `least` penalty.
 
-    >>> from mercer.forward.solve.guided import single_is_enough
     >>> single_is_enough(8000, 0.01), single_is_enough(8000, 1e-3)
     (True, False)
     """
@@ -131,7 +128,6 @@ def single_steps(n: int, least: float) -> bool:
     errors has a norm of about 2√n times their deviation, the resolution over √12. Below the penalty it leaves the
     system positive definite, and moves the solution's values by less than what that leaves of the targets.
 
-    >>> from mercer.forward.solve.guided import single_steps
     >>> single_steps(12_000, 1e-5), single_steps(12_000, 1e-6)
     (True, False)
     """
@@ -141,7 +137,6 @@ def single_steps(n: int, least: float) -> bool:
 def single_is_made(n: int, least: float) -> bool:
     """Whether steps may take a matrix that is not only kept but also made in single precision.
 
-    >>> from mercer.forward.solve.guided import single_is_made
     >>> single_is_made(12_000, 2e-3), single_is_made(12_000, 1e-3)
     (True, False)
     """

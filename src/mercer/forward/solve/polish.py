@@ -2,6 +2,10 @@
 
 Preconditioned conjugate gradients for ½‖y − Φv‖² + ½λ|v|² in well-posed coordinates: two products with K_nm a step,
 which the plan keeps where it fits. Losses other than the squared one take Newton steps around it.
+
+For least squares and few basis vectors one pass will do (`whitened_ridge`). Forming K_nmᵀK_nm in float32 and factoring
+it loses what a small penalty needs; whitening every tile first leaves a matrix whose conditioning is that of the data,
+at O(nm²).
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
+import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -16,7 +21,7 @@ from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
 from mercer.forward.solve.coordinates import ByOutput, Coordinates, Preconditioner, without_common
-from mercer.linalg import conjugate_gradients
+from mercer.linalg import cholesky, conjugate_gradients, whitening
 from mercer.losses import Squared
 from mercer.progress import tell
 
@@ -24,6 +29,8 @@ from mercer.progress import tell
 PATIENCE = 3
 #: A rise of the objective by this share is rounding: what was at hand is the minimum already.
 ROUNDING = 1e-4
+#: Up to this many basis vectors the one-pass solution is at least as fast (two cores, 36 000 rows).
+DIRECT_SIZE = 1000
 
 
 @dataclass(frozen=True)
@@ -174,3 +181,21 @@ def _newton_step(at: Coordinates, v: Tensor, f: Tensor, sample: Tensor) -> Tenso
     gradient = at.slopes(w * loss.residual(y, f)) - lam * v
     b = gradient.reshape(-1) if loss.joint else gradient
     return shaped(conjugate_gradients(system, b, precondition=precondition, tol=0.1, max_iter=20).x)
+
+
+def sparse_ridge(problem: Problem, index: Tensor) -> Tensor:
+    r"""Weights a (m × p, float64) that minimise :math:`\tfrac12\|y - K_{nm}a\|_w^2 + \tfrac\lambda2 a^\top Q a`."""
+    if len(index) <= DIRECT_SIZE or problem.plan.dtype == torch.float64:
+        return whitened_ridge(problem, problem.basis(index))
+    return polish(problem, index, max_iter=100).weights
+
+
+def whitened_ridge(problem: Problem, basis: Tensor) -> Tensor:
+    """The weights in one pass: with BᵀQB = I and Φ = K_nm B, (ΦᵀDΦ + λI)v = ΦᵀDy and a = Bv."""
+    problem.plan.require_square(basis.shape[0])
+    whiten = whitening(problem.gram(basis), dtype=problem.plan.dtype)
+    weight = None if bool((problem.weight == 1).all()) else problem.weight
+    gram, cross = problem.matrix(basis).moments(problem.y, weight=weight, whiten=whiten)
+    gram.diagonal().add_(problem.lam)
+    factor, _ = cholesky(gram)
+    return whiten.back(torch.cholesky_solve(cross, factor))

@@ -1,4 +1,9 @@
-"""Rows of files, checked while they are read for other reasons."""
+"""Rows of files, checked while they are read for other reasons; and sparse tables.
+
+Of sparse tables few columns become a table like any other, many stay sparse, their rows named by numbers. Those are
+seen by radial and dot-product kernels alone, by products of rows (`mercer.kernels.numbered`): no column is scaled,
+mapped or left out, since rows would not be sparse after it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import RowSource, read_ahead
+from mercer.data import LibsvmRows, RowSource, SparseRows, read_ahead, sparse_matrix
+from mercer.engine import make_plan
 from mercer.parts import require
+
+#: Tables of at most so many columns are made dense: then columns are mapped, and metrics learned.
+DENSE_COLUMNS = 500
 
 
 class FiniteRows(RowSource):
@@ -46,3 +55,24 @@ class FiniteRows(RowSource):
             where = f"row {number}, column {names[column] if names is not None else column}"
             raise ValueError(f"X must hold finite numbers, got {float(block[row, column])} in {where}: NaN or infinity")
         return block
+
+
+def dense_or_sparse(X: Any, estimator: Any) -> Any:
+    """A sparse matrix (or tensor, or LIBSVM file) as an array, or as sparse rows where it is wide and they will do."""
+    if isinstance(X, LibsvmRows):
+        return X.sparse() if _stays(X.n_columns, estimator) else X
+    matrix = X.entries.table if isinstance(X, SparseRows) else sparse_matrix(X)
+    if matrix is None:
+        return X
+    require(matrix.ndim == 2, "X", "a matrix of two dimensions", matrix.shape)
+    if matrix.shape[0] and _stays(matrix.shape[1], estimator):
+        return X if isinstance(X, SparseRows) else SparseRows(matrix)
+    n, D = matrix.shape
+    most = make_plan(max(n, 1), "cpu", "float64", getattr(estimator, "memory_limit", None)).memory_limit
+    wanted = f"at most {most / 2**30:.3g} GiB when made dense, which {type(estimator).__name__} needs of it"
+    require(8 * n * D <= most, "X", wanted, f"a sparse matrix of {8 * n * D / 2**30:.3g} GiB")
+    return matrix.toarray()
+
+
+def _stays(n_columns: int, estimator: Any) -> bool:
+    return n_columns > DENSE_COLUMNS and getattr(estimator, "_by_products", False) and not estimator._pairwise

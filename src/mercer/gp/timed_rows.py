@@ -1,4 +1,4 @@
-"""The last pass over the rows, and the time it needs: where seconds are counted, some are kept back for it."""
+"""Where seconds are counted: how many rows a kernel is tuned on, and how many the last pass over them sees."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
+from mercer.evidence.exact import log_evidence
+from mercer.kernels import as_kernel
 
 #: Rows on which a pass is timed, and the share of the time left that is kept back for the last one at most.
 TIMED_ROWS, KEPT_BACK = 2000, 0.4
+#: Evaluations of the exact evidence that tuning takes, and the share of the time left that it may.
+TUNING_EVALUATIONS, TUNING_SHARE = 120, 0.2
+#: Rows on which evaluations are timed.
+TUNED_ROWS = 200
 
 
 @dataclass(frozen=True)
@@ -55,3 +61,17 @@ def in_words(why: str, seen: Sample, data: Sample) -> str:
     if seen is data:
         return why
     return f"{why}; the last pass saw {seen.rows.n_rows} of {data.n_total} rows"
+
+
+def rows_for_tuning(data: Sample, most: int, clock: Clock, rng: np.random.Generator) -> np.ndarray:
+    """At most `most` random rows of positive weight; fewer where tuning, which costs their cube, takes too long."""
+    if not clock.endless and data.n_alive > TUNED_ROWS:
+        some = data.part(data.spaced(TUNED_ROWS))
+        X, Y, kernel = some.rows.take(np.arange(TUNED_ROWS)).double(), some.Y, as_kernel("gaussian")
+        log_evidence(kernel, 0.1, X, Y)  # libraries load on first use
+        began = time.perf_counter()
+        log_evidence(kernel, 0.1, X, Y)
+        each = TUNING_SHARE * clock.left() / TUNING_EVALUATIONS
+        growth = (each / data.rows.shard.group.first(lambda: time.perf_counter() - began)) ** (1 / 3)
+        most = int(min(most, max(TUNED_ROWS * growth, TUNED_ROWS / 2)))
+    return data.draw(most, rng)

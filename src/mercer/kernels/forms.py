@@ -1,9 +1,12 @@
-"""What machine code must know of a kernel: its value as a function of one sum over the inputs."""
+"""What programs must know of a kernel: machine code a formula, fused products of a GPU a profile and a few numbers."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
 
 #: Values below are zeroes: the root of the smallest normal number of single precision.
 LEAST = 2.0**-63
@@ -30,3 +33,23 @@ class ClosedForm:
             value = math.log2(1 + self.linear * b + self.quadratic * b * b) - self.rate * b
             low, high = (b, high) if value >= math.log2(LEAST) else (low, b)
         return low
+
+
+@dataclass(frozen=True)
+class FusedForm:
+    r"""variance · p(s) + bias, where s is made of the scaled inputs u, w of two rows.
+
+    s is :math:`-\|u - w\|^2` ("distance"), :math:`u^\top w` ("dot") or :math:`-\sum_k |u_k - w_k|^p` ("separable", with
+    `norm` p). The inputs enter as ``u = (x − shift) · scale``; `profile` names the function p(s), and the engine knows
+    which names it can compute. `exponent` and `offset` are what a profile needs beside s.
+    """
+
+    profile: str
+    shift: Tensor
+    scale: Tensor
+    geometry: Literal["distance", "dot", "separable"] = "distance"
+    norm: float = 2.0
+    exponent: float = 1.0
+    offset: float = 0.0
+    variance: float = 1.0
+    bias: float = 0.0
