@@ -16,7 +16,18 @@ from mercer.forward.draws import RATE, Renewal
 from mercer.forward.focus import Focus, HingeFocus
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.scales import LEAST_WORTH, LITTLE, LITTLE_IN_BUDGET, WORTH, Make, Staging, finished, further_stages
+from mercer.forward.scales import (
+    CHECKED,
+    CHECKED_IN_BUDGET,
+    LEAST_WORTH,
+    LITTLE,
+    LITTLE_IN_BUDGET,
+    WORTH,
+    Make,
+    Staging,
+    finished,
+    further_stages,
+)
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
 from mercer.forward.task import Grown, Task
@@ -61,7 +72,8 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
         return WORTH if face.time_budget is None else min(max(budget.left(share) / took, LEAST_WORTH), WORTH)
 
     little = (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share
-    staging = Staging(make, _within(face, budget, share), little, worth, narrowed=narrowed)
+    checked = CHECKED if face.time_budget is None else CHECKED_IN_BUDGET
+    staging = Staging(make, _within(face, budget, share), little, checked, worth, narrowed=narrowed)
     if task.whole is not None:
         staging = replace(staging, anew=_anew(face, task, first, make, budget, share))
     return finished(first, further_stages(problem, f, first.fit.validation, staging))

@@ -24,12 +24,12 @@ from mercer.tuning.more_rows import scaled
 
 #: The next length-scales in units of those at hand.
 FINER = 0.6
-#: Learners between two trials of a finer kernel, and what its first learner must bring in units of one of those at
-#: hand: the first learner of a kernel gains more than the next ones, and what is gone finer too early is not smooth any
-#: more. Chosen on COVTYPE, by a tenth of its training rows (`covtype.py --choosing`): 1.87 % wrong at 2, 1.85 at 4,
-#: 1.84 at 10, 1.83 at 20. Where every stage has other rows, there are enough of them to go finer at once; where time is
-#: counted, patience is what is left of it in units of what stages took so far.
-CHECKED, WORTH, LEAST_WORTH = 5, 10.0, 2.0
+#: Learners between two trials of a finer kernel (fewer where time is counted), and what its first learner must bring in
+#: units of one of those at hand: the first learner of a kernel gains more than the next ones, and what is gone finer
+#: too early is not smooth any more. Chosen on COVTYPE, by a tenth of its training rows (`covtype.py --choosing`): 1.87
+#: % wrong at 2, 1.85 at 4, 1.84 at 10, 1.83 at 20. Where every stage has other rows, there are enough of them to go
+#: finer at once; where time is counted, patience is what is left of it in units of what stages took so far.
+CHECKED, CHECKED_IN_BUDGET, WORTH, LEAST_WORTH = 10, 5, 10.0, 2.0
 #: Learners whose mean gain speaks for the kernel at hand, its first one among them: five in a row may gain nothing by
 #: chance, and a kernel left after those is missed (COVTYPE in the same way: 2.11 % where others of its kind have 1.93).
 STEADY = 10
@@ -49,14 +49,16 @@ class Staging:
 
     `make` begins a fit to a problem some rows of which are watched, `on` adds a number of learners to one and says
     whether there is time for more. `little` is the share of the held-out loss below which a learner is not worth its
-    time, `worth` what the first learner of a finer kernel must bring, in units of one of the kernel at hand. `anew` is
-    given stages and how the next one begins, and may begin it on other rows (`mercer.forward.draws`). `narrowed` says
-    that fits look at fewer rows from now on: the same kernel then goes on in a stage of its own.
+    time, `checked` the learners between two trials of a finer kernel, `worth` what its first learner must bring, in
+    units of one of the kernel at hand. `anew` is given stages and how the next one begins, and may begin it on other
+    rows (`mercer.forward.draws`). `narrowed` says that fits look at fewer rows from now on: the same kernel then goes
+    on in a stage of its own.
     """
 
     make: Make
     on: Callable[[ForwardFit, int], bool]
     little: float = LITTLE
+    checked: int = CHECKED
     worth: Callable[[], float] = lambda: WORTH
     anew: Callable[[list[ForwardFit], ForwardFit], ForwardFit] = lambda stages, begun: begun
     narrowed: Callable[[ForwardFit], bool] = lambda fit: False
@@ -69,12 +71,12 @@ def further_stages(problem: Problem, f: Tensor, watched: Tensor | None, how: Sta
         return []
     current = how.anew([], begun)
     stages, idle = [current], 0
-    while how.on(current, CHECKED):
+    while how.on(current, how.checked):
         if how.narrowed(current):
             following, brought = _begun(_after(current, 1.0, how.make))
         else:
             losses = current.history.validation
-            gain, least = _gain(losses, CHECKED), how.little * losses[-1]
+            gain, least = _gain(losses, how.checked), how.little * losses[-1]
             lately = _gain([losses[0] + opening, *losses], STEADY)
             following, brought = _begun(_after(current, FINER, how.make))
             if brought <= max(how.worth() * max(gain, lately), least):
