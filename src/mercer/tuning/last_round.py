@@ -110,7 +110,7 @@ def _onward(heat: Heat, one: Candidate) -> Iterator[Candidate]:
             if heat.book.over():
                 return
             track = at.track.stepped(Step(at.best.rung, full, power))
-            new = Candidate(at.kind, track, track.tuned(at.best.rung, c.LAST_TRIALS))
+            new = Candidate(at.kind, track, track.tuned(at.best.rung, c.LAST_TRIALS, c.BEHIND * loss_of(at)))
             heat.book.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
             if loss_of(new) > loss_of(at) * (1 - c.GAIN):
                 break

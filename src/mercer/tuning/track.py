@@ -52,6 +52,10 @@ class Rung(NamedTuple):
     def lam(self) -> float:
         return PENALTIES[self.penalty]
 
+    def moved(self, by_penalty: int) -> Rung:
+        """The same length-scale under another penalty, as far as the ladder goes."""
+        return self._replace(penalty=min(max(self.penalty + by_penalty, 0), len(PENALTIES) - 1))
+
     @property
     def dtype(self) -> torch.dtype:
         """The precision of kernel matrices."""
@@ -150,14 +154,17 @@ class Track:
             self.tried[rung] = Trial(rung, loss if math.isfinite(loss) else math.inf, F, duals)
         return self.tried[rung]
 
-    def tuned(self, start: Rung, most: int = 8, wide: bool = False) -> Trial:
+    def tuned(self, start: Rung, most: int = 8, far: float = math.inf, wide: bool = False) -> Trial:
         """Downhill from a rung to its neighbours on the ladders, until none is better or `most` were tried.
 
         A `wide` search leaps along the penalties first: a better metric may call for one a thousand times smaller.
+        What is still above a loss of `far` then is left there.
         """
         best = self.trial(start)
         for by_penalty in LEAPS if wide else ():
             best = self._better(best, 0, by_penalty)
+        if best.loss > far:
+            return best
         before = len(self.tried)
         moves = [(0, -1), (0, 1)] if start.family == "linear" else [(0, -1), (0, 1), (-1, 0), (1, 0), (1, -2), (-1, 2)]
         improved = True
