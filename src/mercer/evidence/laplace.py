@@ -62,10 +62,9 @@ class Laplace:
     # --- the mode ---------------------------------------------------------------------------------------
 
     def mode(self, latent: Tensor | None = None, weights: Tensor | None = None) -> State:
-        """The mode by damped Newton steps, the first one from the values of an earlier mode if that is better than none.
+        """The mode by damped Newton steps, the first from the values of an earlier mode if they are better than none.
 
-        They are known as `latent` values of these rows, or as `weights` u of an earlier mode of any rows: a step asks for
-        nothing else.
+        They are known as `latent` values of these rows, or as `weights` u of a mode of any rows: steps ask for no more.
         """
         zero, enough = torch.zeros_like(self.y), TOL * float(self._total(self.weight.sum()))
         state = self._valued(State(self.y.new_zeros(self.system.m, self.p), zero, zero.clone(), 0.0))
