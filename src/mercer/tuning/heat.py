@@ -95,7 +95,8 @@ class Heat:
         """
         out, steps, leapt = {}, track.path, 0
         for family in families:
-            known, far = self.ends.get((steps, family)), c.BEHIND * self.best
+            known = self.ends.get((steps, family))
+            far = math.inf if self.rows.small else c.BEHIND * self.best  # small tables have no round after this one
             if known is None:
                 start = starts[family].moved(leapt)
                 trial = track.tuned(start, most, far, wide and not out)
