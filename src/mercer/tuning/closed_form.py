@@ -43,7 +43,7 @@ class Judge:
         """Losses of values … × n × p, one for each leading index."""
         w = (self.weight / self.weight.sum()).to(F)
         if self.codes is not None:  # in single precision, which is more than enough to compare by, and half the time
-            return log_losses(self.codes, F.float(), self._truth, w.float())[0]
+            return log_losses(self.codes, F.float(), self._truth, w)[0]
         scale = (w[:, None] * self.Y.square()).sum().clamp(min=1e-300)
         return (w[:, None] * (F - self.Y).square()).sum((-1, -2)) / scale
 

@@ -63,7 +63,7 @@ class Link:
 
 def log_losses(codes: Codes, F: Tensor, true: Tensor, weight: Tensor, floor: float = FLOOR) -> tuple[Tensor, Tensor]:
     """Least log loss over the exponent, and that exponent, for values … × n × p and weights of sum one."""
-    p = codes.shares(F)
+    p, weight = codes.shares(F), weight.to(F)
     G = p.clamp(min=floor / p.shape[-1]).log().mT.contiguous()  # classes by rows: sums over few classes are slow
     G = G - G.amax(-2, keepdim=True)
     own = G.gather(-2, true.expand(*G.shape[:-2], 1, len(true)))[..., 0, :]

@@ -60,6 +60,7 @@ def beside(task: Callable[[], object]) -> Iterator[None]:
             libraries().limit(limits=1, user_api="blas"),
             ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool,
         ):
+            torch.set_num_threads(threads)  # the limit may be one of this thread's own, for torch as well
             future = pool.submit(task)
             yield
             future.result()

@@ -30,7 +30,7 @@ from mercer.forward.solve.guided import (
 from mercer.forward.solve.polish import sparse_ridge
 from mercer.forward.span import Functions
 from mercer.kernels import Kernel
-from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal
+from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal, solve_factored
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import part
 
@@ -204,4 +204,4 @@ def _solved(G: Tensor, y: Tensor, least: float) -> tuple[Tensor, Tensor]:
             if found.n_iter < 30:
                 return found.x, L
     L = cholesky(G)[0]
-    return torch.cholesky_solve(y, L), L
+    return solve_factored(L, y), L
