@@ -93,7 +93,8 @@ class Heat:
 
         Only the first of a `wide` search leaps along the penalties: a metric calls for the same change of all families.
         """
-        out, steps, leapt = {}, track.path, 0
+        out: dict[str, Candidate] = {}
+        steps, leapt = track.path, 0
         for family in families:
             known = self.ends.get((steps, family))
             far = math.inf if self.rows.small else c.BEHIND * self.best  # small tables have no round after this one
