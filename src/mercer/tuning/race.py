@@ -53,6 +53,8 @@ def race(
     rows, book = Rows(X, Y, weight, kept, rng, device, classes, groups, hurried), Book(Clock(seconds))
     if rows.n < 2:  # none would be left to judge by
         return Race([nothing(rows, 1.0)], book.report, 1.0, 1.0, None)
+    if metric == "auto" and X.shape[1] > c.FULL_INPUTS:
+        metric = "diagonal"
     heat = Heat(rows, book, metric, {})
     starts = _first_look(heat)
     first, *others = kinds
@@ -102,7 +104,8 @@ def _first_look(heat: Heat) -> dict[str, Rung]:
         unit = typical(distance)
         for length in c.FIRST_LENGTHS[family]:
             factor = c.LENGTHS[family] * 2.0**length
-            K = Z @ Z.T / Z.shape[1] if family == "linear" else tile(kernel, distance, factor * unit)
+            # with a constant: else a row of centred columns is minus the sum of the others, and so is its target
+            K = Z @ Z.T / Z.shape[1] + 1.0 if family == "linear" else tile(kernel, distance, factor * unit)
             losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
             tried = [(float(loss), Rung(family, length, k)) for k, loss in enumerate(losses)]
             options.append(min(tried, key=lambda one: one[0] * one[1].price))
