@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.read import host
+from mercer.border.checked import host
 from mercer.data import spread_rows
 from mercer.parts import require
 from mercer.report.table import Table

@@ -66,11 +66,12 @@ def race(
     plain: dict[str, dict[str, Candidate]] = {first: {}}
     for some in heat.side_by_side([partial(look, kind=first, families=families) for families in alike]):
         plain[first] |= some
+    others = [] if book.over(0.5) else others
     looks = [partial(look, kind=kind, families=tuple(starts)) for kind in others]
     plain |= dict(zip(others, heat.side_by_side(looks), strict=True))
-    kinds = sorted(kinds, key=lambda kind: best_of(plain[kind]))
+    kinds = sorted(plain, key=lambda kind: best_of(plain[kind]))
     found = [one for at in plain.values() for one in at.values()]
-    if metric is not None:
+    if metric is not None and not book.over():
         found += _with_metrics(heat, kinds[0], plain[kinds[0]])
         far, best = c.FAR * best_of(plain[kinds[0]]), min(found, key=loss_of)
         bases = [step.base.family for step in best.track.steps if step.base is not None]
