@@ -70,6 +70,15 @@ def test_months_and_times_of_the_day_are_no_names():
     np.testing.assert_array_equal(regressor().fit(arrow, Y).predict(frame), regressor().fit(frame, Y).predict(arrow))
 
 
+def test_the_same_instants_by_another_clock_are_refused():
+    at = pd.Series(pd.date_range("2020-01-01", periods=N, freq="7h", tz="Europe/Berlin"))
+    model = regressor().fit(pd.DataFrame({"at": at}), Y)
+    with pytest.raises(ValueError, match="of the time zone 'Europe/Berlin' as in fit, got 'UTC'"):
+        model.predict(pd.DataFrame({"at": at.dt.tz_convert("UTC")}))
+    local = pd.DataFrame({"at": at.dt.tz_localize(None)})  # a clock without a zone is that of fit
+    np.testing.assert_array_equal(model.predict(local), model.predict(pd.DataFrame({"at": at})))
+
+
 def test_what_a_mask_hides_is_missing():
     hidden = rng.random(X.shape) < 0.2
     masked, gaps = np.ma.masked_array(X, mask=hidden), np.where(hidden, np.nan, X)
@@ -106,6 +115,11 @@ def test_what_is_no_table_or_no_target_gets_a_sentence(case):
     table, y, words = REFUSED[case]
     with pytest.raises(ValueError, match=words):
         regressor().fit(table, y)
+
+
+def test_words_for_weights_get_a_sentence():
+    with pytest.raises(ValueError, match=r"one number for each row \(class_weight takes .*\), got 'balanced'"):
+        regressor().fit(X, Y, sample_weight="balanced")
 
 
 def test_a_row_without_a_class_is_named():

@@ -97,6 +97,8 @@ def require_same_order(X: Any, y: Any) -> None:
 
 def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> np.ndarray:
     """Weights of the rows, non-negative and finite, one if none are given; `alone` says that there are no others."""
+    wanted = 'one number for each row (class_weight takes "balanced")'
+    require(not isinstance(sample_weight, str | bytes | dict), "sample_weight", wanted, sample_weight)
     like = np.empty((n_rows, 1), dtype=np.float32)  # all that scikit-learn's check asks of a table
     weight = _check_sample_weight(host(sample_weight), like, dtype=np.float64)
     require(bool((weight >= 0).all()), "sample_weight", "non-negative", float(weight.min()))

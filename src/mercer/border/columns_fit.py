@@ -77,7 +77,8 @@ def code_table(
         why = why or ("" if mine else "missing in the same rows as another column")
         words = f"left out: {why}" if why else " + ".join(code.words for code in mine)
         n_levels = len(np.unique(column.values[~column.missing])) if column.kind in LEVELLED else 0
-        described.append(Described(column.name, column.kind, n_levels, float(column.missing.mean()), words))
+        gone = float(column.missing.mean())
+        described.append(Described(column.name, column.kind, n_levels, gone, words, column.zone))
         codes += mine
     reasons = "; ".join(f"{one.name!r} {one.map}" for one in described)
     require(bool(codes), "X", "a table with at least one column that tells rows apart", reasons[:500])

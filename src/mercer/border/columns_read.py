@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _get_feature_names, check_array, validate_data
 
+from mercer.border.columns import Described
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
-from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels, as_numbers, as_written, written_numbers
+from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels, as_numbers, as_written, written_numbers, zone_name
 from mercer.parts import require
 
 Table = np.ndarray | list[RawColumn]
@@ -50,10 +51,15 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     found = _read(X, estimator, choice)
     columns = raw_columns(found) if isinstance(found, np.ndarray) else found
     _require_as_many(columns, estimator)
-    told = zip(columns, table.described, strict=True)
-    return _declared(
-        [written_numbers(one) if one.text and seen.kind == "number" else one for one, seen in told], choice
-    )
+    return _declared([_as_in_fit(one, seen) for one, seen in zip(columns, table.described, strict=True)], choice)
+
+
+def _as_in_fit(column: RawColumn, seen: Described) -> RawColumn:
+    """Text as numbers where those were numbers in `fit`; times of another zone's clock are refused."""
+    if seen.zone and column.zone:
+        same = zone_name(column.zone) == zone_name(seen.zone)
+        require(same, f"column {column.name!r} of X", f"of the time zone {seen.zone!r} as in fit", column.zone)
+    return written_numbers(column) if column.text and seen.kind == "number" else column
 
 
 def _read(X: Any, estimator: Any, choice: Any) -> Table:

@@ -150,6 +150,16 @@ def _of_a_day(at: datetime.time) -> float:
     return (3600 * at.hour + 60 * at.minute + at.second + at.microsecond / 1e6) / DAY
 
 
+def zone_name(zone: str) -> str:
+    """One name for what libraries call a time zone in several ways.
+
+    >>> zone_name("Etc/UTC") == zone_name("+00:00"), zone_name("UTC+01:00")
+    (True, '+01:00')
+    """
+    short = zone.removeprefix("Etc/").removeprefix("UTC").removeprefix("Zulu")
+    return "" if short in ("+00:00", "Z") else short
+
+
 def text_column(name: str, fields: np.ndarray) -> RawColumn:
     """A column of a text file: numbers, dates or truth values where every field is one, or nothing; else levels.
 

@@ -36,8 +36,8 @@ class Subject:
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None) -> Subject:
+        require(hasattr(model, "predict"), "model", "an estimator that predicts", type(model).__name__)
         check_is_fitted(model)
-        require(hasattr(model, "predict"), "model", "an estimator that predicts", model)
         names = getattr(model, "feature_names_in_", None)
         table, targets = Table.of(X, names), host(y)
         outputs = _output_names(targets)
