@@ -127,7 +127,7 @@ def arrow_column(name: str, column: Any) -> RawColumn:
         levels = level_names(chunks[0].dictionary.to_pylist()) if chunks else ()
         values = np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
         ordered = "ordered" if getattr(kind, "ordered", False) else "category"
-        return RawColumn(name, ordered, values, levels, text=_is_text(kind))
+        return RawColumn(name, ordered, values, levels, text=not types.is_dictionary(kind))
     if types.is_boolean(kind):
         return RawColumn(name, "bool", _floats(column.cast("uint8").cast("float64")))
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
