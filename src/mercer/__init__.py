@@ -1,5 +1,8 @@
 """Large kernel machines that choose their own basis vectors, as scikit-learn estimators on PyTorch."""
 
+import importlib as _importlib
+import typing as _typing
+
 from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
 from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
@@ -51,3 +54,13 @@ __all__ = [
     "to_onnx",
     "tune_kernel",
 ]
+
+#: Parts that `import mercer` leaves alone until they are asked for.
+_ON_DEMAND = ("datasets", "distributed", "doctor", "plots")
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """`mercer.plots` and others without an import of their own."""
+    if name in _ON_DEMAND:
+        return _importlib.import_module(f"mercer.{name}")
+    raise AttributeError(f"module 'mercer' has no attribute {name!r}")

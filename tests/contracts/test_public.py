@@ -34,6 +34,13 @@ def test_every_name_exists_once_and_nothing_else_is_exported():
     assert public == set(mercer.__all__)
 
 
+def test_parts_that_are_not_imported_are_there_when_asked_for():
+    assert callable(mercer.plots.plot_race)
+    assert callable(mercer.datasets.make_smooth_regression)
+    with pytest.raises(AttributeError, match="no attribute 'plot'"):
+        mercer.plot  # noqa: B018
+
+
 @over_names
 def test_a_name_comes_with_a_sentence_and_an_example(name):
     text = documentation(name)

@@ -131,6 +131,15 @@ def test_rows_far_away_are_called_outside_and_basis_vectors_are_not():
     assert (far > reach).all()
 
 
+def test_rows_that_the_model_has_learned_from_are_no_test_rows():
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(60, 2)), rng.normal(size=(60, 2))
+    model = mercer.KernelBoostingRegressor(kernel=Gaussian(1.0), regularization=0.1).fit(X, X[:, 0])
+    told = [mercer.report(model, rows, rows[:, 0], None).sections[0] for rows in (X, new)]
+    assert told[0].words[1].startswith("100% of these rows are rows that the model has learned from")
+    assert [one.numbers["learned_share"] for one in told] == [1.0, 0.0]
+
+
 def test_estimated_shapley_values_are_exact_where_columns_do_not_interact():
     model = LinearRegression().fit(X[LEARN], Y[LEARN])
     subject = Subject.of(model, X[JUDGE], Y[JUDGE], None)

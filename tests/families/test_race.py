@@ -126,6 +126,23 @@ def test_a_race_parts_equal_rows():
     assert found.loss < 1.1 * entropy  # with all equal rows left out nothing is left at x but the other class
 
 
+def test_a_race_whose_time_is_spent_ends_with_the_columns_as_they_are():
+    X = torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None]
+    found = race(
+        X, X.sin(), torch.ones(60, dtype=torch.float64), classes=False, rng=np.random.default_rng(0), seconds=1e-9
+    )
+    assert {one["candidate"].split(",")[0] for one in found.report} == {"standard"}
+    assert found.loss < 0.1 * found.constant
+
+
+def test_what_is_explained_without_noise_is_believed_whole():
+    """A parabola has rows of large and of small gain; residuals alone are luck."""
+    X = torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None]
+    Y = X**2 - (X**2).mean()
+    found = race(X, Y, torch.ones(60, dtype=torch.float64), classes=False, rng=np.random.default_rng(0))
+    assert sum(member.share for member in found.members) > 1 - 10 * found.loss / found.constant
+
+
 def test_what_is_believed_of_a_gain_is_by_its_standard_error():
     gain = torch.tensor([0.0, 2.0], dtype=torch.float64).repeat(50)  # mean 1, standard error 0.1
     assert believed(gain, torch.ones(100)) == pytest.approx(1 - 0.1**2 / 2)

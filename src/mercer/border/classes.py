@@ -55,7 +55,7 @@ def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray, shard: 
     if isinstance(class_weight, Mapping):
         known = {str(label) for label in classes}
         strange = [label for label in class_weight if str(label) not in known]
-        require(not strange, "class_weight", f"for classes among {list(classes)}", strange)
+        require(not strange, "class_weight", f"for classes among {classes.tolist()}", strange)
         by_name = {str(label): float(value) for label, value in class_weight.items()}
         return weight * np.array([by_name.get(str(label), 1.0) for label in classes])[group]
     largest = shard.group.largest(weight.max(initial=0.0))

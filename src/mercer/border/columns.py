@@ -44,6 +44,7 @@ class Described:
     levels: int
     missing: float
     map: str
+    zone: str = ""  # of dates whose times are by the clock of one
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,29 @@ to them. Text, categories, dates, gaps and columns named in `categorical_feature
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import _get_feature_names, check_array, validate_data
 
+from mercer.border.columns import Described
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
-from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels, as_numbers
+from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels, as_numbers, as_written, written_numbers, zone_name
 from mercer.parts import require
 
 Table = np.ndarray | list[RawColumn]
+
+
+def names_of(X: Any) -> np.ndarray | None:
+    """Names of the columns, all of them text and no two the same, or none."""
+    own = column_names(X)
+    twice = sorted(name for name, times in Counter(own or ()).items() if times > 1)
+    require(not twice, "the names of the columns of X", "different from each other", f"{twice} twice")
+    names = _get_feature_names(X)  # which refuses names of several types
+    return np.asarray(own, dtype=object) if names is None and own is not None else names
 
 
 def numbers_or_columns(X: Any, estimator: Any) -> Table:
@@ -40,14 +51,23 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     found = _read(X, estimator, choice)
     columns = raw_columns(found) if isinstance(found, np.ndarray) else found
     _require_as_many(columns, estimator)
-    return _declared(columns, choice)
+    return _declared([_as_in_fit(one, seen) for one, seen in zip(columns, table.described, strict=True)], choice)
+
+
+def _as_in_fit(column: RawColumn, seen: Described) -> RawColumn:
+    """Text as numbers where those were numbers in `fit`; times of another zone's clock are refused."""
+    if seen.zone and column.zone:
+        same = zone_name(column.zone) == zone_name(seen.zone)
+        require(same, f"column {column.name!r} of X", f"of the time zone {seen.zone!r} as in fit", column.zone)
+    return written_numbers(column) if column.text and seen.kind == "number" else column
 
 
 def _read(X: Any, estimator: Any, choice: Any) -> Table:
     options: dict[str, Any] = {"estimator": estimator, "input_name": "X"}
+    require(not _holds_dicts(X), "X", "a table, such as pandas.DataFrame(X)", type(X).__name__ + " with named values")
     columns = _whole_columns(X)
     if columns is not None:
-        shape = (len(columns[0].values), len(columns)) if columns else (0, 0)
+        shape = (len(columns[0].values), len(columns)) if columns else tuple(X.shape)
         if 0 in shape:
             kind = "feature(s)" if shape[0] else "sample(s)"
             raise ValueError(f"Found array with 0 {kind} (shape={shape}) while a minimum of 1 is required.")
@@ -69,7 +89,7 @@ def _simplest(table: Table, choice: Any) -> Table:
     """An array again where nothing but complete numbers was found."""
     if isinstance(table, np.ndarray):
         return table
-    columns = _declared(table, choice, as_dates)
+    columns = _declared(table, choice, as_written)
     plain = all(one.kind in ("number", "bool") and bool(np.isfinite(one.values).all()) for one in columns)
     return np.column_stack([one.values for one in columns]) if plain else columns
 
@@ -140,7 +160,7 @@ def _filled(X: Any, estimator: Any) -> np.ndarray:
         with np.errstate(invalid="ignore"):  # scikit-learn sums all numbers, infinities of either sign among them
             array = validate_data(estimator, X, reset=False, **options)
     else:
-        _numbers_only(columns)
+        columns = _numbers_only(columns)
         if is_frame(X):  # its names; scikit-learn cannot read durations
             validate_data(estimator, X, reset=False, skip_check_array=True)
         _require_as_many(columns, estimator)
@@ -160,11 +180,21 @@ def _complete(X: Any, estimator: Any) -> bool:
         return bool(np.isfinite(X.sum()))
 
 
+def _holds_dicts(X: Any) -> bool:
+    """Whether rows or columns came as a dictionary, as a list of them, or as an array of records."""
+    return (
+        isinstance(X, dict)
+        or getattr(getattr(X, "dtype", None), "names", None) is not None
+        or (isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], dict))
+    )
+
+
 def _whole_columns(X: Any) -> list[RawColumn] | None:
     """The columns of what is read column by column by its type: files, Arrow, frames that hold not only numbers."""
     if isinstance(X, list) and X and all(isinstance(one, RawColumn) for one in X):
         return X
-    return raw_columns(X) if is_arrow(X) or (is_frame(X) and not only_numbers(X)) else None
+    by_column = is_arrow(X) or (is_frame(X) and not (X.shape[1] and only_numbers(X)))
+    return raw_columns(X) if by_column else None
 
 
 def _require_as_many(columns: Sequence[RawColumn], estimator: Any) -> None:
@@ -174,6 +204,7 @@ def _require_as_many(columns: Sequence[RawColumn], estimator: Any) -> None:
 
 
 def _numbers_only(columns: list[RawColumn]) -> list[RawColumn]:
+    columns = [written_numbers(column) if column.text else column for column in columns]
     for column in columns:
         levelled = column.kind in (*LEVELLED, "date") and not column.missing.all()
         require(not levelled, f"column {column.name!r} of X", "numbers as in fit", f"a column of kind {column.kind!r}")

@@ -89,8 +89,9 @@ class IntervalRegressor(RegressorMixin):
         """Lower and upper ends of intervals that hold new targets with probability `coverage`: n × 2, or n × p × 2.
 
         Both tails are left out equally. Coverage holds on average over new rows like those of `fit`, for each output by
-        itself; intervals are wider where residuals are larger. With n calibration rows none is surer than
-        (n − 1)/(n + 1), which the widest residuals seen then stand for.
+        itself; intervals are wider where residuals are larger. Of rows far from those of `fit` nothing is promised:
+        there the intervals of a `SparseGPRegressor` grow, those of other models hardly. With n calibration rows none is
+        surer than (n − 1)/(n + 1), which the widest residuals seen then stand for.
         """
         require(0 < as_float(coverage) < 1, "coverage", "a number above 0 and below 1", coverage)
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])

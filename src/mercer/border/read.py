@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
-from sklearn.utils.validation import _check_sample_weight, _check_y, _get_feature_names
-from torch import Tensor
 
+from mercer.border.checked import checked_targets, checked_weights, host, require_same_order
 from mercer.border.classes import class_weighted
 from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
-from mercer.border.columns_read import new_numbers_or_columns, numbers_or_columns
+from mercer.border.columns_read import names_of, new_numbers_or_columns, numbers_or_columns
 from mercer.border.columns_targets import CrossFit, averaged_targets
 from mercer.border.sources import FiniteRows, dense_or_sparse
-from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source, sparse_matrix
-from mercer.data.frames import column_names
+from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
 from mercer.data.group import ALONE
 from mercer.parts import require
 
@@ -153,8 +151,11 @@ def read(
         n_rows = source.shard.length(source.n_rows) if dealt else source.n_rows
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
     else:
-        require(y is not None, "y", "given: requires y to be passed, but the target y is None", None)
-        names, found = _names(X), numbers_or_columns(host(X), estimator)
+        if y is None:
+            raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
+        require_same_order(X, y)
+        X = host(X)
+        names, found = names_of(X), numbers_or_columns(X, estimator)
         n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
     if not (spread and rows.n_rows == 0 and (stored or not dealt)):
         y = checked_targets(host(y), numeric, multi_output, estimator)
@@ -260,40 +261,3 @@ def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
         means=means,
     )  # fmt: skip
     return kept, Y[index]
-
-
-def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -> np.ndarray:
-    """Targets of one column or, for numbers, of several; finite, real, and of a kind the task can mean."""
-    with np.errstate(invalid="ignore"):  # a NaN of a broken file is refused in a sentence
-        y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=estimator))
-    require(y.ndim in (1, 2) and len(y) > 0, "y", "of one or two dimensions with at least one row", y.shape)
-    if numeric:
-        require(y.dtype.kind in "biuf", "y", "real numbers", y.dtype)
-        y = y.astype(np.float64)
-        require(bool(np.isfinite(y).all()), "y", "finite numbers", "NaN or infinity")
-    return y
-
-
-def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> np.ndarray:
-    """Weights of the rows, non-negative and finite, one if none are given; `alone` says that there are no others."""
-    like = np.empty((n_rows, 1), dtype=np.float32)  # all that scikit-learn's check asks of a table
-    weight = _check_sample_weight(host(sample_weight), like, dtype=np.float64)
-    require(bool((weight >= 0).all()), "sample_weight", "non-negative", float(weight.min()))
-    require(bool((weight > 0).any()) or not alone, "sample_weight", "positive for at least one row", 0.0)
-    return weight
-
-
-def host(X: Any) -> Any:
-    """A tensor as an array, in a precision NumPy knows; anything else as it is."""
-    if not isinstance(X, Tensor):
-        return X
-    if X.layout != torch.strided:
-        return sparse_matrix(X)
-    X = X.detach().cpu()
-    return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
-
-
-def _names(X: Any) -> np.ndarray | None:
-    """Names of the columns, all of them text, or none."""
-    names, own = _get_feature_names(X), column_names(X)  # the first refuses names of several types
-    return np.asarray(own, dtype=object) if names is None and own is not None else names

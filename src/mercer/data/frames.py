@@ -66,6 +66,8 @@ def _pandas(name: str, series: Any) -> RawColumn:
         return RawColumn(name, "bool" if kind == "b" else "number", values)
     if kind == "m":
         return RawColumn(name, "number", days(series.to_numpy("timedelta64[us]")))
+    if hasattr(dtype, "freq") and hasattr(series.dt, "to_timestamp"):  # months, quarters: by their first instants
+        return _pandas(name, series.dt.to_timestamp())
     if kind == "M":
         zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
         local = series if zone is None else series.dt.tz_localize(None)
@@ -94,7 +96,7 @@ def _polars(name: str, series: Any) -> RawColumn:
         require(False, f"column {name!r} of X", "of single values", text)
     if text.startswith(("String", "Utf8", "Categorical", "Enum")):
         codes, levels = factored(series.cast(str).to_list())
-        return RawColumn(name, "category", codes, levels)
+        return RawColumn(name, "category", codes, levels, text=text.startswith(("String", "Utf8")))
     return objects(name, np.array([*series.to_list(), None], dtype=object)[:-1], series.is_null().to_numpy())
 
 
@@ -104,7 +106,7 @@ def _array(name: str, values: np.ndarray) -> RawColumn:
         return RawColumn(name, "bool" if kind == "b" else "number", values.astype(np.float64))
     if kind in "US":
         codes, levels = factored(values.tolist())
-        return RawColumn(name, "category", codes, levels)
+        return RawColumn(name, "category", codes, levels, text=True)
     if kind == "M":
         return RawColumn(name, "date", days(values.astype("datetime64[us]")))
     require(kind == "O", f"column {name!r} of X", "numbers, dates, truth values or text", values.dtype)
@@ -124,7 +126,8 @@ def arrow_column(name: str, column: Any) -> RawColumn:
         codes = [chunk.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunks]
         levels = level_names(chunks[0].dictionary.to_pylist()) if chunks else ()
         values = np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
-        return RawColumn(name, "ordered" if getattr(kind, "ordered", False) else "category", values, levels)
+        ordered = "ordered" if getattr(kind, "ordered", False) else "category"
+        return RawColumn(name, ordered, values, levels, text=not types.is_dictionary(kind))
     if types.is_boolean(kind):
         return RawColumn(name, "bool", _floats(column.cast("uint8").cast("float64")))
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -136,8 +139,9 @@ def arrow_column(name: str, column: Any) -> RawColumn:
         local = compute.local_timestamp(column) if zone else column
         stamps = local.cast(pyarrow.timestamp("us"), safe=False).cast("int64").cast("float64", safe=False)
         return RawColumn(name, "date", _floats(stamps) / (1e6 * DAY), zone=zone or "")
-    if types.is_duration(kind):
-        spans = column.cast(pyarrow.duration("us"), safe=False).cast("int64").cast("float64", safe=False)
+    if types.is_duration(kind) or types.is_time(kind):  # a time of the day is a duration since midnight
+        unit = pyarrow.duration("us") if types.is_duration(kind) else pyarrow.time64("us")
+        spans = column.cast(unit, safe=False).cast("int64").cast("float64", safe=False)
         return RawColumn(name, "number", _floats(spans) / (1e6 * DAY))
     require(False, f"column {name!r} of X", "numbers, dates, truth values or text", kind)
     raise AssertionError

@@ -18,6 +18,12 @@ DAY = 86_400.0
 NOTHING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 #: Dates as text, by ISO 8601.
 DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?)?")
+#: Numbers as text.
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+#: Levels that are nearly as many as the rows are names of rows, where these are more than a few.
+NAMES_OF_ROWS, FEW_ROWS = 0.9, 30
+#: Fewer different numbers with a decimal point than this, written as text, are names of levels ("3.11").
+FEW_NUMBERS = 10
 #: Kinds of columns whose values are codes of levels.
 LEVELLED = ("category", "ordered")
 
@@ -35,6 +41,7 @@ class RawColumn:
     values: np.ndarray
     levels: tuple[str, ...] = ()
     zone: str = ""
+    text: bool = False  # levels that nobody declared: they may be numbers or dates written as text
 
     @property
     def missing(self) -> np.ndarray:
@@ -55,12 +62,43 @@ def as_numbers(column: RawColumn) -> RawColumn:
     """A column of levels as numbers, where the name of every level is one."""
     if column.kind not in LEVELLED:
         return column
-    try:
-        known = np.array([float(level) for level in column.levels] + [np.nan])
-    except ValueError:
+    known = written_numbers(column)
+    if known.kind in LEVELLED:
         wanted = "numbers, dates or truth values where categorical_features=None"
         require(False, f"column {column.name!r} of X", wanted, f"levels such as {column.levels[0]!r}")
-    return RawColumn(column.name, "number", known[column.values])
+    return known
+
+
+def written_numbers(column: RawColumn) -> RawColumn:
+    """A column of levels as numbers, where the name of every level is one or says that there is none."""
+    gone = [level.strip() in NOTHING for level in column.levels]
+    if not all(none or NUMBER.fullmatch(level) for none, level in zip(gone, column.levels, strict=True)):
+        return column
+    known = [np.nan if none else float(level) for none, level in zip(gone, column.levels, strict=True)]
+    return RawColumn(column.name, "number", np.array([*known, np.nan])[column.values])
+
+
+def as_written(column: RawColumn) -> RawColumn:
+    """What text says in `fit`: dates; numbers, where they have decimals or each row its own; else levels.
+
+    >>> import numpy as np
+    >>> prices = tuple(f"{price}.5" for price in range(10, 30))
+    >>> as_written(RawColumn("price", "category", np.arange(20), (*prices[:-1], "?"), text=True)).values[-2:].tolist()
+    [28.5, nan]
+    >>> as_written(RawColumn("shop", "category", np.arange(20) % 9, tuple("123456789"), text=True)).kind
+    'category'
+    """
+    column = as_dates(column)
+    if not column.text or not column.levels:
+        return column
+    n_levels, padded = len(column.levels), any(re.match(r"[-+]?0\d", level) for level in column.levels)
+    decimals = any("." in level for level in column.levels) and n_levels > FEW_NUMBERS
+    return written_numbers(column) if not padded and (decimals or names_rows(n_levels, column)) else column
+
+
+def names_rows(n_levels: int, column: RawColumn) -> bool:
+    """Whether levels are so many that they are names of rows."""
+    return n_levels > max(NAMES_OF_ROWS * int((~column.missing).sum()), FEW_ROWS)
 
 
 def as_dates(column: RawColumn) -> RawColumn:
@@ -84,6 +122,9 @@ def objects(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
     kinds = {type(value) for value in there}
     if kinds and all(issubclass(kind, datetime.date) for kind in kinds):
         return _python_dates(name, values, missing)
+    if kinds == {datetime.time}:  # as durations since midnight
+        clock = [np.nan if gone else _of_a_day(value) for value, gone in zip(values, missing, strict=True)]
+        return RawColumn(name, "number", np.array(clock))
     real = bool(kinds) and all(issubclass(kind, numbers.Real) or kind.__name__ == "Decimal" for kind in kinds)
     if real or not kinds:
         full = np.full(len(values), np.nan)
@@ -91,7 +132,7 @@ def objects(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
         only_truth = bool(kinds) and all(issubclass(kind, bool | np.bool_) for kind in kinds)
         return RawColumn(name, "bool" if only_truth else "number", full)
     codes, levels = factored([None if gone else value for value, gone in zip(values, missing, strict=True)])
-    return RawColumn(name, "category", codes, levels)
+    return RawColumn(name, "category", codes, levels, text=all(issubclass(kind, str | numbers.Real) for kind in kinds))
 
 
 def _python_dates(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
@@ -103,6 +144,20 @@ def _python_dates(name: str, values: np.ndarray, missing: np.ndarray) -> RawColu
         for value, gone in zip(values, missing, strict=True)
     ]
     return RawColumn(name, "date", days(np.array(plain, dtype="datetime64[us]")), zone="".join(zones))
+
+
+def _of_a_day(at: datetime.time) -> float:
+    return (3600 * at.hour + 60 * at.minute + at.second + at.microsecond / 1e6) / DAY
+
+
+def zone_name(zone: str) -> str:
+    """One name for what libraries call a time zone in several ways.
+
+    >>> zone_name("Etc/UTC") == zone_name("+00:00"), zone_name("UTC+01:00")
+    (True, '+01:00')
+    """
+    short = zone.removeprefix("Etc/").removeprefix("UTC").removeprefix("Zulu")
+    return "" if short in ("+00:00", "Z") else short
 
 
 def text_column(name: str, fields: np.ndarray) -> RawColumn:

@@ -10,9 +10,10 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.border.checked import host
 from mercer.border.face import Face, face
 from mercer.border.inputs import find_inputs
-from mercer.border.read import host, merged, read_new, read_rows
+from mercer.border.read import merged, read_new, read_rows
 from mercer.border.rules import NOTHING, check, number, part_of, whole
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock

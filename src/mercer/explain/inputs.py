@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from mercer.border.checked import host
 from mercer.border.columns import TableMap
 from mercer.border.columns_read import new_numbers_or_columns
-from mercer.border.read import host, read_new
+from mercer.border.read import read_new
 from mercer.border.sources import dense_or_sparse
 from mercer.data import ArrayRows, RowSource, as_source
 from mercer.data.raw import LEVELLED, RawColumn

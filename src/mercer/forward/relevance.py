@@ -52,8 +52,7 @@ def metric(transform: np.ndarray | None, falls: np.ndarray) -> np.ndarray:
     [[36.0, 0.0], [0.0, 0.0]]
     """
     A = np.ones(len(falls)) if transform is None else transform
-    A = np.diag(A) if A.ndim == 1 else A
-    return A.T @ (falls[:, None] * A)
+    return np.diag(A * (falls * A)) if A.ndim == 1 else A.T @ (falls[:, None] * A)
 
 
 def relevance(metrics: Sequence[np.ndarray], spreads: Sequence[np.ndarray], shares: Sequence[float]) -> np.ndarray:

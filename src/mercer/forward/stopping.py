@@ -127,7 +127,8 @@ class TimeBudget(Stopping):
         if not spent or spent[-1] + spent[-1] / len(spent) <= self.seconds:
             return None
         asked = self.seconds if self.budget is None else self.budget
-        return f"the time budget of {asked:g} s was used up: {len(spent)} steps took {spent[-1]:.1f} s of it"
+        steps = f"{len(spent)} step{'s' if len(spent) > 1 else ''} took {spent[-1]:.1f} s"
+        return f"the time budget of {asked:g} s was used up: {steps} of it"
 
 
 @part

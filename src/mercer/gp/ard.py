@@ -15,8 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.border.checked import host
 from mercer.border.face import Saved, face, keep
-from mercer.border.read import host, read, read_new
+from mercer.border.read import read, read_new
 from mercer.border.rules import NOTHING, Rule, check, number, whole
 from mercer.data import ArrayRows, RowSource
 from mercer.gp.classifier import SparseGPClassifier

@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import torch
 
+from mercer.border.checked import host
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, find_inputs
-from mercer.border.read import MERGED_ROWS, Given, host, read, read_new
+from mercer.border.read import MERGED_ROWS, Given, read, read_new
 from mercer.border.rules import NOTHING, Rule, check, literal, number, part_of, whole
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock

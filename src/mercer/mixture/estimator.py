@@ -12,10 +12,11 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.border.checked import checked_targets, host
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, standardised
-from mercer.border.read import MERGED_ROWS, Given, checked_targets, host, merged, read, read_new
+from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
 from mercer.border.rules import AUTO, check, literal, number, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights

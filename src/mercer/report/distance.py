@@ -49,6 +49,21 @@ def distances(subject: Subject) -> tuple[np.ndarray, float, str] | None:
     return tree.query(rows)[0], float(np.quantile(own, WITHIN)), "basis vector"
 
 
+def learned_share(subject: Subject) -> float:
+    """The share of test rows that are basis vectors of the model; zero where rows come again by themselves."""
+    model, basis = subject.final, np.asarray(getattr(subject.final, "basis_", np.empty(0)))
+    if basis.ndim != 2 or basis.dtype.kind != "f" or not hasattr(model, "n_features_in_"):
+        return 0.0
+    source = read_new(model, subject.seen.X)
+    rows = source.take(np.arange(source.n_rows)).cpu().numpy()
+    if rows.shape[1] != basis.shape[1]:
+        return 0.0
+    names = [row.tobytes() for row in rows.astype(np.float32)]
+    known = {row.tobytes() for row in basis.astype(np.float32)}
+    few = len(set(names)) < WITHIN * len(names)
+    return 0.0 if few else float(np.mean([name in known for name in names]))
+
+
 def _coordinates(model: Any) -> tuple[Any, Any, np.ndarray | None]:
     """Kernel, inputs and basis vectors as the kernel sees them, of the first member where there are several."""
     if getattr(model, "expansions_", ()):

@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.read import host
+from mercer.border.checked import host
 from mercer.data import spread_rows
 from mercer.parts import require
 from mercer.report.table import Table
@@ -36,8 +36,8 @@ class Subject:
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None) -> Subject:
+        require(hasattr(model, "predict"), "model", "an estimator that predicts", type(model).__name__)
         check_is_fitted(model)
-        require(hasattr(model, "predict"), "model", "an estimator that predicts", model)
         names = getattr(model, "feature_names_in_", None)
         table, targets = Table.of(X, names), host(y)
         outputs = _output_names(targets)

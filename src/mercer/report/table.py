@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.border.read import host
+from mercer.border.checked import host
 from mercer.data import RowSource, as_source
 from mercer.data.raw import LEVELLED, RawColumn
 

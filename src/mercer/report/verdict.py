@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mercer.report.baselines import baselines, error_of
+from mercer.report.distance import learned_share
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import bars, short
@@ -14,6 +15,8 @@ from mercer.report.svg import bars, short
 ALIKE = 0.03
 #: Standard errors of the rows' losses beyond which one model is better than another and not only luckier.
 CLEAR = 2.0
+#: The share of test rows among the basis vectors from which on the verdict begins with it.
+LEARNED = 0.2
 
 
 def verdict_section(subject: Subject) -> Section:
@@ -22,6 +25,10 @@ def verdict_section(subject: Subject) -> Section:
     unit = "wrong classes" if subject.classes is not None else "RMSE"
     words = [_first(subject, ours), *(_beside(subject, name, ours, one) for name, one in others.items())]
     words.append(_footing(subject))
+    if (learned := learned_share(subject)) > LEARNED:
+        words.insert(
+            1, f"{learned:.0%} of these rows are rows that the model has learned from: new ones will be worse."
+        )
     why = getattr(subject.final, "stop_reason_", None)
     if why:
         words.append(f"The fit ended: {why}.")
@@ -34,7 +41,7 @@ def verdict_section(subject: Subject) -> Section:
         f"{name} {short(one['error'])}" for name, one in every.items()
     )
     drawn = bars(["this model", *others], [one["error"] for one in every.values()], unit, says)
-    numbers = {"errors": every, "stop_reason": why}
+    numbers = {"errors": every, "stop_reason": why, "learned_share": learned}
     return Section("verdict", "Verdict", words, numbers, [table], [Figure(drawn, f"{says}.")])
 
 

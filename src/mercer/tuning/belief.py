@@ -7,13 +7,14 @@ from torch import Tensor
 from mercer.data.source import copies
 
 
-def believed(gain: Tensor, weight: Tensor) -> float:
+def believed(gain: Tensor, weight: Tensor, luck: Tensor | None = None) -> float:
     """The factor on values whose `gain` over the constant is known of some rows: 1 − ½ (standard error / gain)².
 
-    Where values explain little, their slope is known up to half of the gain's relative error e/g, so this is James and
+    The slope of the truth on these values is known up to half of the gain's relative error e/g, so this is James and
     Stein's 1 − (p − 2)/z² for z = 2g/e and the p = 4 things that the rows have chosen: inputs as they are seen, family,
     length-scale, penalty. Of a gain far below its standard error nothing is left. Heavy tails make the error large: a
-    few rows that happened to be hit are no reason to predict anything.
+    few rows that happened to be hit are no reason to predict anything. The standard error is that of `luck`, the part
+    of the gain that residuals make; all of it by default.
 
     >>> import torch
     >>> [believed(torch.tensor(gain), torch.ones(4)) for gain in ([1.0, 1.0, 1.0, 1.0], [-1.0, 2.0, -2.0, 2.0])]
@@ -21,5 +22,6 @@ def believed(gain: Tensor, weight: Tensor) -> float:
     """
     share = weight / weight.sum()
     mean = (share * gain).sum()
-    error = (share.square() / copies(weight) * (gain - mean).square()).sum()
+    luck = gain if luck is None else luck
+    error = (share.square() / copies(weight) * (luck - (share * luck).sum()).square()).sum()
     return float((1 - 0.5 * error / mean.square()).clamp(min=0)) if mean > 0 else 0.0

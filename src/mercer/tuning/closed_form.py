@@ -64,3 +64,7 @@ class Judge:
         own, prior = link.codes.truth(self.Y)[:, None], Link(link.codes, FLOORS[0], 1.0)
         p, q = (one.probabilities(V).gather(-1, own)[:, 0] for one, V in ((link, F), (prior, torch.zeros_like(F))))
         return (p / q).log()
+
+    def luck(self, F: Tensor) -> Tensor:
+        """The part of the gain f² + 2 f (y − f) in squared error that residuals make: f² differs without any."""
+        return (2 * F * (self.Y - F)).sum(-1)

@@ -65,6 +65,9 @@ MOST_COPIES = 20_000
 #: three steps lose 0.5 %. Of fifteen kinds of step (base family, diagonal or full, power ½ or 1, from none or from the
 #: evidence) the two that are used leave 0.4 % of the held-out loss that all of them together would gain.
 STEPS = 3
+#: Inputs at most for full metrics: each of their roots takes time by the cube (3000 inputs of 60 rows: 40 s of 45).
+#: Not chosen by tables.
+FULL_INPUTS = 1000
 #: Powers of the metric by which gradient steps are taken, of a diagonal and of a full one: the first in every round,
 #: both in the last. The second gains 0.9 % (sixteen tables of numbers, 6000 rows, docs/benchmarks.md; a sine of three
 #: projections 8.5 %, cal_housing 2.2 %), for a hundredth of the time.

@@ -129,7 +129,8 @@ def averaged(rows: Rows, finalists: list[Candidate], book: Book) -> Race:
     chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
     average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(judge.Y))
     link = None if rows.codes is None else fitted_link(rows.codes, average, judge.Y, judge.weight)
-    factor = believed(judge.gain(average, link), judge.weight)
+    luck = judge.luck(average) if link is None else None
+    factor = believed(judge.gain(average, link), judge.weight, luck)
     if loss >= constant or factor == 0:
         prior = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
         return Race([nothing(rows, constant)], book.report, constant, constant, prior)

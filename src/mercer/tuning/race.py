@@ -55,13 +55,15 @@ def race(
     rows, book = Rows(X, Y, weight, kept, rng, device, classes, groups, hurried), Book(Clock(seconds))
     if rows.n < 2:  # none would be left to judge by
         return Race([nothing(rows, 1.0)], book.report, 1.0, 1.0, None)
-    heat, wanted = Heat(rows, book, metric, {}), metric is not None and X.shape[1] > 1
+    if metric == "auto" and X.shape[1] > c.FULL_INPUTS:
+        metric = "diagonal"
+    heat, wanted = Heat(rows, book, metric, {}), metric is not None and X.shape[1] > 1 and not hurried
     # the longest piece of work begins first; where another map turns out to be better, its evidence goes on from there
     with beside(lambda: rows.evidence(kinds[0])) if wanted else nullcontext():
         plain = _looks(heat, kinds)
-    kinds = sorted(kinds, key=lambda kind: best_of(plain[kind]))
+    kinds = sorted(plain, key=lambda kind: best_of(plain[kind]))
     found = [one for at in plain.values() for one in at.values()]
-    if metric is not None:
+    if metric is not None and not book.over():
         found += _with_metrics(heat, kinds[0], plain[kinds[0]])
         far, best = c.FAR * best_of(plain[kinds[0]]), min(found, key=loss_of)
         bases = [step.base.family for step in best.track.steps if step.base is not None]
@@ -90,6 +92,7 @@ def _looks(heat: Heat, kinds: Sequence[str]) -> dict[str, dict[str, Candidate]]:
     plain: dict[str, dict[str, Candidate]] = {first: {}}
     for some in heat.side_by_side([partial(look, kind=first, families=families) for families in alike]):
         plain[first] |= some
+    others = [] if heat.book.over(0.5) else others
     looks = [partial(look, kind=kind, families=tuple(starts)) for kind in others]
     return plain | dict(zip(others, heat.side_by_side(looks), strict=True))
 
@@ -110,7 +113,8 @@ def _first_look(heat: Heat) -> dict[str, Rung]:
         unit = typical(distance)
         for length in c.FIRST_LENGTHS[family]:
             factor = c.LENGTHS[family] * 2.0**length
-            K = Z @ Z.T / Z.shape[1] if family == "linear" else tile(kernel, distance, factor * unit)
+            # with a constant: else a row of centred columns is minus the sum of the others, and so is its target
+            K = Z @ Z.T / Z.shape[1] + 1.0 if family == "linear" else tile(kernel, distance, factor * unit)
             losses = judge(penalty_path(K, Y, w, penalties)).nan_to_num(math.inf)
             tried = [(float(loss), Rung(family, length, k)) for k, loss in enumerate(losses)]
             options.append(min(tried, key=lambda one: one[0] * one[1].price))

@@ -1,0 +1,128 @@
+"""Targets and weights as they were passed: what they must be for a task, in a sentence where they are not."""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import _check_sample_weight, _check_y
+from torch import Tensor
+
+from mercer.data import sparse_matrix
+from mercer.data.raw import is_missing
+from mercer.parts import require
+
+#: One value is suspect where all others of at least so many rows make this share of its square, or less.
+ALONE_AMONG, LITTLE = 20, 1e-4
+#: What the types of targets that are no numbers are called.
+CALLED = {"M": "dates", "m": "durations", "c": "complex numbers: Complex data not supported"}
+
+
+def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -> np.ndarray:
+    """Targets of one column or, for numbers, of several; finite, real, and of a kind the task can mean."""
+    require(not isinstance(y, str | bytes | dict), "y", "one target for each row, such as X['price']", y)
+    y = _plain(y)
+    _require_numbers(y) if numeric else _require_labels(y)
+    with np.errstate(invalid="ignore"):  # a NaN of a broken file is refused in a sentence
+        y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=estimator))
+    require(y.ndim in (1, 2) and len(y) > 0, "y", "of one or two dimensions with at least one row", y.shape)
+    if numeric:
+        y = y.astype(np.float64)
+        require(bool(np.isfinite(y).all()), "y", "finite numbers", "NaN or infinity")
+        _warn_of_one_value(y)
+    return y
+
+
+def _warn_of_one_value(y: np.ndarray) -> None:
+    """Say so where one value is so far from all others that it alone would be learned."""
+    if len(y) < ALONE_AMONG:
+        return
+    Y = y.reshape(len(y), -1) / (np.abs(y).max() or 1.0)
+    squares = (Y - np.median(Y, axis=0)) ** 2
+    row, columns = squares.argmax(0), np.arange(Y.shape[1])
+    most = squares[row, columns]
+    squares[row, columns] = 0.0
+    rest = squares.sum(0)
+    for column in np.flatnonzero((rest > 0) & (rest < LITTLE * most)):
+        value = y.reshape(len(y), -1)[row[column], column]
+        words = f"y holds {value:g} in row {row[column]}, which alone makes more than {100 * (1 - LITTLE):g} % of its"
+        warnings.warn(f"{words} variance: other rows will hardly be learned; leave it out, or bend y", stacklevel=4)
+
+
+def _plain(y: Any) -> Any:
+    """Nullable types without gaps as the plain ones: classes of whole numbers and truth values stay what they are."""
+    dtype = getattr(y, "dtype", None)
+    plain = getattr(dtype, "numpy_dtype", None)
+    if plain is None or getattr(dtype, "kind", "O") not in "biuf" or bool(y.isna().any()):
+        return y
+    return y.to_numpy(plain)
+
+
+def _require_numbers(y: Any) -> None:
+    """Text, dates and categories are no numbers, whatever they look like."""
+    values = _as_array(y)
+    first = next((one for one in values.flat if not is_missing(one)), 0.0) if values.dtype.kind in "OUS" else 0.0
+    seen = str(first) if isinstance(first, str | bytes | datetime.date) else CALLED.get(values.dtype.kind)
+    require(seen is None, "y", "real numbers (classes are for a classifier)", seen)
+
+
+def _require_labels(y: Any) -> None:
+    """Every row has a class."""
+    values = _as_array(y)
+    if values.dtype.kind == "O" and values.ndim == 1:
+        gone = next((row for row, one in enumerate(values) if is_missing(one)), None)
+        require(gone is None, "y", "a class for each row", f"NaN or None in row {gone}")
+
+
+def _as_array(y: Any) -> np.ndarray:
+    """What NumPy makes of targets; nothing where it cannot, which the checks that follow say."""
+    try:
+        return np.asarray(y)
+    except (ValueError, TypeError):
+        return np.empty(0)
+
+
+def require_same_order(X: Any, y: Any) -> None:
+    """Warn where a frame and its targets name the same rows in another order: rows are taken by their places."""
+    rows, targets = getattr(X, "index", None), getattr(y, "index", None)
+    if rows is None or targets is None or callable(rows) or callable(targets) or len(rows) != len(targets):
+        return
+    if rows.is_unique and not rows.equals(targets) and len(rows.union(targets)) == len(rows):
+        words = "X and y have the same index in another order; rows are paired by their places, not by the index"
+        warnings.warn(f"{words}: pass y.loc[X.index] if the index names them", UserWarning, stacklevel=4)
+
+
+def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> np.ndarray:
+    """Weights of the rows, non-negative and finite, one if none are given; `alone` says that there are no others."""
+    wanted = 'one number for each row (class_weight takes "balanced")'
+    require(not isinstance(sample_weight, str | bytes | dict), "sample_weight", wanted, sample_weight)
+    like = np.empty((n_rows, 1), dtype=np.float32)  # all that scikit-learn's check asks of a table
+    weight = _check_sample_weight(host(sample_weight), like, dtype=np.float64)
+    require(bool((weight >= 0).all()), "sample_weight", "non-negative", float(weight.min()))
+    require(bool((weight > 0).any()) or not alone, "sample_weight", "positive for at least one row", 0.0)
+    return weight
+
+
+def host(X: Any) -> Any:
+    """A tensor as an array, in a precision NumPy knows; masked values are missing, lazy frames collected."""
+    if isinstance(X, np.ma.MaskedArray):
+        return _unmasked(X)
+    if hasattr(X, "collect_schema") and not hasattr(X, "to_numpy"):  # a lazy frame of polars
+        return X.collect()
+    if not isinstance(X, Tensor):
+        return X
+    if X.layout != torch.strided:
+        return sparse_matrix(X)
+    X = X.detach().cpu()
+    return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
+
+
+def _unmasked(X: Any) -> np.ndarray:
+    """A masked array without its mask: what it hides is missing, and must not be seen."""
+    if not np.ma.is_masked(X):
+        return np.asarray(X.data)
+    kind = np.float64 if X.dtype.kind in "biuf" else object
+    return np.asarray(X.astype(kind).filled(np.nan if kind is np.float64 else None))
