@@ -435,11 +435,14 @@ def test_latent_moments_are_those_of_the_dense_posterior(approximation, p, loss)
     torch.testing.assert_close(cov, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_a_warm_start_reaches_the_same_mode():
+@pytest.mark.parametrize("size", [0.1, 1e3, 1e9])
+def test_a_warm_start_reaches_the_same_mode(size):
     X, _, weight, Z = problem(n=40)
     cold = LaplaceEvidence(table(X, classes(X, 1), cpu(40), weight), Logistic(), PseudoInputs())
-    warm = replace(cold, slopes=1e3 * torch.ones(40, 1, dtype=torch.float64))
-    assert warm(KERNELS[0], 0.0, Z).value == pytest.approx(cold(KERNELS[0], 0.0, Z).value, rel=1e-9)
+    anywhere = size * torch.ones(40, 1, dtype=torch.float64)
+    value = cold(KERNELS[0], 0.0, Z).value
+    for start in ({"latent": anywhere}, {"latent": None, "known": {"u": anywhere[: len(Z)]}}):
+        assert replace(cold, **start)(KERNELS[0], 0.0, Z).value == pytest.approx(value, rel=1e-9)
 
 
 @pytest.mark.parametrize("variance", [1e-8, 1e8])

@@ -3,6 +3,8 @@ tables whose best kernel is known."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -20,9 +22,11 @@ from mercer.tuning.ard import Process, relevances
 from mercer.tuning.average import greedy_average
 from mercer.tuning.belief import believed
 from mercer.tuning.closed_form import Judge, penalty_path
-from mercer.tuning.link import Link, codes_of, fitted_link
+from mercer.tuning.link import FLOOR, Link, codes_of, fitted_link, log_losses
 from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile
 from mercer.tuning.race import Race, race
+from mercer.tuning.side_by_side import beside
+from mercer.tuning.track import Fold, Rung, Track
 
 FAMILIES = [Gaussian(1.3), Matern32(2.0), Matern12(2.0), Laplacian(3.0)]
 
@@ -65,6 +69,23 @@ def test_the_link_finds_the_exponent_under_which_probabilities_were_made():
     link = fitted_link(codes_of(centred), torch.from_numpy(shares) - Y.mean(0), centred, torch.ones(len(Y)))
     assert link.exponent == pytest.approx(2.0, rel=0.05)  # 20 000 rows: a standard error of about 1 %
     assert link.floor == pytest.approx(0.006)
+
+
+def test_log_loss_is_that_of_the_best_exponent():
+    Y = torch.eye(4, dtype=torch.float64)[torch.from_numpy(np.random.default_rng(0).integers(0, 4, 400))]
+    F = 0.4 * Y + 0.2 * rows(400, 4) + 0.15
+    codes, true, weight = codes_of(Y), Y.argmax(1), torch.full((400,), 1 / 400, dtype=torch.float64)
+    doubt = constants.DOUBT / (constants.DOUBT + 400)
+
+    def slow(exponent: float) -> float:
+        log_p = Link(codes, FLOOR, exponent).probabilities(F).log()
+        own = log_p.gather(1, true[:, None])[:, 0]
+        return -float(((1 - doubt) * own + doubt * log_p.mean(1)) @ weight)
+
+    losses, exponents = log_losses(codes, torch.stack([F, F.flip(0)]), true, weight)
+    grid = np.geomspace(0.5, 10, 2000)  # steps of 0.15 %: the least loss is missed by their square
+    assert float(losses[0]) == pytest.approx(min(map(slow, grid)), rel=1e-5)
+    assert float(losses[0]) == pytest.approx(slow(float(exponents[0])), rel=1e-9)
 
 
 def test_probabilities_sum_to_one_and_follow_the_values():
@@ -332,6 +353,32 @@ def test_side_by_side_is_one_after_the_other(small):
     first, second = ([(line["candidate"], line["rows"]) for line in one.report] for one in found)
     assert first == second
     assert found[0].loss == pytest.approx(found[1].loss, rel=1e-3)  # products of more threads add in another order
+
+
+def test_a_family_far_behind_is_left_where_it_starts():
+    X, y = rows(60, 2), rows(60, 1, seed=1)
+    fold = Fold(X[:40], y[:40], torch.ones(40), X[40:])
+    start, tried = Rung("matern32", 0, 6), []
+    for far in (math.inf, 0.0):
+        track = Track([fold], Judge(y[40:], torch.ones(20)), [torch.ones(2, dtype=X.dtype)])
+        assert track.tuned(start, 4, far).loss <= track.trial(start).loss
+        tried.append(len(track.tried))
+    assert tried[0] > tried[1] == 1
+
+
+def test_work_beside_a_block_has_ended_with_it():
+    done, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            with beside(lambda: done.append(torch.get_num_threads())):
+                assert torch.get_num_threads() == threads
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert done == [1, 1]
+    with pytest.raises(ZeroDivisionError), beside(lambda: 1 / 0):
+        pass
 
 
 def test_scale_and_shift_of_columns_change_nothing(small):

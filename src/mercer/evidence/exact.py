@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Kernel
-from mercer.linalg import cholesky, inverse_diagonal
+from mercer.linalg import cholesky, inverse_diagonal, solve_factored
 
 
 def log_evidence(
@@ -42,7 +42,7 @@ def log_evidence(
     C = K.clone()
     C.diagonal().add_(noise / w)
     L, _ = cholesky(C)
-    alpha = torch.cholesky_solve(Y, L)
+    alpha = solve_factored(L, Y)
     value = -0.5 * (Y * alpha).sum() - p * L.diagonal().log().sum() - 0.5 * n * p * math.log(2 * math.pi)
     copies = float((w - 1).sum())
     value = value - 0.5 * p * (copies * math.log(2 * math.pi * noise) + w.log().sum())
@@ -66,4 +66,4 @@ def left_out(kernel: Kernel, noise: float, X: Tensor, Y: Tensor, weight: Tensor 
     C = kernel(X, X)
     C.diagonal().add_(noise if weight is None else noise / weight)
     L, _ = cholesky(C)
-    return Y - torch.cholesky_solve(Y, L) / inverse_diagonal(L)[:, None]
+    return Y - solve_factored(L, Y) / inverse_diagonal(L)[:, None]

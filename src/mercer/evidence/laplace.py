@@ -11,7 +11,7 @@ line is one too many; both are corrected here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -61,14 +61,18 @@ class Laplace:
 
     # --- the mode ---------------------------------------------------------------------------------------
 
-    def mode(self, slopes: Tensor | None = None) -> State:
-        """The mode by damped Newton steps, from the slopes a of an earlier mode if they are better than none."""
+    def mode(self, latent: Tensor | None = None, weights: Tensor | None = None) -> State:
+        """The mode by damped Newton steps, the first from the values of an earlier mode if they are better than none.
+
+        They are known as `latent` values of these rows, or as `weights` u of a mode of any rows: steps ask for no more.
+        """
         zero, enough = torch.zeros_like(self.y), TOL * float(self._total(self.weight.sum()))
         state = self._valued(State(self.y.new_zeros(self.system.m, self.p), zero, zero.clone(), 0.0))
-        if slopes is not None and slopes.shape == self.y.shape:
-            u = self._down(slopes)
-            warm = self._valued(State(u, slopes, self._up(u) + self.delta[:, None] * slopes, 0.0))
-            state = max(state, warm, key=lambda s: s.value)
+        if latent is None and weights is not None and weights.shape == state.u.shape:
+            latent = self._up(weights)
+        if latent is not None:
+            warm = self._newton(replace(state, f=latent))[0]
+            state = max(state, self._valued(warm), key=lambda s: s.value)
         for _ in range(MAX_NEWTON):
             trial, promise = self._newton(state)
             if promise <= enough:
@@ -231,19 +235,23 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 @dataclass
 class LaplaceEvidence:
-    """log q(y) as a function of kernel and inducing inputs, each mode started from the one before it."""
+    """log q(y) as a function of kernel and inducing inputs, each mode started from the one before it.
+
+    That may have been of other rows: `known` is shared among those of one search, and holds its weights.
+    """
 
     data: Sample
     loss: Loss
     approximation: Approximation
     inputs: bool = True
-    slopes: Tensor | None = None
+    known: dict[str, Tensor] = field(default_factory=dict)
+    latent: Tensor | None = None
 
     def _at(self, kernel: Kernel, basis: Tensor) -> tuple[Laplace, State, Tensor]:
         system = Inducing(self.data.rows, kernel, basis, self.data.plan, uses=20)
         model = Laplace(system, self.data.Y, self.data.weight, self.loss, self.approximation)
-        at = model.mode(self.slopes)
-        self.slopes = at.a
+        at = model.mode(self.latent, self.known.get("u"))
+        self.latent, self.known["u"] = at.f, at.u
         return model, at, model.factor(at.f)
 
     def __call__(self, kernel: Kernel, noise: float, basis: Tensor) -> Gradient:

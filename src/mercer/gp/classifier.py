@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from mercer.border.classes import WeighsClasses
 from mercer.border.face import face, on_host
@@ -126,8 +127,10 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(task.approximation) else set())
         loss = Logistic() if data.Y.shape[1] == 1 else Softmax()
 
+        known: dict[str, Tensor] = {}
+
         def evidence(rows: Sample) -> LaplaceEvidence:
-            return LaplaceEvidence(rows, loss, task.approximation, inputs="basis" in free)
+            return LaplaceEvidence(rows, loss, task.approximation, inputs="basis" in free, known=known)
 
         kernel = self._first_kernel(task, evidence, free)
         last = FinalPass.timed(lambda rows, Z: evidence(rows).posterior(kernel, Z), task.n_inducing, data, clock)

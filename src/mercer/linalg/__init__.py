@@ -5,7 +5,14 @@ nothing of kernels, rows or losses: the engine forms the products, the algorithm
 """
 
 from mercer.linalg.cg import CGResult, conjugate_gradients
-from mercer.linalg.cholesky import TiledCholesky, cholesky, drop_column, inverse_diagonal, rotate_rows
+from mercer.linalg.cholesky import (
+    TiledCholesky,
+    cholesky,
+    drop_column,
+    inverse_diagonal,
+    rotate_rows,
+    solve_factored,
+)
 from mercer.linalg.halves import mirrored, times_lower, times_upper, upper_gram
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
@@ -26,6 +33,7 @@ __all__ = [
     "minimize_newton",
     "mirrored",
     "rotate_rows",
+    "solve_factored",
     "spectral_map",
     "spread_out",
     "times_lower",

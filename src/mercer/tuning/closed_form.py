@@ -7,6 +7,7 @@ inverse of K + λ/w: one eigendecomposition gives it for all rows and all penalt
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,10 +42,15 @@ class Judge:
     def __call__(self, F: Tensor) -> Tensor:
         """Losses of values … × n × p, one for each leading index."""
         w = (self.weight / self.weight.sum()).to(F)
-        if self.codes is not None:
-            return log_losses(self.codes, F, self.codes.truth(self.Y), w)[0]
+        if self.codes is not None:  # in single precision, which is more than enough to compare by, and half the time
+            return log_losses(self.codes, F.float(), self._truth, w)[0]
         scale = (w[:, None] * self.Y.square()).sum().clamp(min=1e-300)
         return (w[:, None] * (F - self.Y).square()).sum((-1, -2)) / scale
+
+    @cached_property
+    def _truth(self) -> Tensor:
+        assert self.codes is not None
+        return self.codes.truth(self.Y)
 
     @property
     def constant(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -61,12 +62,14 @@ class Book:
 
 @dataclass
 class Heat:
-    """What candidates are tried with: the rows, the book, the metrics asked for, and where families have ended."""
+    """What candidates are tried with: the rows, the book, the metrics asked for, where families have ended, and the
+    least loss so far."""
 
     rows: Rows
     book: Book
     metric: str | None
     ends: dict[tuple[str, str], Rung]
+    best: float = math.inf
 
     def side_by_side(self, tasks: Sequence[Callable[[Heat], T]]) -> list[T]:
         """Tasks with a book and ends of their own, put together in the order given."""
@@ -79,19 +82,30 @@ class Heat:
         found = side_by_side([partial(started, *pair) for pair in zip(tasks, heats, strict=True)], self.rows.device)
         for heat in heats:
             self.book.report += heat.book.report
-            self.ends = heat.ends | self.ends
+            self.ends, self.best = heat.ends | self.ends, min(self.best, heat.best)
         self.book.last = self.book.clock.spent()
         return found
 
     def tried(
         self, track: Track, kind: str, starts: dict[str, Rung], families: Sequence[str], most: int, wide: bool = False
     ) -> dict[str, Candidate]:
-        """The best of each family near where it starts, or where it ended after the same steps of another map."""
-        out, steps = {}, track.path
+        """The best of each family near where it starts, or where it ended after the same steps of another map.
+
+        Only the first of a `wide` search leaps along the penalties: a metric calls for the same change of all families.
+        """
+        out: dict[str, Candidate] = {}
+        steps, leapt = track.path, 0
         for family in families:
             known = self.ends.get((steps, family))
-            trial = track.tuned(starts[family], most, wide) if known is None else track.tuned(known, c.TRIALS_AGAIN)
+            far = math.inf if self.rows.small else c.BEHIND * self.best  # small tables have no round after this one
+            if known is None:
+                start = starts[family].moved(leapt)
+                trial = track.tuned(start, most, far, wide and not out)
+                leapt = trial.rung.penalty - start.penalty if wide and not out else leapt
+            else:
+                trial = track.tuned(known, c.TRIALS_AGAIN, far)
             self.ends.setdefault((steps, family), trial.rung)
+            self.best = min(self.best, trial.loss)
             out[family] = Candidate(kind, track, trial)
             self.book.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
         return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -78,44 +78,44 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
             heat.book.note(out[-1].name, sum(len(f.X) for f in track.folds), out[-1].best.loss)
         return out
 
-    def settled(heat: Heat, one: Candidate, place: int) -> list[Candidate]:
+    def settled(heat: Heat, one: Candidate) -> None:
         if not heat.book.over():
             one.best = one.track.tuned(one.best.rung, c.LAST_TRIALS)
             heat.book.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
-        return [one, *(_onward(heat, one) if place < c.ONWARD and heat.metric is not None else ())]
 
     if evident := [kind for kind, steps in tracks if any(step.base is None for step in steps)]:
         heat.rows.evidence(evident[0], last=True)  # where other maps start: made before they run side by side
     tasks = [partial(again, kind=kind, steps=steps, members=some) for (kind, steps), some in tracks.items()]
     found = sorted((one for some in heat.side_by_side(tasks) for one in some), key=loss_of)
-    best = heat.side_by_side([partial(settled, one=one, place=k) for k, one in enumerate(found[: c.SETTLED])])
-    found = [one for some in best for one in some] + found[c.SETTLED :]
+    heat.side_by_side([partial(settled, one=one) for one in found[: c.SETTLED]])
+    further = [partial(_onward, one=one, power=power) for one in found[: c.ONWARD] for power in _powers(heat, one)]
+    found += [one for some in heat.side_by_side(further) for one in some]
     for one in found:
         one.track.forget()
     return found
 
 
-def _onward(heat: Heat, one: Candidate) -> Iterator[Candidate]:
-    """Further steps by the gradients of a candidate's own model, as long as they gain; more rows carry more steps.
-
-    They go on by each of the `POWERS` of the metric: in the rounds before, of fewer rows, only the first.
-    """
+def _powers(heat: Heat, one: Candidate) -> Sequence[float]:
+    """The powers of the metric by which a candidate goes on; in the rounds before, of fewer rows, only the first."""
     family = one.best.rung.family
     full = family != "cityblock"
-    if family == "linear" or heat.metric not in ("auto", "full" if full else "diagonal"):
-        return
-    for power in c.POWERS[full]:
-        at = one
-        for _ in range(c.STEPS_ON):
-            if heat.book.over():
-                return
-            track = at.track.stepped(Step(at.best.rung, full, power))
-            new = Candidate(at.kind, track, track.tuned(at.best.rung, c.LAST_TRIALS))
-            heat.book.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
-            if loss_of(new) > loss_of(at) * (1 - c.GAIN):
-                break
-            yield new
-            at = new
+    return () if family == "linear" or heat.metric not in ("auto", "full" if full else "diagonal") else c.POWERS[full]
+
+
+def _onward(heat: Heat, one: Candidate, power: float) -> list[Candidate]:
+    """Further steps by the gradients of a candidate's own model, as long as they gain; more rows carry more steps."""
+    found: list[Candidate] = []
+    for _ in range(c.STEPS_ON):
+        if heat.book.over():
+            break
+        track = one.track.stepped(Step(one.best.rung, one.best.rung.family != "cityblock", power))
+        new = Candidate(one.kind, track, track.tuned(one.best.rung, c.LAST_TRIALS, c.BEHIND * loss_of(one)))
+        heat.book.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
+        if loss_of(new) > loss_of(one) * (1 - c.GAIN):
+            break
+        found.append(new)
+        one = new
+    return found
 
 
 def averaged(rows: Rows, finalists: list[Candidate], book: Book) -> Race:

@@ -63,20 +63,19 @@ class Link:
 
 def log_losses(codes: Codes, F: Tensor, true: Tensor, weight: Tensor, floor: float = FLOOR) -> tuple[Tensor, Tensor]:
     """Least log loss over the exponent, and that exponent, for values … × n × p and weights of sum one."""
-    p = codes.shares(F)
-    G = p.clamp(min=floor / p.shape[-1]).log()
-    own = G.gather(-1, true[:, None].expand(*G.shape[:-1], 1))[..., 0]
-    own = own + (G.mean(-1) - own) * (c.DOUBT / (c.DOUBT + len(true)))
-    t = torch.full(G.shape[:-2], 1.3, dtype=F.dtype, device=F.device)
+    p, weight = codes.shares(F), weight.to(F)
+    G = p.clamp(min=floor / p.shape[-1]).log().mT.contiguous()  # classes by rows: sums over few classes are slow
+    G = G - G.amax(-2, keepdim=True)
+    own = G.gather(-2, true.expand(*G.shape[:-2], 1, len(true)))[..., 0, :]
+    own = own + (G.mean(-2) - own) * (c.DOUBT / (c.DOUBT + len(true)))
+    t, powers = torch.full(G.shape[:-2], 1.3, dtype=F.dtype, device=F.device), torch.stack([G, G.square()])
     for _ in range(4):  # Newton's steps, none over a factor of three
-        p = (t[..., None, None] * G).softmax(-1)
-        mean = (p * G).sum(-1)
-        slope = (weight * (mean - own)).sum(-1)
-        curvature = (weight * ((p * G.square()).sum(-1) - mean.square())).sum(-1)
-        new = t - slope / curvature.clamp(min=1e-9)
+        p = (t[..., None, None] * G).exp_()
+        mean, square = (p * powers).sum(-2) / p.sum(-2)
+        new = t - (mean - own) @ weight / ((square - mean.square()) @ weight).clamp(min=1e-9)
         t = new.clamp(t / 3, t * 3).clamp(*EXPONENTS)
     logits = t[..., None, None] * G
-    return (weight * (logits.logsumexp(-1) - t[..., None] * own)).sum(-1), t
+    return (logits.exp_().sum(-2).log() - t[..., None] * own) @ weight, t
 
 
 def fitted_link(codes: Codes, F: Tensor, Y: Tensor, weight: Tensor) -> Link:

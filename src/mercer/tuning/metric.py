@@ -138,6 +138,6 @@ def power_of(M: Tensor, power: float, full: bool) -> Tensor:
 
 def typical(distance: Tensor) -> Any:
     """The median distance between different rows, by which length-scales are measured."""
-    some = distance[:TYPICAL, :TYPICAL]
-    positive = some[some > 0]
-    return float(positive.median()) if len(positive) else 1.0
+    some = distance[:TYPICAL, :TYPICAL].flatten()
+    n_apart = int((some > 0).sum())  # the others are zero, and come first
+    return float(some.kthvalue(len(some) - n_apart + (n_apart + 1) // 2).values) if n_apart else 1.0

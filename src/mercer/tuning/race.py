@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from mercer.tuning.heat import Book, Candidate, Heat, best_of, loss_of
 from mercer.tuning.last_round import Member, Race, averaged, distinct, last_round, nothing
 from mercer.tuning.metric import distances, tile, typical
 from mercer.tuning.race_rows import Rows
+from mercer.tuning.side_by_side import beside
 from mercer.tuning.track import FAMILIES, Rung, Step
 
 __all__ = ["Member", "Race", "race"]
@@ -55,20 +57,10 @@ def race(
         return Race([nothing(rows, 1.0)], book.report, 1.0, 1.0, None)
     if metric == "auto" and X.shape[1] > c.FULL_INPUTS:
         metric = "diagonal"
-    heat = Heat(rows, book, metric, {})
-    starts = _first_look(heat)
-    first, *others = kinds
-
-    def look(heat: Heat, kind: str, families: Sequence[str]) -> dict[str, Candidate]:
-        return heat.tried(rows.track(kind), kind, starts, families, c.TRIALS)
-
-    alike = [[family for family in starts if (family == "cityblock") is apart] for apart in (False, True)]
-    plain: dict[str, dict[str, Candidate]] = {first: {}}
-    for some in heat.side_by_side([partial(look, kind=first, families=families) for families in alike]):
-        plain[first] |= some
-    others = [] if book.over(0.5) else others
-    looks = [partial(look, kind=kind, families=tuple(starts)) for kind in others]
-    plain |= dict(zip(others, heat.side_by_side(looks), strict=True))
+    heat, wanted = Heat(rows, book, metric, {}), metric is not None and X.shape[1] > 1 and not hurried
+    # the longest piece of work begins first; where another map turns out to be better, its evidence goes on from there
+    with beside(lambda: rows.evidence(kinds[0])) if wanted else nullcontext():
+        plain = _looks(heat, kinds)
     kinds = sorted(plain, key=lambda kind: best_of(plain[kind]))
     found = [one for at in plain.values() for one in at.values()]
     if metric is not None and not book.over():
@@ -87,6 +79,22 @@ def race(
     if not rows.small:
         finalists = last_round(heat, finalists) or finalists[:1]
     return averaged(rows, finalists, book)
+
+
+def _looks(heat: Heat, kinds: Sequence[str]) -> dict[str, dict[str, Candidate]]:
+    """Every column map without a metric: the first one shows where the others start."""
+    starts, (first, *others) = _first_look(heat), kinds
+
+    def look(heat: Heat, kind: str, families: Sequence[str]) -> dict[str, Candidate]:
+        return heat.tried(heat.rows.track(kind), kind, starts, families, c.TRIALS)
+
+    alike = [[family for family in starts if (family == "cityblock") is apart] for apart in (False, True)]
+    plain: dict[str, dict[str, Candidate]] = {first: {}}
+    for some in heat.side_by_side([partial(look, kind=first, families=families) for families in alike]):
+        plain[first] |= some
+    others = [] if heat.book.over(0.5) else others
+    looks = [partial(look, kind=kind, families=tuple(starts)) for kind in others]
+    return plain | dict(zip(others, heat.side_by_side(looks), strict=True))
 
 
 def _first_look(heat: Heat) -> dict[str, Rung]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from mercer.tuning import constants as c
 from mercer.tuning.ard import relevances
 from mercer.tuning.closed_form import Judge
 from mercer.tuning.link import codes_of
+from mercer.tuning.side_by_side import side_by_side
 from mercer.tuning.track import Fold, Step, Track
 
 
@@ -29,7 +31,8 @@ class Rows:
         times = times if float(times.sum()) <= c.MOST_COPIES else torch.ones_like(times)
         used = (weight > 0).nonzero()[:, 0].repeat_interleave(times[weight > 0].long())  # equal rows may be parted
         order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
-        self.maps = {kind: fit_column_map(kind, X, weight, kept) for kind in KINDS}
+        maps = side_by_side([partial(fit_column_map, kind, X, weight, kept) for kind in KINDS], X.device)
+        self.maps = dict(zip(KINDS, maps, strict=True))
         self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
         self.w = (weight / times)[order].double().to(device)
         self.w = self.w / self.w.mean()
@@ -55,14 +58,18 @@ class Rows:
         again = last and self.folded
         key = kind if self.X.shape[1] <= c.ARD_BY_MAP else "", again
         if key not in self._evidence:
-            Z, found = self.mapped[kind], []
-            for k, (fit, _) in enumerate(self.parts(last or not self.folded)):
-                a, start = fit[: self.evident], self._climbs.get((again, k))
+            Z = self.mapped[kind]
+
+            def climb(k: int, a: Tensor) -> tuple[Tensor, np.ndarray]:
+                start = self._climbs.get((again, k))
                 rounds = c.ARD_ROUNDS if start is None else c.ARD_ROUNDS_ON
-                scale, theta = relevances(Z[a], self.Y[a], self.w[a], self.groups, start, rounds)
+                return relevances(Z[a], self.Y[a], self.w[a], self.groups, start, rounds)
+
+            parts = self.parts(last or not self.folded)
+            found = side_by_side([partial(climb, k, fit[: self.evident]) for k, (fit, _) in enumerate(parts)])
+            for k, (_, theta) in enumerate(found):
                 self._climbs.setdefault((again, k), theta)
-                found.append(scale)
-            self._evidence[key] = Step(None, relevances=tuple(found))
+            self._evidence[key] = Step(None, relevances=tuple(scale for scale, _ in found))
         return self._evidence[key]
 
     @property

@@ -6,8 +6,9 @@ those of one after the other, in that order, whatever the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -36,3 +37,32 @@ def side_by_side(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[
             return [future.result() for future in [pool.submit(task) for task in tasks]]
     finally:
         torch.set_num_threads(before)  # what a thread sets is its own, and also the start of threads to come
+
+
+@contextmanager
+def beside(task: Callable[[], object]) -> Iterator[None]:
+    """A piece of work on a CPU thread of its own, beside what the block does; when the block has ended, so has it.
+
+    >>> from mercer.tuning.side_by_side import beside
+    >>> done = []
+    >>> with beside(lambda: done.append("a")):
+    ...     pass
+    >>> done
+    ['a']
+    """
+    threads = torch.get_num_threads()
+    if threads < 2:
+        yield
+        task()
+        return
+    try:
+        with (
+            libraries().limit(limits=1, user_api="blas"),
+            ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ):
+            torch.set_num_threads(threads)  # the limit may be one of this thread's own, for torch as well
+            future = pool.submit(task)
+            yield
+            future.result()
+    finally:
+        torch.set_num_threads(threads)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32
+from mercer.linalg import solve_factored
 from mercer.tuning.closed_form import Judge
 from mercer.tuning.constants import DEARER, LENGTHS, OUTPUTS, PENALTIES, SLOPE_ROWS, SLOPE_SIZE
 from mercer.tuning.metric import TYPICAL, distances, moved, outer, power_of, shared, slopes, tile, typical
@@ -51,6 +52,10 @@ class Rung(NamedTuple):
     @property
     def lam(self) -> float:
         return PENALTIES[self.penalty]
+
+    def moved(self, by_penalty: int) -> Rung:
+        """The same length-scale under another penalty, as far as the ladder goes."""
+        return self._replace(penalty=min(max(self.penalty + by_penalty, 0), len(PENALTIES) - 1))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -150,25 +155,32 @@ class Track:
             self.tried[rung] = Trial(rung, loss if math.isfinite(loss) else math.inf, F, duals)
         return self.tried[rung]
 
-    def tuned(self, start: Rung, most: int = 8, wide: bool = False) -> Trial:
+    def tuned(self, start: Rung, most: int = 8, far: float = math.inf, wide: bool = False) -> Trial:
         """Downhill from a rung to its neighbours on the ladders, until none is better or `most` were tried.
 
         A `wide` search leaps along the penalties first: a better metric may call for one a thousand times smaller.
+        What is still above a loss of `far` then is left there.
         """
         best = self.trial(start)
         for by_penalty in LEAPS if wide else ():
             best = self._better(best, 0, by_penalty)
-        before = len(self.tried)
+        if best.loss > far:
+            return best
+        before = self._n_tried(start.family)
         moves = [(0, -1), (0, 1)] if start.family == "linear" else [(0, -1), (0, 1), (-1, 0), (1, 0), (1, -2), (-1, 2)]
         improved = True
         while improved:
             here, improved = best, False
             for by_length, by_penalty in moves:
-                if len(self.tried) - before < most:
+                if self._n_tried(start.family) - before < most:
                     found = self._better(here, by_length, by_penalty)
                     if found.cost < best.cost:
                         best, improved = found, True
         return best
+
+    def _n_tried(self, family: str) -> int:
+        """Trials of one family: others may be tried on this track at the same time."""
+        return sum(rung.family == family for rung in list(self.tried))
 
     def _better(self, here: Trial, by_length: int, by_penalty: int) -> Trial:
         """The neighbour where it is better, else the trial itself."""
@@ -217,18 +229,18 @@ class Track:
         return self._seen[key]
 
     def _kernel(self, rung: Rung) -> list[tuple[Tensor, Tensor]]:
-        key = rung.family, rung.length, rung.dtype
-        if self._tiles is None or self._tiles[0] != key:
-            if rung.family == "linear":
-                moves = [(moved(f.X, T), moved(f.X_judge, T)) for f, T in zip(self.folds, self.transforms, strict=True)]
-                tiles = [(A @ A.T / A.shape[1], B @ A.T / A.shape[1]) for A, B in moves]
-            else:
-                pairs = zip(self._distances(rung.family), self._distances(rung.family, judging=True), strict=True)
-                kernel, length = FAMILIES[rung.family], rung.factor * self.unit(rung.family)
-                dtype = rung.dtype
-                tiles = [(tile(kernel, a.to(dtype), length), tile(kernel, b.to(dtype), length)) for a, b in pairs]
-            self._tiles = key, tiles
-        return self._tiles[1]
+        key, known = (rung.family, rung.length, rung.dtype), self._tiles
+        if known is not None and known[0] == key:
+            return known[1]
+        if rung.family == "linear":
+            moves = [(moved(f.X, T), moved(f.X_judge, T)) for f, T in zip(self.folds, self.transforms, strict=True)]
+            tiles = [(A @ A.T / A.shape[1], B @ A.T / A.shape[1]) for A, B in moves]
+        else:
+            pairs = zip(self._distances(rung.family), self._distances(rung.family, judging=True), strict=True)
+            kernel, length = FAMILIES[rung.family], rung.factor * self.unit(rung.family)
+            tiles = [(tile(kernel, a.to(rung.dtype), length), tile(kernel, b.to(rung.dtype), length)) for a, b in pairs]
+        self._tiles = key, tiles
+        return tiles
 
     def forget(self) -> None:
         """Let go of distances and tiles."""
@@ -237,18 +249,19 @@ class Track:
 
 def solved(K: Tensor, fold: Fold, lam: float) -> Tensor | None:
     """Dual coefficients of kernel ridge; None where rounding leaves no positive definite matrix."""
-    A, ridge = K.clone(), lam / fold.weight
-    A.diagonal().add_(ridge)
-    factor, info = torch.linalg.cholesky_ex(A)
-    if int(info) and A.dtype == torch.float32:
-        factor, info = torch.linalg.cholesky_ex(A.double())
+    diagonal, ridge = K.diagonal().clone(), lam / fold.weight
+    K.diagonal().add_(ridge)  # until it is factored: a copy of K would take a tenth of the time of its factor
+    factor, info = torch.linalg.cholesky_ex(K)
+    if int(info) and K.dtype == torch.float32:
+        factor, info = torch.linalg.cholesky_ex(K.double())
+    K.diagonal().copy_(diagonal)
     if int(info):
         return None
-    alpha = torch.cholesky_solve(fold.Y.to(factor), factor)
+    alpha = solve_factored(factor, fold.Y.to(factor))
     if lam >= REFINED or factor.dtype == torch.float64:
         return alpha
     left = torch.addcmul(fold.Y - K.double() @ alpha.double(), ridge[:, None], alpha.double(), value=-1)
-    return alpha.double() + torch.cholesky_solve(left.to(factor), factor).double()
+    return alpha.double() + solve_factored(factor, left.to(factor)).double()
 
 
 def leading(alpha: Tensor) -> Tensor:
