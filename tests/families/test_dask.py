@@ -95,6 +95,8 @@ def test_a_dataframe_of_fifty_partitions_gives_the_model_of_one_process(client):
     np.testing.assert_allclose(said.compute(), plain.predict(X), atol=1e-6)  # see test_distributed.TOLERANCE
     assert said.compute().index.equals(X.index)
     local = pickle.loads(pickle.dumps(model)).to_local()
+    sizes = [len(distributed.protocol.pickle.dumps(task)) for task in said.optimize().dask.values()]
+    assert sum(size > len(pickle.dumps(local)) / 2 for size in sizes) == 1  # the model is not in every task
     assert type(local) is KernelBoostingRegressor
     # 18 rows at a time are multiplied in another order than 900: 120 terms of size 1 to 100 are rounded by 1e-14 each
     np.testing.assert_allclose(local.predict(X), said.compute(), atol=1e-12)

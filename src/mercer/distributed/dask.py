@@ -106,9 +106,9 @@ class OnDask:
         if hasattr(X, "map_partitions"):
             return X.map_partitions(_said_of_frame, model, method, columns, meta=_meta(local, method, columns))
         X = X.rechunk({1: -1})
-        kind = _meta(local, method, columns).to_numpy().dtype
+        none = _meta(local, method, columns).to_numpy()
         shape: dict[str, Any] = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (len(columns),))}
-        return X.map_blocks(_said, model, method, dtype=kind, **shape)
+        return X.map_blocks(_said, model, method, dtype=none.dtype, meta=none, **shape)
 
     def predict(self, X: Any, *args: Any, **options: Any) -> Any:
         """Predicted targets, lazily: a Dask array of an array, a series of a dataframe, else as of `to_local()`."""
