@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -164,7 +163,6 @@ def main() -> None:
     parser.add_argument("--folder", help="where table and model stay; else they are deleted")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     given = parser.parse_args()
-    dask.config.set({"dataframe.parquet.minimum-partition-size": 1})  # else row groups are read several at a time
     limit = parse_bytes(given.limit)
     n_rows = int(given.times * limit) // (4 * COLUMNS * PARTITIONS) + 1
     if given.folder:
