@@ -1,18 +1,22 @@
 """A table five times as large as the memory of a Dask worker: fits, lazy predictions, and what workers held at most.
 
-python benchmarks/memory/dask_workers.py [--limit 1GiB] [--workers 2] [--times 5] [--folder FOLDER]
+python benchmarks/memory/dask_workers.py [--limit 1GiB] [--workers 2] [--times 5] [--folder FOLDER] [--parts frame …]
 
 The table is made partition by partition (50 of them), and is written to Parquet once. It is fitted as a dataframe that
-is computed on the way and from the files; predictions are written to Parquet; then two fits run at once. Resident
-memory of the workers is looked at twenty times a second.
+is computed on the way ("frame") and from the files ("files"); predictions are written to Parquet ("predict"); then two
+fits run at once ("two"). Resident memory of the workers is looked at twenty times a second. With `--folder` the table
+and the model of the files stay there, so that single parts can be run again without the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import pickle
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +45,12 @@ def partition(place: int, n_rows: int) -> pd.DataFrame:
     return pd.DataFrame(table.T, columns=[*(f"x{k}" for k in range(COLUMNS)), "y"], copy=False)
 
 
+def written(place: int, n_rows: int, folder: Path) -> None:
+    """One part as a file: Dask's own way of writing would hold it once more for each of its steps."""
+    plain = {"compression": None, "use_dictionary": False, "row_group_size": n_rows // GROUPS + 1}
+    partition(place, n_rows).to_parquet(folder / f"part.{place:02}.parquet", index=False, **plain)
+
+
 class Peaks:
     """The most that each process held while this was watching."""
 
@@ -63,60 +73,110 @@ class Peaks:
         self._thread.join()
 
 
+class Run:
+    """The workers, the table on the disk, and what is done with both; every line is printed as soon as it is known."""
+
+    def __init__(self, client: Any, limit: int, n_rows: int, folder: Path) -> None:
+        self.client, self.limit, self.n_rows, self.folder = client, limit, n_rows, folder
+        self.pids = self.workers()
+        self.frame = dd.from_map(partition, range(PARTITIONS), n_rows=n_rows, meta=partition(0, 1).iloc[:0])
+        self.inputs = [name for name in self.frame.columns if name != "y"]
+        self.table = folder / f"table-of-{PARTITIONS * n_rows}"
+        self.model = folder / f"model-of-{PARTITIONS * n_rows}.pickle"
+
+    def workers(self) -> list[int]:
+        return list(self.client.run(os.getpid).values())
+
+    def watched(self, what: str, work: Callable[[], Any]) -> Any:
+        """What `work` gives; no worker may hold more than its limit, nor be started again."""
+        began = time.perf_counter()
+        print(f"{what} …", flush=True)
+        with Peaks(self.pids) as peaks:
+            made = work()
+        held = ", ".join(f"{peak / 2**20:.0f}" for peak in peaks.of.values())
+        print(f"{what}: {time.perf_counter() - began:.0f} s, workers held {held} MiB at most", flush=True)
+        assert self.workers() == self.pids, "a worker was started again"
+        assert max(peaks.of.values()) <= self.limit, "a worker held more than its limit"
+        return made
+
+    def fitted(self, table: Any) -> Any:
+        settings: dict[str, Any] = {"kernel": Gaussian(40.0), "regularization": 1e-2, "polish": False}
+        model = DaskKernelBoostingRegressor(2, learner_size=20, random_state=0, **settings)
+        return model.fit(table[self.inputs], table["y"])
+
+    def stored(self) -> Any:
+        """The table as files, written where it is not there yet."""
+        if not self.table.exists():
+            begun = self.folder / "begun"
+            begun.mkdir(exist_ok=True)
+            files = self.client.map(written, range(PARTITIONS), n_rows=self.n_rows, folder=begun)
+            self.watched("written to Parquet", lambda: self.client.gather(files))
+            begun.rename(self.table)
+        return dd.read_parquet(self.table, split_row_groups=True)
+
+    def kept(self) -> Any:
+        """The model of the files, fitted where that was not done yet."""
+        return pickle.loads(self.model.read_bytes()) if self.model.exists() else self.of_files()
+
+    def of_files(self) -> Any:
+        stored = self.stored()
+        made = self.watched("fitted from Parquet", lambda: self.fitted(stored))
+        self.model.write_bytes(pickle.dumps(made))
+        return made
+
+    def of_frame(self) -> None:
+        made = self.watched("fitted as a dataframe", lambda: self.fitted(self.frame))
+        assert np.array_equal(made.basis_indices_, self.kept().basis_indices_), "other vectors from the same rows"
+
+    def predict(self) -> None:
+        said = self.kept().predict(self.stored()[self.inputs]).to_frame("said")
+        answers = self.folder / "answers"
+        self.watched("predicted to Parquet", lambda: said.optimize().to_parquet(answers, overwrite=True))
+        n_said = len(dd.read_parquet(answers))
+        assert n_said == PARTITIONS * self.n_rows, f"{n_said} predictions"
+
+    def two(self) -> None:
+        stored, kept, models = self.stored(), self.kept(), []
+
+        def both() -> None:
+            threads = [threading.Thread(target=lambda: models.append(self.fitted(stored))) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        self.watched("two fits at once", both)
+        assert len(models) == 2, "a fit did not end well"
+        assert all(np.array_equal(one.basis_indices_, kept.basis_indices_) for one in models), "other vectors"
+
+
+PARTS: dict[str, Callable[[Run], Any]] = {
+    "files": Run.of_files, "frame": Run.of_frame, "predict": Run.predict, "two": Run.two
+}  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--limit", default="1GiB", help="memory of a worker, of which libraries take about 0.5 GiB")
     parser.add_argument("--times", type=float, default=5.0, help="the table, in units of that memory")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--folder")
+    parser.add_argument("--folder", help="where table and model stay; else they are deleted")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     given = parser.parse_args()
     limit = parse_bytes(given.limit)
     n_rows = int(given.times * limit) // (4 * COLUMNS * PARTITIONS) + 1
-    settings: dict[str, Any] = {"kernel": Gaussian(40.0), "regularization": 1e-2, "random_state": 0, "polish": False}
-    model = lambda: DaskKernelBoostingRegressor(2, learner_size=20, **settings)  # noqa: E731
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder, LocalCluster(
+    if given.folder:
+        Path(given.folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=given.folder) as scratch, LocalCluster(
         n_workers=given.workers, threads_per_worker=1, processes=True, memory_limit=limit, dashboard_address=None,
-        local_directory=folder,
+        local_directory=scratch,
     ) as cluster, Client(cluster) as client:  # fmt: skip
-        pids = list(client.run(lambda: __import__("os").getpid()).values())
         size = PARTITIONS * n_rows * COLUMNS * 4
         print(f"{PARTITIONS * n_rows} × {COLUMNS}, {size / 2**20:.0f} MiB; {given.workers} workers of "
               f"{limit / 2**20:.0f} MiB", flush=True)  # fmt: skip
-
-        def watched(what: str, work: Any) -> Any:
-            began = time.perf_counter()
-            with Peaks(pids) as peaks:
-                made = work()
-            said = ", ".join(f"{peak / 2**20:.0f}" for peak in peaks.of.values())
-            assert list(client.run(lambda: __import__("os").getpid()).values()) == pids, "a worker was restarted"
-            print(f"{what}: {time.perf_counter() - began:.0f} s, workers held {said} MiB at most", flush=True)
-            assert max(peaks.of.values()) <= limit, "a worker held more than its limit"
-            return made
-
-        frame = dd.from_map(partition, range(PARTITIONS), n_rows=n_rows, meta=partition(0, 1).iloc[:0])
-        table, answers = Path(folder) / "table", Path(folder) / "answers"
-        inputs = [name for name in frame.columns if name != "y"]
-        plain = {"compression": None, "use_dictionary": False, "row_group_size": n_rows // GROUPS + 1}
-        watched("written to Parquet", lambda: frame.to_parquet(table, **plain))
-        first = watched("fitted as a dataframe", lambda: model().fit(frame[inputs], frame["y"]))
-        stored = dd.read_parquet(table, split_row_groups=True)
-        second = watched("fitted from Parquet", lambda: model().fit(stored[inputs], stored["y"]))
-        assert np.array_equal(first.basis_indices_, second.basis_indices_), "other vectors from the same rows"
-        said = second.predict(stored[inputs])
-        watched("predicted to Parquet", lambda: said.to_frame("said").to_parquet(answers))
-        n_said = len(dd.read_parquet(answers))
-        assert n_said == PARTITIONS * n_rows, f"{n_said} predictions"
-
-        def both() -> None:
-            models = [model(), model()]
-            threads = [threading.Thread(target=one.fit, args=(stored[inputs], stored["y"])) for one in models]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert all(np.array_equal(one.basis_indices_, second.basis_indices_) for one in models)
-
-        watched("two fits at once", both)
+        run = Run(client, limit, n_rows, Path(given.folder or scratch))
+        for part in given.parts:
+            PARTS[part](run)
 
 
 if __name__ == "__main__":

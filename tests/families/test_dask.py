@@ -95,6 +95,8 @@ def test_a_dataframe_of_fifty_partitions_gives_the_model_of_one_process(client):
     np.testing.assert_allclose(said.compute(), plain.predict(X), atol=1e-6)  # see test_distributed.TOLERANCE
     assert said.compute().index.equals(X.index)
     local = pickle.loads(pickle.dumps(model)).to_local()
+    sizes = [len(distributed.protocol.pickle.dumps(task)) for task in said.optimize().dask.values()]
+    assert sum(size > len(pickle.dumps(local)) / 2 for size in sizes) == 1  # the model is not in every task
     assert type(local) is KernelBoostingRegressor
     # 18 rows at a time are multiplied in another order than 900: 120 terms of size 1 to 100 are rounded by 1e-14 each
     np.testing.assert_allclose(local.predict(X), said.compute(), atol=1e-12)
@@ -156,6 +158,37 @@ def test_a_worker_that_joins_late_does_no_harm(client):
     with cluster.as_if_large():
         plain = KernelBoostingRegressor(**{**SETTINGS, "n_learners": 10}).fit(X, y)
     np.testing.assert_allclose(model.predict(X), plain.predict(X), atol=1e-6)
+
+
+def parts_of(*, stuck):
+    def part(k):  # travels by value: workers do not know this file
+        import distributed
+        import numpy as np
+        import pandas as pd
+
+        if k and stuck:
+            distributed.Event("let go").wait(60)
+        return pd.DataFrame(np.full((3, 3), float(k)), columns=list("aby"))
+
+    return dd.from_map(part, range(2), meta=frame_of_none())
+
+
+def test_partitions_that_nobody_writes_end_the_fit_with_the_names_of_workers(client):
+    table = parts_of(stuck=True)
+    model = DaskKernelBoostingRegressor(client=client, timeout=5.0, **SETTINGS)
+    with pytest.raises(LostProcessError, match=r"5 s .* [12] of 2 partitions .* tcp://127") as error:
+        model.fit(table[["a", "b"]], table["y"])
+    assert any(worker in str(error.value) for worker in client.nthreads())
+    distributed.Event("let go", client=client).set()
+
+
+def test_a_cluster_without_workers_ends_the_fit_with_a_sentence():
+    table = parts_of(stuck=False)
+    nobody = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+    with nobody, distributed.Client(nobody) as alone:
+        model = DaskKernelBoostingRegressor(client=alone, timeout=0.5, **SETTINGS)
+        with pytest.raises(LostProcessError, match=r"2 of 2 partitions .* none"):
+            model.fit(table[["a", "b"]], table["y"])
 
 
 def test_a_worker_that_is_killed_ends_the_fit_and_a_second_one_goes_on(tmp_path):

@@ -8,6 +8,7 @@ plain estimator on its own rows. Workers without partitions are left alone.
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -17,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import face, keep
 from mercer.distributed.launch import TIMEOUT
-from mercer.distributed.partitions import each_partition, fit_parts, spool, within_worker
+from mercer.distributed.partitions import Spooled, each_partition, fit_parts, give_back, spool, within_worker
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.mixture.densities import GaussianMixtureClassifier
@@ -25,6 +26,8 @@ from mercer.parts import require
 
 #: Seconds between two looks at the workers of a fit.
 LOOK = 0.5
+#: How names of tasks begin that fit.
+FIT = "mercer-fit"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -36,7 +39,8 @@ class OnDask:
     client : distributed.Client or None, default None
         The cluster; None takes the client that is current. It is left out when the estimator is pickled.
     timeout : float, default 600
-        Seconds after which a worker that does not answer ends the fit.
+        Seconds after which a worker that does not answer ends the fit, and so do workers that finish no task while
+        partitions are written.
     """
 
     client: Any = None
@@ -67,16 +71,23 @@ class OnDask:
         require(y is not None, "y", "given: a Dask series or array", None)
         require(X_val is None and y_val is None, "X_val", "None on Dask; use validation_fraction", type(X_val))
         client, key = self.client_, uuid.uuid4().hex
-        futures = client.compute(each_partition(spool, X, y, sample_weight, key))
-        found = [replace(one, place=place) for place, one in enumerate(client.gather(futures))]
-        client.cancel(futures)  # or a worker that is lost later would have its partitions written once more
+        found = _written(client, client.compute(each_partition(spool, X, y, sample_weight, key)), self.timeout)
         workers = list(dict.fromkeys(one.worker for one in found))
         shares = [[one for one in found if one.worker == worker] for worker in workers]
         here: dict[str, Any] = {"allow_other_workers": False, "pure": False}
         with MultiLock([f"mercer-{worker}" for worker in workers], client=client):  # two fits never share a worker
             tasks = [
                 client.submit(
-                    fit_parts, self.to_local(), share, rank, len(workers), key, self.timeout, workers=[worker], **here
+                    fit_parts,
+                    self.to_local(),
+                    share,
+                    rank,
+                    len(workers),
+                    key,
+                    self.timeout,
+                    workers=[worker],
+                    key=f"{FIT}-{key}-{rank}",
+                    **here,
                 )
                 for rank, (worker, share) in enumerate(zip(workers, shares, strict=True))
             ]
@@ -87,14 +98,17 @@ class OnDask:
         """What a method of the model says of `X`: of a Dask collection another one, of the same kind."""
         check_is_fitted(self)
         local = self.to_local()
-        if hasattr(X, "map_partitions"):
-            return X.map_partitions(_said_of_frame, local, method, columns, meta=_meta(local, method, columns))
-        if not hasattr(X, "map_blocks"):
+        if not hasattr(X, "to_delayed"):
             return getattr(local, method)(X)
+        from dask import delayed
+
+        model = delayed(local, pure=True, traverse=False)  # sent to each worker once, and not with every task
+        if hasattr(X, "map_partitions"):
+            return X.map_partitions(_said_of_frame, model, method, columns, meta=_meta(local, method, columns))
         X = X.rechunk({1: -1})
-        kind = _meta(local, method, columns).to_numpy().dtype
+        none = _meta(local, method, columns).to_numpy()
         shape: dict[str, Any] = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (len(columns),))}
-        return X.map_blocks(_said, local, method, dtype=kind, **shape)
+        return X.map_blocks(_said, model, method, dtype=none.dtype, meta=none, **shape)
 
     def predict(self, X: Any, *args: Any, **options: Any) -> Any:
         """Predicted targets, lazily: a Dask array of an array, a series of a dataframe, else as of `to_local()`."""
@@ -142,6 +156,47 @@ class DaskSparseGPRegressor(OnDask, SparseGPRegressor):
     """`SparseGPRegressor` on the workers of a Dask cluster; `to_local()` also gives deviations and draws."""
 
 
+def _written(client: Any, futures: list[Any], timeout: float) -> list[Spooled]:
+    """Where each partition was written, in their order; an error where no task ends in so many seconds.
+
+    While another fit has the workers, this one waits for it, however long that takes.
+    """
+    last, since = None, time.monotonic()
+    try:
+        while _pending(futures) and not any(one.status == "error" for one in futures):
+            running = {str(task) for tasks in client.processing().values() for task in tasks}
+            seen, now = (running, len(_pending(futures))), time.monotonic()
+            if seen != last or any(task.startswith(FIT) for task in running):
+                last, since = seen, now
+            elif now - since > timeout:
+                raise _stalled(client, _pending(futures), len(futures), timeout)
+            _settle(futures, LOOK)
+        try:
+            made = client.sync(lambda: client.gather(futures, asynchronous=True), callback_timeout=timeout)
+        except TimeoutError as error:
+            raise _stalled(client, futures, len(futures), timeout) from error
+        return [replace(one, place=place) for place, one in enumerate(made)]
+    finally:
+        client.cancel(futures)  # or a worker that is lost later would have its partitions written once more
+
+
+def _stalled(client: Any, left: list[Any], n: int, timeout: float) -> Exception:
+    """The error that names the workers which these partitions wait for; ranks they have none yet."""
+    from mercer.distributed.group import LostProcessError
+
+    keys = {one.key for one in left}
+    names = ", ".join(worker for worker, tasks in client.processing().items() if keys.intersection(tasks))
+    return LostProcessError(
+        f"no task ended for {timeout:g} s (timeout=), and {len(left)} of {n} partitions are not written; workers that "
+        f"have them: {names or 'none, for the cluster has none that can take them'}",
+        [],
+    )
+
+
+def _pending(futures: list[Any]) -> list[Any]:
+    return [one for one in futures if one.status == "pending"]
+
+
 def _first_answer(client: Any, tasks: list[Any], workers: list[str]) -> Any:
     """The model of the first process; an error of any ends all, and one that is no mere consequence is told first."""
     from distributed import wait
@@ -186,6 +241,7 @@ def _said(block: Any, model: Any, method: str) -> Any:
 def _said_of_frame(frame: Any, model: Any, method: str, columns: Any) -> Any:
     import pandas as pd
 
+    give_back()
     if not len(frame):
         return _meta(model, method, columns)
     said = getattr(within_worker(model), method)(frame)

@@ -40,8 +40,8 @@ RATE = 1.0 if torch.backends.mkl.is_available() else LOG2E
 _local = threading.local()
 #: Numbers of a buffer at most: what is larger is too rare to be held for good.
 LARGEST = 1 << 22
-#: Buffers by what they are for: two temporaries of a profile, and the tile itself.
-FIRST, SECOND, TILE = 0, 1, 2
+#: Buffers by what they are for: two temporaries of a profile, the tile itself, and the features of a mixture's block.
+FIRST, SECOND, TILE, FEATURES = 0, 1, 2, 3
 Result = TypeVar("Result")
 #: Threads beside the caller's, by their number; a process that was forked off has none of them.
 _pools: dict[int, ThreadPoolExecutor] = {}

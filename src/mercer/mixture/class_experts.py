@@ -5,6 +5,7 @@ Targets come as one row of class numbers 0 … C − 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self, final
 
@@ -38,8 +39,8 @@ class ClassTable(Experts):
     by_component = ("table",)
     table: Tensor
 
-    def further(self, x: Tensor, y: Tensor) -> Tensor:
-        return indicators(y, self.table.shape[1])
+    def further(self, x: Tensor, y: Tensor) -> Sequence[Tensor]:
+        return (indicators(y, self.table.shape[1]),)
 
     def coefficients(self, layout: Features) -> Tensor:
         logs = self.table.log().clamp(min=NEVER)

@@ -8,6 +8,7 @@ is no linear function of them, directly), and its M step from the sums over rows
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log, pi
 from typing import Any, ClassVar, Self, final
@@ -32,9 +33,9 @@ class Experts(ABC):
     #: Whether the M step is one Newton step, which may have to be shortened.
     newton = False
 
-    def further(self, x: Tensor, y: Tensor) -> Tensor | None:
-        """Features of the targets (q × n) of a block x (D × n), y (p × n)."""
-        return None
+    def further(self, x: Tensor, y: Tensor) -> Sequence[Tensor]:
+        """Features of the targets of a block x (D × n), y (p × n): tensors of n columns, q rows together."""
+        return ()
 
     def coefficients(self, layout: Features) -> Tensor | None:
         """log p(y | x, j) as k × (F + q) coefficients of the features, where it is linear in them."""
@@ -130,8 +131,8 @@ class ConstantExperts(NoisyExperts):
     def start(cls, k: int, variance: Tensor, floor: float) -> Self:
         return cls(variance.new_zeros(k, len(variance)), variance.expand(k, -1).clone(), floor * variance)
 
-    def further(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.cat([y, y.square()])
+    def further(self, x: Tensor, y: Tensor) -> Sequence[Tensor]:
+        return y, y.square()
 
     def coefficients(self, layout: Features) -> Tensor:
         constant = self._constant()
@@ -169,9 +170,8 @@ class LinearExperts(NoisyExperts):
             zeros, variance.expand(k, -1).clone(), floor * variance, zeros[:, :, None].repeat(1, 1, D), float(ridge)
         )
 
-    def further(self, x: Tensor, y: Tensor) -> Tensor:
-        cross = (y[:, None] * x).flatten(0, 1)  # output by output
-        return torch.cat([y, y.square(), cross])
+    def further(self, x: Tensor, y: Tensor) -> Sequence[Tensor]:
+        return y, y.square(), (y[:, None] * x).flatten(0, 1)  # output by output
 
     def coefficients(self, layout: Features) -> Tensor:
         b, precision = self.coef, 1 / self.noise

@@ -6,10 +6,13 @@ a block the log densities of all components are one matrix product, C Ψ, and so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from mercer.kernels.cpu import FEATURES, scratch
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,12 @@ class Features:
     def second(self) -> slice:
         return slice(1 + self.n_inputs, self.size)
 
-    def of(self, x: Tensor, further: Tensor | None = None) -> Tensor:
-        """Features of a block (D × n), those of its targets below: F × n."""
+    def of(self, x: Tensor, further: Sequence[Tensor] = ()) -> Tensor:
+        """Features of a block (D × n), those of its targets below: F × n, on a CPU until they are asked for again."""
         D, n = x.shape
-        psi = x.new_empty(self.size + (0 if further is None else further.shape[0]), n)
+        shape = self.size + sum(map(len, further)), n
+        kept = scratch(x, FEATURES, shape)
+        psi = x.new_empty(shape) if kept is None else kept
         psi[0] = 1.0
         psi[self.linear] = x
         if self.products:
@@ -50,8 +55,8 @@ class Features:
                 begin += D - i
         else:
             torch.mul(x, x, out=psi[self.second])
-        if further is not None:
-            psi[self.size :] = further
+        if further:
+            torch.cat(tuple(further), out=psi[self.size :])
         return psi
 
     def quadratic(self, P: Tensor) -> Tensor:
