@@ -75,6 +75,9 @@ POWERS = ((1.0, 0.5), (0.5, 1.0))
 #: Further steps in the last round, and of how many candidates. With all maps that are near instead of three at most
 #: they gain 2.5 % (regression, 2500 rows, one split; cal_housing 9 %, pol 8 %).
 STEPS_ON, ONWARD = 2, 2
+#: The best candidate of each kind of distance goes on by a descent on left-out rows (`descent`): folds, rounds, and the
+#: prior on the logarithms of factors. TODO
+DESCENT_ROWS, DESCENT_FOLDS, DESCENT_ROUNDS, DESCENT_PRIOR = 1500, 5, 12, 0.003
 #: Rows at which gradients are taken, at most, and combinations of outputs whose gradients count.
 SLOPE_ROWS, OUTPUTS = 800, 5
 #: Gradients (rows times inputs) that are taken at most: of many inputs, each row says more.

@@ -1,0 +1,57 @@
+"""Descents on left-out rows: their slopes against differences, their ends against tables whose inputs are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
+from mercer.tuning.descent import Descent
+from mercer.tuning.metric import distances, moved, tile
+from mercer.tuning.race import race
+
+TURN = torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.2, 0.0, 0.7]], dtype=torch.float64)
+RADIAL = (Gaussian(), Matern32(), Matern12())
+KINDS = [(Laplacian(), TURN.diagonal()), *((k, T) for k in RADIAL for T in (TURN, TURN.diagonal()))]
+
+
+def rows(n: int, D: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((n, D)))
+
+
+@pytest.mark.parametrize(("kernel", "transform"), KINDS, ids=lambda part: str(getattr(part, "ndim", repr(part))))
+def test_the_slope_of_a_descent_is_that_of_differences(kernel, transform):
+    weight = torch.from_numpy(np.random.default_rng(2).uniform(0.5, 2, 60))
+    descent = Descent(kernel, 1.5, 9e-4, rows(60, 3), rows(60, 2, seed=1), weight, transform, torch.tensor([0, 1, 1]))
+    theta, h = np.array([0.2, -0.1, 0.5]), 2e-3
+    slow = [(descent(theta + e)[0] - descent(theta - e)[0]) / (2 * h) for e in h * np.eye(3)]
+    # distances are kept in single precision, 6e-8 each over h, and a penalty of a thousandth raises that; h² as well
+    np.testing.assert_allclose(descent(theta)[1], slow, rtol=1e-2, atol=1e-2)
+
+
+def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better():
+    X, one = rows(500, 5), torch.ones(250, dtype=torch.float64)
+    y = (3 * X[:, :1]).sin() + 0.3 * X[:, 1:2].abs() + 0.1 * rows(500, 1, seed=1)
+    y = y - y.mean()
+
+    def error(T: torch.Tensor, lam: float) -> float:
+        A = moved(X, T)
+        K = tile(Laplacian(), distances(Laplacian(), A, A[:250]).double(), 4.0)
+        alpha = torch.linalg.solve(K[:250] + lam * torch.eye(250), y[:250])
+        return float((K[250:] @ alpha - y[250:]).square().mean())
+
+    start = torch.ones(5, dtype=torch.float64)
+    found, lam = Descent(Laplacian(), 4.0, 0.01, X[:250], y[:250], one, start).descended()
+    assert found[0] > found[1] > 2 * found[2:].max()
+    assert error(found, lam) < 0.5 * error(start, 0.01)
+
+
+def test_descents_run_in_the_last_round_and_rows_without_a_say_judge_them(small):
+    X = rows(900, 4)
+    y = (3 * X[:, :1]).sin() + X[:, 1:2].abs()
+    found = race(X, y - y.mean(), torch.ones(900), classes=False, rng=np.random.default_rng(0))
+    losses = {line["candidate"]: line["loss"] for line in found.report}
+    ends = [name for name in losses if "descent" in name]
+    assert 1 <= len(ends) <= 2  # of each kind of distance that is not far behind, its best
+    assert found.loss <= min(losses[name] for name in ends)
