@@ -123,7 +123,7 @@ class Track:
     """A column map's inputs under a transform (one for each fold), and what has been tried on them.
 
     Columns of one of the `groups` (an index for each column) share a factor of every diagonal transform. `units` are
-    distances by which length-scales are measured, city-block (True) and Euclidean: where they are not given, typical ones.
+    distances by which length-scales are measured, city-block (True) and Euclidean: typical ones where none are given.
     """
 
     folds: Sequence[Fold]
