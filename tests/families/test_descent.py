@@ -45,6 +45,8 @@ def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better()
     found, lam = Descent(Laplacian(), 4.0, 0.01, X[:250], y[:250], one, start).descended()
     assert found[0] > found[1] > 2 * found[2:].max()
     assert error(found, lam) < 0.5 * error(start, 0.01)
+    hurried, _ = Descent(Laplacian(), 4.0, 0.01, X[:250], y[:250], one, start).descended(lambda: True)
+    assert error(found, lam) < error(hurried, 0.01)  # it ended after one step
 
 
 def test_descents_run_in_the_last_round_and_rows_without_a_say_judge_them(small):

@@ -8,7 +8,7 @@ that will be used. What that has learned by heart is for other rows to say (`mer
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -114,11 +114,17 @@ class Descent:
         W = K.mul_(M)
         return _spread(W, self.rows) * factors / -self.length
 
-    def descended(self) -> tuple[Tensor, float]:
-        """The transform and the penalty in which it ends."""
+    def descended(self, over: Callable[[], bool] = lambda: False) -> tuple[Tensor, float]:
+        """The transform and the penalty in which it ends, or in which it is when time is `over`."""
+
+        def still(theta: np.ndarray) -> None:
+            if over():
+                raise StopIteration
+
         start = np.zeros(int(self.group.max()) + 2)
         bounds = [(-REACH, REACH)] * (len(start) - 1) + [(-REACH_PENALTY, REACH_PENALTY)]
-        found = minimize_lbfgs(self, start, bounds, maxiter=DESCENT_ROUNDS, maxfun=DESCENT_ROUNDS + 4, ftol=TOLERANCE)
+        options = {"maxiter": DESCENT_ROUNDS, "maxfun": DESCENT_ROUNDS + 4, "ftol": TOLERANCE}
+        found = minimize_lbfgs(self, start, bounds, still, **options)
         factors = torch.as_tensor(np.exp(found.x[:-1]))[self.group].to(self.transform)
         return self.transform * factors, self.lam * math.exp(found.x[-1])
 

@@ -140,7 +140,7 @@ def _descended(heat: Heat, one: Candidate) -> list[Candidate]:
     descent = Descent(
         FAMILIES[family], length, one.best.rung.lam, fold.X[some], fold.Y[some], fold.weight[some], T, before.groups
     )
-    turn, lam = descent.descended()
+    turn, lam = descent.descended(heat.book.over)
     track = replace(
         before,
         transforms=[turn],
