@@ -24,8 +24,8 @@ from mercer.tuning.metric import SIGNS, distances, moved, pulls, tile
 #: How far a factor, and the penalty, may go, as logarithms; a step that gains less of the logarithm of the error is the
 #: last. Not chosen by tables.
 REACH, REACH_PENALTY, TOLERANCE = 5.0, 4.0, 1e-4
-#: Below this penalty a descent is made in double precision.
-SINGLE = 1e-3
+#: The penalty down to which single precision is enough. Not chosen by tables.
+SINGLE = 2.5e-4
 
 
 @dataclass

@@ -15,7 +15,7 @@ from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
 from mercer.tuning.average import greedy_average
 from mercer.tuning.belief import believed
-from mercer.tuning.descent import Descent
+from mercer.tuning.descent import SINGLE, Descent
 from mercer.tuning.heat import Book, Candidate, Heat, loss_of
 from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.metric import power_of
@@ -125,9 +125,13 @@ def _leading(heat: Heat, found: list[Candidate]) -> list[Candidate]:
     """Of numbers the best candidate of each kind of distance, where rows judge that had no say in the transform."""
     if heat.rows.codes is not None or heat.rows.folded or heat.metric is None:
         return []
+    least = 2 if heat.metric == "full" else 1  # what a metric may be, a descent from it is
     found = sorted((one for one in found if one.best.rung.family != "linear"), key=loss_of)
-    kinds = {one.best.rung.family == "cityblock": one for one in reversed(found)}
-    return [one for one in kinds.values() if loss_of(one) <= c.FAR * loss_of(found[0])]
+    kinds = {
+        one.best.rung.family == "cityblock": one for one in reversed(found) if one.track.transforms[0].ndim >= least
+    }
+    near = [one for one in kinds.values() if loss_of(one) <= c.FAR * loss_of(found[0])]
+    return [one for one in near if one.best.rung.lam >= SINGLE]  # the evidence has said all of so little noise
 
 
 def _descended(heat: Heat, one: Candidate) -> list[Candidate]:
