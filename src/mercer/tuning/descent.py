@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mercer.kernels import Kernel, Radial
 from mercer.linalg import minimize_lbfgs
-from mercer.tuning.constants import DESCENT_FOLDS, DESCENT_PRIOR, DESCENT_ROUNDS
+from mercer.tuning.constants import DESCENT_FOLDS, DESCENT_GAIN, DESCENT_LOOK, DESCENT_PRIOR, DESCENT_ROUNDS
 from mercer.tuning.metric import SIGNS, distances, moved, pulls, tile
 
 #: How far a factor, and the penalty, may go, as logarithms; a step that gains less of the logarithm of the error is the
@@ -114,17 +114,29 @@ class Descent:
         W = K.mul_(M)
         return _spread(W, self.rows) * factors / -self.length
 
-    def descended(self, over: Callable[[], bool] = lambda: False) -> tuple[Tensor, float]:
-        """The transform and the penalty in which it ends, or in which it is when time is `over`."""
+    def descended(self, over: Callable[[], bool] = lambda: False) -> tuple[Tensor, float] | None:
+        """The transform and the penalty in which it ends, or is when time is `over`; None where it leads nowhere."""
+        values: list[float] = []
+        rounds = count(1)
+
+        def told(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = self(theta)
+            values.append(value)
+            return value, slope
+
+        def nowhere() -> bool:
+            return values[0] - min(values) < DESCENT_GAIN
 
         def still(theta: np.ndarray) -> None:
-            if over():
+            if over() or (next(rounds) == DESCENT_LOOK and nowhere()):
                 raise StopIteration
 
         start = np.zeros(int(self.group.max()) + 2)
         bounds = [(-REACH, REACH)] * (len(start) - 1) + [(-REACH_PENALTY, REACH_PENALTY)]
         options = {"maxiter": DESCENT_ROUNDS, "maxfun": DESCENT_ROUNDS + 4, "ftol": TOLERANCE}
-        found = minimize_lbfgs(self, start, bounds, still, **options)
+        found = minimize_lbfgs(told, start, bounds, still, **options)
+        if nowhere():
+            return None
         factors = torch.as_tensor(np.exp(found.x[:-1]))[self.group].to(self.transform)
         return self.transform * factors, self.lam * math.exp(found.x[-1])
 

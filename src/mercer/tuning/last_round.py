@@ -135,16 +135,18 @@ def _leading(heat: Heat, found: list[Candidate]) -> list[Candidate]:
 
 
 def _descended(heat: Heat, one: Candidate) -> list[Candidate]:
-    """The candidate after a descent on the rows it is fitted by."""
+    """The candidate after a descent on rows it is fitted by, where that leads anywhere."""
     if heat.book.over():
         return []
     before, (family, _, _) = one.track, one.best.rung
     (fold,), (T,), length = before.folds, before.transforms, one.best.rung.factor * before.unit(family)
-    some = slice(c.DESCENT_ROWS)
+    some = slice(min(c.DESCENT_ROWS, heat.rows.n // c.DESCENT_PART))
     descent = Descent(
         FAMILIES[family], length, one.best.rung.lam, fold.X[some], fold.Y[some], fold.weight[some], T, before.groups
     )
-    turn, lam = descent.descended(heat.book.over)
+    if (end := descent.descended(heat.book.over)) is None:
+        return []
+    turn, lam = end
     track = replace(
         before,
         transforms=[turn],
