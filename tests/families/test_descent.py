@@ -63,10 +63,12 @@ def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(m
     assert descent.descended() is None
 
 
-def test_descents_run_in_the_last_round_and_rows_without_a_say_judge_them(small):
-    X = rows(900, 4)
-    y = (3 * X[:, :1]).sin() + X[:, 1:2].abs()
-    found = race(X, y - y.mean(), torch.ones(900), classes=False, rng=np.random.default_rng(0))
+@pytest.mark.parametrize("classes", [False, True])
+def test_descents_run_in_the_last_round_and_rows_without_a_say_judge_them(small, classes):
+    X = rows(900, 6)
+    y = (3 * X[:, :1]).sin() + X[:, 1:2].abs() + 0.3 * rows(900, 1, seed=1)
+    y = (y > y.mean()).double() if classes else y
+    found = race(X, y - y.mean(), torch.ones(900), classes=classes, rng=np.random.default_rng(0))
     losses = {line["candidate"]: line["loss"] for line in found.report}
     ends = [name for name in losses if "descent" in name]
     assert 1 <= len(ends) <= 2  # of each kind of distance that is not far behind, its best

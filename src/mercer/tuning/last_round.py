@@ -122,8 +122,8 @@ def _onward(heat: Heat, one: Candidate, power: float) -> list[Candidate]:
 
 
 def _leading(heat: Heat, found: list[Candidate]) -> list[Candidate]:
-    """Of numbers the best candidate of each kind of distance, where rows judge that had no say in the transform."""
-    if heat.rows.codes is not None or heat.rows.folded or heat.metric is None:
+    """The best candidate of each kind of distance, where rows judge that had no say in the transform."""
+    if heat.rows.folded or heat.metric is None:
         return []
     least = 2 if heat.metric == "full" else 1  # what a metric may be, a descent from it is
     found = sorted((one for one in found if one.best.rung.family != "linear"), key=loss_of)
