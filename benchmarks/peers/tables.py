@@ -4,11 +4,11 @@
         [--splits 3] [--rows 12000] [--threads 2] [--device cpu] [--out tables.json]
     python benchmarks/peers/tables.py --report tables.json …
 
-90/10, three splits, at most 12 000 training rows for everybody unless `--rows` says
-otherwise. Errors are the normalised mean squared error (regression) or the share of wrong classes, both in percent, and the log loss of the probabilities (classes); seconds
-are those of `fit`. Nothing is tuned by hand: no argument but a seed (and where asked threads and device). A method
-whose package is missing is left out. With `--out` every split is kept as it ends, and a run that is called again goes
-on from there: take a new file for new code.
+90/10, three splits, at most 12 000 training rows for everybody unless `--rows` says otherwise. Errors are normalised
+mean squared error (regression) or the share of wrong classes, both in percent, and the log loss of the probabilities
+(classes); seconds are those of `fit`. Nothing is tuned by hand: no argument but a seed (and where asked threads and
+device). A method whose package is missing is left out. With `--out` every split is kept as it ends, and a run that is
+called again goes on from there: take a new file for new code.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def test_the_slope_of_a_descent_is_that_of_really_leaving_folds_out(kernel, tran
         G = kernel(A[rest], A[rest]) + torch.diag(lam / weight[rest])
         left = kernel(A[fold], A[rest]) @ torch.linalg.solve(G, Y[rest]) - Y[fold]
         errors.append((weight[fold, None] * left.square()).sum())
-    slow = sum(errors).log() + constants.DESCENT_PRIOR * theta.square().sum()
+    slow = (sum(errors) / (weight[:, None] * Y.square()).sum()).log() + constants.DESCENT_PRIOR * theta.square().sum()
     slow.backward()
     length = float(kernel.length_scale)
     value, slope = Descent(kernel, length, 0.1, X, Y, weight, transform, group)(theta.detach().numpy())

@@ -77,8 +77,8 @@ POWERS = ((1.0, 0.5), (0.5, 1.0))
 STEPS_ON, ONWARD = 2, 2
 #: The best candidate of each kind of distance goes on by a descent on left-out rows (`descent`): of so many rows, and
 #: of this part of all, in folds. They gain 3.6 % (twelve tables of numbers, 6000 rows, docs/benchmarks.md; pol 20 %,
-#: cal_housing 8 %) and 6 % of log loss (letter, spambase, page_blocks, churn). Three folds lose 0.5 % of that, 1000 rows
-#: 0.4 %; one row at a time gains 0.3 %, at three times the time.
+#: cal_housing 8 %) and 6 % of log loss (letter, spambase, page_blocks, churn). Three folds lose 0.5 % of that, 1000
+#: rows 0.4 %; one row at a time gains 0.3 %, at three times the time.
 DESCENT_ROWS, DESCENT_PART, DESCENT_FOLDS = 1500, 3, 5
 #: Rounds at most, the prior on the logarithms of factors, and the share of the left-out error that a descent must have
 #: gained after so many rounds. 25 rounds with a third of the prior gain 0.2 %, seven times the prior loses 1 %;

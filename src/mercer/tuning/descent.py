@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from mercer.tuning.metric import SIGNS, distances, moved, pulls, tile
 #: How far a factor, and the penalty, may go, as logarithms; a step that gains less of the logarithm of the error is the
 #: last. Not chosen by tables.
 REACH, REACH_PENALTY, TOLERANCE = 5.0, 4.0, 1e-4
+#: The least error, in units of the constant's, and the least that this may be.
+LEAST = 1e-30
 #: The penalty down to which single precision is enough. Not chosen by tables.
 SINGLE = 2.5e-4
 
@@ -46,17 +49,19 @@ class Descent:
 
     def __post_init__(self) -> None:
         dtype = torch.float32 if self.lam >= SINGLE else torch.float64
-        # a diagonal transform acts before the factors: they can do the same
         T = self.transform
         self.turn = None if T.ndim == 1 else (T.T @ T).to(dtype)
-        self.rows = (moved(self.X, T) if T.ndim == 1 else self.X).to(dtype)
+        # factors act before a matrix, and with a diagonal; squared distances are sums of double precision
+        self.rows = (moved(self.X, T) if T.ndim == 1 else self.X).double()
+        self.thin = self.rows.to(dtype)
         self.y, self.w = self.Y.to(dtype), self.weight.to(dtype)[:, None]
         self.group = torch.arange(self.X.shape[1]) if self.groups is None else self.groups.cpu()
-        self.constant = float((self.w * self.y.square()).sum())
+        self.constant = max(float((self.w * self.y.square()).sum()), LEAST)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        r"""The logarithm of the error, with a prior on θ, and its slope; θ holds logarithms of factors and penalty.
+        r"""The logarithm of the error, in units of the constant's, with a prior on θ, and its slope.
 
+        θ holds logarithms of factors and of the penalty.
         A fold that the others predict by :math:`K_o a`, with :math:`a = G^{-1}y` and residuals r of weights w, has the
         slope :math:`-2 (w r)^T \partial K_o\, a + 2 b^T \partial G\, a` with :math:`b = G^{-1} K_o^T w r`: all folds
         together are a sum of :math:`M \circ \partial K`, where M has the rank of the folds.
@@ -65,20 +70,21 @@ class Descent:
         lam = self.lam * math.exp(theta[-1])
         A = self.rows * factors
         A = A if self.turn is None else moved(A, self.transform.to(A))
-        distance = distances(self.kernel, A, A).to(A)
+        distance = distances(self.kernel, A, A).to(self.thin)
         K = tile(self.kernel, distance, self.length)
         M, error, by_penalty = torch.zeros_like(K), 0.0, 0.0
         for fold in self._folds():
-            found = self._left_out(K, fold, lam)
-            if found is None:
-                return math.log(self.constant) + 1.0, np.zeros_like(theta)
+            if (found := self._left_out(K, fold, lam)) is None:
+                return 1.0, np.zeros_like(theta)
             R, a, loss = found
             M.addmm_(R, a.T)
             error, by_penalty = error + loss, by_penalty + lam * float((R * a / self.w).sum())
-        slope = self._slope(M, K, distance, factors).double().cpu() / error
+        error = max(error, LEAST * self.constant)
+        slope = self._slope(M, K, distance, factors.to(K)).double().cpu() / error
         by_group = slope.new_zeros(len(theta) - 1).index_add_(0, self.group, slope)
         gradient = np.append(by_group.numpy(), by_penalty / error)
-        return math.log(error) + DESCENT_PRIOR * float(theta @ theta), gradient + 2 * DESCENT_PRIOR * theta
+        value = math.log(error / self.constant) + DESCENT_PRIOR * float(theta @ theta)
+        return value, gradient + 2 * DESCENT_PRIOR * theta
 
     def _folds(self) -> Iterator[slice]:
         ends = [len(self.rows) * k // DESCENT_FOLDS for k in range(DESCENT_FOLDS + 1)]
@@ -106,13 +112,13 @@ class Descent:
     def _slope(self, M: Tensor, K: Tensor, distance: Tensor, factors: Tensor) -> Tensor:
         """Σ M ∘ ∂K for the logarithm of each input's factor."""
         if isinstance(self.kernel, Radial):
-            W, X = pulls(self.kernel, distance, self.length).mul_(M), self.rows
+            W, X = pulls(self.kernel, distance, self.length).mul_(M), self.thin
             S = X.T @ (0.5 * (W.sum(1) + W.sum(0))[:, None] * X - W @ X)
             S = 0.5 * (S + S.T)
             turned = S.diagonal() * factors if self.turn is None else (self.turn * S) @ factors
             return 2 * factors * turned
         W = K.mul_(M)
-        return _spread(W, self.rows) * factors / -self.length
+        return _spread(W, self.thin) * factors / -self.length
 
     def descended(self, over: Callable[[], bool] = lambda: False) -> tuple[Tensor, float] | None:
         """The transform and the penalty in which it ends, or is when time is `over`; None where it leads nowhere."""
@@ -133,7 +139,7 @@ class Descent:
 
         start = np.zeros(int(self.group.max()) + 2)
         bounds = [(-REACH, REACH)] * (len(start) - 1) + [(-REACH_PENALTY, REACH_PENALTY)]
-        options = {"maxiter": DESCENT_ROUNDS, "maxfun": DESCENT_ROUNDS + 4, "ftol": TOLERANCE}
+        options: dict[str, Any] = {"maxiter": DESCENT_ROUNDS, "maxfun": DESCENT_ROUNDS + 4, "ftol": TOLERANCE}
         found = minimize_lbfgs(told, start, bounds, still, **options)
         if nowhere():
             return None
