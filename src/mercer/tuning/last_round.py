@@ -130,7 +130,7 @@ def _leading(heat: Heat, found: list[Candidate]) -> list[Candidate]:
     kinds = {
         one.best.rung.family == "cityblock": one for one in reversed(found) if one.track.transforms[0].ndim >= least
     }
-    near = [one for one in kinds.values() if loss_of(one) <= c.FAR * loss_of(found[0])]
+    near = [one for one in kinds.values() if loss_of(one) <= c.DESCENT_FAR * loss_of(found[0])]
     return [one for one in near if one.best.rung.lam >= SINGLE]  # the evidence has said all of so little noise
 
 
