@@ -1,14 +1,14 @@
 """Defaults against defaults: every estimator as it comes, by its public call, on the tables of both parts.
 
     MERCER_DATA=… python benchmarks/peers/tables.py [--part once] [--tables abalone wine] [--methods ours catboost]
-        [--splits 3] [--threads 2] [--device cpu] [--out tables.json]
+        [--splits 3] [--rows 12000] [--threads 2] [--device cpu] [--out tables.json]
     python benchmarks/peers/tables.py --report tables.json …
 
-90/10, three splits, at most 12 000 training rows for everybody. Errors are the normalised mean squared error
-(regression) or the share of wrong classes, both in percent, and the log loss of the probabilities (classes); seconds
-are those of `fit`. Nothing is tuned by hand: no argument but a seed (and where asked threads and device). A method
-whose package is missing is left out. With `--out` every split is kept as it ends, and a run that is called again goes
-on from there: take a new file for new code.
+90/10, three splits, at most 12 000 training rows for everybody unless `--rows` says otherwise. Errors are normalised
+mean squared error (regression) or the share of wrong classes, both in percent, and the log loss of the probabilities
+(classes); seconds are those of `fit`. Nothing is tuned by hand: no argument but a seed (and where asked threads and
+device). A method whose package is missing is left out. With `--out` every split is kept as it ends, and a run that is
+called again goes on from there: take a new file for new code.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def installed(methods: list[str], **machine: Any) -> list[str]:
     return found
 
 
-def run(tables: list[str], methods: list[str], splits: int, results: Results, keep: Any, **machine: Any) -> None:
+def run(
+    tables: list[str], methods: list[str], splits: int, rows: int, results: Results, keep: Any, **machine: Any
+) -> None:
     """Fill `results` with what it lacks; a method that breaks is reported, not hidden, and tried again next time."""
     for name in tables:
         for seed in range(splits):
@@ -74,7 +76,7 @@ def run(tables: list[str], methods: list[str], splits: int, results: Results, ke
             if not wanted:
                 continue
             try:
-                given = table(name, seed)
+                given = table(name, seed, rows)
             except (ImportError, OSError, ValueError) as missing:
                 print(f"{name} cannot be read and is left out: {missing!r}"[:200], flush=True)
                 break
@@ -117,6 +119,7 @@ def main() -> None:
     options.add_argument("--tables", nargs="+", default=None, help="some tables only")
     options.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     options.add_argument("--splits", type=int, default=3)
+    options.add_argument("--rows", type=int, default=LARGEST, help="training rows at most")
     options.add_argument("--threads", type=int, default=None)
     options.add_argument("--device", default="auto", help="of those that have a choice: auto, cpu or cuda")
     options.add_argument("--out", type=Path, default=None, help="JSON to go on from and to write to")
@@ -133,7 +136,7 @@ def main() -> None:
         torch.set_num_threads(given.threads)
         threadpool_limits(given.threads)
     setting = {"device": given.device, "cuda": torch.cuda.is_available(), "threads": torch.get_num_threads()}
-    found = opened(given.out, setting | {"rows": LARGEST})
+    found = opened(given.out, setting | {"rows": given.rows})
 
     def keep() -> None:
         if given.out:
@@ -142,7 +145,7 @@ def main() -> None:
             whole.replace(given.out)
 
     machine = {"threads": given.threads, "device": given.device}
-    run(tables, installed(given.methods, **machine), given.splits, found["tables"], keep, **machine)
+    run(tables, installed(given.methods, **machine), given.splits, given.rows, found["tables"], keep, **machine)
     print("\n" + report(found["tables"], tables, given.methods, given.splits))
 
 

@@ -60,11 +60,11 @@ def place(name: str) -> tuple[str, str]:
     raise SystemExit(f"--tables must be among {known}, got {name!r}")
 
 
-def table(name: str, seed: int) -> Table:
-    """The table's split of that seed."""
+def table(name: str, seed: int, rows: int = LARGEST) -> Table:
+    """The table's split of that seed, of at most so many rows to train on."""
     task = place(name)[1]
     mixed = Path(os.environ.get("MERCER_DATA", "")) / "mixed" / f"{name}.parquet"
-    X, X_test, y, y_test = _mixed(mixed, task, seed) if mixed.exists() else _numbers(name, task, seed)
+    X, X_test, y, y_test = _mixed(mixed, task, seed, rows) if mixed.exists() else _numbers(name, task, seed, rows)
     if task == "classification":
         levels = np.unique(y)
         code = np.searchsorted(levels, y_test).clip(0, len(levels) - 1)
@@ -72,31 +72,31 @@ def table(name: str, seed: int) -> Table:
     return Table(task, X, y, X_test, y_test)
 
 
-def _numbers(name: str, task: str, seed: int) -> tuple[np.ndarray, ...]:
+def _numbers(name: str, task: str, seed: int, rows: int) -> tuple[np.ndarray, ...]:
     bunch = load(name)
     X, y = np.asarray(bunch.X, dtype=float), np.asarray(bunch.y)
     if X.ndim == 3:  # a list of splits of its own
-        return X[seed][:LARGEST], bunch.X_test[seed][:TEST].astype(float), y[seed][:LARGEST], bunch.y_test[seed][:TEST]
+        return X[seed][:rows], bunch.X_test[seed][:TEST].astype(float), y[seed][:rows], bunch.y_test[seed][:TEST]
     if "X_test" in bunch:
         X, y = np.concatenate([X, bunch.X_test]), np.concatenate([y, bunch.y_test])
     y = y[:, 0] if y.ndim == 2 else y  # SARCOS: the first torque
-    train, test = _split(y, task, seed)
+    train, test = _split(y, task, seed, rows)
     return X[train], X[test], y[train], y[test]
 
 
-def _split(y: np.ndarray, task: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _split(y: np.ndarray, task: str, seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Training and test rows, 90/10, classes in proportion where each has two rows."""
     stratify = y if task == "classification" and np.unique(y, return_counts=True)[1].min() >= 2 else None
     train, test = train_test_split(np.arange(len(y)), test_size=0.1, random_state=seed, stratify=stratify)
-    return train[:LARGEST], test[:TEST]
+    return train[:rows], test[:TEST]
 
 
-def _mixed(path: Path, task: str, seed: int) -> tuple[np.ndarray, ...]:
+def _mixed(path: Path, task: str, seed: int, rows: int) -> tuple[np.ndarray, ...]:
     import pandas as pd
 
     frame = pd.read_parquet(path)
     y = frame["target"].cat.codes.to_numpy() if task == "classification" else frame["target"].to_numpy().astype(float)
-    train, test = _split(y, task, seed)
+    train, test = _split(y, task, seed, rows)
     y, y_test = y[train], y[test]
     codes = (y[:, None] == np.unique(y)[1:]).astype(float) if task == "classification" else y[:, None]
     columns: list[np.ndarray] = []

@@ -35,10 +35,13 @@ def test_only_the_metrics_asked_for_are_in_the_race(small, choice, runs):
     options = {"classes": False, "rng": np.random.default_rng(0), "metric": choice}
     found = race(torch.from_numpy(X), Y, torch.ones(500), **options)
     ends = {line["candidate"].split(", ")[1].split(" + ")[-1].split()[0] for line in found.report}
-    assert ends - {"evidence"} == (runs | {"none"}) - {"evidence"}
+    assert ends - {"evidence", "descent"} == (runs | {"none"}) - {"evidence"}
+    assert choice != "full" or all(
+        "full" in line["candidate"] for line in found.report if "descent" in line["candidate"]
+    )
     # where only full metrics are wanted the evidence's is a start, and no member ends in it
     ended = {one.name.split(", ")[1].split(" + ")[-1].split()[0] for one in found.members}
-    assert ended <= runs | {"none"}
+    assert ended <= runs | {"none", "descent"}
     assert ("evidence" in ends) == (choice is not None)
 
 

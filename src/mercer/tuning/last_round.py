@@ -15,12 +15,13 @@ from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.tuning import constants as c
 from mercer.tuning.average import greedy_average
 from mercer.tuning.belief import believed
+from mercer.tuning.descent import SINGLE, Descent
 from mercer.tuning.heat import Book, Candidate, Heat, loss_of
 from mercer.tuning.link import FLOORS, Link, fitted_link
 from mercer.tuning.metric import power_of
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.side_by_side import side_by_side
-from mercer.tuning.track import FAMILIES, Fold, Step, Track
+from mercer.tuning.track import FAMILIES, Fold, Rung, Step, Track
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
     heat.side_by_side([partial(settled, one=one) for one in found[: c.SETTLED]])
     further = [partial(_onward, one=one, power=power) for one in found[: c.ONWARD] for power in _powers(heat, one)]
     found += [one for some in heat.side_by_side(further) for one in some]
+    descents = [partial(_descended, one=one) for one in _leading(heat, found)]
+    found += [one for some in heat.side_by_side(descents) for one in some]
     for one in found:
         one.track.forget()
     return found
@@ -116,6 +119,47 @@ def _onward(heat: Heat, one: Candidate, power: float) -> list[Candidate]:
         found.append(new)
         one = new
     return found
+
+
+def _leading(heat: Heat, found: list[Candidate]) -> list[Candidate]:
+    """The best candidate of each kind of distance, where rows judge that had no say in the transform."""
+    if heat.rows.folded or heat.metric is None:
+        return []
+    least = 2 if heat.metric == "full" else 1  # what a metric may be, a descent from it is
+    found = sorted((one for one in found if one.best.rung.family != "linear"), key=loss_of)
+    kinds = {
+        one.best.rung.family == "cityblock": one for one in reversed(found) if one.track.transforms[0].ndim >= least
+    }
+    near = [one for one in kinds.values() if loss_of(one) <= c.DESCENT_FAR * loss_of(found[0])]
+    return [one for one in near if one.best.rung.lam >= SINGLE]  # the evidence has said all of so little noise
+
+
+def _descended(heat: Heat, one: Candidate) -> list[Candidate]:
+    """The candidate after a descent on rows it is fitted by, where that leads anywhere."""
+    if heat.book.over():
+        return []
+    before, (family, _, _) = one.track, one.best.rung
+    (fold,), (T,), length = before.folds, before.transforms, one.best.rung.factor * before.unit(family)
+    some = slice(min(c.DESCENT_ROWS, heat.rows.n // c.DESCENT_PART))
+    descent = Descent(
+        FAMILIES[family], length, one.best.rung.lam, fold.X[some], fold.Y[some], fold.weight[some], T, before.groups
+    )
+    if (end := descent.descended(heat.book.over)) is None:
+        return []
+    turn, lam = end
+    track = replace(
+        before,
+        transforms=[turn],
+        steps=(*before.steps, Step(one.best.rung, descent=True)),
+        before=[T],
+        tried={},
+        units={},
+    )
+    start = Rung.near(family, length / track.unit(family), lam)
+    track.units[family == "cityblock"] = length / start.factor  # the length-scale itself is kept, not that of a rung
+    new = Candidate(one.kind, track, track.tuned(start, c.LAST_TRIALS))
+    heat.book.note(new.name, len(fold.X), new.best.loss)
+    return [new]
 
 
 def averaged(rows: Rows, finalists: list[Candidate], book: Book) -> Race:
@@ -153,9 +197,12 @@ def together(track: Track) -> Tensor:
 
 
 def _member(rows: Rows, one: Candidate, share: float) -> Member:
-    """A member: of folds the mean of their transforms, else its last step taken once more with all rows to fit by."""
+    """A member: of folds the mean of their transforms, else its last step taken once more with all rows to fit by.
+
+    A descent is not: it takes far longer.
+    """
     track, rung = one.track, one.best.rung
-    if track.steps:
+    if track.steps and not track.steps[-1].descent:
         Z = rows.mapped[one.kind][: rows.metric]
         fold = Fold(Z, rows.Y[: len(Z)], rows.w[: len(Z)], Z[:0])
         if rows.folded:

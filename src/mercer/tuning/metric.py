@@ -67,6 +67,13 @@ def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
     return power(distance * (-RATE / length))
 
 
+def pulls(kernel: Radial, distance: Tensor, length: float) -> Tensor:
+    """g of ∇k(x, z) = g (x − z) at these distances: twice the derivative by the squared distance."""
+    scale = kernel.unit / length
+    slope = kernel.profile_and_slope((distance * scale).square_().mul_(-kernel.sharpness))[1]
+    return slope.mul_(-2 * kernel.sharpness * scale**2)
+
+
 def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor, alpha: Tensor) -> Tensor:
     """∇f at the rows of `X`, n × D × p, for f = Σ_j α_j k(·, z_j); `distance` is that of `X` from `Z`.
 
@@ -74,10 +81,8 @@ def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor
     city-block kernel signs take the place of differences; in a column of two values they are differences over a span.
     """
     if isinstance(kernel, Radial):
-        scale = kernel.unit / length
-        slope = kernel.profile_and_slope((distance * scale).square_().mul_(-kernel.sharpness))[1]
-        slope = slope.mul_(-2 * kernel.sharpness * scale**2)
-        return torch.stack([_pulled(slope, X, Z, a) for a in alpha.T], 2)
+        pull = pulls(kernel, distance, length)
+        return torch.stack([_pulled(pull, X, Z, a) for a in alpha.T], 2)
     K = tile(kernel, distance, length).div_(-length)
     two, span = two_valued(Z)
     out = X.new_empty(len(X), X.shape[1], alpha.shape[1])

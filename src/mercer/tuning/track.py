@@ -44,6 +44,13 @@ class Rung(NamedTuple):
     length: int
     penalty: int
 
+    @classmethod
+    def near(cls, family: str, factor: float, lam: float) -> Rung:
+        """The rung next to a length-scale, in typical distances, and a penalty."""
+        length = round(math.log2(factor / LENGTHS[family]))
+        penalty = min(range(len(PENALTIES)), key=lambda k: abs(math.log(PENALTIES[k] / lam)))
+        return cls(family, min(max(length, -RUNGS), RUNGS), penalty)
+
     @property
     def factor(self) -> float:
         """The length-scale in typical distances."""
@@ -71,16 +78,19 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """A step to a better transform: by evidence, or by the gradients of the model at a rung."""
+    """A step to a better transform: by evidence, by the gradients of the model at a rung, or a descent from there."""
 
     base: Rung | None
     full: bool = False
     power: float = 1.0
     relevances: tuple[Tensor, ...] = field(default=(), repr=False, compare=False)
+    descent: bool = False
 
     def __str__(self) -> str:
         if self.base is None:
             return "evidence"
+        if self.descent:
+            return f"descent of {self.base.family}"
         return f"{'full' if self.full else 'diagonal'} {self.power:g} of {self.base.family}"
 
 
@@ -112,7 +122,8 @@ class Trial:
 class Track:
     """A column map's inputs under a transform (one for each fold), and what has been tried on them.
 
-    Columns of one of the `groups` (an index for each column) share a factor of every diagonal transform.
+    Columns of one of the `groups` (an index for each column) share a factor of every diagonal transform. `units` are
+    distances by which length-scales are measured, city-block (True) and Euclidean: typical ones where none are given.
     """
 
     folds: Sequence[Fold]
@@ -122,9 +133,9 @@ class Track:
     before: Sequence[Tensor] = ()
     groups: Tensor | None = None
     tried: dict[Rung, Trial] = field(default_factory=dict)
+    units: dict[bool, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._units: dict[bool, float] = {}
         self._seen: dict[tuple[bool, bool], list[Tensor]] = {}
         self._tiles: tuple[tuple[str, int, torch.dtype], list[tuple[Tensor, Tensor]]] | None = None
 
@@ -134,13 +145,13 @@ class Track:
         return " + ".join(map(str, self.steps)) or "none"
 
     def unit(self, family: str) -> float:
-        """The typical distance by which this family's length-scales are measured."""
+        """The distance by which this family's length-scales are measured."""
         key = family == "cityblock"
-        if key not in self._units:
+        if key not in self.units:
             A = moved(self.folds[0].X[:TYPICAL], self.transforms[0])
             seen = self._seen.get((key, False))
-            self._units[key] = typical(distances(FAMILIES[family], A, A) if seen is None else seen[0])
-        return self._units[key]
+            self.units[key] = typical(distances(FAMILIES[family], A, A) if seen is None else seen[0])
+        return self.units[key]
 
     def trial(self, rung: Rung) -> Trial:
         """Fit at this rung on every fold and judge it."""

@@ -1,0 +1,75 @@
+"""Descents on left-out rows: their slopes against autograd, their ends against tables whose inputs are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
+from mercer.tuning import constants
+from mercer.tuning.descent import Descent
+from mercer.tuning.metric import distances, moved, tile
+from mercer.tuning.race import race
+
+TURN = torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.2, 0.0, 0.7]], dtype=torch.float64)
+RADIAL = (Gaussian(1.3), Matern32(2.0), Matern12(2.0))
+KINDS = [(Laplacian(3.0), TURN.diagonal()), *((k, T) for k in RADIAL for T in (TURN, TURN.diagonal()))]
+
+
+def rows(n: int, D: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((n, D)))
+
+
+@pytest.mark.parametrize(("kernel", "transform"), KINDS, ids=lambda part: str(getattr(part, "ndim", repr(part))))
+def test_the_slope_of_a_descent_is_that_of_really_leaving_folds_out(kernel, transform):
+    X, Y, group = rows(60, 3), rows(60, 2, seed=1), torch.tensor([0, 1, 1])
+    weight = torch.from_numpy(np.random.default_rng(2).uniform(0.5, 2, 60))
+    theta = torch.tensor([0.2, -0.1, 0.5], dtype=torch.float64, requires_grad=True)
+    A = moved(X * theta[:-1].exp()[group], transform)
+    lam, errors = 0.1 * theta[-1].exp(), []
+    for fold in torch.arange(60).tensor_split(constants.DESCENT_FOLDS):
+        rest = torch.ones(60, dtype=torch.bool).index_fill(0, fold, False)
+        G = kernel(A[rest], A[rest]) + torch.diag(lam / weight[rest])
+        left = kernel(A[fold], A[rest]) @ torch.linalg.solve(G, Y[rest]) - Y[fold]
+        errors.append((weight[fold, None] * left.square()).sum())
+    slow = (sum(errors) / (weight[:, None] * Y.square()).sum()).log() + constants.DESCENT_PRIOR * theta.square().sum()
+    slow.backward()
+    length = float(kernel.length_scale)
+    value, slope = Descent(kernel, length, 0.1, X, Y, weight, transform, group)(theta.detach().numpy())
+    # single precision, 6e-8, and systems of condition 60/0.1: a few parts in 1e5
+    assert value == pytest.approx(slow.item(), rel=1e-4)
+    np.testing.assert_allclose(slope, theta.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(monkeypatch):
+    X, one = rows(500, 5), torch.ones(250, dtype=torch.float64)
+    y = (3 * X[:, :1]).sin() + 0.3 * X[:, 1:2].abs() + 0.1 * rows(500, 1, seed=1)
+    y = y - y.mean()
+
+    def error(T: torch.Tensor, lam: float) -> float:
+        A = moved(X, T)
+        K = tile(Laplacian(), distances(Laplacian(), A, A[:250]).double(), 4.0)
+        alpha = torch.linalg.solve(K[:250] + lam * torch.eye(250), y[:250])
+        return float((K[250:] @ alpha - y[250:]).square().mean())
+
+    start = torch.ones(5, dtype=torch.float64)
+    descent = Descent(Laplacian(), 4.0, 0.01, X[:250], y[:250], one, start)
+    found, lam = descent.descended()
+    assert found[0] > found[1] > 2 * found[2:].max()
+    assert error(found, lam) < 0.5 * error(start, 0.01)
+    assert error(found, lam) < error(descent.descended(lambda: True)[0], 0.01)  # which ended after one step
+    monkeypatch.setattr("mercer.tuning.descent.DESCENT_GAIN", 99.0)
+    assert descent.descended() is None
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_descents_run_in_the_last_round_and_rows_without_a_say_judge_them(small, classes):
+    X = rows(900, 6)
+    y = (3 * X[:, :1]).sin() + X[:, 1:2].abs() + 0.3 * rows(900, 1, seed=1)
+    y = (y > y.mean()).double() if classes else y
+    found = race(X, y - y.mean(), torch.ones(900), classes=classes, rng=np.random.default_rng(0))
+    losses = {line["candidate"]: line["loss"] for line in found.report}
+    ends = [name for name in losses if "descent" in name]
+    assert 1 <= len(ends) <= 2  # of each kind of distance that is not far behind, its best
+    assert found.loss <= min(losses[name] for name in ends)
