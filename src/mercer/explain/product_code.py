@@ -22,8 +22,9 @@ from torch import Tensor
 from mercer.kernels.compiled import machine_code
 from mercer.kernels.cpu import over_rows
 
-#: Factors from which on the loop is made, if it is not there yet: this takes 35 ms, and a factor 2 ns instead of 9.
+#: Factors, in all calls so far, from which on the loop is made: this takes 35 ms, and a factor 2 ns instead of 9.
 ENOUGH = 1 << 21
+_seen = {"factors": 0}
 #: Pairs at a time.
 WIDTH = 16
 #: (2^f − 1)/f = Σ c_k f^k for |f| ≤ ½: what is left out is below 2e-16.
@@ -56,7 +57,9 @@ def pays(exponents: Tensor, times: int) -> bool:
     """Whether the loop is there, or worth its making where each exponent is looked at so many times."""
     if exponents.device.type != "cpu" or exponents.dtype != torch.float64 or machine_code() is None:
         return False
-    return made.cache_info().currsize > 0 or exponents.numel() * times >= ENOUGH
+    if made.cache_info().currsize == 0:
+        _seen["factors"] += exponents.numel() * times
+    return made.cache_info().currsize > 0 or _seen["factors"] >= ENOUGH
 
 
 def weighted(exponents: Tensor, rule: Rule) -> Tensor:
@@ -112,27 +115,26 @@ def made() -> Any:
         whole = w.raised(one, shifted)
         return w.times_plus(whole, b.fmul(p, f), b.fsub(whole, one))
 
-    with w.loop(strips) as (strip, _, _):
-        with w.loop(Q, (INT(0),)) as (q, (first,), next_first):
-            scale = number(scales, q)
-            with w.loop(D) as (d, _, _):
-                w.store(away(b.fmul(scale, w.load(of(pairs, strip, d), DOUBLES))), at(aways, d))
-                w.store(zero, at(parts, d))
-            count = b.fptosi(w.load(w.place(counts, q), DOUBLE), INT)
-            with w.loop(count) as (k, _, _):
-                place = b.add(first, k)
-                t = number(points, place)
-                with w.loop(D, (number(weights, place),)) as (d, (product,), following):
-                    w.store(product, at(before, d))
-                    following.append(w.times_plus(b.fmul(product, t), w.load(at(aways, d), DOUBLES), product))
-                with w.loop(D, (one,)) as (step, (product,), following):
-                    d = b.sub(b.sub(D, INT(1)), step)
-                    both = w.times_plus(product, w.load(at(before, d), DOUBLES), w.load(at(parts, d), DOUBLES))
-                    w.store(both, at(parts, d))
-                    following.append(w.times_plus(b.fmul(product, t), w.load(at(aways, d), DOUBLES), product))
-            with w.loop(D) as (d, _, _):
-                u, part = (w.load(at(array, d), DOUBLES) for array in (aways, parts))
-                place = of(out, strip, d)
-                w.store(w.times_plus(u, part, w.load(place, DOUBLES)), place)
-            next_first.append(b.add(first, count))
+    with w.loop(strips) as (strip, _, _), w.loop(Q, (INT(0),)) as (q, (first,), next_first):
+        scale = number(scales, q)
+        with w.loop(D) as (d, _, _):
+            w.store(away(b.fmul(scale, w.load(of(pairs, strip, d), DOUBLES))), at(aways, d))
+            w.store(zero, at(parts, d))
+        count = b.fptosi(w.load(w.place(counts, q), DOUBLE), INT)
+        with w.loop(count) as (k, _, _):
+            place = b.add(first, k)
+            t = number(points, place)
+            with w.loop(D, (number(weights, place),)) as (d, (product,), following):
+                w.store(product, at(before, d))
+                following.append(w.times_plus(b.fmul(product, t), w.load(at(aways, d), DOUBLES), product))
+            with w.loop(D, (one,)) as (step, (product,), following):
+                d = b.sub(b.sub(D, INT(1)), step)
+                both = w.times_plus(product, w.load(at(before, d), DOUBLES), w.load(at(parts, d), DOUBLES))
+                w.store(both, at(parts, d))
+                following.append(w.times_plus(b.fmul(product, t), w.load(at(aways, d), DOUBLES), product))
+        with w.loop(D) as (d, _, _):
+            u, part = (w.load(at(array, d), DOUBLES) for array in (aways, parts))
+            place = of(out, strip, d)
+            w.store(w.times_plus(u, part, w.load(place, DOUBLES)), place)
+        next_first.append(b.add(first, count))
     return w.compiled()
