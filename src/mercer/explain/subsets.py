@@ -20,9 +20,9 @@ from mercer.border.inputs import InputMap
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion
 from mercer.kernels import Bias, Kernel, Product, Scaled, Sum
+from mercer.kernels.cpu import TILE, scratch
 from mercer.kernels.numbered import by_products
 from mercer.kernels.radial import Radial
-from mercer.kernels.scratch import TILE, scratch
 from mercer.parts import require
 
 #: Inputs of which all subsets are looked at, at most.
