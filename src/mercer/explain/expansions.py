@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -51,7 +50,8 @@ class Piece:
 
 def expanded(model: Any) -> Expanded:
     """The kernel expansions of a fitted model; a model that is none gets a sentence."""
-    check_is_fitted(model)
+    if not hasattr(model, "expansions_"):  # asking scikit-learn takes a tenth of the time of one row
+        check_is_fitted(model)
     require(not getattr(model, "_pairwise", False), "the kernel", f"one of inputs ({ELSEWHERE})", "precomputed")
     if hasattr(model, "expansions_"):
         return _in_units(model, model.expansions_)
@@ -66,7 +66,7 @@ def expanded(model: Any) -> Expanded:
             parts.append(Expansion(model.inputs_, one.kernel, basis, weights, "float64"))
             place += own.shape[1]
         return _in_units(model, tuple(parts))
-    if hasattr(model, "ensemble_") and not is_classifier(model):
+    if hasattr(model, "ensemble_") and not hasattr(model, "classes_"):
         members = model.ensemble_.machines[0]
         parts, bias = [], 0.0
         for one in members:
@@ -115,7 +115,7 @@ def names_of(model: Any) -> list[str]:
 
 def _in_units(model: Any, parts: tuple[Expansion, ...], bias: Any = 0.0) -> Expanded:
     targets, p = model.targets_, parts[0].weights.shape[1]
-    if is_classifier(model):
+    if hasattr(model, "classes_"):
         return Expanded(parts, np.broadcast_to(targets.offset, (p,)).astype(float), p == 1)
     scaled = tuple(replace(one, weights=targets.scale * one.weights) for one in parts)
     return Expanded(scaled, targets.mean + targets.scale * np.broadcast_to(bias, (p,)), targets.flat)

@@ -51,8 +51,11 @@ class Inputs:
 
     def named(self) -> np.ndarray:
         """All rows of the user's table: numbers, or where there are levels, objects with their names."""
-        places = range(self.source.n_columns if self.columns is None else len(self.columns))
-        values = self.values(np.arange(self.source.n_rows), places)
+        all_rows = np.arange(self.source.n_rows)
+        if self.columns is None:
+            return self.source.take(all_rows).double().cpu().numpy()
+        places = range(len(self.columns))
+        values = self.values(all_rows, places)
         if not any(self.labels(c) for c in places):
             return values
         out = values.astype(object)

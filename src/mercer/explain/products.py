@@ -42,9 +42,15 @@ def rule_of(mixture: Mixture | None, n_inputs: int) -> Rule:
         counts = np.full(len(scales), exact)
         for T in range(exact - 1, 0, -1):
             counts[rule_error(T, n_inputs, reach) <= allowed] = T
-    rules = [np.polynomial.legendre.leggauss(int(T)) for T in counts]
+    rules = [gauss(int(T)) for T in counts]
     points = tuple((nodes + 1) / 2 for nodes, _ in rules)
     return Rule(scales, points, tuple(w * own / 2 for (_, w), own in zip(rules, masses, strict=True)))
+
+
+@lru_cache(maxsize=256)
+def gauss(T: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weights of Gauss' rule on [−1, 1]."""
+    return np.polynomial.legendre.leggauss(T)
 
 
 def rule_error(T: int, n_inputs: int, reach: np.ndarray) -> np.ndarray:
@@ -58,11 +64,11 @@ def rule_error(T: int, n_inputs: int, reach: np.ndarray) -> np.ndarray:
 def values_of(term: Term, exponents: Tensor, W: Tensor) -> Tensor:
     """Shapley values of a term's kernel times weights W (m × p), n × D × p, from exponents D × n × m."""
     if term.mixture is None:
-        return product_shapley(exponents) @ W
+        return (weighted(exponents, rule_of(None, len(exponents))) @ W).transpose(0, 1)
     if len(exponents) <= SUBSETS and not product_code.pays(exponents, 1 << len(exponents)):
-        return by_subsets(term.profile, exponents, W)
+        return by_subsets(*term.profile(exponents), W)
     rule = rule_of(narrowed(term.mixture, exponents), len(exponents))
-    return weighted(exponents, rule) @ W
+    return (weighted(exponents, rule) @ W).transpose(0, 1)
 
 
 def narrowed(mixture: Mixture, exponents: Tensor) -> Mixture:
@@ -77,14 +83,14 @@ def product_shapley(exponents: Tensor) -> Tensor:
     >>> product_shapley(torch.tensor([0.0, 2.0], dtype=torch.float64).log().neg()[:, None, None]).flatten().tolist()
     [-1.5, 0.5]
     """
-    return weighted(exponents, rule_of(None, len(exponents)))
+    return weighted(exponents, rule_of(None, len(exponents))).transpose(0, 1)
 
 
 def weighted(exponents: Tensor, rule: Rule) -> Tensor:
-    """Σ over scales of the values of their products, n × D × m."""
+    """Σ over scales of the values of their products, as exponents D × n × m."""
     if product_code.pays(exponents, rule.factors):
         return product_code.weighted(exponents, rule)
-    total, factors, one = torch.zeros_like(exponents), torch.empty_like(exponents), exponents.new_ones(1)
+    total, factors, one = None, torch.empty_like(exponents), exponents.new_ones(1)
     for scale, points, weights in zip(rule.scales.tolist(), rule.points, rule.weights, strict=True):
         away = torch.mul(exponents, -scale)  # u − 1: of one product with all its digits where u is near one
         away = away.expm1_() if len(rule.scales) == 1 else away.exp_().sub_(1.0)
@@ -92,5 +98,6 @@ def weighted(exponents: Tensor, rule: Rule) -> Tensor:
         for t, weight in zip(points.tolist(), weights.tolist(), strict=True):
             torch.add(one, away, alpha=t, out=factors)
             parts.addcdiv_(factors.prod(0), factors, value=weight)
-        total.addcmul_(parts, away)
-    return total.transpose(0, 1)
+        total = parts.mul_(away) if total is None else total.addcmul_(parts, away)
+    assert total is not None
+    return total

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.border.inputs import EncodedRows
 from mercer.engine import Plan, each_block
 from mercer.explain.expansions import Piece, expanded, names_of, pieces, plan_for, turned
 from mercer.explain.inputs import Inputs
@@ -113,23 +114,23 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
     parts = pieces(rest, plan, inputs)
     D = len((parts or tied)[0].groups)
     out = torch.zeros(source.n_rows, D, told.n_outputs, dtype=torch.float64, device=plan.device)
-    base = torch.as_tensor(told.offset, dtype=torch.float64, device=plan.device).clone()
+    base = torch.as_tensor(told.offset, dtype=torch.float64, device=plan.device)
     for one in parts:
         if not one.term.additive:
-            base += one.term.variance * one.weights.sum(0)
+            base = base.add(one.weights.sum(0), alpha=one.term.variance)
         rows, columns = block_shape(len(one.basis), len(one.groups), plan)
 
         def visit(where: slice, block: Tensor, one: Piece = one, columns: int = columns) -> None:
             out[where] += _values(one, block, columns)
 
-        each_block(one.inputs.rows(source, plan), plan, rows, visit)
+        each_block(EncodedRows(source, one.inputs, plan), plan, rows, visit)
     for whole in tied:
-        base += whole.nothing()
+        base = base + whole.nothing()
 
         def look(where: slice, block: Tensor, whole: Turned = whole) -> None:
             out[where] += whole.values(block)
 
-        each_block(whole.inputs.rows(source, plan), plan, ROWS, look)
+        each_block(EncodedRows(source, whole.inputs, plan), plan, ROWS, look)
     data = inputs.named()
     return ShapleyValues(
         told.shaped(out.cpu().numpy()), _number(told.shaped(base.cpu().numpy())), data, names_of(model)
@@ -160,13 +161,12 @@ def block_shape(m: int, n_inputs: int, plan: Plan) -> tuple[int, int]:
 def _values(one: Piece, X: Tensor, columns: int) -> Tensor:
     """Shapley values of one product kernel at a block of rows, n × D × p."""
     out = X.new_zeros(len(X), len(one.groups), one.weights.shape[1])
-    for start in range(0, len(one.basis), columns):
-        Z, W = one.basis[start : start + columns], one.weights[start : start + columns] * one.term.variance
+    for Z, W in zip(one.basis.split(columns), one.weights.split(columns), strict=True):
         if one.term.additive:
-            added = [X[:, group] @ (Z[:, group].T @ W) for group in one.groups]
-            out += torch.stack(added, 1)
+            added = torch.stack([X[:, group] @ (Z[:, group].T @ W) for group in one.groups], 1)
         else:
-            out += values_of(one.term, one.term.by_group(X, Z, one.groups), W)
+            added = values_of(one.term, one.term.by_group(X, Z, one.groups), W)
+        out.add_(added, alpha=one.term.variance)
     return out
 
 

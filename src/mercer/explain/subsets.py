@@ -20,6 +20,7 @@ from mercer.border.inputs import InputMap
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion
 from mercer.kernels import Bias, Kernel, Product, Scaled, Sum
+from mercer.kernels.cpu import TILE, scratch
 from mercer.kernels.numbered import by_products
 from mercer.kernels.radial import Radial
 from mercer.parts import require
@@ -27,7 +28,7 @@ from mercer.parts import require
 #: Inputs of which all subsets are looked at, at most.
 MOST_INPUTS = 12
 #: Kernel values that are made at a time, on a CPU and on a GPU.
-ELEMENTS = (1 << 19, 1 << 22)
+ELEMENTS = (1 << 18, 1 << 22)
 #: The least ratio of a metric's singular values at which rows can be told from what it made of them.
 LEAST_RATIO = 1e-8
 
@@ -103,17 +104,19 @@ def by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor
     >>> by_subsets(lambda A: A**2, apart, torch.ones(1, 1, dtype=torch.float64)).flatten().tolist()
     [4.0, 12.0]
     """
-    D, n, m = exponents.shape
+    D, n, _ = exponents.shape
     share, size = shares(D).to(exponents), at_a_time(D, exponents)
-    out = exponents.new_zeros(n, D, W.shape[1])
-    for row in range(n):
-        for start in range(0, m, size):
-            each = exponents[:, row, start : start + size]
-            along = each.new_zeros(1 << D, each.shape[1])
-            for d in range(D):
-                torch.add(along[: 1 << d], each[d], out=along[1 << d : 2 << d])
-            out[row] += share @ (profile(along) @ W[start : start + size])
-    return out
+    values = exponents.new_zeros(n, 1 << D, W.shape[1])
+    for each, weights in zip(exponents.split(size, 2), W.split(size), strict=True):
+        room = scratch(each, TILE, (1 << D, each.shape[2]))
+        along = each.new_empty(1 << D, each.shape[2]) if room is None else room
+        halves = [(along[: 1 << d], along[1 << d : 2 << d]) for d in range(D)]
+        for row in range(n):
+            along[0] = 0.0
+            for (without, with_it), one in zip(halves, each[:, row], strict=True):
+                torch.add(without, one, out=with_it)
+            values[row].addmm_(profile(along), weights)
+    return share @ values
 
 
 def at_a_time(n_inputs: int, like: Tensor) -> int:

@@ -8,7 +8,7 @@ too (`mercer.explain.mixtures`). A linear kernel is a sum over the inputs instea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -62,10 +62,10 @@ class Term:
     mixture: Mixture | None = None
     radial: Radial | None = None  # the kernel that the mixture is
 
-    def profile(self, A: Tensor) -> Tensor:
-        """The mixture's value where the exponents of a product sum to A, which may be overwritten."""
+    def profile(self, exponents: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+        """The mixture's value as a function of a sum, which it may overwrite, and what is to be summed."""
         assert self.radial is not None
-        return self.radial.profile(A.mul_(-(self.radial.unit**2)))
+        return self.radial.profile, exponents * -(self.radial.unit**2)
 
     def plain(self) -> list[Term]:
         """The products that a mixture is made of."""
@@ -92,10 +92,11 @@ class Term:
 
     def _each(self, X: Tensor, Z: Tensor, columns: slice) -> Tensor:
         """a_d of each column, columns × n × m."""
-        apart = X.T[:, :, None] - Z.T[:, None]
+        apart = X.T.contiguous()[:, :, None] - Z.T.contiguous()[:, None]  # else columns would lie side by side
         out: Tensor | None = None
         for one in self.powers:
-            scaled = apart * X.new_tensor(one.rate[columns])[:, None, None]
+            rate = torch.as_tensor(one.rate[columns], device=X.device)[:, None, None]
+            scaled = apart.mul_(rate) if len(self.powers) == 1 else apart * rate
             scaled = scaled.square_() if one.power == 2 else scaled.abs_()
             scaled = scaled if one.power in (1, 2) else scaled.pow_(one.power)
             out = scaled if out is None else out.add_(scaled)
@@ -171,5 +172,6 @@ def _multiplied(one: Term, other: Term, kernel: Kernel) -> list[Term]:
 
 
 def _power(factor: float, kernel: Stationary, n_inputs: int, power: float) -> Power:
-    lengths = torch.as_tensor(kernel.length_scale, dtype=torch.float64).cpu().numpy()
-    return Power(np.broadcast_to(factor / lengths, (n_inputs,)).copy(), power)
+    given = kernel.length_scale
+    lengths = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64)
+    return Power(np.full(n_inputs, factor / lengths), power)
