@@ -324,6 +324,7 @@ DEGENERATE = {
 @over_faces
 @pytest.mark.parametrize("case", DEGENERATE)
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
+@pytest.mark.filterwarnings("ignore:y holds 1e.06 in row 30")  # the far outlier
 def test_degenerate_data_gives_a_sound_fit(face, case, kind):
     rows, y, labels = DEGENERATE[case]
     y = y if face in REGRESSORS else np.where(np.arange(len(labels)) == 0, "other", labels.astype(str))

@@ -732,7 +732,7 @@ def test_aic_has_no_value_for_as_many_vectors_as_rows():
     ("rule", "history", "words"),
     [
         (MaxSteps(2), {"seconds": [0.1, 0.2]}, "all 2 learners were added"),
-        (TimeBudget(1.0), {"seconds": [2.5]}, "the time budget of 1 s was used up: 1 steps took 2.5 s of it"),
+        (TimeBudget(1.0), {"seconds": [2.5]}, "the time budget of 1 s was used up: 1 step took 2.5 s of it"),
         (Tolerance(0.1, 10.0), {"residual_norm": [0.5]}, "the residual norm fell to 0.5, within tol=0.1"),
         (
             Dependence(1e-6, 2),
