@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,8 @@ def minimize_lbfgs(
     """Minimise `objective`, which returns a value and its slope, by scipy's L-BFGS-B under its `options`.
 
     The cores are left to torch: scipy's vector algebra wakes OpenBLAS threads that spin for a while after each call, in
-    the way of those torch works with, and on two cores an evidence evaluation took four times as long.
+    the way of those torch works with, and on two cores an evidence evaluation took four times as long. Torch's own
+    library keeps its threads.
 
     Where every variable has two bounds scipy's first step goes all the way to them, and four or five evaluations are
     lost on the way back. One more variable, without bounds or slope, makes it a step of length one, unless it
@@ -135,7 +137,7 @@ def minimize_lbfgs(
     given: dict[str, Any] = {"callback": None if callback is None else lambda x: callback(x[:-1])}
     if bounds is not None:
         given["bounds"] = [*bounds, (None, None) if short else (0.0, 0.0)]
-    with libraries().limit(limits=1, user_api="blas"):
+    with _not_of_torch().limit(limits=1, user_api="blas"):
         found = minimize(sloped, np.append(start, 0.0), jac=True, method="L-BFGS-B", options=options, **given)
     found.x, found.jac = found.x[:-1], found.jac[:-1]
     return found
@@ -145,3 +147,12 @@ def minimize_lbfgs(
 def libraries() -> Any:
     """The libraries with threads of their own: looked for once, since that reads the map of the whole process."""
     return ThreadpoolController()
+
+
+@cache
+def _not_of_torch() -> Any:
+    """Those of numpy and scipy, where torch brings its own."""
+    found = libraries()
+    return found.select(
+        filepath=[one.filepath for one in found.lib_controllers if "torch" not in Path(one.filepath).parts]
+    )

@@ -23,8 +23,8 @@ from mercer.tuning.constants import DESCENT_FOLDS, DESCENT_GAIN, DESCENT_LOOK, D
 from mercer.tuning.metric import SIGNS, distances, moved, pulls, tile
 
 #: How far a factor, and the penalty, may go, as logarithms; a step that gains less of the logarithm of the error is the
-#: last. Not chosen by tables.
-REACH, REACH_PENALTY, TOLERANCE = 5.0, 4.0, 1e-4
+#: last, and so is one that takes more evaluations: there rounding decides. Not chosen by tables.
+REACH, REACH_PENALTY, TOLERANCE, STEP_EVALUATIONS = 5.0, 4.0, 1e-4, 5
 #: The least error, in units of the constant's, and the least that this may be.
 LEAST = 1e-30
 #: The penalty down to which single precision is enough. Not chosen by tables.
@@ -139,8 +139,8 @@ class Descent:
 
         start = np.zeros(int(self.group.max()) + 2)
         bounds = [(-REACH, REACH)] * (len(start) - 1) + [(-REACH_PENALTY, REACH_PENALTY)]
-        options: dict[str, Any] = {"maxiter": DESCENT_ROUNDS, "maxfun": DESCENT_ROUNDS + 4, "ftol": TOLERANCE}
-        found = minimize_lbfgs(told, start, bounds, still, **options)
+        options: dict[str, Any] = {"maxiter": DESCENT_ROUNDS, "maxfun": DESCENT_ROUNDS + 4, "maxls": STEP_EVALUATIONS}
+        found = minimize_lbfgs(told, start, bounds, still, ftol=TOLERANCE, **options)
         if nowhere():
             return None
         factors = torch.as_tensor(np.exp(found.x[:-1]))[self.group].to(self.transform)
