@@ -71,9 +71,9 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
         took = budget.spent() - began
         return WORTH if face.time_budget is None else min(max(budget.left(share) / took, LEAST_WORTH), WORTH)
 
-    little = (LITTLE if face.time_budget is None else LITTLE_IN_BUDGET) / first.member.share
-    checked = CHECKED if face.time_budget is None else CHECKED_IN_BUDGET
-    staging = Staging(make, _within(face, budget, share), little, checked, worth, narrowed=narrowed)
+    little, checked = (LITTLE, CHECKED) if face.time_budget is None else (LITTLE_IN_BUDGET, CHECKED_IN_BUDGET)
+    on = _within(face, budget, share)
+    staging = Staging(make, on, little / first.member.share, checked, worth, narrowed=narrowed)
     if task.whole is not None:
         staging = replace(staging, anew=_anew(face, task, first, make, budget, share))
     return finished(first, further_stages(problem, f, first.fit.validation, staging))

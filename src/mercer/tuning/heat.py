@@ -71,6 +71,10 @@ class Heat:
     ends: dict[tuple[str, str], Rung]
     best: float = math.inf
 
+    def note(self, one: Candidate) -> None:
+        """A line of the report: the candidate, the rows it was fitted to, and its loss."""
+        self.book.note(one.name, sum(len(fold.X) for fold in one.track.folds), one.best.loss)
+
     def side_by_side(self, tasks: Sequence[Callable[[Heat], T]]) -> list[T]:
         """Tasks with a book and ends of their own, put together in the order given."""
         heats = [replace(self, book=self.book.branch(), ends=dict(self.ends)) for _ in tasks]
@@ -107,5 +111,5 @@ class Heat:
             self.ends.setdefault((steps, family), trial.rung)
             self.best = min(self.best, trial.loss)
             out[family] = Candidate(kind, track, trial)
-            self.book.note(out[family].name, sum(len(f.X) for f in track.folds), trial.loss)
+            self.note(out[family])
         return out

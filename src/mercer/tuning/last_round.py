@@ -76,13 +76,13 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
         track, out = heat.rows.walked(kind, steps), []
         for one in members:
             out.append(Candidate(kind, track, track.trial(one.best.rung)))
-            heat.book.note(out[-1].name, sum(len(f.X) for f in track.folds), out[-1].best.loss)
+            heat.note(out[-1])
         return out
 
     def settled(heat: Heat, one: Candidate) -> None:
         if not heat.book.over():
             one.best = one.track.tuned(one.best.rung, c.LAST_TRIALS)
-            heat.book.note(one.name, sum(len(f.X) for f in one.track.folds), one.best.loss)
+            heat.note(one)
 
     if evident := [kind for kind, steps in tracks if any(step.base is None for step in steps)]:
         heat.rows.evidence(evident[0], last=True)  # where other maps start: made before they run side by side
@@ -113,7 +113,7 @@ def _onward(heat: Heat, one: Candidate, power: float) -> list[Candidate]:
             break
         track = one.track.stepped(Step(one.best.rung, one.best.rung.family != "cityblock", power))
         new = Candidate(one.kind, track, track.tuned(one.best.rung, c.LAST_TRIALS, c.BEHIND * loss_of(one)))
-        heat.book.note(new.name, sum(len(f.X) for f in track.folds), new.best.loss)
+        heat.note(new)
         if loss_of(new) > loss_of(one) * (1 - c.GAIN):
             break
         found.append(new)
@@ -158,7 +158,7 @@ def _descended(heat: Heat, one: Candidate) -> list[Candidate]:
     start = Rung.near(family, length / track.unit(family), lam)
     track.units[family == "cityblock"] = length / start.factor  # the length-scale itself is kept, not that of a rung
     new = Candidate(one.kind, track, track.tuned(start, c.LAST_TRIALS))
-    heat.book.note(new.name, len(fold.X), new.best.loss)
+    heat.note(new)
     return [new]
 
 

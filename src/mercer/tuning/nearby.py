@@ -137,7 +137,7 @@ def _climbed(patches: list[Patch], kernel: Any, groups: Any, spread: np.ndarray,
     start = common.kernel.replaced({"kernel__length_scale": lengths})
     found = climb(evidence, replace(common, kernel=start, groups=groups), tol=1e-5, **shared)
     penalty = found.noise / float(found.kernel.tunable()["variance"])
-    logs = -np.log(np.broadcast_to(found.kernel.tunable()["kernel__length_scale"], spread.shape))
+    logs = -np.log(found.kernel.tunable()["kernel__length_scale"])
     most = np.log(MOST_CHANGE)
     factors = np.exp(np.clip(logs - logs[spread > 0].mean(), -most, most))
     factors *= np.sqrt(spread.sum() / float(factors**2 @ spread))
