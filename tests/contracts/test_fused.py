@@ -176,6 +176,18 @@ def test_inputs_of_any_size_fit_float16(size):
     assert distance(bound(kernel, Z).product(X, V), dense(kernel, X, Z) @ V.double()) < ACCURATE
 
 
+@pytest.mark.parametrize("family", ["gaussian", "matern32"])
+def test_one_long_row_does_not_cost_the_others_their_digits(family):
+    """Norms of short rows are as good as their own length allows: s is a sum of numbers of at most 2(|u|² + |w|²)."""
+    X, Z = normal(N, 8), normal(M, 8)
+    kernel = FAMILIES[family](8)
+    wanted = dense(kernel, X, Z)
+    long = torch.full((1, 8), 1e4, device=DEVICE)  # and its mirror image: the centre stays where it is
+    found = bound(kernel, torch.cat([Z, long, -long]))(X)[:, :M]
+    size = 2 * float(X.square().sum(1).max() + Z.square().sum(1).max()) / 8
+    assert (found - wanted).abs().max() < 10 * torch.finfo(torch.float32).eps * size
+
+
 def test_columns_of_v_may_differ_by_any_factor():
     X, Z = normal(N, 8), normal(M, 8)
     V = normal(M, 3) * torch.tensor([1e-30, 1.0, 1e30], device=DEVICE)

@@ -212,7 +212,7 @@ def longest_program(X, affine, longest, n, D, ROWS: tl.constexpr, INPUTS: tl.con
 
 @triton.jit(do_not_specialize=["n"])
 def pack_program(
-    X, affine, power, out, norms, n, D, width, CARRIER: tl.constexpr,
+    X, affine, power, out, norms, n, D, width, CARRIER: tl.constexpr, DIGIT: tl.constexpr,
     SPLIT: tl.constexpr, RADIAL: tl.constexpr, FOLDED: tl.constexpr, RIGHT: tl.constexpr,
     ROWS: tl.constexpr, INPUTS: tl.constexpr, EXTRA: tl.constexpr,
 ):  # fmt: skip
@@ -248,11 +248,13 @@ def pack_program(
             own, other = 3, 0
             sign = -1.0
         rest = norm / CARRIER
+        unit = 1.0
         for digit in tl.static_range(3):
             half = rest.to(tl.float16).to(tl.float32)
             value = tl.where((extra == own + digit)[None, :], sign * half[:, None], value)
-            rest = rest - half
-        value = tl.where(((extra >= other) & (extra < other + 3))[None, :], sign * CARRIER, value)
+            value = tl.where((extra == other + digit)[None, :], sign * CARRIER * unit, value)
+            rest = (rest - half) * DIGIT
+            unit = unit / DIGIT
         value = tl.where((rows < n)[:, None], value, 0.0)
     tl.store(row + used + extra[None, :], value.to(tl.float16), mask=(used + extra < width)[None, :])
     tl.store(norms + rows, norm / (factor * factor))
