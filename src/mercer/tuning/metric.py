@@ -23,11 +23,25 @@ SAME = 1e-9
 SIGNS = 200_000
 #: Rows whose distances from each other say what is typical.
 TYPICAL = 300
+#: Length-scales between the two values of a column at most: a kernel has next to nothing left there (Matérn 3/2 0.0003),
+#: and what goes beyond costs digits. A row of a rare category, in units of its standard deviation and of a short
+#: length-scale, is so long that |u|² + |w|² − 2uᵀw of two such rows is rounding in single precision.
+APART = 6.0
 
 
 def moved(X: Tensor, transform: Tensor) -> Tensor:
     """Inputs ← A x, with A given by its diagonal (D) or as a matrix (D × D)."""
     return X * transform if transform.ndim == 1 else X @ transform.T
+
+
+def farthest(Z: Tensor, length: float = 1.0) -> Tensor:
+    """Factors on columns of `Z` at most, for a kernel of this length-scale: those that leave two values `APART`.
+
+    >>> farthest(torch.tensor([[0.0, 1.0], [3.0, 2.0], [3.0, 4.0]]), 2.0).tolist()
+    [4.0, inf]
+    """
+    two, span = two_valued(Z)
+    return (APART * length / span).where(two, torch.inf)
 
 
 def distances(kernel: Kernel, X: Tensor, Z: Tensor) -> Tensor:

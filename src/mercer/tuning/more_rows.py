@@ -24,6 +24,7 @@ from mercer.data.group import ALONE
 from mercer.engine.plan import factored_rows
 from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
 from mercer.linalg import cholesky
+from mercer.tuning.metric import farthest
 from mercer.tuning.race import Member
 from mercer.tuning.tune import tune_kernel
 
@@ -138,6 +139,7 @@ def by_evidence(
     if lengths is None:
         return []
     transform = torch.as_tensor(1 / np.minimum(np.broadcast_to(lengths, Z.shape[1]), LONGEST).copy())
+    transform = transform.minimum(farthest(Z).to(transform))
     kernels: list[Kernel] = [Gaussian(1.0), Matern32(1.0)]
     return [
         Member(columns, transform, kernel, 0.03, 1.0, np.inf, f"standard, evidence, {type(kernel).__name__.lower()}")

@@ -31,6 +31,7 @@ from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.kernels import Kernel, Scaled, Stationary
+from mercer.tuning.metric import farthest
 from mercer.tuning.neighbours import nearest
 
 #: Neighbourhoods that are learned from, and candidates for each: those of nearly one target are no use.
@@ -72,7 +73,8 @@ class Near:
 def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: Clock) -> Near | None:
     """Factors on the coordinates of `sample` and the penalty that neighbourhoods ask for; None without time or rows.
 
-    Coordinates times their factors have the variance that they had, all together.
+    Coordinates times their factors have the variance that they had, all together; less where two values would be farther
+    apart than a kernel sees.
     """
     on_gpu = sample.plan.device.type == "cuda"
     seconds = min(SECONDS[on_gpu], clock.left())
@@ -84,10 +86,12 @@ def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: C
     if not patches:
         return None
     some = sample.part(sample.spaced(SPREAD_ROWS))
-    spread = some.rows.take(np.arange(some.n_rows)).double().var(0).cpu().numpy()
+    Z = some.rows.take(np.arange(some.n_rows)).double()
+    spread, most = Z.var(0).cpu().numpy(), farthest(Z, float(np.mean(kernel.length_scale))).cpu().numpy()
     if not spread.any():
         return None
-    return sample.rows.shard.group.first(lambda: _climbed(patches, kernel, sample.groups, spread, clock))
+    found = sample.rows.shard.group.first(lambda: _climbed(patches, kernel, sample.groups, spread, clock))
+    return replace(found, factors=np.minimum(found.factors, most))
 
 
 def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.Generator) -> list[Patch]:
