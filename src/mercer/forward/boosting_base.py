@@ -47,9 +47,9 @@ POLISH_STEPS = 50
 #: Learners where nothing is said; from so many rows on they are larger, and their curvature is an estimate from some.
 LEARNERS, MANY_ROWS, GRAM_ROWS = 20, 100_000, 10_000
 #: Basis vectors of a learner at most, for fewer and for many rows, on a CPU and on a GPU.
-LARGEST = {"cpu": (300, 500), "cuda": (1000, 2000)}
+LARGEST = {"cpu": (300, 500), "cuda": (1000, 4000)}
 #: Rows that a learner is chosen from, in units of its size, for many rows.
-DRAWN = {"cpu": 5, "cuda": 20}
+DRAWN = {"cpu": 5, "cuda": 10}
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED = {"cpu": 1e9, "cuda": 3e9}
 #: Learners that it takes to begin a further stage: a pass, one of each length-scale, and one to gain by it.
