@@ -23,9 +23,9 @@ SAME = 1e-9
 SIGNS = 200_000
 #: Rows whose distances from each other say what is typical.
 TYPICAL = 300
-#: Length-scales between the two values of a column at most: a kernel has next to nothing left there (Matérn 3/2 0.0003),
-#: and what goes beyond costs digits. A row of a rare category, in units of its standard deviation and of a short
-#: length-scale, is so long that |u|² + |w|² − 2uᵀw of two such rows is rounding in single precision.
+#: Length-scales between the two values of a column at most: next to nothing of a kernel is left there (Matérn 3/2 has
+#: 0.0003), and what goes beyond costs digits. A row of a rare category, in units of its standard deviation and of a
+#: short length-scale, is so long that |u|² + |w|² − 2uᵀw of two such rows is rounding in single precision.
 APART = 6.0
 
 

@@ -73,8 +73,8 @@ class Near:
 def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: Clock) -> Near | None:
     """Factors on the coordinates of `sample` and the penalty that neighbourhoods ask for; None without time or rows.
 
-    Coordinates times their factors have the variance that they had, all together; less where two values would be farther
-    apart than a kernel sees.
+    Coordinates times their factors have the variance that they had, all together; less where two values would be
+    farther apart than a kernel sees.
     """
     on_gpu = sample.plan.device.type == "cuda"
     seconds = min(SECONDS[on_gpu], clock.left())
