@@ -216,6 +216,16 @@ def test_fast_products_keep_three_digits(family, p):
     assert least <= error < FAST
 
 
+def test_programs_are_compiled_ahead_where_there_are_any():
+    plan = Plan(torch.device(DEVICE), torch.float32, 2**28)
+    thread = fused.compiled_ahead(Matern32(), 3, plan)
+    if DEVICE == "cpu":
+        assert thread is None
+    else:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
 def test_equal_points_are_as_near_as_rounding_allows():
     X = normal(M, 8)
     assert (bound(Gaussian(3.0), X)(X).diagonal() - 1).abs().max() < 1e-5

@@ -7,7 +7,10 @@ is None and the products are torch's.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import Thread
 from types import ModuleType
 from typing import Any, final
 
@@ -84,6 +87,28 @@ def bind(kernel: Kernel, basis: Tensor, precision: str = "accurate") -> FusedCol
     ):
         return None
     return FusedColumns(form, basis, precision, plain=plain)
+
+
+def compiled_ahead(kernel: Kernel, n_columns: int, plan: Plan) -> Thread | None:
+    """A thread that compiles the programs of this kernel's products while other work is done; None without programs.
+
+    One after the other, when they are first needed, they take five seconds of a machine that has not seen them yet.
+    """
+    row = torch.zeros(1, n_columns, device=plan.device)
+    columns, one = fused_columns(kernel, row, plan), row.new_ones(1, 1)
+    if columns is None:
+        return None
+
+    def compiled() -> None:
+        with suppress(Exception), ThreadPoolExecutor(3) as pool:  # products are made again where they count
+            columns._pack(row, row)  # what all of them begin with
+            pool.submit(columns.product, row, one)
+            pool.submit(columns.column_scores, row, one)
+            pool.submit(columns, row)
+
+    thread = Thread(target=compiled, daemon=True)
+    thread.start()
+    return thread
 
 
 def _programs() -> ModuleType | None:

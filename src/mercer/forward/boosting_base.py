@@ -15,6 +15,7 @@ from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, nu
 from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
+from mercer.engine.fused import compiled_ahead
 from mercer.engine.plan import factored_rows
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
@@ -33,7 +34,7 @@ from mercer.forward.solve.polish import polish
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import Grown, Task, averaged
-from mercer.kernels import Stationary
+from mercer.kernels import Matern32, Stationary
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.tuning.constants import RACES
@@ -52,6 +53,8 @@ LARGEST = {"cpu": (300, 500), "cuda": (1000, 4000)}
 DRAWN = {"cpu": 5, "cuda": 10}
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED = {"cpu": 1e9, "cuda": 3e9}
+#: What large tables mostly choose: programs for it are compiled while they choose.
+LIKELY = Matern32()
 #: Learners that it takes to begin a further stage: a pass, one of each length-scale, and one to gain by it.
 BEGINNING = 4
 #: Models that are averaged at most where there is time for them, and the time that must be left for one more, in units
@@ -159,6 +162,8 @@ class Boosting(Resumable, ForwardEstimator):
         exact = self._exact(n_rows, plan, Loss.resolve(self.loss, "loss"))
         large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
         options |= {"large": large, "again": isinstance(self.n_kernels, str)}
+        if large:
+            compiled_ahead(LIKELY, given.n_columns, plan)
         choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
         if large and self.metric is not None:
             seconds = None if self.time_budget is None else budget.left(NEAR_SHARE)
