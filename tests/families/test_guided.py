@@ -68,7 +68,7 @@ def test_steps_lead_to_kernel_ridge_and_to_what_other_rows_predict(n, p, folds, 
         assert float((others[out] - K[out][:, rest] @ weights).abs().max()) <= (1 + slack) * bound
 
 
-@pytest.mark.parametrize("rows_a_step, begun", [(100, False), (2, True)])
+@pytest.mark.parametrize(("rows_a_step", "begun"), [(100, False), (2, True)])
 def test_steps_that_do_not_end_are_given_up(monkeypatch, rows_a_step, begun):
     X, y, weight = table(200, 1, 0)
     taken = []
@@ -97,7 +97,8 @@ def test_a_guide_is_the_inverse_of_its_own_matrix_with_and_without_rows(n, size,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(guide, "BLOCK", size)
         found, blocks = Guide.of(K, K.__getitem__, ridge, outs), near_rows(K)
-        assert sorted(blocks[blocks < n].tolist()) == list(range(n)) and blocks.shape[1] <= size
+        assert sorted(blocks[blocks < n].tolist()) == list(range(n))
+        assert blocks.shape[1] <= size
         assert bool(((blocks < n).sum(1) >= blocks.shape[1] - 1).all())
         rest = torch.ones(n, dtype=torch.bool)
         rest[torch.cat([*outs, torch.zeros(0, dtype=torch.long)])] = False
@@ -122,7 +123,8 @@ def test_no_row_guides_that_a_fold_leaves_out():
     K, asked = Matern12(2.0)(X, X), []
     outs = [torch.arange(fold, 300, 30) for fold in range(2)]
     Guide.of(K, lambda rows: asked.append(rows) or K[rows], 0.1 / weight, outs)
-    assert len(asked[0]) == 30 and not set(asked[0].tolist()) & set(torch.cat(outs).tolist())
+    assert len(asked[0]) == 30
+    assert not set(asked[0].tolist()) & set(torch.cat(outs).tolist())
 
 
 def test_more_outputs_leave_fewer_folds_and_then_a_factor():
