@@ -16,9 +16,8 @@ from torch.nn.functional import pad
 
 from mercer.linalg import cholesky, inverse_factor, mirrored, times_upper, upper_product
 
-#: Rows whose Nyström approximation guides the steps, and rows of a block at most. 500 and 250 take a fifth fewer steps
-#: and more than a fifth longer to prepare (cal_housing and pol, 12 000 rows). Without blocks 500 rows guide to the same
-#: residuals in 18 to 27 steps instead of 13 to 18, and 1000 rows in 160 and 75 instead of 60 and 27.
+#: Rows whose Nyström approximation guides the steps, and rows of a block at most. 500 and 250 take a quarter fewer steps
+#: and nearly twice as long to prepare (cal_housing and pol, 12 000 rows; docs/benchmarks.md has steps without blocks).
 GUIDES, BLOCK = 350, 125
 
 
