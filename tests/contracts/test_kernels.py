@@ -345,6 +345,17 @@ def test_a_pair_of_equal_points_pulls_on_nothing(kernel, dtype):
     assert max(value.abs().max() for value in (*by_parameter.values(), by_X, by_Z)) <= slack
 
 
+@pytest.mark.parametrize("kernel", [*RADIAL, *SEPARABLE, *COMPOSED], ids=name)
+def test_a_thin_tile_has_the_digits_of_single_precision_where_norms_are_large(kernel):
+    """Rows a hundredth apart and thirty from the origin: distances made in single precision would keep two digits."""
+    X = 30 * points(20, 18)
+    Z = X + 0.01 * points(20, 19)
+    whole, thin = kernel(X, Z), kernel.thin(X, Z)
+    assert thin.dtype == torch.float32
+    # the rounding of t, of an exponent, of its power and of a polynomial: each at most one resolution of the value
+    torch.testing.assert_close(thin.double(), whole, rtol=0, atol=6 * EPS[torch.float32] * float(whole.abs().max()))
+
+
 @pytest.mark.parametrize("family", [Gaussian, Matern12, Matern32, Matern52, RationalQuadratic])
 def test_a_slope_is_the_derivative_of_its_profile(family):
     t = -torch.tensor([1e-3, 0.01, 0.5, 3.0, 40.0], dtype=torch.float64)

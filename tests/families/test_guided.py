@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from mercer import KernelBoostingRegressor
 from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.forward.solve import exact, guided
+from mercer.forward.solve import exact, guide, guided
+from mercer.forward.solve.guide import Guide, near_rows, nystroem
 from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps, single_steps
-from mercer.kernels import Gaussian, Laplacian, Matern12
+from mercer.kernels import Gaussian, Laplacian, Linear, Matern12
 
 
 def table(n, p, seed):
@@ -25,9 +26,11 @@ def table(n, p, seed):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """Tables of some hundred rows may take as many steps as ten thousand rows."""
+    """Tables of some hundred rows may take as many steps as ten thousand rows, and have as many blocks."""
     monkeypatch.setattr(guided, "ROWS_A_STEP", 0.5)
-    monkeypatch.setattr(guided, "STEPS_A_ROOT", 0)
+    monkeypatch.setattr(guided, "FIRST_SHARE", 1)
+    monkeypatch.setattr(guide, "GUIDES", 30)
+    monkeypatch.setattr(guide, "BLOCK", 20)
 
 
 @given(
@@ -65,33 +68,63 @@ def test_steps_lead_to_kernel_ridge_and_to_what_other_rows_predict(n, p, folds, 
         assert float((others[out] - K[out][:, rest] @ weights).abs().max()) <= (1 + slack) * bound
 
 
-def test_steps_that_do_not_end_are_given_up(monkeypatch):
+@pytest.mark.parametrize(("rows_a_step", "begun"), [(100, False), (2, True)])
+def test_steps_that_do_not_end_are_given_up(monkeypatch, rows_a_step, begun):
     X, y, weight = table(200, 1, 0)
-    monkeypatch.setattr(guided, "GUIDES", 3)
-    monkeypatch.setattr(guided, "ROWS_A_STEP", 100)
-    K = Matern12(0.3)(X, X)
+    taken = []
+    steps = guided.conjugate_gradients
+    monkeypatch.setattr(guide, "GUIDES", 3)
+    monkeypatch.setattr(guide, "BLOCK", 2)
+    monkeypatch.setattr(guided, "ROWS_A_STEP", rows_a_step)
+    monkeypatch.setattr(guided, "FIRST_SHARE", 1 / 3)
+    monkeypatch.setattr(guided, "conjugate_gradients", lambda *a, **k: taken.append(steps(*a, **k)) or taken[0])
+    K = Matern12(30.0)(X, X)
     assert ridge_by_steps(K, 1e-6 / weight, y, 1, K.__getitem__) is None
+    # of a hundred steps a third show that it is hopeless
+    assert taken[0].n_iter == (34 if begun else 1)
 
 
-def test_no_row_guides_that_a_fold_leaves_out(monkeypatch):
+@given(
+    n=st.integers(30, 90),
+    size=st.integers(5, 90),
+    sets=st.integers(0, 2),
+    kernel=st.sampled_from([Matern12(2.0), Linear()]),
+)
+def test_a_guide_is_the_inverse_of_its_own_matrix_with_and_without_rows(n, size, sets, kernel):
+    """P = BBᵀ + the blocks of K + D − BBᵀ, made densely; without rows it is the inverse of what is left of P."""
+    X, y, weight = table(n, 1 + sets, 0)
+    K, ridge, outs = kernel(X, X), 0.1 / weight, [torch.arange(fold, n, 10) for fold in range(sets)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guide, "BLOCK", size)
+        found, blocks = Guide.of(K, K.__getitem__, ridge, outs), near_rows(K)
+        assert sorted(blocks[blocks < n].tolist()) == list(range(n))
+        assert blocks.shape[1] <= size
+        assert bool(((blocks < n).sum(1) >= blocks.shape[1] - 1).all())
+        rest = torch.ones(n, dtype=torch.bool)
+        rest[torch.cat([*outs, torch.zeros(0, dtype=torch.long)])] = False
+        B = nystroem(K.__getitem__, rest.nonzero()[:, 0])
+    near = (blocks[:, :, None] == torch.arange(n)).any(1).double()
+    P = B @ B.T + (K - B @ B.T + ridge.diag()) * (near.T @ near)
+    for number, out in enumerate(outs, 1):
+        y[out, number] = 0.0
+    told = found.solve(y)
+    for number, out in enumerate([torch.zeros(0, dtype=torch.long), *outs]):
+        kept = torch.ones(n, dtype=torch.bool)
+        kept[out] = False
+        truth = torch.zeros(n, dtype=torch.float64)
+        truth[kept] = torch.linalg.solve(P[kept][:, kept], y[kept, number])
+        # the condition of P is below 1e4 here, and Woodbury's identity takes differences that are as large
+        torch.testing.assert_close(told[:, number], truth, rtol=0, atol=1e-6 * float(truth.abs().max()))
+
+
+def test_no_row_guides_that_a_fold_leaves_out():
     """What a row guides is exact at that row, and nowhere else: one that a fold leaves out doubled its steps."""
     X, _, weight = table(300, 1, 0)
-    K, kept = Matern12(2.0)(X, X), torch.ones(300, 3, dtype=torch.float64)
-    for fold in range(2):
-        kept[fold::30, 1 + fold] = 0.0
-    monkeypatch.setattr(guided, "GUIDES", 40)
-    left = K.diagonal() - guided.Guide.of(K.__getitem__, K.diagonal(), 0.1 / weight, kept).B.square().sum(1)
-    assert int((left < 1e-10).sum()) == 40
-    assert bool((left[(kept == 0).any(1)] > 1e-10).all())
-
-
-def test_no_steps_begin_where_they_would_be_too_many(monkeypatch):
-    X, y, weight = table(200, 1, 0)
-    monkeypatch.setattr(guided, "GUIDES", 3)
-    monkeypatch.setattr(guided, "STEPS_A_ROOT", 6)
-    monkeypatch.setattr(guided, "conjugate_gradients", None)
-    K = Matern12(0.3)(X, X)
-    assert ridge_by_steps(K, 1e-6 / weight, y, 1, K.__getitem__) is None
+    K, asked = Matern12(2.0)(X, X), []
+    outs = [torch.arange(fold, 300, 30) for fold in range(2)]
+    Guide.of(K, lambda rows: asked.append(rows) or K[rows], 0.1 / weight, outs)
+    assert len(asked[0]) == 30
+    assert not set(asked[0].tolist()) & set(torch.cat(outs).tolist())
 
 
 def test_more_outputs_leave_fewer_folds_and_then_a_factor():

@@ -50,6 +50,10 @@ class Kernel(Part, ABC):
         """The tile K(X, Z)."""
         return self.columns(Z).for_rows(len(X))(X)
 
+    def thin(self, X: Tensor, Z: Tensor) -> Tensor:
+        """The tile K(X, Z) in single precision, of distances in the precision of `X` and `Z`."""
+        return self.columns(Z).thin(X)
+
     def parts(self) -> dict[str, Kernel]:
         """The kernels this one is made of, by field name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}

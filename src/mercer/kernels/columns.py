@@ -32,6 +32,10 @@ class Columns(ABC):
         """The tile for one look at it: it may lie in memory that the next one takes."""
         return self(X)
 
+    def thin(self, X: Tensor) -> Tensor:
+        """The tile in single precision, of distances in the precision of rows and basis vectors."""
+        return self(X).float()
+
     @abstractmethod
     def rebound(self, Z: Tensor) -> Columns:
         """The same kernel for other basis vectors; it takes rows as this one does, prepared ones too."""

@@ -67,6 +67,11 @@ class RadialColumns(StationaryColumns):
         t = _distances(left, self.right, self.kernel, vanishing, out)
         return self.finished(self.kernel.profile(t), vanishing)
 
+    def thin(self, X: Tensor) -> Tensor:
+        # differences of large norms lose digits, profiles of what is left do not
+        t = (self.left(X) @ self.right).float().clamp_(self.kernel.deepest(torch.float32), 0.0)
+        return self.finished(self.kernel.profile(t), vanishing=True)
+
     def gradients(self, left: Tensor, W: Tensor, vanishing: bool) -> Tensor:
         with torch.no_grad():
             _, slope = self.kernel.profile_and_slope(_distances(left, self.right, self.kernel, vanishing))

@@ -13,7 +13,7 @@ from mercer.linalg.cholesky import (
     rotate_rows,
     solve_factored,
 )
-from mercer.linalg.halves import mirrored, times_lower, times_upper, upper_gram
+from mercer.linalg.halves import mirrored, times_lower, times_upper, upper_gram, upper_product
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
@@ -39,5 +39,6 @@ __all__ = [
     "times_lower",
     "times_upper",
     "upper_gram",
+    "upper_product",
     "whitening",
 ]

@@ -38,12 +38,16 @@ def upper_gram(A: Tensor, weight: Tensor) -> Tensor:
     >>> mirrored(upper_gram(torch.tensor([[1.0, 2.0]]), torch.tensor([3.0]))).tolist()
     [[3.0, 6.0], [6.0, 12.0]]
     """
-    scaled = A * weight[:, None]
+    return upper_product(A, A * weight[:, None])
+
+
+def upper_product(A: Tensor, B: Tensor) -> Tensor:
+    """AᵀB where that is symmetric, of which the upper triangle counts."""
     if _direct(A):
-        return A.T @ scaled
+        return A.T @ B
     out = A.new_zeros(A.shape[1], A.shape[1])
     for own in _panels(A.shape[1]):
-        torch.mm(A[:, : own.stop].T, scaled[:, own], out=out[: own.stop, own])
+        torch.mm(A[:, : own.stop].T, B[:, own], out=out[: own.stop, own])
     return out
 
 

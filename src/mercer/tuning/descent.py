@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Kernel, Radial
-from mercer.linalg import minimize_lbfgs
+from mercer.linalg import minimize_lbfgs, solve_factored
 from mercer.tuning.constants import DESCENT_FOLDS, DESCENT_GAIN, DESCENT_LOOK, DESCENT_PRIOR, DESCENT_ROUNDS
 from mercer.tuning.metric import SIGNS, distances, moved, pulls, tile
 
@@ -102,10 +102,10 @@ class Descent:
             return None
         K_o = torch.cat([K[fold, : fold.start], K[fold, fold.stop :]], 1)
         R, a = torch.zeros_like(self.y), torch.zeros_like(self.y)
-        a[inside] = torch.cholesky_solve(self.y[inside], factor)
+        a[inside] = solve_factored(factor, self.y[inside])
         r = self.y[fold] - K_o @ a[inside]
         wr = self.w[fold] * r
-        R[inside] = 2 * torch.cholesky_solve(K_o.T @ wr, factor)
+        R[inside] = 2 * solve_factored(factor, K_o.T @ wr)
         R[fold] = -2 * wr
         return R, a, float((wr * r).sum())
 

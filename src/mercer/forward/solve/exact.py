@@ -6,6 +6,7 @@ ensemble at its largest: S = N, in one step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field, replace
 from typing import ClassVar
 
@@ -26,6 +27,7 @@ from mercer.forward.solve.guided import (
     single_is_enough,
     single_is_made,
     single_steps,
+    thin_is_made,
 )
 from mercer.forward.solve.polish import sparse_ridge
 from mercer.forward.span import Functions
@@ -136,12 +138,12 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
 
 def _by_steps(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, folds: int) -> tuple[Tensor, Tensor | None] | None:
     """The same by steps; None where they do not end. To the digits that folds ask for K is of single precision."""
-    n = len(y)
-    least = float(ridge.min())
+    n, least = len(y), float(ridge.min())
     made, kept = (
         torch.float32 if folds and enough(n, least) else torch.float64 for enough in (single_is_made, single_steps)
     )
-    K = _symmetric(kernel, X.to(made), kept)
+    thin = made == torch.float64 and kept == torch.float32 and thin_is_made(n, least)
+    K = _symmetric(kernel.thin if thin else kernel, X.to(made), kept)
     return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X))
 
 
@@ -180,7 +182,7 @@ def _without_one(corner: Tensor, ridge: Tensor, some: Tensor) -> Tensor:
     return (corner * part + (1 - part) / ridge[some])[:, None]
 
 
-def _symmetric(kernel: Kernel, X: Tensor, kept: torch.dtype = torch.float64) -> Tensor:
+def _symmetric(kernel: Callable[[Tensor, Tensor], Tensor], X: Tensor, kept: torch.dtype = torch.float64) -> Tensor:
     """K(X, X), half of it made by panels and the other half copied, kept in this precision."""
     n = len(X)
     if X.device.type != "cpu" or n <= PANEL_ROWS:

@@ -1,94 +1,39 @@
 """Kernel ridge on thousands of rows without a factor of their matrix: conjugate gradients, guided by some rows.
 
-A factor of n rows takes n³/3 operations; a step of conjugate gradients reads the matrix once, 2n². With the Nyström
-approximation BBᵀ of `GUIDES` rows as their guide, tuned kernels of tables need some 10 to 100 steps, so from a few
-thousand rows on steps are quicker, unless the penalty is tiny beside what BBᵀ leaves of K. One reading of the matrix
-serves several right-hand sides, so folds of rows are left out in the same steps: each has a right-hand side that is
-zero there.
+A factor of n rows takes n³/3 operations; a step of conjugate gradients reads the matrix once, 2n². Guided (`guide`)
+tuned kernels of tables need some 10 to 60 steps, so from a few thousand rows on steps are quicker. One reading of the
+matrix serves several right-hand sides, so folds of rows are left out in the same steps: each has a right-hand side that
+is zero there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from mercer.forward.solve.guide import Guide
 from mercer.kernels.compiled import thin_product
-from mercer.linalg import cholesky, conjugate_gradients, mirrored, upper_gram
+from mercer.linalg import conjugate_gradients
 
-#: Rows whose Nyström approximation guides the steps: with half as many, half as many steps again (cal_housing and
-#: house_16H, 5000 and 6000 rows: 32 to 37 steps; 18 to 28 with 1000 rows, which take as long to prepare as to solve).
-#: Twice as many where the first say that steps are more than `MANY`: pol, 12 000 rows, 164 steps instead of some 260.
-GUIDES, MANY = 500, 30
-#: Rows at which it is asked what the guide leaves of K.
-ASKED = 1000
 #: Folds of rows that are left out, at most; their share of all rows, and their rows at most.
 FOLDS, FOLD_SHARE, FOLD_ROWS = 3, 0.1, 500
 #: The relative residual that steps end at: a bound on what is left of the solution, as a share of the targets' size.
 #: Where folds are left out: at a coarse one they are looked at, the end is at this share of the error that they show.
-TOLERANCE, COARSE, SHARE = 1e-6, 1e-2, 1e-2
-#: Rows for each step that is allowed: with fewer a factor would have been quicker. Where steps are many, they were four
-#: times the root of what the guide leaves of K's diagonal, in penalties (98 on KIN40K); none begin where six are more.
-ROWS_A_STEP, STEPS_A_ROOT = 60, 6
+TOLERANCE, COARSE, SHARE = 1e-6, 1e-2, 2e-2
+#: Rows for each step that is allowed: with fewer a factor would have been quicker; and the share of these steps after
+#: which the coarse residual must have been reached.
+ROWS_A_STEP, FIRST_SHARE = 60, 1 / 3
 #: Rows from which there are no factors, if there are as many for each right-hand side as the second number: 50 steps
 #: are 100 n² operations for each, a factor n³/3, and thin products run at half its rate.
 FEWEST_ROWS, ROWS_A_COLUMN = 4000, 600
 #: Single precision guides a solution in double where its rounding is less than this share of the penalty.
 SINGLE_SHARE = 0.3
 #: Norm of what is wrong with a kernel matrix that was made in single precision, for each of its rows, in units of its
-#: resolution: 0.12 to 0.24 for the kernels of a race on 3000 normal rows of eight inputs.
-MADE = 0.25
-
-
-@dataclass(frozen=True)
-class Guide:
-    """About (K + D)⁻¹ for several sets of rows at once, D diagonal: by Woodbury's identity from K ≈ BBᵀ.
-
-    `kept` (n × f) is one for the rows of each set, and `inverses` (f × r × r) are of I + BᵀD⁻¹B over its rows.
-    """
-
-    B: Tensor
-    ridge: Tensor
-    kept: Tensor
-    inverses: Tensor
-    steps: float
-
-    @classmethod
-    def of(cls, rows_of: Callable[[Tensor], Tensor], diagonal: Tensor, ridge: Tensor, kept: Tensor) -> Guide:
-        """From every k-th row of K, by `rows_of` places, of those that no set leaves out.
-
-        A row that guides where it is left out makes twice as many steps. `steps` is about how many it takes.
-        """
-        always = kept.all(1).nonzero()[:, 0]
-        asked = torch.linspace(0, len(ridge) - 1, min(ASKED, len(ridge)), device=ridge.device).long()
-        for guides in (GUIDES, 2 * GUIDES):
-            rows = always[torch.linspace(0, len(always) - 1, min(guides, len(always)), device=ridge.device).long()]
-            K_rn = rows_of(rows)
-            L = cholesky(K_rn[:, rows])[0]
-            told = torch.linalg.solve_triangular(L, K_rn[:, asked], upper=False).square().sum(0)
-            left = (diagonal[asked] - told).clamp(min=0) / ridge[asked]
-            steps = STEPS_A_ROOT * float(left.mean()) ** 0.5
-            if steps <= MANY:
-                break
-        B = torch.linalg.solve_triangular(L, K_rn, upper=False).T.contiguous()
-        whole = upper_gram(B, 1 / ridge)
-        whole.diagonal().add_(1.0)
-        inverses = []
-        for fold in kept.T:
-            out = (fold == 0).nonzero()[:, 0]
-            moment = mirrored(whole - upper_gram(B[out], 1 / ridge[out]))
-            inverses.append(torch.cholesky_inverse(cholesky(moment)[0]))
-        return cls(B, ridge, kept, torch.stack(inverses), steps)
-
-    def solve(self, R: Tensor) -> Tensor:
-        """The approximate solutions of n × (f·p) right-hand sides, which are zero where rows are left out."""
-        f, r, _ = self.inverses.shape
-        scaled = R / self.ridge[:, None]
-        inner = (scaled.T.contiguous() @ self.B).reshape(f, -1, r) @ self.inverses
-        found = scaled - (self.B @ inner.reshape(-1, r).T) / self.ridge[:, None]
-        return _masked(found, self.kept)
+#: resolution: 0.12 to 0.24 for the kernels of a race on 3000 normal rows of eight inputs; and where only distances were
+#: made in double precision: 0.007 to 0.019 (3000 rows of pol and diamonds).
+MADE, THIN = 0.25, 0.02
 
 
 def folds_in_steps(n: int, p: int, wanted: bool) -> int | None:
@@ -143,6 +88,15 @@ def single_is_made(n: int, least: float) -> bool:
     return MADE * n * torch.finfo(torch.float32).eps < SINGLE_SHARE * least
 
 
+def thin_is_made(n: int, least: float) -> bool:
+    """Whether all but the distances may be made in single precision.
+
+    >>> thin_is_made(12_000, 1e-4), thin_is_made(12_000, 3e-5)
+    (True, False)
+    """
+    return THIN * n * torch.finfo(torch.float32).eps < SINGLE_SHARE * least
+
+
 def ridge_by_steps(
     K: Tensor, ridge: Tensor, y: Tensor, folds: int, rows_of: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor] | None:
@@ -154,9 +108,7 @@ def ridge_by_steps(
     kept, spaced = y.new_ones(n, 1 + folds), rows_of_folds(n, folds).to(y.device)
     for fold in range(folds):
         kept[spaced[fold::folds], 1 + fold] = 0.0
-    guide, most = Guide.of(rows_of, K.diagonal(), ridge, kept), n // ROWS_A_STEP
-    if guide.steps > most:
-        return None
+    guide, most = Guide.of(K, rows_of, ridge, [spaced[fold::folds] for fold in range(folds)]), n // ROWS_A_STEP
     b = _masked(y.repeat(1, 1 + folds), kept)
     single = K.dtype == torch.float32
 
@@ -171,16 +123,21 @@ def ridge_by_steps(
             others[rows] = K[rows].double() @ x[:, (fold + 1) * p : (fold + 2) * p]
         return others
 
-    tol = COARSE if folds else TOLERANCE
+    tol, looked = COARSE if folds else TOLERANCE, False
 
     def enough(x: Tensor) -> float:
-        nonlocal tol
+        nonlocal tol, looked
+        looked = True
         errors = (predicted(x) - y)[spaced].square().mean(0).sqrt() / y.square().mean(0).sqrt().clamp(min=1e-300)
         tol = min(max(SHARE * float(errors.min()), TOLERANCE), COARSE)
         return tol
 
-    finer = enough if folds else None
-    found = conjugate_gradients(applied, b, None, guide.solve, tol, most, finer=finer, recompute=not single)
+    def hopeless(steps: int, x: Tensor) -> bool:
+        return bool(folds) and not looked and steps > FIRST_SHARE * most
+
+    found = conjugate_gradients(
+        applied, b, None, guide.solve, tol, most, 0.0, hopeless, enough if folds else None, recompute=not single
+    )
     if not float(found.residual.max()) <= tol:  # or NaN
         return None
     return found.x[:, :p].contiguous(), predicted(found.x)
