@@ -41,11 +41,27 @@ ONLY = {"logistic": "loss", "qr": "update", "sd": "approximation", "softmax": "m
 
 #: What all cases by hand have in common: nothing is tuned, drawn, watched or polished.
 HAND: dict[str, Any] = {
-    "n_basis": 15, "n_learners": 4, "learner_size": 10, "subset_size": 100, "n_inducing": 15, "validation_fraction": None,
-    "criterion": "max-res", "optimize_kernel": False, "optimize_inducing": False, "polish": False,
-    "regularization": 0.05, "coupling": 0.5, "multiclass": "one-vs-one", "combination": "mp", "absorption": "full",
-    "n_components": 3, "n_init": 2, "max_iter": 300, "tol": 0.0, "supervised": True,
-}  # fmt: skip
+    "n_basis": 15,
+    "n_learners": 4,
+    "learner_size": 10,
+    "subset_size": 100,
+    "n_inducing": 15,
+    "validation_fraction": None,
+    "criterion": "max-res",
+    "optimize_kernel": False,
+    "optimize_inducing": False,
+    "polish": False,
+    "regularization": 0.05,
+    "coupling": 0.5,
+    "multiclass": "one-vs-one",
+    "combination": "mp",
+    "absorption": "full",
+    "n_components": 3,
+    "n_init": 2,
+    "max_iter": 300,
+    "tol": 0.0,
+    "supervised": True,
+}
 #: And what sets one apart: the parameter that a face must have, and more settings.
 VARIED: dict[str, tuple[str, dict[str, Any]]] = {
     "hand": ("random_state", {}),
