@@ -71,7 +71,7 @@ VARIED: dict[str, tuple[str, dict[str, Any]]] = {
     "hand one": ("update", {"update": "one", "criterion": "mp"}),
     "hand blocks": ("absorption", {"absorption": "blocks", "block_length": 2, "combination": "rayleigh"}),
     "hand polish": ("polish", {"polish": True, "criterion": "largest-residuals"}),
-    "hand sd": ("approximation", {"approximation": "sd"}),
+    "hand sd": ("approximation", {"approximation": "sd", "inducing": "max-res"}),
     "hand chosen": ("inducing", {"inducing": "max-res"}),
     "hand softmax": ("multi_class", {"multi_class": "softmax"}),
     "hand full": ("covariance_type", {"covariance_type": "full"}),

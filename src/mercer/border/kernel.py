@@ -68,7 +68,7 @@ def choose_kernel(
 def _warn_if_nothing_is_left(sample: Sample, kernel: Kernel, lam: float) -> None:
     """Say it where the penalty outweighs all rows together: the weighted kernel matrix has no larger eigenvalue."""
     some = sample.rows.fetch(sample.spaced(100)).double()
-    largest = float(sample.rows.total(sample.weight.sum())) * float(kernel(some, some).diagonal().abs().mean())
+    largest = sample.total_weight * float(kernel(some, some).diagonal().abs().mean())
     if lam > 100 * largest:
         warnings.warn(
             f"regularization={lam:g} leaves nothing to learn from: all rows with their weights together reach "

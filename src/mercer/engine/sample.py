@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,16 @@ class Sample:
     def n_total(self) -> int:
         """Rows, of all processes."""
         return self.rows.shard.length(self.n_rows)
+
+    @cached_property
+    def total_weight(self) -> float:
+        """The sum of the weights, of all processes."""
+        return float(self.rows.total(self.weight.sum(dtype=torch.float64)))
+
+    @cached_property
+    def mean_weight(self) -> float:
+        """The mean weight of rows that count at all."""
+        return self.total_weight / self.n_alive
 
     @property
     def n_alive(self) -> int:

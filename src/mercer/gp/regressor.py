@@ -102,7 +102,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         model = on_host(self._dense(task) if approximation.dense else self._sparse(task))
         attributes = shown([model], given, inputs, task.data.plan)
         # the evidence of the targets as they came: densities have the inverse unit of the targets
-        weight = float(task.data.rows.total(task.data.weight.sum()))
+        weight = task.data.total_weight
         density_unit = weight * Y.shape[1] * float(np.log(targets.scale))
         attributes["log_marginal_likelihood_"] -= density_unit
         unit = float(targets.scale)  # its square may leave the range of float64, and a noise is infinite then

@@ -22,8 +22,8 @@ from mercer.border.targets import code_targets
 from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
-from mercer.engine import Plan, each_block, make_plan
-from mercer.mixture.em import Mixture, Sample, columns
+from mercer.engine import Plan, Sample, each_block, make_plan
+from mercer.mixture.em import Mixture, columns
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, Setting, fit_mixture
 from mercer.mixture.gates import COVARIANCES
@@ -173,8 +173,8 @@ class MixtureEstimator(Face):
         given, Y = merged(replace(given, weight=weight), self._encode(targets, given.y))
         plan = self._plan(given.rows.n_rows)
         inputs, variance = _inputs(given, plan, self.scale_inputs)
-        y_columns, w = (torch.as_tensor(a, device=plan.device) for a in (Y.T.copy(), given.weight))
-        sample = Sample(inputs.rows(given.rows, plan), y_columns, w, plan)
+        coded, w = (torch.as_tensor(a, device=plan.device) for a in (Y, given.weight))
+        sample = Sample(inputs.rows(given.rows, plan), coded, w, plan)
         setting = self._setting(ridge, variance, clock, len(targets.classes) if self._classes else 0)
         setting = replace(setting, rounding=rounding_variance(sample))
         rng = self._generator(shard.group)
@@ -232,7 +232,7 @@ class MixtureEstimator(Face):
         def worth(fitted: Fitted, test: Sample) -> float:
             x = columns(test.rows.take(torch.arange(test.rows.n_rows)))
             answers = self._answers(fitted.mixture, fitted.readout)(x)
-            return self._score(targets, answers, test.y, test.weight)
+            return self._score(targets, answers, test.Y.T, test.weight)
 
         trials = Trials(train, worth, setting.clock, grows=self._grows, classes=self._classes)
         return chosen_size(sample, trials, self.max_components, self.n_folds, rng)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.data import TensorRows
+from mercer.engine import Sample
 from mercer.linalg import spread_out
 from mercer.mixture.class_experts import Owned
-from mercer.mixture.em import EMResult, Mixture, Sample, columns, fit_em
+from mercer.mixture.em import EMResult, Mixture, columns, fit_em
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import Features
 from mercer.mixture.gates import Floor, gates_from_sums
@@ -95,11 +95,10 @@ def fit_classes(
         labels = torch.zeros_like(few.weight, dtype=torch.int64)
         owner: list[int] = []
         for c in range(n_classes):
-            rows = (few.y[0] == c).nonzero()[:, 0]
+            rows = (few.Y[:, 0] == c).nonzero()[:, 0]
             if not bool((few.weight[rows] > 0).any()):  # rows held out may have been all of a class
                 continue
-            part = Sample(TensorRows(few.rows.take(rows)), few.y[:, rows], few.weight[rows], few.plan)
-            own = partition(part, n_components, style, rng)
+            own = partition(few.here(rows), n_components, style, rng)
             labels[rows] = own + len(owner)
             owner += [c] * (int(own.max()) + 1)
         classes = torch.tensor(owner, device=labels.device)
@@ -157,9 +156,9 @@ def assigned(
     variance = torch.where(setting.variance > 0, setting.variance, 1.0).to(labels.device)
     floor = Floor(setting.kind, torch.maximum(setting.floor * variance, setting.rounding.to(labels.device)), groups)
     x = columns(sample.rows.take(torch.arange(sample.rows.n_rows)))
-    psi = layout.of(x, made.further(x, sample.y))
+    psi = layout.of(x, made.further(x, sample.Y.T))
     R = (labels == torch.arange(n, device=labels.device)[:, None]) * sample.weight
-    everywhere = sample.weight / sample.total * sample.mean_weight
+    everywhere = sample.weight / sample.total_weight * sample.mean_weight
     moments = R @ psi.T
     moments += everywhere @ psi.T
     gates = gates_from_sums(moments[:, : layout.size], layout, floor)
@@ -170,7 +169,7 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
     """A label for each row: of k-means over the inputs, over inputs and targets, or of the nearest random row."""
     X = columns(sample.rows.take(torch.arange(sample.rows.n_rows))).T
     if style == "targets":  # which count as much as all inputs together
-        X = torch.cat([X, X.shape[1] ** 0.5 * sample.y.T], 1)
+        X = torch.cat([X, X.shape[1] ** 0.5 * sample.Y], 1)
     w = sample.weight
     centres = seeds(X, w, k, rng, spread=style != "random")
     for _ in range(LLOYD_STEPS if style != "random" else 0):
@@ -206,7 +205,7 @@ def _subsample(sample: Sample, rng: np.random.Generator, by_class: bool = False)
         return sample
     parts = [alive]
     if by_class:
-        classes = sorted({c for found in shard.group.gather(sample.y[0, alive].unique().tolist()) for c in found})
-        parts = [alive & (sample.y[0] == c) for c in classes]
+        classes = sorted({c for found in shard.group.gather(sample.Y[alive, 0].unique().tolist()) for c in found})
+        parts = [alive & (sample.Y[:, 0] == c) for c in classes]
     share = -(-START_ROWS // len(parts))
     return sample.part(torch.cat([shard.draw(part, share, rng) for part in parts]).sort().values)

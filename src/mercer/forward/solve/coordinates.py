@@ -133,11 +133,7 @@ def _unresolved(Q: Tensor, problem: Problem) -> float:
     float64 are worthless in float32 wherever basis vectors are alike to half its digits.
     """
     known = float(Q.diagonal().mean()) * 10 * len(Q) ** 0.5 * torch.finfo(Q.dtype).eps
-    read = (
-        float(problem.rows.total(problem.weight.sum(dtype=torch.float64)))
-        * torch.finfo(problem.plan.dtype).eps ** 2
-        * float(Q.square().mean())
-    )
+    read = problem.sample.total_weight * torch.finfo(problem.plan.dtype).eps ** 2 * float(Q.square().mean())
     return known + read / max(problem.lam, 1e-300)
 
 
