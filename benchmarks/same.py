@@ -27,7 +27,7 @@ from sklearn.base import is_classifier
 
 #: Settings of a case by its name, beside the seed: what is tuned, what is given, other losses, sizes and updates.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "tuned": {"kernel": "gaussian", "max_iter": 10, "n_init": 1, "tuning_rows": 80, "n_inducing": 15},
+    "tuned": {"kernel": "gaussian", "max_iter": 10, "n_init": 1, "tuning_rows": 100, "n_inducing": 15},
     "given": {"regularization": 0.05, "n_basis": 15, "n_learners": 4, "learner_size": 10, "subset_size": 40},
     "paper": {"covariance_type": "full", "criterion": "mp", "multiclass": "one-vs-rest", "n_init": 1, "max_iter": 10},
     "logistic": {"loss": "logistic", "n_learners": 3, "learner_size": 10, "subset_size": 40, "kernel": "gaussian"},

@@ -17,13 +17,13 @@ from mercer.data import TensorRows
 from mercer.empirical.batch import groups
 from mercer.empirical.choice import folds
 from mercer.empirical.coordinates import Factor, MappedRows
-from mercer.empirical.ensemble import Member, ballot, tally, values
+from mercer.empirical.ensemble import EnsembleMember, ballot, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
 from mercer.empirical.learners import ClassLearner, NumberLearner, coupled_ridge, joint_moments
 from mercer.empirical.mapping import empirical_map, mean_distance, resolve_kernels
-from mercer.empirical.problem import RowSubset, Table
+from mercer.empirical.problem import RowSubset, member_problem
 from mercer.empirical.training import fit_job, make_jobs
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.kernels import Gaussian, Linear, Matern12, Matern52, Normalized, Polynomial
 
 PLAN = make_plan(100, device="cpu", dtype="float64", memory_limit=1 << 30)
@@ -270,7 +270,7 @@ def test_a_stack_keeps_to_the_memory_and_to_problems_of_like_size():
     assert groups(tight, [one.size(0.4) for one in problems], 3) == ([[0, 1], [2, 3]], [4, 5])
 
 
-def by_kernel(member: Member, X: torch.Tensor) -> torch.Tensor:
+def by_kernel(member: EnsembleMember, X: torch.Tensor) -> torch.Tensor:
     """The value of each kernel's function at new rows, M × n × P."""
     basis, weights, bias = member.tensors()
     each = [kernel(X, basis.to(X)) @ w for kernel, w in zip(member.kernels, weights.to(X), strict=True)]
@@ -368,17 +368,17 @@ def problem(seed: int, n: int, targets: torch.Tensor | None = None):
     weight = np.ones(n)
     weight[::7] = 0.0
     rng = np.random.default_rng(seed)
-    goal = (signs if targets is None else targets).numpy()
-    return Table(TensorRows(X), weight, np.arange(n), PLAN).problem(goal, THREE, rng)
+    goal = signs if targets is None else targets
+    return member_problem(Sample(TensorRows(X), goal, torch.from_numpy(weight), PLAN), np.arange(n), THREE, rng)
 
 
 def test_folds_share_rows_and_classes_out_evenly():
     given_rows = problem(10, 60)
     fold = folds(given_rows, 4, np.random.default_rng(0))
-    alive = given_rows.weight > 0
+    alive = given_rows.sample.weight > 0
     assert bool((fold[~alive] == -1).all())
     for sign in (-1, 1):
-        counts = torch.bincount(fold[alive & (given_rows.targets[:, 0] == sign)], minlength=4)
+        counts = torch.bincount(fold[alive & (given_rows.sample.Y[:, 0] == sign)], minlength=4)
         assert int(counts.max() - counts.min()) <= 1
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import Face
@@ -20,13 +21,14 @@ from mercer.border.weights import unit_weights
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
 from mercer.data.group import ALONE
-from mercer.empirical.choice import Candidates, choose, several
-from mercer.empirical.ensemble import Ensemble
-from mercer.empirical.learners import Learner
+from mercer.empirical.choice import Ranges, choose, several
+from mercer.empirical.ensemble import MemberEnsemble
+from mercer.empirical.learners import MemberLearner
 from mercer.empirical.parameters import JOBS, one_or_several
-from mercer.empirical.problem import Table, pair_problems
+from mercer.empirical.problem import member_problem, pair_problems
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
+from mercer.engine.sample import Sample
 from mercer.progress import watched
 
 
@@ -50,9 +52,9 @@ class EnsembleEstimator(Face):
 
     Attributes
     ----------
-    ensemble_ : Ensemble
+    ensemble_ : MemberEnsemble
         The model itself: the members of each machine, and the pair of classes that it tells apart, if it is for two.
-    members_ : list of lists of Member
+    members_ : list of lists of EnsembleMember
         The members of each machine: a machine per pair of classes, or one. Each has `kernels`, `basis`,
         `basis_indices`, `dual_coef`, `bias`, `kernel_norms`, `agreement`, `objective_path` (for weights of mean one).
     regularization_ : float
@@ -85,11 +87,11 @@ class EnsembleEstimator(Face):
     # What a face fills in
 
     @abstractmethod
-    def _candidates(self) -> Candidates:
+    def _candidates(self) -> Ranges:
         """What is fixed and what is left open: kernels, c, λ, p, H."""
 
     @abstractmethod
-    def _learner(self, clock: Clock) -> Learner:
+    def _learner(self, clock: Clock) -> MemberLearner:
         """What is learnt in the coordinates of a map."""
 
     def _penalty(self) -> Any:
@@ -107,9 +109,7 @@ class EnsembleEstimator(Face):
         """The pairs of classes that have machines of their own, if any."""
         return []
 
-    def _judged(
-        self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray, c: float
-    ) -> dict[str, Any]:
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, sample: Sample, c: float) -> dict[str, Any]:
         """What is kept of how the members did on the rows of `fit`."""
         return {}
 
@@ -122,7 +122,7 @@ class EnsembleEstimator(Face):
         group = current_group()
         clock, wanted = Clock(self.time_budget, group=group), self._candidates()
         kinds = {"numeric": not self._classes, "multi_output": not self._classes}
-        own = group if isinstance(X, RowSource) and X.shard.spread else ALONE
+        own = group if isinstance(X, RowSource) and X.shard.divided else ALONE
         given = read(self, X, y, sample_weight, **kinds, group=own)  # every process has all rows and some members
         given = gathered(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
@@ -134,8 +134,10 @@ class EnsembleEstimator(Face):
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=False)
         rng, learner = self._generator(group), self._learner(clock)
         original = given.places(np.arange(given.rows.n_rows))
-        table = Table(inputs.rows(given.rows, plan), given.weight, original, plan)
-        problems = pair_problems(table, Y, pairs, wanted.kernels, rng) or [table.problem(Y, wanted.kernels, rng)]
+        coded, w = (torch.as_tensor(part, dtype=torch.float64, device=plan.device) for part in (Y, given.weight))
+        sample = Sample(inputs.rows(given.rows, plan), coded, w, plan)
+        problems = pair_problems(sample, original, pairs, wanted.kernels, rng)
+        problems = problems or [member_problem(sample, original, wanted.kernels, rng)]
         penalties = wanted.penalties(unit, float(weight.sum()))
         grid = list(product(penalties, wanted.couplings(len(problems[0].kernels))))
         seed = int(rng.integers(2**31))
@@ -145,11 +147,11 @@ class EnsembleEstimator(Face):
         seeds = rng.integers(2**31, size=(len(problems), wanted.n_members))
         training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
         trained, unfinished = training.run(problems)
-        ensemble = Ensemble([one.members for one in trained], pairs, n_classes)
+        ensemble = MemberEnsemble([one.members for one in trained], pairs, n_classes)
         first = ensemble.machines[0][0]
         return self._keep(
             **given.columns(),
-            **self._judged(trained, ensemble, table, Y, chosen.c),
+            **self._judged(trained, ensemble, sample, chosen.c),
             targets_=targets,
             inputs_=inputs,
             dtype_=str(plan.dtype).removeprefix("torch."),

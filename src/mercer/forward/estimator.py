@@ -211,7 +211,7 @@ class ForwardEstimator(Face):
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         if not self._pairwise:
             given, Y = merged(given, Y)
-            plan = plan if given.shard.spread else planned(given, self)[1]
+            plan = plan if given.shard.divided else planned(given, self)[1]
         watches = self._watches(given.n_alive, plan, loss)
         kept = self._checkpoint(given, targets, X_val, rng)
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)

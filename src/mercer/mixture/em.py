@@ -113,7 +113,7 @@ def expectation(sample: Sample, mixture: Mixture) -> Expectation:
     each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
     if not totals:  # a process without rows takes part with sums over none
         visit(slice(0, 0), sample.rows.take(torch.arange(0)))
-    summed, row = (totals, int(at)) if not sample.rows.shard.spread else _of_all(sample, totals, worst, int(at))
+    summed, row = (totals, int(at)) if not sample.rows.shard.divided else _of_all(sample, totals, worst, int(at))
     objective = float(summed.pop("log_likelihood") - experts.penalty())
     return Expectation(objective, summed.pop("moments"), summed, row)
 

@@ -116,7 +116,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
     run = partial(fit_em, tol=setting.tol, clock=clock, share=setting.share)
     watched = partial(run, sample, max_iter=setting.max_iter, callbacks=setting.callbacks)
     shard = sample.rows.shard
-    everything = few is sample or (shard.spread and few.rows.n_rows == shard.count(sample.weight > 0))
+    everything = few is sample or (shard.divided and few.rows.n_rows == shard.count(sample.weight > 0))
     if len(starts) == 1 and everything:
         return watched(starts[0])
     trial = min(TRIAL_ITERATIONS if len(starts) > 1 else setting.max_iter, setting.max_iter)
@@ -171,7 +171,7 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
     if style == "targets":  # which count as much as all inputs together
         X = torch.cat([X, X.shape[1] ** 0.5 * sample.Y], 1)
     w = sample.weight
-    centres = seeds(X, w, k, rng, spread=style != "random")
+    centres = seeds(X, w, k, rng, apart=style != "random")
     for _ in range(LLOYD_STEPS if style != "random" else 0):
         labels = _nearest(X, centres)
         R = (labels == torch.arange(len(centres), device=X.device)[:, None]) * w
@@ -185,9 +185,9 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
     return torch.searchsorted(used, labels).clamp(max=len(used) - 1)
 
 
-def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, spread: bool = True) -> Tensor:
-    """Rows to start from (at most k, all different): k-means++, or random ones where they need not spread out."""
-    if spread:
+def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, apart: bool = True) -> Tensor:
+    """Rows to start from (at most k, all different): k-means++, or random ones where they need not be far apart."""
+    if apart:
         return X[spread_out(X, k, rng, w, distinct=True)]
     rows, which = X[w > 0].unique(dim=0, return_inverse=True)
     chance = torch.zeros(len(rows), dtype=w.dtype, device=w.device).index_add_(0, which, w[w > 0]).cpu().numpy()
@@ -201,7 +201,7 @@ def _nearest(X: Tensor, centres: Tensor) -> Tensor:
 def _subsample(sample: Sample, rng: np.random.Generator, by_class: bool = False) -> Sample:
     """At most about `START_ROWS` rows that count; of every class alike where that is asked for."""
     shard, alive = sample.rows.shard, sample.weight > 0
-    if sample.rows.n_rows <= START_ROWS and not shard.spread:
+    if sample.rows.n_rows <= START_ROWS and not shard.divided:
         return sample
     parts = [alive]
     if by_class:

@@ -144,7 +144,7 @@ def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sam
     budget = clock.seconds
     most = CHOICE_ROWS if budget is None else int(np.clip(ROWS_A_SECOND * budget, 200, CHOICE_ROWS))
     numbers = shard.draw(alive, most, rng)
-    return sample if len(numbers) == sample.rows.n_rows and not shard.spread else sample.part(numbers)
+    return sample if len(numbers) == sample.rows.n_rows and not shard.divided else sample.part(numbers)
 
 
 def judged_sizes(
