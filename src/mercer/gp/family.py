@@ -28,9 +28,13 @@ SHARE = 0.25
 
 
 def best_family(
-    task: GPTask, evidence: Callable[[Sample], Evidence], adapt: Callable[[Kernel], Kernel], ard: bool | str, n_rows: int,
+    task: GPTask,
+    evidence: Callable[[Sample], Evidence],
+    adapt: Callable[[Kernel], Kernel],
+    ard: bool | str,
+    n_rows: int,
     **shared: Any,
-) -> Kernel:  # fmt: skip
+) -> Kernel:
     """The kernel of the family with most evidence after a few steps, smoothest first, and where they led.
 
     Every family sees the same rows, at most `n_rows` that stand for all. Once a rougher one has less evidence than a
