@@ -122,13 +122,13 @@ def read(
     sample_weight: Any = None,
     *,
     numeric: bool = False,
-    multi_output: bool = False,
     group: Group = ALONE,
     supervised: bool = True,
 ) -> Given:
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
-    `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
+    `y=None` takes the target column of a file or source. `numeric` targets are real numbers, in one column
+    or several; else they are classes.
     Where rows are not `supervised`, levels are not averaged over. A `group` of processes shares a table that all name.
     """
     target = table = means = None
@@ -158,7 +158,7 @@ def read(
         names, found = names_of(X), numbers_or_columns(X, estimator)
         n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
     if not (divided and rows.n_rows == 0 and (stored or not dealt)):
-        y = checked_targets(host(y), numeric, multi_output, estimator)
+        y = checked_targets(host(y), numeric, estimator)
     weight = checked_weights(sample_weight, n_rows, alone=not divided) if n_rows else np.ones(0)
     if isinstance(found, list):
         twice = supervised and hasattr(estimator, "_coded_twice") and estimator._coded_twice(n_rows)
@@ -227,7 +227,8 @@ def read_held_out(
     require(isinstance(given.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
     X_val = _like_those_given(estimator, given, host(dense_or_sparse(X_val, estimator)))
-    y_val = checked_targets(host(y_val), numeric, given.y.ndim == 2, estimator)
+    y_val = checked_targets(host(y_val), numeric, estimator)
+    y_val = y_val[:, 0] if given.y.ndim == 1 and y_val.shape == (len(X_val), 1) else y_val
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
     require(y_val.shape[1:] == given.y.shape[1:], "y_val", f"of the shape of y, {given.y.shape}", y_val.shape)
     return X_val, y_val

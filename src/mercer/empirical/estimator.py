@@ -145,9 +145,10 @@ class EnsembleEstimator(Face):
 
     def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:
         """Read the table and code it."""
-        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
         own = group if isinstance(X, RowSource) and X.shard.divided else ALONE
-        given = read(self, X, y, sample_weight, **kinds, group=own)  # every process has all rows and some members
+        given = read(
+            self, X, y, sample_weight, numeric=not self._classes, group=own
+        )  # every process has all rows and some members
         given = gathered(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)

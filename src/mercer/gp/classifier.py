@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -83,6 +83,8 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     _: KW_ONLY
     multi_class: Annotated[str, literal("one_vs_rest", "softmax")] = "one_vs_rest"
     max_iter: Annotated[int, whole(0)] = 50
+
+    _classes: ClassVar[bool] = True
 
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""

@@ -134,8 +134,8 @@ class SparseGP(Face):
     )
     n_restarts: Annotated[int, whole(0)] = 0
 
-    #: What targets may be: numbers, of several columns.
-    _kinds: ClassVar[dict[str, bool]] = {}
+    #: Whether the targets are classes.
+    _classes: ClassVar[bool] = False
 
     @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -144,7 +144,7 @@ class SparseGP(Face):
         approximation = self._prior()
         group = ALONE if approximation.dense else current_group()  # dense models see few rows, every process all
         clock = Clock(self.time_budget, group=group)
-        given = gathered(read(self, X, y, sample_weight, **self._kinds, group=group), MERGED_ROWS)
+        given = gathered(read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
         return self._keep(**(group.first(made) if alone else made()))

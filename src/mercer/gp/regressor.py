@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -90,8 +90,6 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
 
     _: KW_ONLY
     regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
-
-    _kinds: ClassVar[dict[str, bool]] = {"numeric": True, "multi_output": True}
 
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""

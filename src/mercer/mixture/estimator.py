@@ -159,8 +159,7 @@ class MixtureEstimator(Face):
         check(self)
         group = current_group()
         clock = Clock(self.time_budget, group=group)
-        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
-        given = gathered(read(self, X, y, sample_weight, **kinds, group=group), MERGED_ROWS)
+        given = gathered(read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         return self._keep(**(group.first(lambda: self._fitted(given, clock)) if alone else self._fitted(given, clock)))
 
@@ -264,7 +263,7 @@ class MixtureEstimator(Face):
     def responsibilities(self, X: Any, y: Any) -> np.ndarray:
         """p(j | x, y): how far each component is responsible for rows `X` with targets `y`, n × k."""
         check_is_fitted(self)
-        y = checked_targets(host(y), not self._classes, not self._classes, self)
+        y = checked_targets(host(y), not self._classes, self)
         if self._classes:
             self.targets_.require_known(y, "y")
         Y, n = self._encode(self.targets_, y), read_new(self, X).n_rows
