@@ -24,7 +24,10 @@ COVERED = 30
 
 @dataclass(frozen=True)
 class Sketch:
-    """Rows that stand for all rows in K_NSᵀDK_NS: their kernel matrix with the basis vectors, D, and their share."""
+    """Rows that stand for all rows in K_NSᵀDK_NS: their kernel matrix with the basis vectors, D, and their share.
+
+    Each process has those that it holds; the share is that of all of them.
+    """
 
     K: KernelMatrix
     metric: Tensor
@@ -39,7 +42,8 @@ class Sketch:
         one, exactly so for Gaussian kernels. Stationary kernels here are all infinitely divisible (their logarithms are
         those of Gaussian, Student and stable laws), so the root is a kernel, too.
         """
-        under = float(diagonal.median()) / float(Q.diagonal().mean()) * self.share
+        under = diagonal.median() / Q.diagonal().mean() * self.share
+        under = float(problem.rows.shard.group.same(under))  # one answer: only some of the processes would sum, else
         if under >= COVERED or not isinstance(problem.kernel, Stationary):
             gram, _ = self.K.moments(self.metric[:, None][:, :0], weight=self.metric)
         else:
