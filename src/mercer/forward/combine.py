@@ -42,9 +42,8 @@ class Sketch:
         one, exactly so for Gaussian kernels. Stationary kernels here are all infinitely divisible (their logarithms are
         those of Gaussian, Student and stable laws), so the root is a kernel, too.
         """
-        under = diagonal.median() / Q.diagonal().mean() * self.share
-        under = float(problem.rows.shard.group.same(under))  # one answer: only some of the processes would sum, else
-        if under >= COVERED or not isinstance(problem.kernel, Stationary):
+        under = problem.rows.shard.group.same(diagonal.median() / Q.diagonal().mean() * self.share)  # or some would wait
+        if float(under) >= COVERED or not isinstance(problem.kernel, Stationary):
             gram, _ = self.K.moments(self.metric[:, None][:, :0], weight=self.metric)
         else:
             gram = Q.clamp(min=0).sqrt()
