@@ -42,8 +42,9 @@ class Sketch:
         one, exactly so for Gaussian kernels. Stationary kernels here are all infinitely divisible (their logarithms are
         those of Gaussian, Student and stable laws), so the root is a kernel, too.
         """
-        under = problem.rows.shard.group.same(diagonal.median() / Q.diagonal().mean() * self.share)  # or some would wait
-        if float(under) >= COVERED or not isinstance(problem.kernel, Stationary):
+        covered = diagonal.median() / Q.diagonal().mean() * self.share
+        covered = problem.rows.shard.group.same(covered)  # one answer, or some would wait for the sums of others
+        if float(covered) >= COVERED or not isinstance(problem.kernel, Stationary):
             gram, _ = self.K.moments(self.metric[:, None][:, :0], weight=self.metric)
         else:
             gram = Q.clamp(min=0).sqrt()
