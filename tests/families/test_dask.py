@@ -180,7 +180,9 @@ def pauses_above(share, places):
 
 
 def states(client):
-    return {worker: told["status"] for worker, told in client.scheduler_info()["workers"].items()}
+    """How the scheduler sees its workers, asked anew: what the client knows may be empty for a moment."""
+    told = client.sync(client.scheduler.identity)["workers"]
+    return {worker: one["status"] for worker, one in told.items()}
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["both workers", "the second worker"])
