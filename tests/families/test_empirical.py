@@ -14,6 +14,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
 from mercer.data import TensorRows
+from mercer.data.source import RowSubset
 from mercer.empirical.batch import groups
 from mercer.empirical.choice import folds
 from mercer.empirical.coordinates import Factor, MappedRows
@@ -21,7 +22,7 @@ from mercer.empirical.ensemble import Member, ballot, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
 from mercer.empirical.learners import ClassLearner, NumberLearner, coupled_ridge, joint_moments
 from mercer.empirical.mapping import empirical_map, mean_distance, resolve_kernels
-from mercer.empirical.problem import RowSubset, Table
+from mercer.empirical.problem import Table
 from mercer.empirical.training import fit_job, make_jobs
 from mercer.engine import make_plan
 from mercer.kernels import Gaussian, Linear, Matern12, Matern52, Normalized, Polynomial

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from numbers import Integral
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource
+from mercer.data.source import RowSubset
 from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
 from mercer.engine import Plan
 from mercer.kernels import Kernel
@@ -106,27 +106,6 @@ class Table:
         w = torch.as_tensor(self.weight, **as_tile)
         parts = resolve_kernels(kernels, mean_distance(self.rows, w, rng))
         return MemberProblem(self.rows, torch.as_tensor(targets, **as_tile), w, parts, self.plan, self.original)
-
-
-class RowSubset(RowSource):
-    """Some rows of another source, such as those of two classes.
-
-    >>> from mercer.data import TensorRows
-    >>> RowSubset(TensorRows(torch.arange(6.0)[:, None]), [1, 4]).take([1]).tolist()
-    [[4.0]]
-    """
-
-    def __init__(self, rows: RowSource, index: Any) -> None:
-        self.rows, self.index = rows, np.asarray(index)
-        self.n_rows, self.n_columns = len(self.index), rows.n_columns
-        self.total = rows.total  # type: ignore[method-assign]
-
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start in range(0, self.n_rows, size):
-            yield start, self.rows.take(self.index[start : start + size])
-
-    def take(self, index: Any) -> Tensor:
-        return self.rows.take(self.index[np.asarray(index)])
 
 
 def class_pairs(n_classes: int, multiclass: str) -> list[tuple[int, int]]:
