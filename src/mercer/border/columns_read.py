@@ -15,11 +15,24 @@ import numpy as np
 from sklearn.utils.validation import _get_feature_names, check_array, validate_data
 
 from mercer.border.columns import Described
+from mercer.border.columns_codes import ByLevel, Rank
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
-from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels, as_numbers, as_written, written_numbers, zone_name
+from mercer.data.raw import (
+    LEVELLED,
+    NUMBER,
+    RawColumn,
+    as_dates,
+    as_levels,
+    as_numbers,
+    as_written,
+    written_numbers,
+    zone_name,
+)
 from mercer.parts import require
 
 Table = np.ndarray | list[RawColumn]
+#: Words for the values of columns that have no levels.
+KINDS = {"number": "numbers", "bool": "truth values", "date": "days since 1970"}
 
 
 def names_of(X: Any) -> np.ndarray | None:
@@ -51,11 +64,22 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     found = _read(X, estimator, choice)
     columns = raw_columns(found) if isinstance(found, np.ndarray) else found
     _require_as_many(columns, estimator)
-    return _declared([_as_in_fit(one, seen) for one, seen in zip(columns, table.described, strict=True)], choice)
+    levels = {code.column: code.levels for code in table.codes if isinstance(code, ByLevel | Rank)}
+    both = enumerate(zip(columns, table.described, strict=True))
+    return _declared([_as_in_fit(one, seen, levels.get(place, ())) for place, (one, seen) in both], choice)
 
 
-def _as_in_fit(column: RawColumn, seen: Described) -> RawColumn:
-    """Text as numbers where those were numbers in `fit`; times of another zone's clock are refused."""
+def _as_in_fit(column: RawColumn, seen: Described, levels: Sequence[str]) -> RawColumn:
+    """Text as numbers where those were numbers in `fit`; times of another zone's clock are refused.
+
+    So are numbers, dates and truth values where `fit` saw levels none of which is a number: they are another column,
+    not levels that appear for the first time.
+    """
+    if seen.kind in LEVELLED and column.kind not in LEVELLED and levels and not any(map(NUMBER.fullmatch, levels)):
+        there = column.values[~column.missing]
+        wanted = f"of levels as in fit, such as {levels[0]!r}"
+        got = f"{KINDS[column.kind]} such as {there[0]:.6g}" if len(there) else ""
+        require(not len(there), f"column {column.name!r} of X", wanted, got)
     if seen.zone and column.zone:
         same = zone_name(column.zone) == zone_name(seen.zone)
         require(same, f"column {column.name!r} of X", f"of the time zone {seen.zone!r} as in fit", column.zone)
