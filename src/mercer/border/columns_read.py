@@ -54,10 +54,12 @@ def numbers_or_columns(X: Any, estimator: Any) -> Table:
 
 def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     """The table of `predict`, its columns in the order of `fit` wherever they have names."""
+    table = getattr(estimator, "table_", None)
+    if table is None and _complete(X, estimator):
+        return X
     if getattr(estimator, "_pairwise", False):
         return validate_data(estimator, X, dtype=[np.float64, np.float32], reset=False)
     X = _in_order(X, getattr(estimator, "feature_names_in_", None))
-    table = getattr(estimator, "table_", None)
     if table is None:
         return _filled(X, estimator)
     choice = getattr(estimator, "categorical_features", "from_dtype")
@@ -174,8 +176,6 @@ def _in_order(X: Any, names: Any) -> Any:
 
 def _filled(X: Any, estimator: Any) -> np.ndarray:
     """Numbers for a model of complete numbers: where one is missing now, the median of its column stands."""
-    if _complete(X, estimator):
-        return X
     fill = getattr(estimator, "fill_", None)
     options: dict[str, Any] = {"dtype": [np.float64, np.float32]}
     options["ensure_all_finite"] = True if fill is None else "allow-nan"
