@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import clone, is_classifier
-from sklearn.inspection import permutation_importance
+from sklearn.inspection import PartialDependenceDisplay, permutation_importance
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -374,6 +374,12 @@ def test_scikit_learns_tools_take_mixed_frames():
     importance = permutation_importance(fitted, FRAME, Y, n_repeats=2, random_state=0).importances_mean
     assert importance.shape == (FRAME.shape[1],)
     assert importance[1] > importance[6]
+    shown = PartialDependenceDisplay.from_estimator(
+        fitted, FRAME, ["wood", "grade"], categorical_features=["wood", "grade"]
+    )
+    (ash, fir, oak), (high, low, mid) = (one["average"][0] for one in shown.pd_results)
+    assert oak < ash < fir
+    assert low < mid < high
     stored = io.BytesIO()
     joblib.dump(fitted, stored)
     stored.seek(0)
