@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -49,6 +50,11 @@ class Power:
 
     rate: np.ndarray
     power: float
+
+    @cached_property
+    def rates(self) -> Tensor:
+        """D × 1 × 1."""
+        return torch.as_tensor(self.rate)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ class Term:
         apart = X[:, :, None] - Z[:, None]
         out: Tensor | None = None
         for one in self.powers:
-            rate = torch.as_tensor(one.rate[columns], device=X.device)[:, None, None]
+            rate = one.rates[columns].to(X.device)
             scaled = apart.mul_(rate) if len(self.powers) == 1 else apart * rate
             scaled = scaled.square_() if one.power == 2 else scaled.abs_()
             scaled = scaled if one.power in (1, 2) else scaled.pow_(one.power)
