@@ -31,6 +31,7 @@ def models() -> dict[str, Any]:
     """One of each family, small: what is asked is whether they agree."""
     return {
         "boosting": mercer.KernelBoostingRegressor(4, learner_size=100, **FIXED),
+        "boosting, curvature of few rows": mercer.KernelBoostingRegressor(4, learner_size=100, gram_rows=2000, **FIXED),
         "boosting, softmax": mercer.KernelBoostingClassifier(4, learner_size=50, loss="logistic", **FIXED),
         "greedy": mercer.GreedyKernelRegressor(96, **FIXED),
         "greedy, exchanged": mercer.GreedyKernelRegressor(20, exchange=True, step_size=1, **FIXED),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import clone, is_classifier
-from sklearn.inspection import permutation_importance
+from sklearn.inspection import PartialDependenceDisplay, permutation_importance
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -264,6 +264,25 @@ def test_text_in_a_column_of_numbers_gets_a_sentence_in_predict():
         model.predict(FRAME[:2].drop(columns="wood"))
 
 
+def test_numbers_in_a_column_of_levels_get_a_sentence_in_predict_unless_levels_are_numbers():
+    model = boosted().fit(FRAME, Y)
+    for given, words in (([3.0, 4.0], "numbers such as 3"), ([True, False], "truth values such as 1")):
+        for name, level in (("wood", "ash"), ("grade", "low")):
+            with pytest.raises(
+                ValueError, match=f"'{name}' of X must be of levels as in fit, such as '{level}', got '{words}"
+            ):
+                model.predict(FRAME[:2].assign(**{name: given}))
+    for wood in (["elm", "yew"], [np.nan, np.nan]):  # levels that only predict has, and none
+        assert np.isfinite(model.predict(FRAME[:2].assign(wood=wood))).all()
+    shop = np.tile(["1", "2", "3"], 40)
+    coded = boosted().fit(FRAME.assign(shop=shop), Y)
+    as_text, as_numbers = (coded.predict(FRAME[:3].assign(shop=shops)) for shops in (["1", "2", "9"], [1, 2.0, 9]))
+    assert np.array_equal(as_text, as_numbers)
+    named = boosted(categorical_features=["wood"]).fit(FRAME, Y)
+    with pytest.raises(ValueError, match="got 'numbers such as 7'"):
+        named.predict(FRAME[:2].assign(wood=[7, 8]))
+
+
 def test_mixed_types_are_levels_by_their_text():
     frame = pd.DataFrame({"x": np.array([1, "1", 2.5, None, datetime.date(2020, 1, 1)] * 8, dtype=object)})
     assert boosted().fit(frame, np.arange(40.0)).columns_[0]["levels"] == 3
@@ -355,6 +374,12 @@ def test_scikit_learns_tools_take_mixed_frames():
     importance = permutation_importance(fitted, FRAME, Y, n_repeats=2, random_state=0).importances_mean
     assert importance.shape == (FRAME.shape[1],)
     assert importance[1] > importance[6]
+    shown = PartialDependenceDisplay.from_estimator(
+        fitted, FRAME, ["wood", "grade"], categorical_features=["wood", "grade"]
+    )
+    (ash, fir, oak), (high, low, mid) = (one["average"][0] for one in shown.pd_results)
+    assert oak < ash < fir
+    assert low < mid < high
     stored = io.BytesIO()
     joblib.dump(fitted, stored)
     stored.seek(0)

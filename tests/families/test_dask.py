@@ -6,11 +6,14 @@ import re
 import signal
 import threading
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import cluster
 import numpy as np
 import pytest
 
+import mercer.distributed.dask
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.distributed import LostProcessError
 from mercer.distributed.dask import (
@@ -134,17 +137,97 @@ def test_other_families_run_on_dask(client, model):
     np.testing.assert_allclose(said, plain, atol=1e-6)
 
 
-def test_two_fits_at_once_finish(client):
+def short_of_memory(share, least, many, gram):
+    def change():  # travels by value: workers do not know this file
+        import mercer.distributed.partitions as partitions
+        import mercer.forward.boosting_base as boosting
+
+        kept = partitions.SHARE, partitions.LEAST, boosting.MANY_ROWS, boosting.GRAM_ROWS
+        partitions.SHARE, partitions.LEAST, boosting.MANY_ROWS, boosting.GRAM_ROWS = share, least, many, gram
+        return kept
+
+    return change
+
+
+def test_a_fit_beside_another_one_chooses_the_vectors_of_a_fit_alone(client):
+    """20 MiB, of which 1000 to 2000 rows at a time fit into what workers may plan with, and 2000 stand for all."""
+    X = da.random.default_rng(0).random((5000, 1000), dtype=np.float32, chunks=(250, 1000))
+    y = da.sin(3 * X[:, 0]) + 0.3 * X[:, 1:9].sum(1)
+    settings = {**SETTINGS, "kernel": Gaussian(40.0), "learner_size": 10, "memory_limit": None, "polish": False}
+    models = [DaskKernelBoostingRegressor(client=client, timeout=60.0, **settings) for _ in range(3)]
+    kept = next(iter(client.run(short_of_memory(0.06, 2**20, 1000, 2000)).values()))
+    try:
+        models[0].fit(X, y)
+        client.run(lambda dask_worker: setattr(dask_worker, "ballast", bytearray(2**27)))  # less is left from now on
+        threads = [threading.Thread(target=model.fit, args=(X, y)) for model in models[1:]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    finally:
+        client.run(short_of_memory(*kept))
+        client.run(lambda dask_worker: delattr(dask_worker, "ballast"))
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.basis_indices_, models[0].basis_indices_)
+
+
+def pauses_above(share, places):
+    def change(dask_worker):
+        if dask_worker.address in places:
+            dask_worker.memory_manager.memory_pause_fraction = share
+
+    return change
+
+
+def states(client):
+    """How the scheduler sees its workers, asked anew: what the client knows may be empty for a moment."""
+    told = client.sync(client.scheduler.identity)["workers"]
+    return {worker: one["status"] for worker, one in told.items()}
+
+
+@pytest.mark.parametrize("both", [True, False], ids=["both workers", "the second worker"])
+def test_workers_that_are_paused_when_the_fit_begins_are_named(client, monkeypatch, both):
+    late, began = [], []
+
+    @contextmanager
+    def paused(client, workers, timeout):
+        assert len(workers) == 2
+        late.extend(workers if both else workers[1:])
+        client.run(pauses_above(1e-9, late))
+        while not all(states(client)[worker] == "paused" for worker in late):
+            time.sleep(0.05)
+        began.append(time.monotonic())
+        yield
+
     X, y = frame()
-    dX, dy = dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)
-    models = [DaskKernelBoostingRegressor(client=client, **SETTINGS) for _ in range(2)]
-    threads = [threading.Thread(target=model.fit, args=(dX, dy)) for model in models]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    first, second = (model.predict(X) for model in models)
-    np.testing.assert_allclose(first, second, atol=1e-6)
+    dX, dy = dd.from_pandas(X, npartitions=50), dd.from_pandas(y, npartitions=50)  # each worker has some
+    model = DaskKernelBoostingRegressor(client=client, timeout=5.0, **SETTINGS)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(mercer.distributed.dask, "alone_on", paused)
+            with pytest.raises(LostProcessError) as error:
+                model.fit(dX, dy)
+        assert time.monotonic() - began[0] < 5.0 + 20.0  # the timeout, and as much on a busy machine
+        assert error.value.ranks == ([0, 1] if both else [1])
+        assert all(worker in str(error.value) for worker in late)
+        left = client.run(lambda dask_worker: [*Path(dask_worker.local_directory).glob("mercer-*")])
+        assert not any(left.values())
+    finally:
+        client.run(pauses_above(0.8, late))
+        while "paused" in states(client).values():
+            time.sleep(0.05)
+    with cluster.as_if_large():
+        plain = KernelBoostingRegressor(**SETTINGS).fit(X, y)
+    again = DaskKernelBoostingRegressor(client=client, **SETTINGS).fit(dX, dy)  # the same workers form a group again
+    np.testing.assert_array_equal(again.basis_indices_, plain.basis_indices_)
+
+
+def test_workers_that_a_lost_client_keeps_to_itself_end_the_fit_with_a_sentence(client):
+    X, y = frame()
+    model = DaskKernelBoostingRegressor(client=client, timeout=1.0, **SETTINGS)
+    lock = distributed.MultiLock([f"mercer-{worker}" for worker in client.nthreads()], client=client)
+    with lock, pytest.raises(LostProcessError, match=r"another fit .* tcp://127.* 1 s"):
+        model.fit(dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4))
 
 
 def test_a_worker_that_joins_late_does_no_harm(client):

@@ -63,6 +63,18 @@ def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(m
     assert descent.descended() is None
 
 
+def test_a_descent_of_more_factors_than_its_rows_can_tell_from_luck_is_not_worth_it():
+    """Akaike's 2k/n, for factors and the penalty, is a fifth at most; each output of a row is one of n numbers."""
+    one = torch.ones(100, dtype=torch.float64)
+
+    def worth(D: int, p: int, groups: torch.Tensor | None = None) -> bool:
+        X = rows(100, D)
+        return Descent(Laplacian(), 4.0, 0.01, X, rows(100, p), one, torch.ones(D).double(), groups).worth
+
+    assert [worth(9, 1), worth(10, 1), worth(19, 2), worth(20, 2)] == [True, False, True, False]
+    assert worth(40, 1, torch.arange(40) // 5)  # what shares a factor counts once
+
+
 @pytest.mark.parametrize("classes", [False, True])
 def test_descents_run_in_the_last_round_and_rows_without_a_say_judge_them(small, classes):
     X = rows(900, 6)

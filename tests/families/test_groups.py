@@ -10,6 +10,7 @@ import torch
 
 import mercer
 from mercer.data import ArrayRows, Pieces
+from mercer.distributed import LostProcessError, join, open_store
 from mercer.distributed.group import HEAD
 from mercer.distributed.partitions import SpooledRows, write_rows
 
@@ -76,6 +77,13 @@ def test_collectives_say_the_same_to_all():
     failed = 2 * "division by zero"
     expected = (["a", "b", "c"], 0, 3, failed, [3, 3], 0, 2, [(0, 0), (1, 1), (2, 2), (3, 0)], 5)
     assert cluster.on_processes(3, collectives) == [expected] * 3
+
+
+def test_a_process_that_never_joins_is_named():
+    store = open_store("127.0.0.1")
+    with pytest.raises(LostProcessError, match=r"process 0 of 3 waited 0.5 s .* ranks: 1, 2") as error:
+        join(0, 3, "127.0.0.1", store.port, timeout=0.5)
+    assert error.value.ranks == [1, 2]
 
 
 def test_a_source_of_one_process_sums_to_itself():

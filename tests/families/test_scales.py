@@ -244,3 +244,16 @@ def test_scaling_leaves_other_kernels_alone():
     assert scaled(Gaussian(2.0), 0.5).length_scale == 1.0
     kernel = Gaussian() + Gaussian(3.0)
     assert scaled(kernel, 0.5) is kernel
+
+
+def test_vectors_do_not_depend_on_the_memory_at_hand():
+    """Rows that stand for all in the curvature are read in smaller blocks where memory is short, but are the same."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (boosting_base.MANY_ROWS, 4))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + X[:, 2]
+    settings = {"kernel": Gaussian(1.0), "regularization": 1e-2, "polish": False, "dtype": "float64", "random_state": 0}
+    short, ample = (
+        KernelBoostingRegressor(3, learner_size=10, memory_limit=limit, **settings).fit(X, y)
+        for limit in ("2MiB", "1GiB")
+    )
+    np.testing.assert_array_equal(short.basis_indices_, ample.basis_indices_)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -16,11 +18,12 @@ from mercer import kernels
 from mercer.border.inputs import InputMap
 from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
-from mercer.explain import product_code, products
-from mercer.explain.expansions import expanded
+from mercer.explain import product_code, products, subset_code
+from mercer.explain.expansions import expanded, prepared
 from mercer.explain.mixtures import QUARTER, TOLERANCE, matern, rational_quadratic
 from mercer.explain.products import narrowed, product_shapley, rule_of, weighted
 from mercer.explain.shapley import block_shape
+from mercer.explain.subsets import by_subsets
 from mercer.explain.terms import terms_of
 from mercer.kernels.compiled import machine_code
 
@@ -148,6 +151,39 @@ def test_machine_code_is_what_torch_says(D, mixture, monkeypatch):
     found = product_code.weighted(a, rule)
     monkeypatch.setattr(product_code, "pays", lambda *_: False)
     torch.testing.assert_close(found, weighted(a, rule), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [kernels.Matern12(), kernels.Matern32(), kernels.Matern52(), kernels.RationalQuadratic(alpha=2.0)],
+    ids=repr,
+)
+@pytest.mark.parametrize("D", [1, 8])
+def test_machine_code_along_all_sets_is_what_torch_says(D, kernel):
+    """Values of at most one, each rounded some ten times, times weights of sum m: 2^D of them round to 1e-13."""
+    rng = np.random.default_rng(0)
+    a, W = torch.as_tensor(rng.gamma(0.3, 1.0, (D, 3, 29))), torch.as_tensor(rng.uniform(-1, 1, (29, 2)))
+    a[0, :, :5], a[D // 2, 0, 7] = 0.0, 1e7
+    if machine_code() is None:
+        pytest.skip("LLVM is not there")
+    (term,) = terms_of(kernel, D)
+    torch.testing.assert_close(subset_code.values(kernel, a, W), by_subsets(*term.profile(a), W), rtol=0, atol=1e-13)
+
+
+def test_what_was_prepared_of_a_model_is_kept_until_it_is_fitted_again_or_gone():
+    X, y = table()
+    model = mercer.GreedyKernelRegressor(12, kernel=kernels.Gaussian(2.0), regularization=1e-3, random_state=0).fit(
+        X, y
+    )
+    first, known = mercer.shapley_values(model, X[:3]), prepared(model)
+    assert prepared(model) is known
+    again = mercer.shapley_values(model.fit(X, 2 * y), X[:3])
+    assert prepared(model) is not known
+    np.testing.assert_allclose(again.values, 2 * first.values, rtol=0, atol=1e-10)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("mixture", [matern(0.5), matern(2.5), rational_quadratic(3.0)])

@@ -15,11 +15,24 @@ import numpy as np
 from sklearn.utils.validation import _get_feature_names, check_array, validate_data
 
 from mercer.border.columns import Described
+from mercer.border.columns_codes import ByLevel, Rank
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
-from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels, as_numbers, as_written, written_numbers, zone_name
+from mercer.data.raw import (
+    LEVELLED,
+    NUMBER,
+    RawColumn,
+    as_dates,
+    as_levels,
+    as_numbers,
+    as_written,
+    written_numbers,
+    zone_name,
+)
 from mercer.parts import require
 
 Table = np.ndarray | list[RawColumn]
+#: Words for the values of columns that have no levels.
+KINDS = {"number": "numbers", "bool": "truth values", "date": "days since 1970"}
 
 
 def names_of(X: Any) -> np.ndarray | None:
@@ -41,21 +54,34 @@ def numbers_or_columns(X: Any, estimator: Any) -> Table:
 
 def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     """The table of `predict`, its columns in the order of `fit` wherever they have names."""
+    table = getattr(estimator, "table_", None)
+    if table is None and _complete(X, estimator):
+        return X
     if getattr(estimator, "_pairwise", False):
         return validate_data(estimator, X, dtype=[np.float64, np.float32], reset=False)
     X = _in_order(X, getattr(estimator, "feature_names_in_", None))
-    table = getattr(estimator, "table_", None)
     if table is None:
         return _filled(X, estimator)
     choice = getattr(estimator, "categorical_features", "from_dtype")
     found = _read(X, estimator, choice)
     columns = raw_columns(found) if isinstance(found, np.ndarray) else found
     _require_as_many(columns, estimator)
-    return _declared([_as_in_fit(one, seen) for one, seen in zip(columns, table.described, strict=True)], choice)
+    levels = {code.column: code.levels for code in table.codes if isinstance(code, ByLevel | Rank)}
+    both = enumerate(zip(columns, table.described, strict=True))
+    return _declared([_as_in_fit(one, seen, levels.get(place, ())) for place, (one, seen) in both], choice)
 
 
-def _as_in_fit(column: RawColumn, seen: Described) -> RawColumn:
-    """Text as numbers where those were numbers in `fit`; times of another zone's clock are refused."""
+def _as_in_fit(column: RawColumn, seen: Described, levels: Sequence[str]) -> RawColumn:
+    """Text as numbers where those were numbers in `fit`; times of another zone's clock are refused.
+
+    So are numbers, dates and truth values where `fit` saw levels none of which is a number: they are another column,
+    not levels that appear for the first time.
+    """
+    if seen.kind in LEVELLED and column.kind not in LEVELLED and levels and not any(map(NUMBER.fullmatch, levels)):
+        there = column.values[~column.missing]
+        wanted = f"of levels as in fit, such as {levels[0]!r}"
+        got = f"{KINDS[column.kind]} such as {there[0]:.6g}" if len(there) else ""
+        require(not len(there), f"column {column.name!r} of X", wanted, got)
     if seen.zone and column.zone:
         same = zone_name(column.zone) == zone_name(seen.zone)
         require(same, f"column {column.name!r} of X", f"of the time zone {seen.zone!r} as in fit", column.zone)
@@ -150,8 +176,6 @@ def _in_order(X: Any, names: Any) -> Any:
 
 def _filled(X: Any, estimator: Any) -> np.ndarray:
     """Numbers for a model of complete numbers: where one is missing now, the median of its column stands."""
-    if _complete(X, estimator):
-        return X
     fill = getattr(estimator, "fill_", None)
     options: dict[str, Any] = {"dtype": [np.float64, np.float32]}
     options["ensure_all_finite"] = True if fill is None else "allow-nan"

@@ -132,6 +132,32 @@ class RunOfRows(RowSource):
         return self.rows.target_label()
 
 
+class RowSubset(RowSource):
+    """Some rows of another source, read a block at a time: those of two classes, or some that stand for all.
+
+    `index` are places. Sums are over all processes, each of which brings rows of its own.
+
+    >>> from mercer.data import TensorRows
+    >>> from mercer.data.source import RowSubset
+    >>> RowSubset(TensorRows(torch.arange(6.0)[:, None]), [1, 4]).take([1]).tolist()
+    [[4.0]]
+    """
+
+    def __init__(self, rows: RowSource, index: Any) -> None:
+        self.rows, self.index = rows, index if isinstance(index, Tensor) else np.asarray(index)
+        self.n_rows, self.n_columns = len(self.index), rows.n_columns
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, self.n_rows, size):
+            yield start, self.rows.take(self.index[start : start + size])
+
+    def take(self, index: Any) -> Tensor:
+        return self.rows.take(self.index[index])
+
+    def total(self, value: Tensor) -> Tensor:
+        return self.rows.total(value)
+
+
 def spaced_rows(weight: Any, n: int) -> np.ndarray:
     """Indices of at most n rows of positive weight, evenly spaced among them.
 

@@ -8,9 +8,8 @@ plain estimator on its own rows. Workers without partitions are left alone.
 
 from __future__ import annotations
 
-import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 from sklearn.base import RegressorMixin
@@ -18,16 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import face, keep
 from mercer.distributed.launch import TIMEOUT
-from mercer.distributed.partitions import Spooled, each_partition, fit_parts, give_back, spool, within_worker
+from mercer.distributed.partitions import each_partition, fit_parts, give_back, spool, within_worker
+from mercer.distributed.waiting import FIT, alone_on, cleared, first_answer, written
 from mercer.forward.boosting import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.mixture.densities import GaussianMixtureClassifier
 from mercer.parts import require
-
-#: Seconds between two looks at the workers of a fit.
-LOOK = 0.5
-#: How names of tasks begin that fit.
-FIT = "mercer-fit"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -40,7 +35,7 @@ class OnDask:
         The cluster; None takes the client that is current. It is left out when the estimator is pickled.
     timeout : float, default 600
         Seconds after which a worker that does not answer ends the fit, and so do workers that finish no task while
-        partitions are written.
+        partitions are written, or do not begin to fit.
     """
 
     client: Any = None
@@ -66,33 +61,41 @@ class OnDask:
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit to a Dask dataframe or array `X` with targets `y` in a Dask series or array, of the same partitions."""
-        from distributed import MultiLock
-
         require(y is not None, "y", "given: a Dask series or array", None)
         require(X_val is None and y_val is None, "X_val", "None on Dask; use validation_fraction", type(X_val))
         client, key = self.client_, uuid.uuid4().hex
-        found = _written(client, client.compute(each_partition(spool, X, y, sample_weight, key)), self.timeout)
+        partitions = each_partition(spool, X, y, sample_weight, key)
+        try:
+            model = self._on_workers(client, key, client.compute(partitions))
+        except BaseException:
+            cleared(client, key)
+            raise
+        return keep(self, **{name: vars(model)[name] for name in vars(model)["_kept"]})
+
+    def _on_workers(self, client: Any, key: str, partitions: list[Any]) -> Any:
+        """The model that workers find together, each from the partitions that it has written."""
+        from distributed import Variable
+
+        found = written(client, partitions, self.timeout)
         workers = list(dict.fromkeys(one.worker for one in found))
-        shares = [[one for one in found if one.worker == worker] for worker in workers]
-        here: dict[str, Any] = {"allow_other_workers": False, "pure": False}
-        with MultiLock([f"mercer-{worker}" for worker in workers], client=client):  # two fits never share a worker
+        with alone_on(client, workers, self.timeout):
             tasks = [
                 client.submit(
                     fit_parts,
                     self.to_local(),
-                    share,
+                    [one for one in found if one.worker == worker],
                     rank,
                     len(workers),
                     key,
                     self.timeout,
                     workers=[worker],
                     key=f"{FIT}-{key}-{rank}",
-                    **here,
+                    allow_other_workers=False,
+                    pure=False,
                 )
-                for rank, (worker, share) in enumerate(zip(workers, shares, strict=True))
+                for rank, worker in enumerate(workers)
             ]
-            model = _first_answer(client, tasks, workers)
-        return keep(self, **{name: vars(model)[name] for name in vars(model)["_kept"]})
+            return first_answer(client, tasks, workers, Variable(f"mercer-{key}", client=client), self.timeout)
 
     def _lazily(self, method: str, X: Any, columns: Any = None) -> Any:
         """What a method of the model says of `X`: of a Dask collection another one, of the same kind."""
@@ -154,84 +157,6 @@ class DaskGaussianMixtureClassifier(OnDaskClasses, GaussianMixtureClassifier):
 @face
 class DaskSparseGPRegressor(OnDask, SparseGPRegressor):
     """`SparseGPRegressor` on the workers of a Dask cluster; `to_local()` also gives deviations and draws."""
-
-
-def _written(client: Any, futures: list[Any], timeout: float) -> list[Spooled]:
-    """Where each partition was written, in their order; an error where no task ends in so many seconds.
-
-    While another fit has the workers, this one waits for it, however long that takes.
-    """
-    last, since = None, time.monotonic()
-    try:
-        while _pending(futures) and not any(one.status == "error" for one in futures):
-            running = {str(task) for tasks in client.processing().values() for task in tasks}
-            seen, now = (running, len(_pending(futures))), time.monotonic()
-            if seen != last or any(task.startswith(FIT) for task in running):
-                last, since = seen, now
-            elif now - since > timeout:
-                raise _stalled(client, _pending(futures), len(futures), timeout)
-            _settle(futures, LOOK)
-        try:
-            made = client.sync(lambda: client.gather(futures, asynchronous=True), callback_timeout=timeout)
-        except TimeoutError as error:
-            raise _stalled(client, futures, len(futures), timeout) from error
-        return [replace(one, place=place) for place, one in enumerate(made)]
-    finally:
-        client.cancel(futures)  # or a worker that is lost later would have its partitions written once more
-
-
-def _stalled(client: Any, left: list[Any], n: int, timeout: float) -> Exception:
-    """The error that names the workers which these partitions wait for; ranks they have none yet."""
-    from mercer.distributed.group import LostProcessError
-
-    keys = {one.key for one in left}
-    names = ", ".join(worker for worker, tasks in client.processing().items() if keys.intersection(tasks))
-    return LostProcessError(
-        f"no task ended for {timeout:g} s (timeout=), and {len(left)} of {n} partitions are not written; workers that "
-        f"have them: {names or 'none, for the cluster has none that can take them'}",
-        [],
-    )
-
-
-def _pending(futures: list[Any]) -> list[Any]:
-    return [one for one in futures if one.status == "pending"]
-
-
-def _first_answer(client: Any, tasks: list[Any], workers: list[str]) -> Any:
-    """The model of the first process; an error of any ends all, and one that is no mere consequence is told first."""
-    from distributed import wait
-
-    from mercer.distributed.group import GRACE, LostProcessError
-
-    try:
-        while not all(task.done() for task in tasks):
-            present = client.nthreads()  # `scheduler_info` may be emptied by the client's own thread meanwhile
-            gone = [rank for rank, worker in enumerate(workers) if worker not in present]
-            if gone and not all(tasks[rank].done() for rank in gone):
-                names = ", ".join(f"{rank} ({workers[rank]})" for rank in gone)
-                raise LostProcessError(f"workers left the cluster during the fit; their ranks: {names}", gone)
-            failed = [task for task in tasks if task.status == "error"]
-            if failed:
-                _settle(tasks, GRACE + 2)
-                break
-            _settle(tasks, LOOK)
-        errors = [task.exception() for task in tasks if task.status == "error"]
-        for error in sorted(errors, key=lambda one: isinstance(one, LostProcessError)):
-            raise error
-        wait(tasks)
-        return tasks[0].result()
-    finally:
-        client.cancel(tasks, force=True)
-
-
-def _settle(tasks: list[Any], seconds: float) -> None:
-    """Wait until all tasks have ended, or for so long."""
-    from distributed import wait
-
-    try:
-        wait(tasks, timeout=seconds)
-    except TimeoutError:
-        return
 
 
 def _said(block: Any, model: Any, method: str) -> Any:

@@ -54,7 +54,22 @@ class ProcessGroup(Group):
         self._wire = torch.device("cuda" if backend == "nccl" else "cpu")
         self._store, limit = store, timedelta(seconds=timeout)
         store.set_timeout(limit)
+        self._joined(limit)  # torch numbers its groups: one that failed to form would have another number next time
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+
+    def _joined(self, limit: timedelta) -> None:
+        """Wait until every process is there."""
+        keys = [f"mercer/joins/{rank}" for rank in range(self.size)]
+        self._store.set(keys[self.rank], "here")
+        try:
+            self._store.wait(keys, limit)
+        except RuntimeError as error:
+            missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
+            raise LostProcessError(
+                f"process {self.rank} of {self.size} waited {self.timeout:g} s (timeout) for others that did not join; "
+                f"their ranks: {', '.join(map(str, missing))}.",
+                missing,
+            ) from error
 
     def close(self) -> None:
         """Leave the group."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from mercer.data import RowSource
 from mercer.data.arrays import as_tensor
 from mercer.data.group import within
-from mercer.distributed.group import ProcessGroup, open_store, reach_store
+from mercer.distributed.group import LostProcessError, ProcessGroup, open_store, reach_store
 from mercer.distributed.rows import OwnRows
 from mercer.parts import require
 
@@ -123,7 +123,7 @@ def spool(X: Any, y: Any, weight: Any, key: str) -> Spooled:
 
     give_back()
     worker, own = get_worker(), uuid.uuid4().hex
-    folder = Path(worker.local_directory) / f"mercer-{key}"
+    folder = _folder(worker, key)
     folder.mkdir(parents=True, exist_ok=True)
     rows, names = np.asarray(X), getattr(X, "columns", None)
     rows = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
@@ -135,6 +135,15 @@ def spool(X: Any, y: Any, weight: Any, key: str) -> Spooled:
         np.save(folder / f"{name}-{own}.npy", values, allow_pickle=False)
     columns = None if names is None else tuple(str(one) for one in names)
     return Spooled(worker.address, str(folder), own, rows.shape[0], rows.shape[1], rows.dtype.str, columns)
+
+
+def forget(key: str, dask_worker: Any) -> None:
+    """Delete the partitions of one fit that this worker still has."""
+    shutil.rmtree(_folder(dask_worker, key), ignore_errors=True)
+
+
+def _folder(worker: Any, key: str) -> Path:
+    return Path(worker.local_directory) / f"mercer-{key}"
 
 
 def write_rows(path: Path, rows: np.ndarray) -> None:
@@ -155,7 +164,12 @@ def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: s
             host = urlparse(get_worker().address).hostname or "127.0.0.1"
             own = open_store(host, timeout)
             where.set((host, own.port))
-        host, port = where.get(timeout=timeout)
+        try:
+            host, port = where.get(timeout=timeout)
+        except TimeoutError as error:
+            raise LostProcessError(
+                f"process {rank} of {size} waited {timeout:g} s for the first to begin", [0]
+            ) from error
         store = own if own is not None else reach_store(host, port, timeout)
         model = within_worker(model)
         with ProcessGroup(rank, size, store, timeout) as group, within(group):

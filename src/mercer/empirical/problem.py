@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from numbers import Integral
@@ -10,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from mercer.data import RowSource
+from mercer.data.source import RowSubset
 from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
 from mercer.engine import Sample
 from mercer.kernels import Kernel
@@ -84,26 +82,6 @@ def member_problem(sample: Sample, original: np.ndarray, kernels: Any, rng: np.r
     """The problem of these rows and targets, whose named kernels get the width of these rows."""
     sample = sample.in_tiles(sample.plan)
     return MemberProblem(sample, resolve_kernels(kernels, mean_distance(sample.rows, sample.weight, rng)), original)
-
-
-class RowSubset(RowSource):
-    """Some rows of another source, such as those of two classes.
-
-    >>> from mercer.data import TensorRows
-    >>> RowSubset(TensorRows(torch.arange(6.0)[:, None]), [1, 4]).take([1]).tolist()
-    [[4.0]]
-    """
-
-    def __init__(self, rows: RowSource, index: Any) -> None:
-        self.rows, self.index = rows, np.asarray(index)
-        self.n_rows, self.n_columns = len(self.index), rows.n_columns
-
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start in range(0, self.n_rows, size):
-            yield start, self.rows.take(self.index[start : start + size])
-
-    def take(self, index: Any) -> Tensor:
-        return self.rows.take(self.index[np.asarray(index)])
 
 
 def class_pairs(n_classes: int, multiclass: str) -> list[tuple[int, int]]:

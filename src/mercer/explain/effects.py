@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mercer.data import RowSource, spaced_rows
 from mercer.engine import Plan, each_block
-from mercer.explain.expansions import Expanded, Piece, expanded, names_of, pieces, plan_for
+from mercer.explain.expansions import Expanded, Piece, names_of, plan_for, prepared
 from mercer.explain.inputs import Inputs
 from mercer.parts import require, require_whole
 
@@ -86,15 +86,14 @@ def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> 
     points = np.array(list(product(*grid)))
     coded = [inputs.coordinates(c, points[:, k]) for k, c in enumerate(columns)]
     places, coordinates = [d for some, _ in coded for d in some], np.concatenate([part for _, part in coded], 1)
-    plan = plan_for(model, inputs)
     try:
-        told = expanded(model)
-        parts = pieces(told, plan, inputs)
-        require(all(one.term.mixture is None for one in parts), "a kernel", "one product", "a mixture of many")
+        whole = prepared(model)
+        products = not whole.tied and all(one.term.mixture is None for one in whole.parts)
+        require(products, "a kernel", "one product", "a mixture of many, or one in a full metric")
     except ValueError:
         values = _asked(model, inputs, columns, points)
     else:
-        values = _by_products(told, parts, source, plan, places, coordinates)
+        values = _by_products(whole.told, whole.parts, source, plan_for(model), places, coordinates)
     names, labels = names_of(model), tuple(inputs.labels(c) for c in columns)
     shape = tuple(len(one) for one in grid) + values.shape[1:]
     return PartialEffects(tuple(names[c] for c in columns), grid, values.reshape(shape), shown, labels)

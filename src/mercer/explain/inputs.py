@@ -35,13 +35,6 @@ class Inputs:
         columns = _as_they_came(model, X)
         return cls(read_new(model, columns), columns, table)
 
-    def groups(self, n_coordinates: int) -> list[list[int]]:
-        """The coordinates of each of the user's columns; none for one that was left out."""
-        if self.table is None:
-            return [[d] for d in range(n_coordinates)]
-        column = self.table.layout.column
-        return [np.flatnonzero(column == c).tolist() for c in range(self.table.n_columns)]
-
     def values(self, index: np.ndarray, columns: Sequence[int]) -> np.ndarray:
         """Values of some columns in some rows; those of levels are their places among `labels`, NaN is missing."""
         if self.columns is None:
@@ -93,6 +86,14 @@ class Inputs:
         parts = [code.encode(one) for code in self.table.codes if code.column == column]
         places = np.flatnonzero(self.table.layout.column == column).tolist()
         return places, np.concatenate(parts, 1) if parts else np.empty((len(values), 0))
+
+
+def groups_of(table: TableMap | None, n_coordinates: int) -> list[list[int]]:
+    """The coordinates of each of the user's columns; none for one that was left out."""
+    if table is None:
+        return [[d] for d in range(n_coordinates)]
+    column = table.layout.column
+    return [np.flatnonzero(column == c).tolist() for c in range(table.n_columns)]
 
 
 def _as_they_came(estimator: Any, X: Any) -> list[RawColumn]:

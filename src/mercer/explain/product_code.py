@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mercer.kernels.compiled import machine_code
 from mercer.kernels.cpu import over_rows
@@ -66,7 +67,8 @@ def weighted(exponents: Tensor, rule: Quadrature) -> Tensor:
     """Σ over scales of the values of their products, as exponents D × n × m."""
     D, n, m = exponents.shape
     function = made()
-    pairs = torch.nn.functional.pad(exponents.reshape(D, n * m), (0, -n * m % WIDTH)).contiguous()
+    pairs = exponents.reshape(D, n * m)
+    pairs = pad(pairs, (0, -n * m % WIDTH)) if n * m % WIDTH else pairs.contiguous()
     out, length = torch.zeros_like(pairs), pairs.shape[1]
     numbers = [one.ctypes.data for one in rule.arrays]
 
@@ -78,6 +80,21 @@ def weighted(exponents: Tensor, rule: Quadrature) -> Tensor:
 
     over_rows(length // WIDTH, 1, work)
     return out[:, : n * m].unflatten(1, (n, m))
+
+
+def away(w: Any, x: Any) -> Any:
+    """2^x − 1 for x ≤ 0, as `w` writes it."""
+    from mercer.kernels.vector_code import DOUBLES, constant
+
+    b, one, rounding = w.build, constant(1.0, DOUBLES), constant(ROUNDING, DOUBLES)
+    x = w.call("maxnum", x, constant(LOWEST, DOUBLES))
+    shifted = b.fadd(x, rounding)
+    f = b.fsub(x, b.fsub(shifted, rounding))
+    p = constant(POWER[-1], DOUBLES)
+    for c in POWER[-2::-1]:
+        p = w.times_plus(p, f, w.fresh(c, DOUBLES))
+    whole = w.raised(one, shifted)
+    return w.times_plus(whole, b.fmul(p, f), b.fsub(whole, one))
 
 
 @cache
@@ -103,22 +120,10 @@ def made() -> Any:
     def of(array: Any, strip: Any, d: Any) -> Any:
         return w.place(array, (strip, WIDTH), (d, length))
 
-    def away(x: Any) -> Any:
-        """2^x − 1 for x ≤ 0."""
-        rounding = constant(ROUNDING, DOUBLES)
-        x = w.call("maxnum", x, constant(LOWEST, DOUBLES))
-        shifted = b.fadd(x, rounding)
-        f = b.fsub(x, b.fsub(shifted, rounding))
-        p = constant(POWER[-1], DOUBLES)
-        for c in POWER[-2::-1]:
-            p = w.times_plus(p, f, constant(c, DOUBLES))
-        whole = w.raised(one, shifted)
-        return w.times_plus(whole, b.fmul(p, f), b.fsub(whole, one))
-
     with w.loop(strips) as (strip, _, _), w.loop(Q, (INT(0),)) as (q, (first,), next_first):
         scale = number(scales, q)
         with w.loop(D) as (d, _, _):
-            w.store(away(b.fmul(scale, w.load(of(pairs, strip, d), DOUBLES))), at(aways, d))
+            w.store(away(w, b.fmul(scale, w.load(of(pairs, strip, d), DOUBLES))), at(aways, d))
             w.store(zero, at(parts, d))
         count = b.fptosi(w.load(w.place(counts, q), DOUBLE), INT)
         with w.loop(count) as (k, _, _):

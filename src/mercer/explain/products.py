@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.explain import product_code
+from mercer.explain import product_code, subset_code
 from mercer.explain.mixtures import INFINITE, QUARTER, ExponentialSum
 from mercer.explain.product_code import Quadrature
 from mercer.explain.subsets import by_subsets
@@ -65,9 +65,15 @@ def values_of(term: Term, exponents: Tensor, W: Tensor) -> Tensor:
     """Shapley values of a term's kernel times weights W (m × p), n × D × p, from exponents D × n × m."""
     if term.mixture is None:
         return (weighted(exponents, rule_of(None, len(exponents))) @ W).transpose(0, 1)
-    if len(exponents) <= SUBSETS and not product_code.pays(exponents, 1 << len(exponents)):
-        return by_subsets(*term.profile(exponents), W)
-    rule = rule_of(narrowed(term.mixture, exponents), len(exponents))
+    D = len(exponents)
+    if D <= SUBSETS:
+        assert term.radial is not None
+        compiled = product_code.pays(exponents, 1 << D)
+        if compiled and subset_code.worth(term.radial, D):
+            return subset_code.values(term.radial, exponents, W)
+        if not compiled:
+            return by_subsets(*term.profile(exponents), W)
+    rule = rule_of(narrowed(term.mixture, exponents), D)
     return (weighted(exponents, rule) @ W).transpose(0, 1)
 
 

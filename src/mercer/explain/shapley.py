@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mercer.border.inputs import EncodedRows
 from mercer.engine import Plan, each_block
-from mercer.explain.expansions import Piece, expanded, names_of, pieces, plan_for, turned
+from mercer.explain.expansions import Piece, expanded, names_of, plan_for, prepared
 from mercer.explain.inputs import Inputs
 from mercer.explain.products import values_of
 from mercer.explain.subsets import Turned
@@ -107,34 +107,26 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
     >>> found.values.shape, bool(np.allclose(found.predictions(), model.predict(X[:5])))
     ((5, 3), True)
     """
-    told = expanded(model)
-    inputs = Inputs.of(model, X)
-    source, plan = inputs.source, plan_for(model, inputs)
-    rest, tied = turned(told, plan, inputs)
-    parts = pieces(rest, plan, inputs)
-    D = len((parts or tied)[0].groups)
+    whole = prepared(model)
+    inputs, plan = Inputs.of(model, X), plan_for(model)
+    source = inputs.source
+    told, D = whole.told, len((whole.parts or whole.tied)[0].groups)
     out = torch.zeros(source.n_rows, D, told.n_outputs, dtype=torch.float64, device=plan.device)
-    base = torch.as_tensor(told.offset, dtype=torch.float64, device=plan.device)
-    for one in parts:
-        if not one.term.additive:
-            base = base.add(one.weights.sum(0), alpha=one.term.variance)
+    for one in whole.parts:
         rows, columns = block_shape(len(one.basis), len(one.groups), plan)
 
         def visit(where: slice, block: Tensor, one: Piece = one, columns: int = columns) -> None:
             out[where] += _values(one, block, columns)
 
         each_block(EncodedRows(source, one.inputs, plan), plan, rows, visit)
-    for whole in tied:
-        base = base + whole.nothing()
+    for tied in whole.tied:
 
-        def look(where: slice, block: Tensor, whole: Turned = whole) -> None:
-            out[where] += whole.values(block)
+        def look(where: slice, block: Tensor, tied: Turned = tied) -> None:
+            out[where] += tied.values(block)
 
-        each_block(EncodedRows(source, whole.inputs, plan), plan, ROWS, look)
-    data = inputs.named()
-    return ShapleyValues(
-        told.shaped(out.cpu().numpy()), _number(told.shaped(base.cpu().numpy())), data, names_of(model)
-    )
+        each_block(EncodedRows(source, tied.inputs, plan), plan, ROWS, look)
+    base = _number(told.shaped(whole.base.cpu().numpy().copy()))
+    return ShapleyValues(told.shaped(out.cpu().numpy()), base, inputs.named(), names_of(model))
 
 
 def operations(model: Any, n_rows: int) -> float:
@@ -160,13 +152,15 @@ def block_shape(m: int, n_inputs: int, plan: Plan) -> tuple[int, int]:
 
 def _values(one: Piece, X: Tensor, columns: int) -> Tensor:
     """Shapley values of one product kernel at a block of rows, n × D × p."""
-    out = X.new_zeros(len(X), len(one.groups), one.weights.shape[1])
-    for Z, W in zip(one.basis.split(columns), one.weights.split(columns), strict=True):
-        if one.term.additive:
-            added = torch.stack([X[:, group] @ (Z[:, group].T @ W) for group in one.groups], 1)
-        else:
-            added = values_of(one.term, one.term.by_group(X, Z, one.groups), W)
-        out.add_(added, alpha=one.term.variance)
+    if one.term.additive:
+        slopes = one.basis.T @ one.weights
+        return one.term.variance * torch.stack([X[:, group] @ slopes[group] for group in one.groups], 1)
+    Z, W = one.strips
+    if columns >= len(one.basis):
+        return one.term.variance * values_of(one.term, one.term.by_group(X, Z, one.groups), W)
+    out = X.new_zeros(len(X), len(one.groups), W.shape[1])
+    for some, weights in zip(Z.split(columns, 1), W.split(columns), strict=True):
+        out.add_(values_of(one.term, one.term.by_group(X, some, one.groups), weights), alpha=one.term.variance)
     return out
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -34,7 +35,6 @@ from mercer.kernels import (
     Sum,
 )
 from mercer.kernels.radial import Radial
-from mercer.parts import require
 
 #: Smoothness of the Matérn kernels.
 SMOOTHNESS: dict[type[Kernel], float] = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
@@ -50,6 +50,11 @@ class Power:
 
     rate: np.ndarray
     power: float
+
+    @cached_property
+    def rates(self) -> Tensor:
+        """D × 1 × 1."""
+        return torch.as_tensor(self.rate)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -81,21 +86,21 @@ class Term:
         """Σ of a_d over some columns d, between the rows of `X` and of `Z`: n × m."""
         out = X.new_zeros(len(X), len(Z))
         for d in columns:
-            out += self._each(X[:, d : d + 1], Z[:, d : d + 1], slice(d, d + 1))[0]
+            out += self._each(X.T[d : d + 1], Z.T[d : d + 1], slice(d, d + 1))[0]
         return out
 
     def by_group(self, X: Tensor, Z: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
-        """The same for each of several groups of columns, groups × n × m."""
+        """The same for each of several groups of columns, groups × n × m; `Z` is D × m."""
         if self.powers and all(list(group) == [d] for d, group in enumerate(groups)):
-            return self._each(X, Z, slice(None))
-        return torch.stack([self.exponents(X, Z, group) for group in groups])
+            return self._each(X.T.contiguous(), Z, slice(None))  # else columns would lie side by side
+        return torch.stack([self.exponents(X, Z.T, group) for group in groups])
 
     def _each(self, X: Tensor, Z: Tensor, columns: slice) -> Tensor:
-        """a_d of each column, columns × n × m."""
-        apart = X.T.contiguous()[:, :, None] - Z.T.contiguous()[:, None]  # else columns would lie side by side
+        """a_d of each column, columns × n × m, of rows given by column."""
+        apart = X[:, :, None] - Z[:, None]
         out: Tensor | None = None
         for one in self.powers:
-            rate = torch.as_tensor(one.rate[columns], device=X.device)[:, None, None]
+            rate = one.rates[columns].to(X.device)
             scaled = apart.mul_(rate) if len(self.powers) == 1 else apart * rate
             scaled = scaled.square_() if one.power == 2 else scaled.abs_()
             scaled = scaled if one.power in (1, 2) else scaled.pow_(one.power)
@@ -142,12 +147,6 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
 def diagonal_of(transform: np.ndarray | None) -> bool:
     """Whether a transform of the inputs leaves each column by itself."""
     return transform is None or transform.ndim == 1 or bool((transform == np.diag(np.diag(transform))).all())
-
-
-def require_columns_apart(transform: np.ndarray | None) -> None:
-    """Refuse a full metric: its kernel is a product over turned inputs, not over the user's."""
-    wanted = f"one in which each input stands by itself (metric='diagonal' or None; {ELSEWHERE})"
-    require(diagonal_of(transform), "the metric of the model", wanted, "a full one")
 
 
 def _refusal(kernel: Kernel) -> ValueError:

@@ -82,8 +82,7 @@ class Boosting(Resumable, ForwardEstimator):
     gram_rows : int, None or "auto", default "auto"
         Rows from which the curvature of a learner is estimated where `combination` is "mp"; its slopes and values are
         of all rows, so what the estimate misses the next learners mend. None takes all rows, which costs S times as
-        much as everything else; so does "auto" below 100 000 rows, and takes 10 000 from there on (fewer where they
-        would take much of the memory).
+        much as everything else; so does "auto" below 100 000 rows, and takes 10 000 from there on.
     absorption : "full", "one", "blocks" or "auto", default "auto"
         Which weights are fitted again when a learner arrives: all, only its own, or those of its block of
         `block_length` learners.
@@ -204,8 +203,7 @@ class Boosting(Resumable, ForwardEstimator):
         _, size, subset = self._sizes(n_rows, problem.plan)
         gram_rows: Any = self.gram_rows
         if isinstance(gram_rows, str):
-            affordable = problem.plan.chunk_rows(problem.rows.n_columns)
-            gram_rows = min(GRAM_ROWS, affordable) if n_rows >= MANY_ROWS else None
+            gram_rows = GRAM_ROWS if n_rows >= MANY_ROWS else None
         lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
         criterion = Criterion.resolve(self.criterion, "criterion")
         combination = Combination.resolve(self.combination, "combination")

@@ -24,7 +24,10 @@ COVERED = 30
 
 @dataclass(frozen=True)
 class Sketch:
-    """Rows that stand for all rows in K_NSᵀDK_NS: their kernel matrix with the basis vectors, D, and their share."""
+    """Rows that stand for all rows in K_NSᵀDK_NS: their kernel matrix with the basis vectors, D, and their share.
+
+    Each process has those that it holds; the share is that of all of them.
+    """
 
     K: KernelMatrix
     metric: Tensor
@@ -39,8 +42,9 @@ class Sketch:
         one, exactly so for Gaussian kernels. Stationary kernels here are all infinitely divisible (their logarithms are
         those of Gaussian, Student and stable laws), so the root is a kernel, too.
         """
-        under = float(diagonal.median()) / float(Q.diagonal().mean()) * self.share
-        if under >= COVERED or not isinstance(problem.kernel, Stationary):
+        covered = diagonal.median() / Q.diagonal().mean() * self.share
+        covered = problem.rows.shard.group.same(covered)  # one answer, or some would wait for the sums of others
+        if float(covered) >= COVERED or not isinstance(problem.kernel, Stationary):
             gram, _ = self.K.moments(self.metric[:, None][:, :0], weight=self.metric)
         else:
             gram = Q.clamp(min=0).sqrt()

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import TensorRows
+from mercer.data.source import RowSubset
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates, RowsAtHand
@@ -133,18 +133,23 @@ class Ensemble(Learner):
         return Functions(index, A, K.product(A).T.contiguous())
 
     def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:
-        """Some rows that stand for all of them in the curvature, where that is asked for and saves anything."""
-        problem, pick = block.problem, block.problem.rows.pick
-        n_rows = problem.rows.shard.length(problem.rows.n_rows)
+        """Some rows that stand for all of them in the curvature, where that is asked for and saves anything.
+
+        Each process brings those that it holds, and reads as many at a time as its memory allows: which rows they are
+        must depend neither on that memory nor on who holds them.
+        """
+        problem, rows = block.problem, block.problem.rows
+        n_rows = rows.shard.length(rows.n_rows)
         if self.gram_rows is None or n_rows <= 2 * (self.gram_rows + len(index)):
             return None
-        drawn = block.drawn(self.gram_rows, rng)
-        own, some = pick(block.metric, index), pick(block.metric, drawn)
-        others = (problem.rows.total(block.metric.sum()) - own.sum()) / some.sum()
-        rows = TensorRows(torch.cat([Z, problem.basis(drawn)]))
-        metric = torch.cat([own, some * others])
+        numbers = torch.cat([index, block.drawn(self.gram_rows, rng)])
+        at, places = rows.shard.held(numbers)
+        chosen, own = (torch.arange(len(numbers), device=numbers.device) < len(index))[at], block.metric[places]
+        parts = [one.sum(dtype=torch.float64) for one in (block.metric, own[chosen], own[~chosen])]
+        all_rows, basis, drawn = rows.total(torch.stack(parts))
+        metric = torch.where(chosen, own, own * ((all_rows - basis) / drawn).to(own))
         share = (self.gram_rows + len(index)) / n_rows
-        return Sketch(KernelMatrix(rows, problem.kernel, Z, problem.plan), metric, share)
+        return Sketch(KernelMatrix(RowSubset(rows, places), problem.kernel, Z, problem.plan), metric, share)
 
     def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
         if self.draw == "random":

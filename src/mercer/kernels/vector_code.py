@@ -113,14 +113,14 @@ class Writer:
         A multiply-add of ARM overwrites the addend, so that LLVM would copy it from one register into another, at the
         expense of the units that compute; those that read are idle.
         """
-        name = f"constant{value!r}{kind.count}"
+        name = f"constant{value!r}{kind.count}{NAMES[kind.element]}"
         known = self.build.module.globals.get(name)
         if known is None:
             known = ir.GlobalVariable(self.build.module, kind, name)
-            known.initializer, known.linkage = ir.Constant(kind, [single(value)] * kind.count), "private"
+            known.initializer, known.linkage = constant(value, kind), "private"
         read = self.build.load(known, align=4)
         read.volatile = True
-        return read if kind is VECTOR else self.spread(read)
+        return self.spread(read) if kind is SMALL else read
 
     def raised(self, vector: Any, exponents: Any) -> Any:
         """The vector times two to the power of whole numbers, which stand in the lowest bits of `exponents`."""

@@ -19,7 +19,14 @@ from torch import Tensor
 
 from mercer.kernels import Kernel, Radial
 from mercer.linalg import minimize_lbfgs, solve_factored
-from mercer.tuning.constants import DESCENT_FOLDS, DESCENT_GAIN, DESCENT_LOOK, DESCENT_PRIOR, DESCENT_ROUNDS
+from mercer.tuning.constants import (
+    DESCENT_FOLDS,
+    DESCENT_GAIN,
+    DESCENT_LOOK,
+    DESCENT_MOST,
+    DESCENT_PRIOR,
+    DESCENT_ROUNDS,
+)
 from mercer.tuning.metric import SIGNS, distances, moved, pulls, tile
 
 #: How far a factor, and the penalty, may go, as logarithms; a step that gains less of the logarithm of the error is the
@@ -57,6 +64,11 @@ class Descent:
         self.y, self.w = self.Y.to(dtype), self.weight.to(dtype)[:, None]
         self.group = torch.arange(self.X.shape[1]) if self.groups is None else self.groups.cpu()
         self.constant = max(float((self.w * self.y.square()).sum()), LEAST)
+
+    @property
+    def worth(self) -> bool:
+        """Whether it may gain more than as many factors, and the penalty, gain by luck."""
+        return 2 * (int(self.group.max()) + 2) <= DESCENT_MOST * self.Y.numel()
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         r"""The logarithm of the error, in units of the constant's, with a prior on θ, and its slope.

@@ -144,7 +144,7 @@ def _descended(heat: Heat, one: Candidate) -> list[Candidate]:
     descent = Descent(
         FAMILIES[family], length, one.best.rung.lam, fold.X[some], fold.Y[some], fold.weight[some], T, before.groups
     )
-    if (end := descent.descended(heat.book.over)) is None:
+    if not descent.worth or (end := descent.descended(heat.book.over)) is None:
         return []
     turn, lam = end
     track = replace(

@@ -16,8 +16,9 @@ from torch.nn.functional import pad
 
 from mercer.linalg import cholesky, inverse_factor, mirrored, times_upper, upper_product
 
-#: Rows whose Nyström approximation guides the steps, and rows of a block at most. 500 and 250 take a quarter fewer steps
-#: and nearly twice as long to prepare (cal_housing and pol, 12 000 rows; docs/benchmarks.md has steps without blocks).
+#: Rows whose Nyström approximation guides the steps, and rows of a block at most. 500 and 250 take a quarter fewer
+#: steps and nearly twice as long to prepare (cal_housing and pol, 12 000 rows; docs/benchmarks.md has steps without
+#: blocks).
 GUIDES, BLOCK = 350, 125
 
 
