@@ -29,8 +29,8 @@ from sklearn.mixture import GaussianMixture
 
 from mercer import ENRBFRegressor
 from mercer.data import TensorRows
-from mercer.engine import make_plan
-from mercer.mixture.em import Mixture, Sample, fit_em
+from mercer.engine import Sample, make_plan
+from mercer.mixture.em import Mixture, fit_em
 from mercer.mixture.experts import Experts, LinearExperts, NoExperts
 from mercer.mixture.fit import Setting, assigned
 
@@ -62,7 +62,7 @@ def data(n: int = N) -> tuple[np.ndarray, np.ndarray]:
 def iteration() -> None:
     X, y = data()
     plan = make_plan(N, device="cpu", dtype="float64")
-    targets = torch.as_tensor(y)[None]
+    targets = torch.as_tensor(y)[:, None]
     sample = Sample(TensorRows(torch.as_tensor(X)), targets, torch.ones(N, dtype=torch.float64), plan)
     labels = torch.as_tensor(np.random.default_rng(1).integers(K, size=N))
     setting = Setting(variance=torch.as_tensor(X.var(0)))
@@ -71,7 +71,7 @@ def iteration() -> None:
         return assigned(sample, labels, experts, setting)
 
     gates = start(lambda k: NoExperts())
-    lines = start(lambda k: LinearExperts.start(k, D, targets.var(1), 1e-4, 1e-2))
+    lines = start(lambda k: LinearExperts.start(k, D, targets.var(0), 1e-4, 1e-2))
     ours = per_iteration(lambda n: fit_em(sample, gates, n, 0.0))
     ours_lines = per_iteration(lambda n: fit_em(sample, lines, n, 0.0))
 

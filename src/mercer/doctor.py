@@ -39,7 +39,7 @@ def checkup() -> dict[str, Any]:
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     products = {device: _product(device) for device in devices}
     return {
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: installed(name) for name in PACKAGES},
         "extras": {name: _extra(name, *about) for name, about in EXTRAS.items()},
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -51,7 +51,8 @@ def checkup() -> dict[str, Any]:
     }
 
 
-def _version(name: str) -> str:
+def installed(name: str) -> str:
+    """The version of a package, or that there is none."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -60,7 +61,7 @@ def _version(name: str) -> str:
 
 def _extra(name: str, purpose: str, extra: str) -> str:
     """The version of a package that is there, or what is missed without it."""
-    found = _version(name)
+    found = installed(name)
     return f"not installed, for {purpose}: pip install 'mercer[{extra}]'" if found == "not installed" else found
 
 

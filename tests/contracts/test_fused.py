@@ -38,7 +38,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # conftest.py turns the
 
 N, M, WIDE = 150, 30, 71  # several blocks of rows, the last one ragged; some tests have several blocks of columns, too
 #: The issue asks for 1e-5 of the result's norm; the largest seen here is 8e-7.
-ACCURATE, FAST = 1e-5, 5e-3
+ACCURATE = 1e-5
 INPUTS, COLUMNS = [1, 3, 8, 21, 54, 130] if DEVICE == "cuda" else [1, 8, 130], [1, 2, 5, 64]
 FAMILIES = {
     "gaussian": lambda D: Gaussian(D**0.5),
@@ -83,8 +83,8 @@ def distance(found: Tensor, wanted: Tensor) -> float:
     return float((found.double() - wanted).norm() / wanted.norm())
 
 
-def bound(kernel: Kernel, Z: Tensor, precision: str = "accurate") -> fused.FusedColumns:
-    columns = fused.bind(kernel, Z, precision)
+def bound(kernel: Kernel, Z: Tensor) -> fused.FusedColumns:
+    columns = fused.bind(kernel, Z)
     assert columns is not None
     return columns
 
@@ -203,17 +203,6 @@ def test_unpacked_norms_give_the_same(D, p):
     assert form is not None
     found = fused.FusedColumns(form, Z, folded=False).product(X, V)
     assert distance(found, dense(Gaussian(D**0.5), X, Z) @ V.double()) < ACCURATE
-
-
-@pytest.mark.parametrize("p", [1, 5])
-@over_ways
-def test_fast_products_keep_three_digits(family, p):
-    X, Z, V = normal(N, 8), normal(M, 8), normal(M, p)
-    kernel = family(8)
-    error = distance(bound(kernel, Z, "fast").product(X, V), dense(kernel, X, Z) @ V.double())
-    # Absolute differences are float32 numbers at either precision: they lose nothing before they meet columns of V.
-    least = 0.0 if p == 1 and any(isinstance(one, Laplacian | Separable) for one in parts(kernel)) else 1e-6
-    assert least <= error < FAST
 
 
 def test_programs_are_compiled_ahead_where_there_are_any():

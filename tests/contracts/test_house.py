@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 import sys
 from pathlib import Path
 from types import CodeType, FrameType
@@ -82,3 +84,17 @@ def test_from_fit_to_its_algorithm_there_are_at_most_eight_hops(face):
 def test_no_file_is_longer_than_300_lines():
     long = {path.name: n for path in SOURCE.rglob("*.py") if (n := len(path.read_text().splitlines())) > 300}
     assert not long
+
+
+def test_a_class_has_a_name_of_its_own():
+    places: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_random_numbers_come_from_a_generator():
+    old = re.compile(r"rng: Any|rng: .*RandomState|rng = check_random_state")
+    assert not [str(path) for path in SOURCE.rglob("*.py") if old.search(path.read_text())]

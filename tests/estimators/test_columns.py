@@ -499,12 +499,12 @@ def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(mon
 def test_a_member_that_saw_some_columns_says_the_same_of_all(kind, full):
     from mercer.data.column_maps import fit_column_map
     from mercer.forward.members import in_all_columns
-    from mercer.tuning.race import Member
+    from mercer.tuning.race import RacedKernel
 
     X = torch.as_tensor(np.random.default_rng(0).normal(size=(30, 4)))
     view = torch.tensor([True, False, True, True])
     turn = torch.arange(1.0, 10.0, dtype=torch.float64).view(3, 3) if full else torch.tensor([1.0, 2.0, 3.0]).double()
-    some = Member(fit_column_map(kind, X[:, view], torch.ones(30)), turn, Gaussian(), 1.0, 1.0, 0.0, "")
+    some = RacedKernel(fit_column_map(kind, X[:, view], torch.ones(30)), turn, Gaussian(), 1.0, 1.0, 0.0, "")
     whole = in_all_columns(some, view)
 
     def encoded(one, X):

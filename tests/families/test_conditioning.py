@@ -18,7 +18,7 @@ from mercer.data import TensorRows
 from mercer.engine import Sample, make_plan
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.solve.coordinates import Coordinates
+from mercer.forward.solve.coordinates import WhitenedCoordinates
 from mercer.forward.solve.exact import FEW_LEFT_OUT_ROWS, AllRows, exact_ridge
 from mercer.forward.solve.polish import polish
 from mercer.forward.stopping import MaxSteps
@@ -56,7 +56,7 @@ def test_polish_ends_well_among_vectors_alike_to_many_digits(dtype, variance):
         warnings.simplefilter("error")
         done = polish(problem, torch.arange(0, 2000, 4))
     assert any(words in done.stop_reason for words in ("lowered the objective by less", "fell to")), done.stop_reason
-    at = Coordinates(problem, torch.arange(0, 2000, 4), uses=1)
+    at = WhitenedCoordinates(problem, torch.arange(0, 2000, 4), uses=1)
     v = at.of(done.weights)
     slope = at.slopes(at.problem.weight[:, None] * (at.problem.y - at.values(v))) - problem.lam * v
     start = at.slopes(at.problem.weight[:, None] * at.problem.y)

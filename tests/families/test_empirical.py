@@ -14,17 +14,16 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
 from mercer.data import TensorRows
-from mercer.data.source import RowSubset
 from mercer.empirical.batch import groups
 from mercer.empirical.choice import folds
 from mercer.empirical.coordinates import Factor, MappedRows
-from mercer.empirical.ensemble import Member, ballot, tally, values
+from mercer.empirical.ensemble import EnsembleMember, ballot, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
 from mercer.empirical.learners import ClassLearner, NumberLearner, coupled_ridge, joint_moments
 from mercer.empirical.mapping import empirical_map, mean_distance, resolve_kernels
-from mercer.empirical.problem import Table
+from mercer.empirical.problem import member_problem, subset
 from mercer.empirical.training import fit_job, make_jobs
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.kernels import Gaussian, Linear, Matern12, Matern52, Normalized, Polynomial
 
 PLAN = make_plan(100, device="cpu", dtype="float64", memory_limit=1 << 30)
@@ -267,11 +266,12 @@ def test_a_stack_keeps_to_the_memory_and_to_problems_of_like_size():
     small, alone = groups(problems, [one.size(0.4) for one in problems], 3)
     assert small == [[0, 1], [2, 3], [4, 5]]
     assert alone == []
-    tight = [replace(one, plan=replace(PLAN, memory_limit=1 << 20)) for one in problems]
+    short = replace(PLAN, memory_limit=1 << 20)
+    tight = [replace(one, sample=replace(one.sample, plan=short)) for one in problems]
     assert groups(tight, [one.size(0.4) for one in problems], 3) == ([[0, 1], [2, 3]], [4, 5])
 
 
-def by_kernel(member: Member, X: torch.Tensor) -> torch.Tensor:
+def by_kernel(member: EnsembleMember, X: torch.Tensor) -> torch.Tensor:
     """The value of each kernel's function at new rows, M × n × P."""
     basis, weights, bias = member.tensors()
     each = [kernel(X, basis.to(X)) @ w for kernel, w in zip(member.kernels, weights.to(X), strict=True)]
@@ -290,15 +290,15 @@ def test_a_members_kernel_values_make_what_its_coordinates_made():
     rows = problem(5, 60)
     for member, f in trained([rows], np.arange(2)[None], 0.3, 0.7)[0]:
         # the map's coefficients grow as the root of one over the smallest eigenvalue kept, eps of the largest
-        np.testing.assert_allclose(member.values(rows.rows, PLAN), f, atol=1e-6)
+        np.testing.assert_allclose(member.values(rows.sample.rows, PLAN), f, atol=1e-6)
         assert set(vars(member)).isdisjoint({"maps", "weights"})
 
 
 def test_a_part_of_a_problem_weighs_as_much_as_the_whole():
     rows = problem(6, 50)
     part = rows.part(20, np.random.default_rng(0))
-    assert part.n_alive == part.rows.n_rows == 20
-    assert float(part.weight.sum()) == pytest.approx(float(rows.weight.sum()))
+    assert part.sample.n_alive == part.sample.n_rows == 20
+    assert float(part.sample.weight.sum()) == pytest.approx(float(rows.sample.weight.sum()))
     assert rows.part(50, np.random.default_rng(0)) is rows
 
 
@@ -369,17 +369,17 @@ def problem(seed: int, n: int, targets: torch.Tensor | None = None):
     weight = np.ones(n)
     weight[::7] = 0.0
     rng = np.random.default_rng(seed)
-    goal = (signs if targets is None else targets).numpy()
-    return Table(TensorRows(X), weight, np.arange(n), PLAN).problem(goal, THREE, rng)
+    goal = signs if targets is None else targets
+    return member_problem(Sample(TensorRows(X), goal, torch.from_numpy(weight), PLAN), np.arange(n), THREE, rng)
 
 
 def test_folds_share_rows_and_classes_out_evenly():
     given_rows = problem(10, 60)
     fold = folds(given_rows, 4, np.random.default_rng(0))
-    alive = given_rows.weight > 0
+    alive = given_rows.sample.weight > 0
     assert bool((fold[~alive] == -1).all())
     for sign in (-1, 1):
-        counts = torch.bincount(fold[alive & (given_rows.targets[:, 0] == sign)], minlength=4)
+        counts = torch.bincount(fold[alive & (given_rows.sample.Y[:, 0] == sign)], minlength=4)
         assert int(counts.max() - counts.min()) <= 1
 
 
@@ -387,14 +387,14 @@ def test_a_grid_is_judged_as_separate_fits_on_the_rows_left():
     rows = problem(11, 50)
     maps = rows.maps(rows.choose(20, np.random.default_rng(0)))
     held = torch.arange(50) % 3 == 0
-    views, grid = MappedRows(rows.rows, maps, PLAN, 9), [(0.1, 1.0), (4.0, 0.0)]
+    views, grid = MappedRows(rows.sample.rows, maps, PLAN, 9), [(0.1, 1.0), (4.0, 0.0)]
     scores = ClassLearner().judge(views, rows, held, grid)
     left = np.flatnonzero(~held.numpy())
-    part = replace(rows, rows=RowSubset(rows.rows, left), targets=rows.targets[left], weight=rows.weight[left])
+    part = subset(rows.sample, left)
     for at, (c, lam) in enumerate(grid):
-        found = ClassLearner().fit(MappedRows(part.rows, maps, PLAN), part.targets, part.weight, c, lam)
+        found = ClassLearner().fit(MappedRows(part.rows, maps, PLAN), part.Y, part.weight, c, lam)
         f = views.values(found.weights, found.bias).mean(0)[held]
-        right = (rows.weight[held] * (f * rows.targets[held] > 0)[:, 0]).sum()
+        right = (rows.sample.weight[held] * (f * rows.sample.Y[held] > 0)[:, 0]).sum()
         assert float(scores[at, 0]) == pytest.approx(float(right))
 
 
@@ -403,9 +403,9 @@ def test_numbers_are_judged_by_the_squared_error_of_rows_held_out():
     rows = problem(12, 40, torch.sin(X[:, :2]))
     maps = rows.maps(rows.choose(20, np.random.default_rng(0)))
     held = torch.arange(40) % 4 == 1
-    views = MappedRows(rows.rows, maps, PLAN, 9)
+    views = MappedRows(rows.sample.rows, maps, PLAN, 9)
     scores = NumberLearner().judge(views, rows, held, [(0.1, -1.0), (1.0, 2.0)])
-    found = NumberLearner().fit(views, rows.targets, rows.weight * ~held, 1.0, 2.0)
+    found = NumberLearner().fit(views, rows.sample.Y, rows.sample.weight * ~held, 1.0, 2.0)
     f = views.values(found.weights, found.bias).mean(0)
-    error = (rows.weight * held) @ (f - rows.targets).square().sum(1)
+    error = (rows.sample.weight * held) @ (f - rows.sample.Y).square().sum(1)
     assert float(scores[1, 0]) == pytest.approx(-float(error), rel=1e-9)

@@ -24,7 +24,7 @@ from mercer.engine import Plan, Sample, make_plan
 from mercer.forward import loop as forward_fit
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
-from mercer.forward.combine import Chosen, Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
+from mercer.forward.combine import ChosenVectors, Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
 from mercer.forward.criteria import Criterion, LargestResiduals, MatchingPursuit, MaxResidual, OrderRecursive, Random
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
 from mercer.forward.focus import MarginFocus
@@ -357,7 +357,7 @@ def test_a_learner_has_the_weights_of_its_formula(combination):
     u = K_S.T @ (Y - f) - LAM * f[:5]
     wanted = np.linalg.solve(Q if isinstance(combination, Rayleigh) else LAM * Q + K_S.T @ K_S, u)
     Z = problem.basis(index)
-    chosen = Chosen(problem, problem.matrix(Z), problem.gram(Z), block.gradient(), block.f[index], block.metric)
+    chosen = ChosenVectors(problem, problem.matrix(Z), problem.gram(Z), block.gradient(), block.f[index], block.metric)
     A = combination.weights(chosen)
     np.testing.assert_allclose(A, wanted, rtol=1e-6, atol=1e-8 * np.abs(wanted).max())
 

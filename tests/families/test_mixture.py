@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mercer.data import TensorRows
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.mixture.class_experts import Categorical, LogisticExperts, Owned
-from mercer.mixture.em import Mixture, Sample, expectation, fit_em, maximisation
+from mercer.mixture.em import Mixture, expectation, fit_em, maximisation
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts
 from mercer.mixture.features import Features
 from mercer.mixture.fit import Setting, assigned, fit_classes, fit_mixture, partition
@@ -38,7 +38,7 @@ def draw(n: int = N, d: int = D, seed: int = 0, n_classes: int = 0, scale: float
     weight = rng.integers(1, 4, size=n).astype(float)
     as_tensor = lambda a: torch.as_tensor(np.asarray(a, dtype=float))  # noqa: E731
     plan = make_plan(n, device="cpu", dtype="float64", memory_limit=1 << 28)
-    return Sample(TensorRows(as_tensor(X)), as_tensor(y)[None], as_tensor(weight), plan)
+    return Sample(TensorRows(as_tensor(X)), as_tensor(y)[:, None], as_tensor(weight), plan)
 
 
 def X_of(sample: Sample) -> np.ndarray:
@@ -91,7 +91,7 @@ def test_the_gates_densities_are_those_of_scipy_in_both_forms(kind):
 def test_experts_densities_as_coefficients_are_those_computed_directly(name):
     sample = draw(n_classes=CLASSES.get(name, 0))
     mixture = maximisation(m := begin(sample, name), expectation(sample, m))
-    x, y = torch.as_tensor(X_of(sample).T).contiguous(), sample.y
+    x, y = torch.as_tensor(X_of(sample).T).contiguous(), sample.Y.T
     psi = mixture.layout.of(x, mixture.experts.further(x, y))
     C = mixture.experts.coefficients(mixture.layout)
     shown = mixture.experts.log_density(x, y)
@@ -121,7 +121,7 @@ def test_components_too_tight_for_the_expanded_form_are_whitened():
 @pytest.mark.parametrize("name", ["constant", "linear"])
 def test_an_iteration_is_the_textbooks(kind, name):
     sample = draw()
-    X, y, w = X_of(sample), sample.y[0].numpy(), sample.weight.numpy()
+    X, y, w = X_of(sample), sample.Y[:, 0].numpy(), sample.weight.numpy()
     start = begin(sample, name, kind)
     gates, experts = start.gates, start.experts
     coef = experts.coef[:, 0].numpy() if name == "linear" else np.zeros((K, D))
@@ -156,7 +156,7 @@ def test_a_newton_step_uses_the_slope_and_curvature_that_automatic_differentiati
     if coef.shape[1] > 1:
         coef[:, :, 0] -= coef[:, :, 0].mean(1, keepdim=True)
     experts = replace(experts, coef=coef)
-    x, y = torch.as_tensor(X_of(sample).T).contiguous(), sample.y
+    x, y = torch.as_tensor(X_of(sample).T).contiguous(), sample.Y.T
     R = torch.as_tensor(rng.dirichlet(np.ones(K), size=N).T).contiguous()
     layout = Features(D, products=True)
     sums = experts.sums(x, y, R, layout.of(x))
@@ -216,7 +216,7 @@ def test_the_loop_never_falls_whatever_the_shapes_and_scales(n, d, k, log_scale,
     path = np.array(result.path)
     assert np.isfinite(path).all()
     assert never_falls(path)
-    again = expectation(sample, result.mixture).objective / sample.total
+    again = expectation(sample, result.mixture).objective / sample.total_weight
     assert abs(again - path[-1]) < 1e-8 * (1 + abs(again))
     assert result.stop_reason
 
@@ -273,7 +273,7 @@ def test_a_component_left_without_rows_is_moved_to_where_it_is_needed():
     X = np.concatenate([rng.normal(size=(100, 2)), rng.normal(size=(100, 2)) + 20])
     ones = torch.ones(200, dtype=torch.float64)
     plan = make_plan(200, device="cpu", dtype="float64")
-    sample = Sample(TensorRows(torch.as_tensor(X)), ones[None], ones, plan)
+    sample = Sample(TensorRows(torch.as_tensor(X)), ones[:, None], ones, plan)
     mixture = begin(sample, "none", k=2)
     gates = mixture.gates
     means = torch.tensor([[10.0, 10.0], [500.0, 500.0]], dtype=torch.float64)
@@ -289,7 +289,7 @@ def test_a_component_left_without_rows_is_moved_to_where_it_is_needed():
 def test_a_component_that_cannot_be_placed_anywhere_is_removed():
     X = torch.zeros(30, 2, dtype=torch.float64)
     ones = torch.ones(30, dtype=torch.float64)
-    sample = Sample(TensorRows(X), ones[None], ones, make_plan(30, device="cpu", dtype="float64"))
+    sample = Sample(TensorRows(X), ones[:, None], ones, make_plan(30, device="cpu", dtype="float64"))
     one = begin(sample, "none", k=1)
     two = split(one, 0)
     far = two.gates.means.clone()
@@ -324,12 +324,12 @@ def test_the_mixture_per_class_is_em_within_each_class():
     assert isinstance(together.experts, Owned)
     owner = together.experts.table.argmax(1)
     for c in range(3):
-        rows = (sample.y[0] == c).nonzero()[:, 0]
-        alone = Sample(TensorRows(sample.rows.take(rows)), sample.y[:, rows], sample.weight[rows], sample.plan)
+        rows = (sample.Y[:, 0] == c).nonzero()[:, 0]
+        alone = sample.here(rows)
         mine = together.select((owner == c).nonzero()[:, 0])
         free = replace(mine, experts=NoExperts())
         state = expectation(alone, free)
-        share = float(sample.weight[rows].sum()) / sample.total
+        share = float(sample.weight[rows].sum()) / sample.total_weight
         weights = together.gates.weights[owner == c]
         assert float(weights.sum()) == pytest.approx(share)
         joint = maximisation(together, expectation(sample, together)).gates
@@ -361,7 +361,7 @@ def _activations(sample: Sample, mixture: Mixture) -> np.ndarray:
 def test_two_step_weights_are_ridge_regression_on_the_activations():
     sample = draw()
     mixture = begin(sample, "none", "diagonal")
-    A, w, y = _activations(sample, mixture), sample.weight.numpy(), sample.y[0].numpy()
+    A, w, y = _activations(sample, mixture), sample.weight.numpy(), sample.Y[:, 0].numpy()
     expected = np.linalg.solve(A.T @ (w[:, None] * A) + 0.1 * np.eye(K), A.T @ (w * y))
     np.testing.assert_allclose(least_squares(sample, mixture, 0.1)[:, 0, 0], expected, rtol=1e-8)
     Z = np.column_stack([np.ones(N), X_of(sample)])
@@ -376,7 +376,7 @@ def test_two_step_class_weights_are_scikit_learns_on_the_activations(n_classes):
 
     sample = draw(n_classes=n_classes)
     mixture = begin(sample, "none", "diagonal")
-    A, w, y = _activations(sample, mixture), sample.weight.numpy(), sample.y[0].numpy()
+    A, w, y = _activations(sample, mixture), sample.weight.numpy(), sample.Y[:, 0].numpy()
     theirs = LogisticRegression(C=2.0, fit_intercept=False, tol=1e-10, max_iter=2000).fit(A, y, w)
     W, why = logistic_weights(sample, mixture, n_classes, 0.5)
     # Newton ends where at most 1e-10 of a loss of some 100 is left: under λ = 0.5 weights are off by √(2·1e-8/0.5).
@@ -388,7 +388,7 @@ def test_class_shares_are_counts_weighted_by_the_gates():
     sample = draw(n_classes=3)
     mixture = begin(sample, "none")
     R = sample.weight.numpy()[:, None] * _activations(sample, mixture)
-    counts = np.array([[R[sample.y[0].numpy() == c, j].sum() for c in range(3)] for j in range(K)])
+    counts = np.array([[R[sample.Y[:, 0].numpy() == c, j].sum() for c in range(3)] for j in range(K)])
     np.testing.assert_allclose(class_shares(sample, mixture, 3), counts / counts.sum(1, keepdims=True), rtol=1e-9)
 
 
@@ -403,7 +403,7 @@ def test_the_slopes_of_gradient_training_are_those_of_automatic_differentiation(
 
     def loss(C, W):
         f = (torch.softmax(C @ psi, 0) * (W[:, :, 0] @ psi[:q])).sum(0)
-        return 0.5 * (sample.weight * (f - sample.y).square()).sum()
+        return 0.5 * (sample.weight * (f - sample.Y.T).square()).sum()
 
     value, by_C, by_W = loss_and_slopes(sample, mixture, C, W)
     assert value == pytest.approx(float(loss(C, W)))
@@ -442,7 +442,7 @@ def test_least_squares_without_a_penalty_takes_the_shortest_of_many_solutions():
         ),
     )
     w = least_squares(sample, twice, 0.0)
-    mean = float((sample.y[0] * sample.weight).sum() / sample.weight.sum())
+    mean = float((sample.Y[:, 0] * sample.weight).sum() / sample.weight.sum())
     np.testing.assert_allclose(w.flatten(), [mean, mean], rtol=1e-9)
 
 

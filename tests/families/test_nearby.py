@@ -121,7 +121,7 @@ def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch
     maps = ColumnMap("standard", torch.zeros(4), torch.ones(4), torch.zeros(4), torch.ones(4))
     inputs, other = (InputMap(np.zeros(4), np.ones(4), maps, turn) for turn in (np.ones(4), np.full(4, 2.0)))
     members = [Member(inputs, Gaussian(2.0), 10.0, name="a"), Member(other, Gaussian(1.0), 0.1, name="b")]
-    given = read(KernelBoostingRegressor(), X, y, None, numeric=True, multi_output=True)
+    given = read(KernelBoostingRegressor(), X, y, None, numeric=True)
 
     def seen(**options) -> Choice:
         plan, rng = make_plan(1500, device="cpu", dtype="float64"), np.random.default_rng(0)

@@ -21,13 +21,13 @@ ALONE_AMONG, LITTLE = 20, 1e-4
 CALLED = {"M": "dates", "m": "durations", "c": "complex numbers: Complex data not supported"}
 
 
-def checked_targets(y: Any, numeric: bool, multi_output: bool, estimator: Any) -> np.ndarray:
+def checked_targets(y: Any, numeric: bool, estimator: Any) -> np.ndarray:
     """Targets of one column or, for numbers, of several; finite, real, and of a kind the task can mean."""
     require(not isinstance(y, str | bytes | dict), "y", "one target for each row, such as X['price']", y)
     y = _plain(y)
     _require_numbers(y) if numeric else _require_labels(y)
     with np.errstate(invalid="ignore"):  # a NaN of a broken file is refused in a sentence
-        y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=estimator))
+        y = np.asarray(_check_y(y, multi_output=numeric, y_numeric=numeric, estimator=estimator))
     require(y.ndim in (1, 2) and len(y) > 0, "y", "of one or two dimensions with at least one row", y.shape)
     if numeric:
         y = y.astype(np.float64)

@@ -16,12 +16,12 @@ from typing import Annotated, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 from mercer.border.columns import column_table
 from mercer.border.rules import CALLBACKS, CATEGORIES, SECONDS, SWITCH, literal
 from mercer.data.group import ALONE, Group
+from mercer.engine.sample import generator
 
 #: The variable that holds the address of the documentation: that of a server, or file:///… of a site built here.
 DOCUMENTATION = "MERCER_DOCS"
@@ -204,8 +204,8 @@ class Face(Saved, BaseEstimator):
         return tags
 
     def _generator(self, group: Group = ALONE) -> np.random.Generator:
-        """The one stream of random numbers of a fit, of all processes the same; a `RandomState` given moves on."""
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        """The one stream of random numbers of a fit, of all processes the same."""
+        rng = generator(self.random_state)
         rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)
         return rng
 

@@ -15,7 +15,7 @@ from mercer.tuning import tune_kernel, tune_noise
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenKernel:
     """A kernel, the penalty λ, and the seconds it took to find them."""
 
     kernel: Kernel
@@ -41,14 +41,14 @@ def choose_kernel(
     rng: np.random.Generator,
     seconds: float | None = None,
     ard: bool | str = "auto",
-) -> Chosen:
+) -> ChosenKernel:
     """Tune on at most `n_rows` rows what was left open; a kernel object and a number stay as they are."""
     began = time.perf_counter()
     automatic = isinstance(regularization, str)
     fixed = None if is_tuned(kernel) else as_kernel(kernel)
     if fixed is not None and not automatic:
         _warn_if_nothing_is_left(sample, fixed, float(regularization))
-        return Chosen(fixed, float(regularization))
+        return ChosenKernel(fixed, float(regularization))
     chosen = sample.draw(n_rows, rng)
     some = sample.part(chosen)
     table = some.rows.take(np.arange(some.n_rows)), some.Y
@@ -62,13 +62,13 @@ def choose_kernel(
     else:
         given = fixed
         noise = first(lambda: tune_noise(given, *table, **options))
-    return Chosen(fixed, float(noise if automatic else regularization), time.perf_counter() - began)
+    return ChosenKernel(fixed, float(noise if automatic else regularization), time.perf_counter() - began)
 
 
 def _warn_if_nothing_is_left(sample: Sample, kernel: Kernel, lam: float) -> None:
     """Say it where the penalty outweighs all rows together: the weighted kernel matrix has no larger eigenvalue."""
     some = sample.rows.fetch(sample.spaced(100)).double()
-    largest = float(sample.rows.total(sample.weight.sum())) * float(kernel(some, some).diagonal().abs().mean())
+    largest = sample.total_weight * float(kernel(some, some).diagonal().abs().mean())
     if lam > 100 * largest:
         warnings.warn(
             f"regularization={lam:g} leaves nothing to learn from: all rows with their weights together reach "

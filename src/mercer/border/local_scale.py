@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import RowSource, spread_rows
+from mercer.data import RowSource, spaced_rows
 from mercer.engine import Plan, each_block
 
 #: Centres at most, and rows that each of them needs; fewer rows than that many times ten have one scale.
@@ -68,7 +68,7 @@ def fit_local_scale(
 ) -> tuple[LocalScale | None, np.ndarray]:
     """A local scale, and what it is at each row without that row (n × p); None and ones where one scale will do."""
     one = None, np.ones_like(residuals)
-    some = spread_rows(weight, min(CENTRES, int((weight > 0).sum()) // ROWS_PER_CENTRE))
+    some = spaced_rows(weight, min(CENTRES, int((weight > 0).sum()) // ROWS_PER_CENTRE))
     if len(some) < ROWS_PER_CENTRE:
         return one
     centres = rows[some]

@@ -122,26 +122,26 @@ def read(
     sample_weight: Any = None,
     *,
     numeric: bool = False,
-    multi_output: bool = False,
     group: Group = ALONE,
     supervised: bool = True,
 ) -> Given:
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
-    `y=None` takes the target column of a file or source. `numeric` targets are real numbers; else they are classes.
+    `y=None` takes the target column of a file or source. `numeric` targets are real numbers, in one column
+    or several; else they are classes.
     Where rows are not `supervised`, levels are not averaged over. A `group` of processes shares a table that all name.
     """
     target = table = means = None
-    stored, spread, dealt = y is None, False, False
+    stored, divided, dealt = y is None, False, False
     X = dense_or_sparse(X, estimator)
     if isinstance(X, RowSource | str | os.PathLike):
         source: RowSource = dense_or_sparse(as_source(X), estimator)
         sparse = isinstance(source, SparseRows)
         require(group is ALONE or not sparse, "X", "dense where processes share a table", "a wide sparse matrix")
-        dealt = group is not ALONE and not (source.shard.spread or source.mixed)  # else of this process alone, or whole
+        dealt = group is not ALONE and not (source.shard.divided or source.mixed)  # else its own, or whole
         source = source.dealt(group) if dealt else source
-        spread = source.shard.spread
-        alone = group is not ALONE or not spread or source.shard.group.size == 1
+        divided = source.shard.divided
+        alone = group is not ALONE or not divided or source.shard.group.size == 1
         require(alone, "X", f"whole on each process for a {type(estimator).__name__}", type(X).__name__)
         if stored:
             y, target = source.real_targets() if numeric else source.targets(), source.target_name
@@ -157,9 +157,9 @@ def read(
         X = host(X)
         names, found = names_of(X), numbers_or_columns(X, estimator)
         n_rows = len(found) if isinstance(found, np.ndarray) else len(found[0].values)
-    if not (spread and rows.n_rows == 0 and (stored or not dealt)):
-        y = checked_targets(host(y), numeric, multi_output, estimator)
-    weight = checked_weights(sample_weight, n_rows, alone=not spread) if n_rows else np.ones(0)
+    if not (divided and rows.n_rows == 0 and (stored or not dealt)):
+        y = checked_targets(host(y), numeric, estimator)
+    weight = checked_weights(sample_weight, n_rows, alone=not divided) if n_rows else np.ones(0)
     if isinstance(found, list):
         twice = supervised and hasattr(estimator, "_coded_twice") and estimator._coded_twice(n_rows)
         coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight, twice=twice)
@@ -171,7 +171,7 @@ def read(
     own = rows.shard.numbers(np.arange(rows.n_rows)) if dealt else slice(None)
     y, weight = np.asarray(y) if stored and dealt else _of_length(y, n_rows)[own], weight[own]
     given = Given(rows, _of_length(y, rows.n_rows), weight, names, target, table=table, means=means)
-    given = given if spread or group is ALONE else _shared(given, group)
+    given = given if divided or group is ALONE else _shared(given, group)
     weight = class_weighted(getattr(estimator, "class_weight", None), given.y, given.weight, given.shard)
     given = replace(given, weight=weight)
     require(given.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
@@ -227,7 +227,8 @@ def read_held_out(
     require(isinstance(given.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
     X_val = _like_those_given(estimator, given, host(dense_or_sparse(X_val, estimator)))
-    y_val = checked_targets(host(y_val), numeric, given.y.ndim == 2, estimator)
+    y_val = checked_targets(host(y_val), numeric, estimator)
+    y_val = y_val[:, 0] if given.y.ndim == 1 and y_val.shape == (len(X_val), 1) else y_val
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
     require(y_val.shape[1:] == given.y.shape[1:], "y_val", f"of the shape of y, {given.y.shape}", y_val.shape)
     return X_val, y_val
@@ -248,7 +249,7 @@ def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
 
 def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     """Without rows of weight zero and with identical ones as one; `Y` are the coded targets (n × p)."""
-    if not isinstance(given.rows, ArrayRows) or given.shard.spread or given.rows.n_rows > MERGED_ROWS:
+    if not isinstance(given.rows, ArrayRows) or given.shard.divided or given.rows.n_rows > MERGED_ROWS:
         return given, Y
     alive = given.alive
     table = np.column_stack([given.rows.X[alive], Y[alive]]).astype(np.float64)

@@ -31,7 +31,7 @@ class FiniteRows(RowSource):
     def __init__(self, rows: RowSource) -> None:
         self.rows = rows
         self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
-        require(self.n_rows > 0 or self.shard.spread, "the number of rows", "at least 1", self.n_rows)
+        require(self.n_rows > 0 or self.shard.divided, "the number of rows", "at least 1", self.n_rows)
         require(self.n_columns > 0, "the number of columns", "at least 1", self.n_columns)
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:

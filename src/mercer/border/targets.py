@@ -114,7 +114,7 @@ def _columns(y: np.ndarray) -> np.ndarray:
 
 def _average(Y: np.ndarray, weight: np.ndarray, shard: Shard) -> np.ndarray:
     """The weighted mean of each column over all rows, wherever they are."""
-    if not shard.spread:
+    if not shard.divided:
         return np.average(Y, axis=0, weights=weight)
     sums = torch.from_numpy(np.append(weight @ Y, weight.sum()))
     sums = shard.group.sum(sums)

@@ -21,7 +21,7 @@ from mercer.data.libsvm import LibsvmRows
 from mercer.data.npy import NpyRows
 from mercer.data.parquet import ParquetRows, parquet_files, stored_names
 from mercer.data.shard import WHOLE, Pieces, Shard
-from mercer.data.source import RowSource, spread_rows
+from mercer.data.source import RowSource, spaced_rows
 from mercer.data.sparse import SparseRows, sparse_matrix
 from mercer.parts import require
 
@@ -46,7 +46,7 @@ __all__ = [
     "find_bend",
     "read_ahead",
     "sparse_matrix",
-    "spread_rows",
+    "spaced_rows",
 ]
 
 _BY_SUFFIX: dict[str, type[NpyRows | ParquetRows | CsvRows | LibsvmRows]] = {

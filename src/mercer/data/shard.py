@@ -25,7 +25,7 @@ class Shard:
     group: Group = ALONE
 
     @property
-    def spread(self) -> bool:
+    def divided(self) -> bool:
         """Whether other processes hold other rows."""
         return False
 
@@ -89,7 +89,7 @@ class Shard:
 
     # What all shards do alike
 
-    def draw(self, mask: Tensor, n: int, rng: np.random.Generator | np.random.RandomState) -> Tensor:
+    def draw(self, mask: Tensor, n: int, rng: np.random.Generator) -> Tensor:
         """At most `n` true rows of a mask at random, in order; every process draws the same."""
         total = self.count(mask)
         return self.nth(mask, np.arange(total) if total <= n else np.sort(rng.choice(total, n, replace=False)))
@@ -129,7 +129,7 @@ class Pieces(Shard):
         self.n_total = int(self._runs[:, 1].sum())
 
     @property
-    def spread(self) -> bool:
+    def divided(self) -> bool:
         return True
 
     def length(self, n_rows: int) -> int:

@@ -158,11 +158,11 @@ class RowSubset(RowSource):
         return self.rows.total(value)
 
 
-def spread_rows(weight: Any, n: int) -> np.ndarray:
+def spaced_rows(weight: Any, n: int) -> np.ndarray:
     """Indices of at most n rows of positive weight, evenly spaced among them.
 
-    >>> from mercer.data import spread_rows
-    >>> spread_rows([1.0, 0.0, 1.0, 1.0, 1.0, 1.0], 3).tolist()
+    >>> from mercer.data import spaced_rows
+    >>> spaced_rows([1.0, 0.0, 1.0, 1.0, 1.0, 1.0], 3).tolist()
     [0, 3, 5]
     """
     alive = np.flatnonzero(torch.as_tensor(weight).cpu().numpy() > 0)

@@ -26,10 +26,10 @@ class TwoClassMixture:
 
     def sample(self, n_samples: int, random_state: Any = None) -> Sample:
         """Rows and their labels, both drawn from the mixture."""
-        rng = check_random_state(random_state)
-        component = rng.choice(len(np.asarray(self.priors)), size=n_samples, p=self.priors)
+        state = check_random_state(random_state)
+        component = state.choice(len(np.asarray(self.priors)), size=n_samples, p=self.priors)
         roots = np.linalg.cholesky(np.asarray(self.covariances, float))[component]
-        z = rng.normal(size=(n_samples, roots.shape[1]))
+        z = state.normal(size=(n_samples, roots.shape[1]))
         X = np.asarray(self.means)[component] + np.einsum("nij,nj->ni", roots, z)
         return X, np.asarray(self.labels)[component]
 
@@ -95,10 +95,10 @@ def make_redundant_gaussians(
     ((200, 6), True)
     """
     refuse_negative(copy_noise=copy_noise)
-    rng = check_random_state(random_state)
-    X, y = THREE_GAUSSIANS.sample(n_samples, rng)
-    copies = X + copy_noise * rng.normal(size=X.shape)
-    return np.hstack([X, copies, rng.normal(size=(n_samples, n_irrelevant))]), y
+    state = check_random_state(random_state)
+    X, y = THREE_GAUSSIANS.sample(n_samples, state)
+    copies = X + copy_noise * state.normal(size=X.shape)
+    return np.hstack([X, copies, state.normal(size=(n_samples, n_irrelevant))]), y
 
 
 def make_ripley(n_samples: int = 250, *, random_state: Any = None) -> Sample:

@@ -49,9 +49,9 @@ def make_sin2(n_samples: int = 200, *, snr: float = 2.0, random_state: Any = Non
     """
     if not snr > 0:
         raise ValueError(f"snr must be positive, got {snr!r}")
-    rng = check_random_state(random_state)
-    x = rng.uniform(size=n_samples)
-    return x[:, None], np.sin(2 * np.pi * x) ** 2 + _gaussian_noise(n_samples, (0.125 / snr) ** 0.5, rng)
+    state = check_random_state(random_state)
+    x = state.uniform(size=n_samples)
+    return x[:, None], np.sin(2 * np.pi * x) ** 2 + _gaussian_noise(n_samples, (0.125 / snr) ** 0.5, state)
 
 
 def make_random_function(
@@ -95,16 +95,16 @@ def make_random_function(
     if inputs not in ("uniform", "normal"):
         raise ValueError(f"inputs must be 'uniform' or 'normal', got {inputs!r}")
     refuse_negative(noise=noise)
-    rng = check_random_state(random_state)
-    draw = rng.uniform if inputs == "uniform" else rng.normal
+    state = check_random_state(random_state)
+    draw = state.uniform if inputs == "uniform" else state.normal
     terms = []
     for _ in range(n_terms):
         size = n_features
         if mean_extra_inputs is not None:
-            size = min(int(1.5 + rng.exponential(mean_extra_inputs)), n_features)
-        seen = rng.permutation(n_features)[:size]
-        root = _random_rotation(size, rng) * (rng.uniform(*inverse_widths, size=size) / np.sqrt(2))
-        terms.append((rng.uniform(*weight_range), seen, draw(size=size), root))
+            size = min(int(1.5 + state.exponential(mean_extra_inputs)), n_features)
+        seen = state.permutation(n_features)[:size]
+        root = _random_rotation(size, state) * (state.uniform(*inverse_widths, size=size) / np.sqrt(2))
+        terms.append((state.uniform(*weight_range), seen, draw(size=size), root))
     X = draw(size=(n_samples, n_features))
     y = np.zeros(n_samples)
     for a, seen, mu, root in terms:
@@ -112,7 +112,7 @@ def make_random_function(
     if signal_to_noise is not None:
         # A normal variable of deviation s has E|e| = s sqrt(2/pi).
         noise = np.sqrt(np.pi / 2) * np.abs(y - np.median(y)).mean() / signal_to_noise
-    return X, y + _gaussian_noise(n_samples, noise, rng)
+    return X, y + _gaussian_noise(n_samples, noise, state)
 
 
 #: Where the arm of `make_smooth_regression` reaches for; off every axis, so that all joints matter.
@@ -148,14 +148,14 @@ def make_smooth_regression(
     ((1000, 8), True)
     """
     refuse_negative(noise=noise)
-    rng = check_random_state(random_state)
+    state = check_random_state(random_state)
     X, y = np.empty((n_rows, n_features), dtype), np.empty(n_rows, dtype)
     blocks = [slice(start, start + block_rows) for start in range(0, n_rows, block_rows)]
     for rows in blocks:
-        X[rows] = rng.uniform(-max_angle, max_angle, size=X[rows].shape)
+        X[rows] = state.uniform(-max_angle, max_angle, size=X[rows].shape)
         y[rows] = _distance_of_tip(X[rows])
     for rows in blocks:  # after all inputs, so that the noise does not change them
-        y[rows] += _gaussian_noise(len(y[rows]), noise, rng)
+        y[rows] += _gaussian_noise(len(y[rows]), noise, state)
     return X, y
 
 
@@ -177,9 +177,9 @@ def _gaussian_noise(n: int, deviation: float, random_state: Any) -> np.ndarray:
     return deviation * check_random_state(random_state).normal(size=n)
 
 
-def _random_rotation(n: int, rng: Any) -> np.ndarray:
+def _random_rotation(n: int, state: np.random.RandomState) -> np.ndarray:
     """Uniform over the orthogonal matrices: the Q of a normal matrix, with the signs of R's diagonal."""
-    Q, R = np.linalg.qr(rng.normal(size=(n, n)))
+    Q, R = np.linalg.qr(state.normal(size=(n, n)))
     return Q * np.sign(np.diag(R))
 
 

@@ -64,5 +64,5 @@ def own_rows(X: Any) -> OwnRows:
     3
     """
     source = as_source(X)
-    require(not source.shard.spread, "X", "the rows of this process, as an array, frame or file", type(X).__name__)
+    require(not source.shard.divided, "X", "the rows of this process, as an array, frame or file", type(X).__name__)
     return OwnRows([source], [current_group().rank], source.n_columns, source.names())

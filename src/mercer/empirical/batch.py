@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.empirical.coordinates import Coordinates, Visit
+from mercer.empirical.coordinates import KernelCoordinates, Visit
 from mercer.empirical.mapping import EmpiricalMap
 from mercer.empirical.problem import MemberProblem
 from mercer.kernels import Kernel
@@ -31,8 +31,8 @@ def groups(problems: Sequence[MemberProblem], sizes: Sequence[int], copies: int)
 
     Within a group the longest has at most twice the rows and twice the basis vectors of the shortest.
     """
-    shapes = [(problem.rows.n_rows, m, len(problem.kernels)) for problem, m in zip(problems, sizes, strict=True)]
-    limit = min(STACKED, problems[0].plan.memory_limit // (8 * 8))
+    shapes = [(problem.sample.n_rows, m, len(problem.kernels)) for problem, m in zip(problems, sizes, strict=True)]
+    limit = min(STACKED, problems[0].sample.plan.memory_limit // (8 * 8))
     alone = [q for q, shape in enumerate(shapes) if prod(shape) > min(SMALL, limit // copies)]
     small: list[list[int]] = []
     for q in sorted(set(range(len(shapes))).difference(alone), key=shapes.__getitem__):
@@ -46,25 +46,25 @@ def groups(problems: Sequence[MemberProblem], sizes: Sequence[int], copies: int)
     return small, alone
 
 
-class Stack(Coordinates):
+class Stack(KernelCoordinates):
     """The coordinates of problems of equally many maps each, in memory; `targets`, `weight` and `maps` go with them."""
 
     def __init__(self, problems: Sequence[MemberProblem], chosen: Sequence[np.ndarray]) -> None:
         """`chosen` are the rows of the maps of each problem, maps × basis vectors."""
         first, H = problems[0], len(chosen[0])
-        self.plan, self.lead, self._rows = first.plan, (len(problems) * H,), first.rows
-        self.n_rows, m = max(one.rows.n_rows for one in problems), max(rows.shape[1] for rows in chosen)
+        self.plan, self.lead, self._rows = first.sample.plan, (len(problems) * H,), first.sample.rows
+        self.n_rows, m = max(one.sample.n_rows for one in problems), max(rows.shape[1] for rows in chosen)
         as_tile: dict[str, Any] = {"device": self.plan.device, "dtype": self.plan.dtype}
         B, M = len(problems) * H, len(first.kernels)
-        self.targets = torch.zeros(B, self.n_rows, first.targets.shape[1], **as_tile)
+        self.targets = torch.zeros(B, self.n_rows, first.sample.Y.shape[1], **as_tile)
         self.weight = torch.zeros(B, self.n_rows, **as_tile)
         tiles = torch.zeros(M, B, self.n_rows, m, **as_tile)
         squares = torch.zeros(M, B, m, m, dtype=torch.float64, device=self.plan.device)
         bases: list[Tensor] = []
         for q, (problem, rows) in enumerate(zip(problems, chosen, strict=True)):
-            n, p, own = problem.rows.n_rows, rows.shape[1], slice(q * H, (q + 1) * H)
-            self.targets[own, :n], self.weight[own, :n] = problem.targets, problem.weight
-            X = problem.rows.take(np.arange(n))
+            n, p, own = problem.sample.n_rows, rows.shape[1], slice(q * H, (q + 1) * H)
+            self.targets[own, :n], self.weight[own, :n] = problem.sample.Y, problem.sample.weight
+            X = problem.sample.rows.take(np.arange(n))
             index = torch.as_tensor(rows, device=X.device)
             Z = X[index]
             bases += Z

@@ -14,7 +14,7 @@ from mercer.border.left_out import stratified_folds
 from mercer.border.weights import penalty_in_units, warn_of_small_weights
 from mercer.clock import Clock
 from mercer.empirical.coordinates import MappedRows
-from mercer.empirical.learners import LARGEST_COUPLING, Grid, Learner
+from mercer.empirical.learners import LARGEST_COUPLING, Grid, MemberLearner
 from mercer.empirical.problem import MemberProblem
 
 #: The values of c and λ among which MEKL13 chooses.
@@ -24,7 +24,7 @@ ROWS_A_SECOND, LEAST_ROWS = 50, 100
 
 
 @dataclass(frozen=True)
-class Candidates:
+class Ranges:
     """What a face leaves open or fixes, one value or several of each: c, λ and p; beside them the kernels and H."""
 
     kernels: Any
@@ -58,7 +58,7 @@ def several(choice: Any) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Validated:
     """What cross-validation chose, and the score of every candidate (sizes × grid points)."""
 
     size: Any
@@ -69,13 +69,13 @@ class Choice:
 
 def choose(
     problems: Sequence[MemberProblem],
-    learner: Learner,
+    learner: MemberLearner,
     sizes: Sequence[Any],
     grid: Grid,
     n_folds: int,
     seed: int,
     clock: Clock | None = None,
-) -> Choice:
+) -> Validated:
     """The size p and the pair (c, λ) that serve the held-out rows of all problems together best.
 
     Per problem and size one map is made for all folds and grid points; a fold needs its moments once, a grid point
@@ -83,7 +83,7 @@ def choose(
     """
     clock = clock or Clock()
     if len(sizes) * len(grid) == 1:
-        return Choice(sizes[0], grid[0][0], grid[0][1], np.zeros((1, 1)))
+        return Validated(sizes[0], grid[0][0], grid[0][1], np.zeros((1, 1)))
     scores = torch.zeros(len(sizes), len(grid), 2, dtype=torch.float64)
     for at, problem in enumerate(problems):
         if at and clock.over(share=0.5):
@@ -94,19 +94,19 @@ def choose(
         fold = folds(problem, n_folds, np.random.default_rng([seed, at]))
         for i, size in enumerate(sizes):
             maps = problem.maps(problem.choose(problem.size(size), np.random.default_rng([seed, at, i])))
-            coordinates = MappedRows(problem.rows, maps, problem.plan, n_folds * learner.passes)
-            for k in range(int(fold.max()) + 1 if problem.n_alive > 1 else 0):
+            coordinates = MappedRows(problem.sample.rows, maps, problem.sample.plan, n_folds * learner.passes)
+            for k in range(int(fold.max()) + 1 if problem.sample.n_alive > 1 else 0):
                 scores[i] += learner.judge(coordinates, problem, fold == k, grid).cpu()
     table = scores.numpy().reshape(-1, 2)
     best = np.lexsort((-table[:, 1], -table[:, 0]))[0]  # the first of equals
     c, lam = grid[best % len(grid)]
-    return Choice(sizes[best // len(grid)], c, lam, scores[..., 0].numpy())
+    return Validated(sizes[best // len(grid)], c, lam, scores[..., 0].numpy())
 
 
 def folds(problem: MemberProblem, n_folds: int, rng: np.random.Generator) -> Tensor:
     """The fold of every row, with equal shares of each class (or side of zero); −1 for rows without weight."""
-    keys = problem.targets.argmax(1) if problem.targets.shape[1] > 1 else problem.targets[:, 0] > 0
-    alive = (problem.weight > 0).cpu().numpy()
+    keys = problem.sample.Y.argmax(1) if problem.sample.Y.shape[1] > 1 else problem.sample.Y[:, 0] > 0
+    alive = (problem.sample.weight > 0).cpu().numpy()
     fold = np.full(len(alive), -1)
     fold[alive] = stratified_folds(keys.cpu().numpy()[alive], n_folds, rng)
-    return torch.as_tensor(fold, device=problem.plan.device)
+    return torch.as_tensor(fold, device=problem.sample.plan.device)

@@ -11,13 +11,13 @@ from mercer.border.calibration import Temperature, fit_temperature
 from mercer.border.classes import DecisionClassifier
 from mercer.border.rules import literal, number, whole
 from mercer.clock import Clock
-from mercer.data import spread_rows
-from mercer.empirical.ensemble import Ensemble, agreement
+from mercer.empirical.ensemble import MemberEnsemble, agreement
 from mercer.empirical.estimator import EnsembleEstimator
 from mercer.empirical.hokashyap import Margins
-from mercer.empirical.learners import ClassLearner, Learner
-from mercer.empirical.problem import MULTICLASS, Table, class_pairs
+from mercer.empirical.learners import ClassLearner, MemberLearner
+from mercer.empirical.problem import MULTICLASS, class_pairs
 from mercer.empirical.training import Trained
+from mercer.engine.sample import Sample
 from mercer.progress import listeners
 
 #: Rows from which the temperature of probabilities is taken: enough for two digits.
@@ -60,7 +60,7 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
 
     _classes: ClassVar[bool] = True
 
-    def _learner(self, clock: Clock) -> Learner:
+    def _learner(self, clock: Clock) -> MemberLearner:
         margins = Margins(self.initial_margin, self.learning_rate, self.tol, self.max_iter)
         heard = listeners("passes", step=lambda sweep: sweep.iteration) if self.callbacks else ()
         return ClassLearner(margins, heard, clock)
@@ -68,14 +68,12 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
     def _pairs(self, n_classes: int) -> list[tuple[int, int]]:
         return class_pairs(n_classes, self.multiclass)
 
-    def _judged(
-        self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray, c: float
-    ) -> dict[str, Any]:
-        shares = [agreement(one.values, one.problem.weight.double().cpu().numpy()) for one in trained]
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, sample: Sample, c: float) -> dict[str, Any]:
+        shares = [agreement(one.values, one.problem.sample.weight.double().cpu().numpy()) for one in trained]
         H = max(map(len, shares))  # fewer where time was up
-        some = spread_rows(table.weight, SAMPLE_ROWS)
-        part = table.part(some)
-        temperature = fit_temperature(ensemble.values(part.rows, part.plan), Y[some], part.weight)
+        part = sample.part(sample.spaced(SAMPLE_ROWS))
+        Y, weight = (values.cpu().numpy() for values in (part.Y, part.weight))
+        temperature = fit_temperature(ensemble.values(part.rows, part.plan), Y, weight)
         return {
             "agreement_": np.array([own + [np.nan] * (H - len(own)) for own in shares]),
             "calibration_": Temperature(temperature),

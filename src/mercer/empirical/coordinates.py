@@ -22,7 +22,7 @@ from mercer.engine import Plan, each_block
 Visit = Callable[[slice, Sequence[Tensor]], object]
 
 
-class Coordinates(ABC):
+class KernelCoordinates(ABC):
     """The coordinates Φ_1, …, Φ_M of all rows, … × n × r_l each, seen by blocks of rows; sums are over all rows."""
 
     plan: Plan
@@ -85,7 +85,7 @@ class Coordinates(ABC):
         return torch.zeros(*self.lead, *shape, device=self.plan.device, dtype=torch.float64)
 
 
-class MappedRows(Coordinates):
+class MappedRows(KernelCoordinates):
     """The coordinates that maps make of rows, n × r_l each; at most one block of them exists if memory is short.
 
     >>> from mercer.empirical.mapping import empirical_map

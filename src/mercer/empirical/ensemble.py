@@ -15,7 +15,7 @@ from mercer.kernels import Kernel
 
 
 @dataclass(frozen=True)
-class Member:
+class EnsembleMember:
     """One trained set of kernels (steps 1 to 7 of table 1), as far as new rows need it.
 
     The function of kernel l is f_l(x) = k_l(x, `basis`) `dual_coef`[l] + `bias`[l]: its weights in the coordinates of
@@ -46,7 +46,7 @@ class Member:
         return values([self], rows, plan)[0]
 
 
-def values(members: Sequence[Member], rows: RowSource, plan: Plan) -> list[np.ndarray]:
+def values(members: Sequence[EnsembleMember], rows: RowSource, plan: Plan) -> list[np.ndarray]:
     """The mean of the kernels' functions of each member of a problem, n × P, from one product per kernel for all."""
     M = len(members[0].kernels)
     bases, coefficients, biases = zip(*(one.tensors() for one in members), strict=True)
@@ -77,13 +77,13 @@ def tally(votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class MemberEnsemble:
     """A fitted model: the members of every machine, and how they are heard.
 
     A machine is for one of the `pairs` of classes, or a single one is for everything. `n_classes` is 0 for numbers.
     """
 
-    machines: list[list[Member]]
+    machines: list[list[EnsembleMember]]
     pairs: list[tuple[int, int]]
     n_classes: int
 

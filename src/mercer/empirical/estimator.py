@@ -8,26 +8,44 @@ from itertools import product
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
-from mercer.border.inputs import find_inputs
-from mercer.border.read import merged, read, read_new
+from mercer.border.inputs import InputMap, find_inputs
+from mercer.border.read import Given, merged, read, read_new
 from mercer.border.rules import NOTHING, check, whole
 from mercer.border.targets import code_targets
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
-from mercer.data.group import ALONE
-from mercer.empirical.choice import Candidates, choose, several
-from mercer.empirical.ensemble import Ensemble
-from mercer.empirical.learners import Learner
+from mercer.data.group import ALONE, Group
+from mercer.empirical.choice import Ranges, choose, several
+from mercer.empirical.ensemble import MemberEnsemble
+from mercer.empirical.learners import MemberLearner
 from mercer.empirical.parameters import JOBS, one_or_several
-from mercer.empirical.problem import Table, pair_problems
+from mercer.empirical.problem import MemberProblem, member_problem, pair_problems
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
+from mercer.engine.sample import Sample
 from mercer.progress import watched
+
+
+@dataclass(frozen=True)
+class EnsembleTask:
+    """The table given, how it is coded, and the pairs of classes that have machines of their own, if any.
+
+    Weights are divided by `unit`; `n_classes` is 0 for numbers.
+    """
+
+    given: Given
+    targets: Any
+    inputs: InputMap
+    sample: Sample
+    unit: float
+    n_classes: int
+    pairs: list[tuple[int, int]]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -50,9 +68,9 @@ class EnsembleEstimator(Face):
 
     Attributes
     ----------
-    ensemble_ : Ensemble
+    ensemble_ : MemberEnsemble
         The model itself: the members of each machine, and the pair of classes that it tells apart, if it is for two.
-    members_ : list of lists of Member
+    members_ : list of lists of EnsembleMember
         The members of each machine: a machine per pair of classes, or one. Each has `kernels`, `basis`,
         `basis_indices`, `dual_coef`, `bias`, `kernel_norms`, `agreement`, `objective_path` (for weights of mean one).
     regularization_ : float
@@ -85,11 +103,11 @@ class EnsembleEstimator(Face):
     # What a face fills in
 
     @abstractmethod
-    def _candidates(self) -> Candidates:
+    def _candidates(self) -> Ranges:
         """What is fixed and what is left open: kernels, c, λ, p, H."""
 
     @abstractmethod
-    def _learner(self, clock: Clock) -> Learner:
+    def _learner(self, clock: Clock) -> MemberLearner:
         """What is learnt in the coordinates of a map."""
 
     def _penalty(self) -> Any:
@@ -107,9 +125,7 @@ class EnsembleEstimator(Face):
         """The pairs of classes that have machines of their own, if any."""
         return []
 
-    def _judged(
-        self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray, c: float
-    ) -> dict[str, Any]:
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, sample: Sample, c: float) -> dict[str, Any]:
         """What is kept of how the members did on the rows of `fit`."""
         return {}
 
@@ -120,23 +136,44 @@ class EnsembleEstimator(Face):
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
         group = current_group()
-        clock, wanted = Clock(self.time_budget, group=group), self._candidates()
-        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
-        own = group if isinstance(X, RowSource) and X.shard.spread else ALONE
-        given = read(self, X, y, sample_weight, **kinds, group=own)  # every process has all rows and some members
+        clock, rng = Clock(self.time_budget, group=group), self._generator(group)
+        task = self._task(X, y, sample_weight, group)
+        problems = self._problems(task, rng)
+        training, choices = self._training(task, problems, rng, clock)
+        trained, unfinished = training.run(problems)
+        return self._keep(**self._described(task, training, trained, unfinished), **choices)
+
+    def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:
+        """Read the table and code it."""
+        own = group if isinstance(X, RowSource) and X.shard.divided else ALONE
+        given = read(
+            self, X, y, sample_weight, numeric=not self._classes, group=own
+        )  # every process has all rows and some members
         given = gathered(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)
-        n_classes = len(targets.classes) if self._classes else 0
-        pairs = self._pairs(n_classes)
         given, Y = merged(replace(given, weight=weight), targets.encode(given.y))
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=False)
-        rng, learner = self._generator(group), self._learner(clock)
-        original = given.places(np.arange(given.rows.n_rows))
-        table = Table(inputs.rows(given.rows, plan), given.weight, original, plan)
-        problems = pair_problems(table, Y, pairs, wanted.kernels, rng) or [table.problem(Y, wanted.kernels, rng)]
-        penalties = wanted.penalties(unit, float(weight.sum()))
+        coded, w = (torch.as_tensor(part, dtype=torch.float64, device=plan.device) for part in (Y, given.weight))
+        sample = Sample(inputs.rows(given.rows, plan), coded, w, plan)
+        n_classes = len(targets.classes) if self._classes else 0
+        return EnsembleTask(given, targets, inputs, sample, unit, n_classes, self._pairs(n_classes))
+
+    def _problems(self, task: EnsembleTask, rng: np.random.Generator) -> list[MemberProblem]:
+        """One for every machine."""
+        original = task.given.places(np.arange(task.sample.n_rows))
+        kernels = self._candidates().kernels
+        if task.pairs:
+            return pair_problems(task.sample, original, task.pairs, kernels, rng)
+        return [member_problem(task.sample, original, kernels, rng)]
+
+    def _training(
+        self, task: EnsembleTask, problems: list[MemberProblem], rng: np.random.Generator, clock: Clock
+    ) -> tuple[Training, dict[str, Any]]:
+        """How members are trained after the choice among candidates, and what is kept of it."""
+        wanted, learner, group = self._candidates(), self._learner(clock), clock.group
+        penalties = wanted.penalties(task.unit, task.sample.total_weight)
         grid = list(product(penalties, wanted.couplings(len(problems[0].kernels))))
         seed = int(rng.integers(2**31))
         chosen = group.first(
@@ -144,26 +181,29 @@ class EnsembleEstimator(Face):
         )
         seeds = rng.integers(2**31, size=(len(problems), wanted.n_members))
         training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
-        trained, unfinished = training.run(problems)
-        ensemble = Ensemble([one.members for one in trained], pairs, n_classes)
+        return training, {"regularization_": penalties[chosen.c], "cv_scores_": chosen.scores}
+
+    def _described(
+        self, task: EnsembleTask, training: Training, trained: list[Trained], unfinished: str
+    ) -> dict[str, Any]:
+        """All that a fit leaves behind."""
+        ensemble = MemberEnsemble([one.members for one in trained], task.pairs, task.n_classes)
         first = ensemble.machines[0][0]
-        return self._keep(
-            **given.columns(),
-            **self._judged(trained, ensemble, table, Y, chosen.c),
-            targets_=targets,
-            inputs_=inputs,
-            dtype_=str(plan.dtype).removeprefix("torch."),
-            classes_=targets.classes if self._classes else None,
-            ensemble_=ensemble,
-            members_=ensemble.machines,
-            regularization_=penalties[chosen.c],
-            coupling_=chosen.lam,
-            subset_size_=1.0 if chosen.size is None else chosen.size,
-            cv_scores_=chosen.scores,
-            objective_path_=first.objective_path,
-            n_iter_=max(len(member.objective_path) for members in ensemble.machines for member in members),
-            stop_reason_=unfinished or first.stop_reason,
-        )
+        return {
+            **task.given.columns(),
+            **self._judged(trained, ensemble, task.sample, training.c),
+            "targets_": task.targets,
+            "inputs_": task.inputs,
+            "dtype_": str(task.sample.plan.dtype).removeprefix("torch."),
+            "classes_": task.targets.classes if self._classes else None,
+            "ensemble_": ensemble,
+            "members_": ensemble.machines,
+            "coupling_": training.lam,
+            "subset_size_": 1.0 if training.size is None else training.size,
+            "objective_path_": first.objective_path,
+            "n_iter_": max(len(member.objective_path) for members in ensemble.machines for member in members),
+            "stop_reason_": unfinished or first.stop_reason,
+        }
 
     # Predicting
 

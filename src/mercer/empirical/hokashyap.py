@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.empirical.coordinates import Coordinates, Factor
+from mercer.empirical.coordinates import Factor, KernelCoordinates
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Solution:
 
 
 def hokashyap(
-    coordinates: Coordinates,
+    coordinates: KernelCoordinates,
     factors: Sequence[Factor],
     signs: Tensor,
     weight: Tensor,
@@ -129,7 +129,7 @@ class _Columns:
     alpha: Tensor
     inverses: list[Tensor]
 
-    def sweep(self, coordinates: Coordinates, s: Tensor, rate: float) -> tuple[list[Tensor], Tensor, Tensor]:
+    def sweep(self, coordinates: KernelCoordinates, s: Tensor, rate: float) -> tuple[list[Tensor], Tensor, Tensor]:
         """Steps i and ii in one pass; right-hand sides of step iii (Φᵀt and Σ t per kernel) and L before the step."""
         M, lam = len(self.W), self.lam.to(self.signs)
         down, totals = [torch.zeros_like(w) for w in self.W], torch.zeros_like(self.bias)
@@ -171,7 +171,13 @@ class _Columns:
 
 
 def _start(
-    coordinates: Coordinates, factors: Sequence[Factor], signs: Tensor, s: Tensor, c: Tensor, lam: Tensor, rule: Margins
+    coordinates: KernelCoordinates,
+    factors: Sequence[Factor],
+    signs: Tensor,
+    s: Tensor,
+    c: Tensor,
+    lam: Tensor,
+    rule: Margins,
 ) -> _Columns:
     """Each kernel at its own solution for the first margins."""
     M = len(factors)

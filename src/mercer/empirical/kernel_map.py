@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.checked import host
 from mercer.border.face import Face, face
-from mercer.border.inputs import find_inputs
-from mercer.border.read import merged, read_new, read_rows
+from mercer.border.inputs import InputMap, find_inputs
+from mercer.border.read import Given, merged, read_new, read_rows
 from mercer.border.rules import NOTHING, check, number, part_of, whole
 from mercer.border.weights import unit_weights
 from mercer.clock import Clock
@@ -107,26 +107,13 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the rows and factor their kernel matrix."""
         check(self)
-        budget = Clock(self.time_budget)
-        random = isinstance(self.criterion, str) and self.criterion == "random"
-        require(random or y is not None, "criterion", "'random' where there are no targets", self.criterion)
-        given = read_rows(self, X, sample_weight)
-        n = given.rows.n_rows
-        targets = given.y if y is None else np.asarray(host(y))
-        require(targets.shape[:1] == (n,), "y", f"of length {n}", len(targets) if targets.ndim else targets)
-        weight, _ = unit_weights(given.weight)
-        given, nothing = merged(replace(given, weight=weight), given.y[:, None])
+        budget, rng = Clock(self.time_budget), self._generator()
+        given, targets = self._given(X, y, sample_weight)
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
-        inputs = find_inputs(given, nothing, plan, self.scale_inputs, may_bend=False)
-        rows, rng, alive = inputs.rows(given.rows, plan), self._generator(), given.alive
+        inputs = find_inputs(given, given.y[:, None], plan, self.scale_inputs, may_bend=False)
+        rows = inputs.rows(given.rows, plan)
         kernel = self._kernel(rows, given.weight, plan, rng)
-        p = subset_number(self.subset_size, len(alive))
-        plan.require_square(p)
-        if random:
-            index = rng.choice(alive, p, replace=False)
-        else:
-            prepared = inputs.encode(given.rows.take(alive)).cpu().numpy()
-            index = alive[self._chosen(prepared, targets[given.places(alive)], kernel, p, rng, budget)]
+        index = self._rows(given, targets, inputs, kernel, plan, rng, budget)
         index, made = largest_map(kernel, rows, index, plan, budget, self.rank, self.tol)
         return self._keep(
             **given.columns(),
@@ -139,24 +126,55 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
             _n_features_out=made.rank,
         )
 
+    def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[Given, np.ndarray]:
+        """The table, equal rows merged, and the targets of all rows."""
+        require(self._draws or y is not None, "criterion", "'random' where there are no targets", self.criterion)
+        given = read_rows(self, X, sample_weight)
+        n, targets = given.rows.n_rows, given.y if y is None else np.asarray(host(y))
+        require(targets.shape[:1] == (n,), "y", f"of length {n}", len(targets) if targets.ndim else targets)
+        weight, _ = unit_weights(given.weight)
+        given, _ = merged(replace(given, weight=weight), given.y[:, None])
+        return given, targets
+
+    @property
+    def _draws(self) -> bool:
+        """Whether the rows are random ones."""
+        return isinstance(self.criterion, str) and self.criterion == "random"
+
+    def _rows(
+        self,
+        given: Given,
+        targets: np.ndarray,
+        inputs: InputMap,
+        kernel: Kernel,
+        plan: Plan,
+        rng: np.random.Generator,
+        budget: Clock,
+    ) -> np.ndarray:
+        """Random rows, or those of a criterion of the package on inputs scaled as ours are.
+
+        One at least, be the kernel zero there.
+        """
+        alive = given.alive
+        p = subset_number(self.subset_size, len(alive))
+        plan.require_square(p)
+        if self._draws:
+            return rng.choice(alive, p, replace=False)
+        shared = ("device", "dtype", "memory_limit", "verbose", "callbacks")
+        options = {name: getattr(self, name) for name in shared}
+        options |= {"scale_inputs": False, "random_state": int(rng.integers(2**31))}
+        if self.time_budget is not None:
+            options["time_budget"] = max(budget.left(CHOOSING_SHARE), SHORTEST)
+        X = inputs.encode(given.rows.take(alive)).cpu().numpy()
+        index = select_basis(X, targets[given.places(alive)], kernel, self.criterion, p, **options)
+        return alive[index if len(index) else np.array([0])]
+
     def _kernel(self, rows: RowSource, weight: np.ndarray, plan: Plan, rng: np.random.Generator) -> Kernel:
         """The one kernel, at the mean distance between rows where only its name is given."""
         w = torch.as_tensor(weight, device=plan.device, dtype=plan.dtype)
         kernels = resolve_kernels(self.kernel, mean_distance(rows, w, rng))
         require(len(kernels) == 1, "kernel", "one kernel", self.kernel)
         return kernels[0]
-
-    def _chosen(
-        self, X: np.ndarray, y: np.ndarray, kernel: Kernel, p: int, rng: np.random.Generator, budget: Clock
-    ) -> np.ndarray:
-        """Rows by a criterion of the package, on inputs scaled as ours are; one at least, be the kernel zero there."""
-        shared = ("device", "dtype", "memory_limit", "verbose", "callbacks")
-        options = {name: getattr(self, name) for name in shared}
-        options |= {"scale_inputs": False, "random_state": int(rng.integers(2**31))}
-        if self.time_budget is not None:
-            options["time_budget"] = max(budget.left(CHOOSING_SHARE), SHORTEST)
-        index = select_basis(X, y, kernel, self.criterion, p, **options)
-        return index if len(index) else np.array([0])
 
     def transform(self, X: Any) -> np.ndarray:
         """Coordinates of rows `X`, n × r."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.empirical.coordinates import Coordinates, MappedRows
+from mercer.empirical.coordinates import KernelCoordinates, MappedRows
 from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap
 from mercer.empirical.problem import MemberProblem
 from mercer.linalg import cholesky
@@ -37,7 +37,7 @@ class JointMoments:
     ranks: list[int]
 
 
-def joint_moments(coordinates: Coordinates, targets: Tensor, weight: Tensor) -> JointMoments:
+def joint_moments(coordinates: KernelCoordinates, targets: Tensor, weight: Tensor) -> JointMoments:
     """All that `coupled_ridge` needs of the rows, in one pass; `targets` is n × P."""
     R, P = sum(coordinates.ranks), targets.shape[1]
     coordinates.plan.require_square(R)
@@ -82,14 +82,14 @@ def coupled_ridge(moments: JointMoments, c: float, lam: float) -> tuple[list[Ten
     return W, bias, objective.clamp(min=0.0)
 
 
-class Learner(ABC):
+class MemberLearner(ABC):
     """Fits all kernels of a problem together, for one pair (c, λ) or for judging many."""
 
     #: Passes over the rows to expect: whether coordinates are worth keeping.
     passes: int
 
     @abstractmethod
-    def fit(self, coordinates: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+    def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         """The solution for all rows, one column per output; `targets` are n × P, `weight` n."""
 
     @property
@@ -107,7 +107,7 @@ class Learner(ABC):
 
 @final
 @dataclass(frozen=True)
-class ClassLearner(Learner):
+class ClassLearner(MemberLearner):
     """Signs ±1 by `hokashyap`; judged by the weight of the rows it gets right, then by the squared hinge loss."""
 
     margins: Margins = field(default_factory=Margins)
@@ -119,7 +119,7 @@ class ClassLearner(Learner):
     def stacks(self) -> bool:
         return not self.callbacks  # which see the steps of one problem
 
-    def fit(self, coordinates: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+    def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         ones = torch.ones(targets.shape[-1], dtype=torch.float64, device=targets.device)
         factors = coordinates.factors(weight)
         return hokashyap(
@@ -127,19 +127,19 @@ class ClassLearner(Learner):
         )
 
     def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
-        P, n, M = problem.targets.shape[1], coordinates.n_rows, len(coordinates.maps)
-        weight = torch.where(held_out, 0.0, problem.weight)
+        P, n, M = problem.sample.Y.shape[1], coordinates.n_rows, len(coordinates.maps)
+        weight = torch.where(held_out, 0.0, problem.sample.weight)
         factors = coordinates.factors(weight)
-        affordable = problem.plan.memory_limit // (8 * 4 * M * n * P * problem.plan.itemsize)
+        affordable = problem.sample.plan.memory_limit // (8 * 4 * M * n * P * problem.sample.plan.itemsize)
         step = max(min(len(grid), affordable), 1)
         parts = []
         for start in range(0, len(grid), step):
-            points = torch.tensor(grid[start : start + step], dtype=torch.float64, device=problem.plan.device)
+            points = torch.tensor(grid[start : start + step], dtype=torch.float64, device=problem.sample.plan.device)
             c, lam = points.repeat_interleave(P, 0).unbind(1)
-            signs = problem.targets.repeat(1, len(points))
+            signs = problem.sample.Y.repeat(1, len(points))
             found = hokashyap(coordinates, factors, signs, weight, c, lam, self.margins)
             f = coordinates.values(found.weights, found.bias).mean(0)[held_out].double()
-            truth, s = problem.targets[held_out].double(), problem.weight[held_out].double()
+            truth, s = problem.sample.Y[held_out].double(), problem.sample.weight[held_out].double()
             parts.append(_judged(f.reshape(len(f), len(points), P), truth[:, None], s))
         return torch.cat(parts)
 
@@ -153,23 +153,23 @@ def _judged(f: Tensor, truth: Tensor, s: Tensor) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class NumberLearner(Learner):
+class NumberLearner(MemberLearner):
     """Numbers by `coupled_ridge`; judged by the squared error. Callbacks see the one step that this takes."""
 
     callbacks: Sequence[Callable[[Sweep], object]] = ()
     passes = 3
 
-    def fit(self, coordinates: Coordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+    def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         W, bias, objective = coupled_ridge(joint_moments(coordinates, targets, weight), c, lam)
         for callback in self.callbacks:
             callback(Sweep(1, objective))
         return Solution(W, bias, objective[None], "the objective is quadratic: solved exactly")
 
     def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
-        moments = joint_moments(coordinates, problem.targets, torch.where(held_out, 0.0, problem.weight))
+        moments = joint_moments(coordinates, problem.sample.Y, torch.where(held_out, 0.0, problem.sample.weight))
         fits = [coupled_ridge(moments, c, lam)[:2] for c, lam in grid]
         weights = [torch.cat(of_kernel, 1) for of_kernel in zip(*(W for W, _ in fits), strict=True)]
         f = coordinates.values(weights, torch.cat([bias for _, bias in fits], 1)).mean(0)[held_out].double()
-        truth, s = problem.targets[held_out].double(), problem.weight[held_out].double()
+        truth, s = problem.sample.Y[held_out].double(), problem.sample.weight[held_out].double()
         error = (f.reshape(len(f), len(grid), -1) - truth[:, None]).square().sum(2)
         return torch.stack([-(s @ error), torch.zeros(len(grid), dtype=s.dtype, device=s.device)], 1)

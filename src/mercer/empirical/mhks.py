@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from mercer.border.face import face
 from mercer.border.rules import several_of
-from mercer.empirical.choice import Candidates
+from mercer.empirical.choice import Ranges
 from mercer.empirical.classifier import EnsembleClassifier
 from mercer.empirical.parameters import ROWS, SeveralKernels, one_or_several
 
@@ -52,8 +52,8 @@ class MHKSClassifier(EnsembleClassifier):
     _: KW_ONLY
     subset_size: Annotated[Any, ROWS | several_of(ROWS)] = None
 
-    def _candidates(self) -> Candidates:
-        return Candidates([self.kernel], self._penalty(), subset_size=self.subset_size)
+    def _candidates(self) -> Ranges:
+        return Ranges([self.kernel], self._penalty(), subset_size=self.subset_size)
 
 
 @face
@@ -83,5 +83,5 @@ class MultiKernelMHKSClassifier(SeveralKernels, EnsembleClassifier):
     (3,)
     """
 
-    def _candidates(self) -> Candidates:
-        return Candidates(self.kernels, self._penalty(), self.coupling)
+    def _candidates(self) -> Ranges:
+        return Ranges(self.kernels, self._penalty(), self.coupling)

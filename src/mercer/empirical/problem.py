@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from mercer.data import RowSource
 from mercer.data.source import RowSubset
 from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
-from mercer.engine import Plan
+from mercer.engine import Sample
 from mercer.kernels import Kernel
 
 #: What scikit-learn calls them is understood too.
@@ -31,48 +29,36 @@ FEW_CLASSES, MOST_CLASSES = 45, 64
 
 @dataclass(frozen=True)
 class MemberProblem:
-    """Targets (n × P, ±1 for classes) and weights (n) of all rows, on the plan's device in its precision."""
+    """A sample with targets (n × P, ±1 for classes) and weights in the precision of the tiles, and kernels."""
 
-    rows: RowSource
-    targets: Tensor
-    weight: Tensor
+    sample: Sample
     kernels: list[Kernel]
-    plan: Plan
     #: Each row's index in the table the user gave.
     original: np.ndarray
 
     def part(self, n: int, rng: np.random.Generator) -> MemberProblem:
         """At most n of the rows that count, drawn at random; they weigh as much as all of them together."""
-        alive = self.weight.nonzero()[:, 0].cpu().numpy()
-        if len(alive) <= n:
+        if self.sample.n_alive <= n:
             return self
-        index = np.sort(rng.choice(alive, n, replace=False))
-        at = torch.as_tensor(index, device=self.weight.device)
-        weight = self.weight[at]
-        weight = weight * (self.weight.sum() / weight.sum())
-        rows = RowSubset(self.rows, index)
-        return MemberProblem(rows, self.targets[at], weight, self.kernels, self.plan, self.original[index])
-
-    @property
-    def n_alive(self) -> int:
-        """Rows of positive weight."""
-        return int((self.weight > 0).sum())
+        index = self.sample.draw(n, rng)
+        some = subset(self.sample, index)
+        weight = some.weight * (self.sample.weight.sum() / some.weight.sum())
+        return MemberProblem(replace(some, weight=weight), self.kernels, self.original[index])
 
     def choose(self, size: int, rng: np.random.Generator) -> np.ndarray:
         """Step 1 of table 1: `size` random rows of positive weight, or all of them if there are no more."""
-        alive = self.weight.nonzero()[:, 0].cpu().numpy()
-        chosen = alive if size >= len(alive) else np.sort(rng.choice(alive, size, replace=False))
-        self.plan.require_square(len(chosen))
+        chosen = self.sample.draw(size, rng)
+        self.sample.plan.require_square(len(chosen))
         return chosen
 
     def maps(self, chosen: np.ndarray) -> list[EmpiricalMap]:
         """Step 2: the map of each kernel on these rows."""
-        basis = self.rows.take(chosen)
-        return [empirical_map(kernel, basis, dtype=self.plan.dtype) for kernel in self.kernels]
+        basis = self.sample.rows.take(chosen)
+        return [empirical_map(kernel, basis, dtype=self.sample.plan.dtype) for kernel in self.kernels]
 
     def size(self, wanted: Any) -> int:
         """The number p of rows of a map (`subset_number`)."""
-        return subset_number(wanted, self.n_alive)
+        return subset_number(wanted, self.sample.n_alive)
 
 
 def subset_number(wanted: Any, n: int) -> int:
@@ -86,26 +72,16 @@ def subset_number(wanted: Any, n: int) -> int:
     return min(max(int(wanted) if isinstance(wanted, Integral) else round(float(wanted) * n), 1), n)
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows prepared for kernels, their weights, and each row's index in the table given."""
+def subset(sample: Sample, index: np.ndarray) -> Sample:
+    """Some of the rows, which are read where they are whenever they are asked for."""
+    at = torch.as_tensor(index, device=sample.weight.device)
+    return replace(sample, rows=RowSubset(sample.rows, index), Y=sample.Y[at], weight=sample.weight[at])
 
-    rows: RowSource
-    weight: np.ndarray
-    original: np.ndarray
-    plan: Plan
 
-    def part(self, index: np.ndarray) -> Table:
-        """Some of the rows."""
-        rows = RowSubset(self.rows, index)
-        return Table(rows, self.weight[index], self.original[index], self.plan)
-
-    def problem(self, targets: np.ndarray, kernels: Any, rng: np.random.Generator) -> MemberProblem:
-        """A problem with these targets (n × P), whose named kernels get the width of these rows."""
-        as_tile: dict[str, Any] = {"device": self.plan.device, "dtype": self.plan.dtype}
-        w = torch.as_tensor(self.weight, **as_tile)
-        parts = resolve_kernels(kernels, mean_distance(self.rows, w, rng))
-        return MemberProblem(self.rows, torch.as_tensor(targets, **as_tile), w, parts, self.plan, self.original)
+def member_problem(sample: Sample, original: np.ndarray, kernels: Any, rng: np.random.Generator) -> MemberProblem:
+    """The problem of these rows and targets, whose named kernels get the width of these rows."""
+    sample = sample.in_tiles(sample.plan)
+    return MemberProblem(sample, resolve_kernels(kernels, mean_distance(sample.rows, sample.weight, rng)), original)
 
 
 def class_pairs(n_classes: int, multiclass: str) -> list[tuple[int, int]]:
@@ -125,12 +101,13 @@ def class_pairs(n_classes: int, multiclass: str) -> list[tuple[int, int]]:
 
 
 def pair_problems(
-    table: Table, Y: np.ndarray, pairs: list[tuple[int, int]], kernels: Any, rng: np.random.Generator
+    sample: Sample, original: np.ndarray, pairs: list[tuple[int, int]], kernels: Any, rng: np.random.Generator
 ) -> list[MemberProblem]:
-    """Each pair of classes on its own rows, the second of them as +1; `Y` (n × classes) are ±1."""
-    own = [np.flatnonzero(of_class > 0) for of_class in Y.T]
+    """Each pair of classes on its own rows, the second of them as +1; the targets (n × classes) are ±1."""
+    own = [np.flatnonzero(of_class > 0) for of_class in sample.Y.T.cpu().numpy()]
     problems = []
     for a, b in pairs:
         index = np.sort(np.concatenate([own[a], own[b]]))
-        problems.append(table.part(index).problem(Y[index, b : b + 1], kernels, rng))
+        part = subset(sample, index)
+        problems.append(member_problem(replace(part, Y=part.Y[:, b : b + 1]), original[index], kernels, rng))
     return problems

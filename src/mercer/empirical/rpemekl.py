@@ -12,15 +12,14 @@ from mercer.border.intervals import IntervalRegressor, Intervals
 from mercer.border.left_out import leverages
 from mercer.border.local_scale import fit_local_scale
 from mercer.clock import Clock
-from mercer.data import spread_rows
-from mercer.empirical.choice import Candidates
+from mercer.empirical.choice import Ranges
 from mercer.empirical.classifier import EnsembleClassifier
-from mercer.empirical.ensemble import Ensemble
+from mercer.empirical.ensemble import MemberEnsemble
 from mercer.empirical.estimator import EnsembleEstimator
-from mercer.empirical.learners import Learner, NumberLearner
+from mercer.empirical.learners import MemberLearner, NumberLearner
 from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
-from mercer.empirical.problem import Table
 from mercer.empirical.training import Trained
+from mercer.engine.sample import Sample
 from mercer.progress import listeners
 
 #: Rows that are asked at most.
@@ -49,8 +48,8 @@ class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
     (True, 3)
     """
 
-    def _candidates(self) -> Candidates:
-        return Candidates(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
+    def _candidates(self) -> Ranges:
+        return Ranges(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
 
 
 @face
@@ -93,16 +92,14 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
     regularization: Annotated[Any, one_or_several(0.0)] = 0.1
     coupling: Annotated[Any, one_or_several(-1.0)] = -1.0
 
-    def _candidates(self) -> Candidates:
-        return Candidates(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
+    def _candidates(self) -> Ranges:
+        return Ranges(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
 
-    def _learner(self, clock: Clock) -> Learner:
+    def _learner(self, clock: Clock) -> MemberLearner:
         return NumberLearner(listeners("passes") if self.callbacks else ())
 
-    def _judged(
-        self, trained: list[Trained], ensemble: Ensemble, table: Table, Y: np.ndarray, c: float
-    ) -> dict[str, Any]:
-        return {"intervals_": left_out_intervals(ensemble, table, Y, c)}
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, sample: Sample, c: float) -> dict[str, Any]:
+        return {"intervals_": left_out_intervals(ensemble, sample, c)}
 
     def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         rows, plan = self._new(X)
@@ -110,22 +107,21 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
         return values, np.ones_like(values) if local is None else local.at_rows(rows, values, plan)
 
 
-def left_out_intervals(ensemble: Ensemble, table: Table, Y: np.ndarray, c: float) -> Intervals:
+def left_out_intervals(ensemble: MemberEnsemble, sample: Sample, c: float) -> Intervals:
     """Residuals of some rows as if each had been left out; random members have like leverages, so one stands for all.
 
     Fitted to the mean of M functions of penalty c each, a member is a ridge regression on all their kernel values with
     penalty cM, which its coupling changes little.
     """
-    some = spread_rows(table.weight, ASKED_ROWS)
-    part, first = table.part(some), ensemble.machines[0][0]
+    part, first = sample.part(sample.spaced(ASKED_ROWS)), ensemble.machines[0][0]
     values = ensemble.values(part.rows, part.plan)
-    X = part.rows.take(np.arange(len(some))).to(part.plan.device).double()
+    Y, weight = (asked.cpu().numpy() for asked in (part.Y, part.weight))
+    X = part.rows.take(np.arange(part.n_rows)).double()
     Z = first.basis.to(X)
     tiles = [(kernel(X, Z), kernel(Z, Z)) for kernel in first.kernels]
     penalty = torch.block_diag(*(c * len(tiles) * square for _, square in tiles))
-    weight = torch.as_tensor(part.weight, device=X.device)
-    share = len(some) / max(int((table.weight > 0).sum()), 1)
-    left = 1 - leverages(torch.cat([tile for tile, _ in tiles], 1), weight, penalty, share).cpu().numpy()
-    residuals = (Y[some] - values) / left[:, None]
-    local, scale = fit_local_scale(X.cpu().numpy(), values, residuals, part.weight)
-    return Intervals.of(residuals / scale, part.weight, local)
+    share = part.n_rows / max(sample.n_alive, 1)
+    left = 1 - leverages(torch.cat([tile for tile, _ in tiles], 1), part.weight, penalty, share).cpu().numpy()
+    residuals = (Y - values) / left[:, None]
+    local, scale = fit_local_scale(X.cpu().numpy(), values, residuals, weight)
+    return Intervals.of(residuals / scale, weight, local)

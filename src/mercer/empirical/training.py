@@ -22,9 +22,9 @@ from mercer.data import Group
 from mercer.data.group import ALONE
 from mercer.empirical.batch import Stack, groups
 from mercer.empirical.coordinates import MappedRows
-from mercer.empirical.ensemble import Member
+from mercer.empirical.ensemble import EnsembleMember
 from mercer.empirical.hokashyap import Solution
-from mercer.empirical.learners import Learner
+from mercer.empirical.learners import MemberLearner
 from mercer.empirical.mapping import EmpiricalMap
 from mercer.empirical.problem import MemberProblem
 from mercer.progress import current
@@ -40,7 +40,7 @@ class Trained:
     """The members of one problem, and their values (n × P) at the rows of `problem`, which may be a part of it."""
 
     problem: MemberProblem
-    members: list[Member] = field(default_factory=list)
+    members: list[EnsembleMember] = field(default_factory=list)
     values: list[np.ndarray] = field(default_factory=list)
 
 
@@ -48,7 +48,7 @@ class Trained:
 class Training:
     """Everything but the problems that training depends on; `seeds` has a row a problem and a column a member."""
 
-    learner: Learner
+    learner: MemberLearner
     size: Any
     c: float
     lam: float
@@ -62,7 +62,7 @@ class Training:
         if self.clock.seconds is None:
             return self._round(problems), ""
         sizes = [problem.size(self.size) for problem in problems]
-        most = max(problem.n_alive for problem in problems), max(sizes)
+        most = max(problem.sample.n_alive for problem in problems), max(sizes)
         reach = max(most[0] / FIRST_ROWS, most[1] / FIRST_BASIS)  # from which on a round takes everything
         made = [Trained(problem) for problem in problems]
         grown, whole = 1.0, False
@@ -94,16 +94,17 @@ class Training:
         """
         H = self.seeds.shape[1]
         # members trained at once share the memory
-        shared = problems[0].plan.memory_limit // min(effective_n_jobs(self.n_jobs), len(problems) * H)
-        plan = replace(problems[0].plan, memory_limit=max(shared, 2**20))
-        problems = [replace(problem, plan=plan) for problem in problems]
+        plan = problems[0].sample.plan
+        shared = plan.memory_limit // min(effective_n_jobs(self.n_jobs), len(problems) * H)
+        plan = replace(plan, memory_limit=max(shared, 2**20))
+        problems = [replace(problem, sample=replace(problem.sample, plan=plan)) for problem in problems]
         sizes = [problem.size(self.size) for problem in problems]
         sizes = sizes if basis is None else [min(size, basis) for size in sizes]
         jobs = make_jobs(problems, self.learner, sizes, self.seeds)
         heard = current()
         before = 0 if heard is None else heard.steps["members"]
 
-        def train(job: Job, must: bool) -> list[tuple[Member, np.ndarray]]:
+        def train(job: Job, must: bool) -> list[tuple[EnsembleMember, np.ndarray]]:
             trained = [] if self.clock.over() and not must else fit_job(job, self.learner, self.c, self.lam)
             if heard is not None:
                 done = heard.steps["members"] + len(job.places)
@@ -111,7 +112,7 @@ class Training:
             return trained
 
         # threads: torch works outside Python's lock, and rows and factors need no copies
-        def trained(places: Sequence[int]) -> list[list[tuple[Member, np.ndarray]]]:
+        def trained(places: Sequence[int]) -> list[list[tuple[EnsembleMember, np.ndarray]]]:
             return Parallel(self.n_jobs, prefer="threads")(delayed(train)(jobs[k], first and k == 0) for k in places)
 
         made = self.group.dealt(len(jobs), trained)
@@ -135,7 +136,7 @@ class Job:
 
 
 def make_jobs(
-    problems: Sequence[MemberProblem], learner: Learner, sizes: Sequence[int], seeds: np.ndarray
+    problems: Sequence[MemberProblem], learner: MemberLearner, sizes: Sequence[int], seeds: np.ndarray
 ) -> list[Job]:
     """Draw so many rows for every member; `seeds` has a row for every problem and a column for every member of it."""
     chosen = [
@@ -154,7 +155,7 @@ def make_jobs(
     return jobs
 
 
-def fit_job(job: Job, learner: Learner, c: float, lam: float) -> list[tuple[Member, np.ndarray]]:
+def fit_job(job: Job, learner: MemberLearner, c: float, lam: float) -> list[tuple[EnsembleMember, np.ndarray]]:
     """Steps 2 to 7 of table 1 for each member: map all rows, train the kernels together.
 
     Returns members and their values at the training rows, n × P.
@@ -168,21 +169,21 @@ def fit_job(job: Job, learner: Learner, c: float, lam: float) -> list[tuple[Memb
     else:
         problem = job.problems[0]
         maps = problem.maps(job.chosen[0][0])
-        coordinates = MappedRows(problem.rows, maps, problem.plan, learner.passes)
-        found = learner.fit(coordinates, problem.targets, problem.weight, c, lam)
-        parts = [(found, maps, coordinates.values(found.weights, found.bias), problem.weight)]
+        coordinates = MappedRows(problem.sample.rows, maps, problem.sample.plan, learner.passes)
+        found = learner.fit(coordinates, problem.sample.Y, problem.sample.weight, c, lam)
+        parts = [(found, maps, coordinates.values(found.weights, found.bias), problem.sample.weight)]
     drawn = [(problem, own) for problem, rows in zip(job.problems, job.chosen, strict=True) for own in rows]
     return [_member(*one, *part) for one, part in zip(drawn, parts, strict=True)]
 
 
 def _member(
     problem: MemberProblem, chosen: np.ndarray, found: Solution, maps: list[EmpiricalMap], f: Tensor, weight: Tensor
-) -> tuple[Member, np.ndarray]:
+) -> tuple[EnsembleMember, np.ndarray]:
     """`f` are the values of the kernels' functions at all rows, M × n × P; rows beyond the problem's weigh nothing."""
     mean = f.mean(0)
     agreement = ((_decided(f) == _decided(mean[None])).all(-1) * (weight / weight.sum())).sum(1)
     weights = [w[: one.rank].double() for w, one in zip(found.weights, maps, strict=True)]
-    member = Member(
+    member = EnsembleMember(
         problem.kernels,
         maps[0].basis.cpu(),
         problem.original[chosen],
@@ -193,22 +194,24 @@ def _member(
         found.reason,
         agreement.double().cpu().numpy(),
     )
-    return member, mean[: problem.rows.n_rows].cpu().numpy()
+    return member, mean[: problem.sample.n_rows].cpu().numpy()
 
 
 def _leave_constant(one: Trained) -> None:
     """Give a problem whose turn never came a member that says the weighted mean of its targets everywhere."""
     problem, M = one.problem, len(one.problem.kernels)
     first = problem.choose(1, np.random.default_rng(0))
-    mean = (problem.weight.double() @ problem.targets.double() / problem.weight.sum()).cpu()
+    mean = (problem.sample.weight.double() @ problem.sample.Y.double() / problem.sample.weight.sum()).cpu()
     P = len(mean)
     nothing = torch.zeros(M, 1, P, dtype=torch.float64)
     path, why = np.zeros((1, P)), "no time was left to train it"
-    basis = problem.rows.take(first).cpu()
+    basis = problem.sample.rows.take(first).cpu()
     norms, agreement = np.zeros((M, P)), np.ones(M)
     index = problem.original[first]
-    one.members = [Member(problem.kernels, basis, index, nothing, mean.expand(M, P), norms, path, why, agreement)]
-    one.values = [mean.expand(problem.rows.n_rows, P).numpy()]
+    one.members = [
+        EnsembleMember(problem.kernels, basis, index, nothing, mean.expand(M, P), norms, path, why, agreement)
+    ]
+    one.values = [mean.expand(problem.sample.n_rows, P).numpy()]
 
 
 def _decided(f: Tensor) -> Tensor:

@@ -70,23 +70,19 @@ def fused_columns(kernel: Kernel, basis: Tensor, plan: Plan) -> FusedColumns | N
     """The kernel bound to `basis` for fused products, or None where they do not apply."""
     if plan.device.type != "cuda" or plan.dtype != torch.float32:
         return None
-    return bind(kernel, basis, plan.precision)
+    return bind(kernel, basis)
 
 
-def bind(kernel: Kernel, basis: Tensor, precision: str = "accurate") -> FusedColumns | None:
+def bind(kernel: Kernel, basis: Tensor) -> FusedColumns | None:
     """The kernel bound to `basis`, wherever that is; None where kernel, gradients or a missing Triton forbid it."""
     traced = any(isinstance(value, Tensor) and value.requires_grad for value in (basis, *kernel.tunable().values()))
     if traced or basis.dtype != torch.float32 or _programs() is None:
         return None
     plain = kernel.columns(basis)
     form = plain.fused_form()
-    if (
-        form is None
-        or form.profile not in UNITS
-        or basis.shape[0] * packed_width(form, basis.shape[1], precision) >= 2**31
-    ):
+    if form is None or form.profile not in UNITS or basis.shape[0] * packed_width(form, basis.shape[1]) >= 2**31:
         return None
-    return FusedColumns(form, basis, precision, plain=plain)
+    return FusedColumns(form, basis, plain=plain)
 
 
 def compiled_ahead(kernel: Kernel, n_columns: int, plan: Plan) -> Thread | None:
@@ -130,7 +126,6 @@ class FusedColumns(Columns):
 
     form: FusedForm
     basis: Tensor
-    precision: str = "accurate"
     blocks: Blocks | None = None
     folded: bool = True
     plain: Columns | None = None
@@ -138,7 +133,7 @@ class FusedColumns(Columns):
     @property
     def width(self) -> int:
         """Packed float16 numbers a row."""
-        return packed_width(self.form, self.basis.shape[1], self.precision, self.folded)
+        return packed_width(self.form, self.basis.shape[1], self.folded)
 
     def __call__(self, X: Tensor) -> Tensor:
         """The tile K(X, basis)."""
@@ -186,7 +181,7 @@ class FusedColumns(Columns):
         return affine_scores(scores, g, d, self.form.variance, self.form.bias)
 
     def _pack(self, X: Tensor, Z: Tensor) -> Packed:
-        return pack(self.form, X, Z, self.precision, self.folded)
+        return pack(self.form, X, Z, self.folded)
 
     def _sums(self, X: Tensor, Z: Tensor, V: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """p(s) V and p(s)² weight in float32: (parts, n, p) and (parts, n), to be summed over the parts."""
@@ -203,24 +198,18 @@ class FusedColumns(Columns):
         d = squares if weight is None else pad(weight.float(), (0, m - weight.shape[0]))
         for begin in range(0, max(p, 1 if weight is not None else 0), LARGEST_P):
             held = out[:, :, begin : begin + LARGEST_P]
-            factor = self._split_factor(held.shape[2])
-            values, unit = split_columns(V[:, begin : begin + LARGEST_P].float(), m, factor)
+            split = held.shape[2] > 1 and self.form.profile != "power"  # values of a power may exceed one
+            values, unit = split_columns(V[:, begin : begin + LARGEST_P].float(), m, split)
             P = values.shape[-2]
             piece = out if p == P else out.new_empty(parts, n, P)
             self._launch(
                 "product_program", (row_blocks, parts), b, packed, (values, d, piece, squares, n, m, span),
-                P=P, SPLIT=factor, PRECISION="tf32" if self.precision == "fast" else "tf32x3",
+                P=P, SPLIT=split,
                 SQUARES=weight is not None and begin == 0,
             )  # fmt: skip
             if P > 1 or piece is not out:
                 held.copy_(piece[:, :, : held.shape[2]] * unit)
         return out, squares
-
-    def _split_factor(self, p: int) -> int:
-        """Float16 numbers per kernel value where it meets V: none for one column, or where values exceed one."""
-        if p <= 1 or self.form.profile == "power":
-            return 0
-        return 1 if self.precision == "fast" else 2
 
     def _launch(
         self, name: str, grid: tuple[int, int], b: Blocks, packed: Packed, rest: tuple[Any, ...], **options: Any

@@ -109,14 +109,13 @@ def product_program(
     left_length, right_length, exponent, offset, norm,
     PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
     BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
-    P: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr, SQUARES: tl.constexpr,
+    P: tl.constexpr, SPLIT: tl.constexpr, SQUARES: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """out[part] = K V over the columns of this part, and squares[part] = (K∘K) weight where SQUARES.
 
-    SPLIT = 0 multiplies K and V in float32 or by PRECISION; SPLIT = 2 takes both as sums of two float16
-    numbers, SPLIT = 1 as one. A matrix unit truncates as it accumulates, so its sums are kept short, within one
-    block of columns, and added up outside it.
+    With SPLIT both K and V are sums of two float16 numbers, else they are float32, multiplied in three parts. A matrix
+    unit truncates as it accumulates, so its sums are kept short, within one block of columns, and added up outside it.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     start = tl.program_id(1) * span
@@ -144,16 +143,15 @@ def product_program(
         else:
             at = V + each[None, :] * m + cols[:, None]
             v = tl.load(at)
-            if SPLIT == 0:
-                acc += tl.dot(0.5 * k, v, input_precision=PRECISION) * 2.0  # the factor keeps the sum outside
-            else:
+            if SPLIT:
                 lifted = k * LIFT
                 high = lifted.to(tl.float16)
                 part = tl.dot(high, v)
-                if SPLIT == 2:
-                    part = tl.dot((lifted - high.to(tl.float32)).to(tl.float16), v, part)
-                    part = tl.dot(high, tl.load(at + P * m), part)
+                part = tl.dot((lifted - high.to(tl.float32)).to(tl.float16), v, part)
+                part = tl.dot(high, tl.load(at + P * m), part)
                 acc += part * (1.0 / LIFT)
+            else:
+                acc += tl.dot(0.5 * k, v, input_precision="tf32x3") * 2.0  # the factor keeps the sum outside
         if SQUARES:
             square += tl.sum(k * (k * tl.load(weight + cols)[None, :]), 1)
     first = tl.program_id(1).to(tl.int64) * n
@@ -213,7 +211,7 @@ def longest_program(X, affine, longest, n, D, ROWS: tl.constexpr, INPUTS: tl.con
 @triton.jit(do_not_specialize=["n"])
 def pack_program(
     X, affine, power, out, norms, n, D, width, CARRIER: tl.constexpr, DIGIT: tl.constexpr,
-    SPLIT: tl.constexpr, RADIAL: tl.constexpr, FOLDED: tl.constexpr, RIGHT: tl.constexpr,
+    RADIAL: tl.constexpr, FOLDED: tl.constexpr, RIGHT: tl.constexpr,
     ROWS: tl.constexpr, INPUTS: tl.constexpr, EXTRA: tl.constexpr,
 ):  # fmt: skip
     """Packed rows of one side: two float16 digits of every input, three of the squared norm, zeros to the end."""
@@ -226,19 +224,16 @@ def pack_program(
         u = _scaled(X, affine, rows, at, n, D) * factor
         first = u.to(tl.float16)
         second = (u - first.to(tl.float32)).to(tl.float16)
-        value = first.to(tl.float32)
-        if SPLIT == 2:
-            value += second.to(tl.float32)
+        value = first.to(tl.float32) + second.to(tl.float32)
         norm += tl.sum(value * value, 1)
         if RADIAL and RIGHT:
             first = first * 2
             second = second * 2
         inside = (at < D)[None, :]
         tl.store(row + at[None, :], first, mask=inside)
-        if SPLIT == 2:
-            tl.store(row + D + at[None, :], first if RIGHT else second, mask=inside)
-            tl.store(row + 2 * D + at[None, :], second if RIGHT else first, mask=inside)
-    used = D * 3 if SPLIT == 2 else D
+        tl.store(row + D + at[None, :], first if RIGHT else second, mask=inside)
+        tl.store(row + 2 * D + at[None, :], second if RIGHT else first, mask=inside)
+    used = D * 3
     extra = tl.arange(0, EXTRA)
     value = tl.zeros((ROWS, EXTRA), tl.float32)
     if FOLDED:

@@ -57,19 +57,18 @@ class Packed:
     unscale: Tensor
 
 
-def pack(form: FusedForm, X: Tensor, Z: Tensor, precision: str = "accurate", folded: bool = True) -> Packed:
+def pack(form: FusedForm, X: Tensor, Z: Tensor, folded: bool = True) -> Packed:
     """Rows of `X` and of `Z` as the module's docstring lays them out."""
     if form.geometry == "separable":
         sides = [_by_inputs((rows.float() - form.shift.float()) * form.scale.float()) for rows in (X, Z)]
         return Packed(sides[0], sides[1], sides[0], sides[1], sides[0])  # no norms, no power of two
-    radial, width = form.geometry == "distance", packed_width(form, X.shape[1], precision, folded)
+    radial, width = form.geometry == "distance", packed_width(form, X.shape[1], folded)
     shift, scale = (a.to(X.device, torch.float32).expand(X.shape[1]) for a in (form.shift, form.scale))
     affine = torch.stack([shift, scale * UNITS[form.profile]])
     sides = [rows.float().contiguous() for rows in (X, Z)]
     power = _fitting_power(sides, affine)
-    split = 1 if precision == "fast" else 2
     (left, left_norms), (right, right_norms) = (
-        _pack_side(rows, affine, power, width, split, radial, folded, bool(side)) for side, rows in enumerate(sides)
+        _pack_side(rows, affine, power, width, radial, folded, bool(side)) for side, rows in enumerate(sides)
     )
     return Packed(left, right, left_norms, right_norms, power.square().reciprocal())
 
@@ -93,7 +92,7 @@ def _fitting_power(sides: list[Tensor], affine: Tensor) -> Tensor:
 
 
 def _pack_side(
-    rows: Tensor, affine: Tensor, power: Tensor, width: int, split: int, radial: bool, folded: bool, right: bool
+    rows: Tensor, affine: Tensor, power: Tensor, width: int, radial: bool, folded: bool, right: bool
 ) -> tuple[Tensor, Tensor]:
     """Packed rows and their squared norms in the inputs' own scale, with zeros up to a multiple of `PADDING` rows."""
     from mercer.engine.fused_kernels import pack_program
@@ -101,36 +100,32 @@ def _pack_side(
     n, D = rows.shape
     padded = -(-n // PADDING) * PADDING
     out, norms = rows.new_empty(padded, width, dtype=torch.float16), rows.new_empty(padded)
-    used = D * (3 if split == 2 else 1)
     if padded:
         pack_program[(padded // PACKED_ROWS,)](
-            rows, affine, power, out, norms, n, D, width, CARRIER=CARRIER, DIGIT=DIGIT, SPLIT=split, RADIAL=radial,
+            rows, affine, power, out, norms, n, D, width, CARRIER=CARRIER, DIGIT=DIGIT, RADIAL=radial,
             FOLDED=radial and folded, RIGHT=right, ROWS=PACKED_ROWS, INPUTS=PACKED_INPUTS,
-            EXTRA=1 << max(width - used, 1).bit_length(),
+            EXTRA=1 << max(width - 3 * D, 1).bit_length(),
         )  # fmt: skip
     return out, norms
 
 
-def split_columns(V: Tensor, m: int, factor: int) -> tuple[Tensor, Tensor]:
-    """V by columns of m entries, in float32 or as `factor` float16 numbers, and what undoes its scaling."""
+def split_columns(V: Tensor, m: int, split: bool) -> tuple[Tensor, Tensor]:
+    """V by columns of m entries, in float32 or `split` into two float16 numbers each, and what undoes its scaling."""
     p, rows = V.shape[1], m - V.shape[0]
     one = V.new_ones(p)
     if p <= 1:
         return pad(V, (0, 1 - p, 0, rows)).reshape(1, m), one
     padding = (0, rows, 0, max(16, 1 << (p - 1).bit_length()) - p)
-    if factor == 0:
+    if not split:
         return pad(V.T, padding).contiguous(), one
     scale = power_of_two(EXPONENT - torch.frexp(V.abs().amax(0)).exponent, limit=120)
-    return torch.stack([pad(half.T, padding) for half in _split(V * scale, factor)]), scale.reciprocal()
+    return torch.stack([pad(half.T, padding) for half in _split(V * scale)]), scale.reciprocal()
 
 
-def _split(a: Tensor, count: int) -> list[Tensor]:
-    """`count` float16 tensors whose sum is `a`, to 11 bits each."""
-    digits: list[Tensor] = []
-    for _ in range(count):
-        digits.append(a.half())
-        a = a - digits[-1]
-    return digits
+def _split(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Two float16 tensors whose sum is `a`, to 11 bits each."""
+    first = a.half()
+    return first, (a - first).half()
 
 
 def power_of_two(exponent: Tensor, limit: int) -> Tensor:
@@ -138,12 +133,11 @@ def power_of_two(exponent: Tensor, limit: int) -> Tensor:
     return ((exponent.clamp(-limit, limit).int() + 127) << 23).view(torch.float32)
 
 
-def packed_width(form: FusedForm, D: int, precision: str = "accurate", folded: bool = True) -> int:
+def packed_width(form: FusedForm, D: int, folded: bool = True) -> int:
     """Float16 numbers of a packed row of D inputs: as many as `chunks` can cut, or two for each where none are cut."""
     if form.geometry == "separable":
         return 2 * D
-    used = D * (1 if precision == "fast" else 3) + (6 if form.geometry == "distance" and folded else 0)
-    return sum(chunks(used))
+    return sum(chunks(3 * D + (6 if form.geometry == "distance" and folded else 0)))
 
 
 def chunks(width: int) -> tuple[int, int, int, int]:

@@ -40,7 +40,6 @@ class Plan:
     dtype: torch.dtype
     memory_limit: int
     #: Of fused products on CUDA: "accurate" is as good as float32, "fast" has relative errors near 1e-3.
-    precision: str = "accurate"
 
     @property
     def itemsize(self) -> int:
@@ -144,14 +143,12 @@ def make_plan(
     device: Any = "auto",
     dtype: Any = "auto",
     memory_limit: int | float | str | None = None,
-    precision: str = "accurate",
 ) -> Plan:
     """Decide device, precision and memory for `n_rows` rows.
 
     `device="auto"` takes CUDA where torch finds it. `dtype="auto"` takes float32 tiles on CUDA and for
     more than 10 000 rows, float64 otherwise; m × m algebra is float64 in any case. `memory_limit` is in
-    bytes, or written out ("4GB", "500MB", "2GiB"); by default 60 % of what is free. `precision="fast"` lets
-    fused products on CUDA take inputs in float16, with relative errors near 1e-3.
+    bytes, or written out ("4GB", "500MB", "2GiB"); by default 60 % of what is free.
 
     >>> make_plan(1000, device="cpu").dtype
     torch.float64
@@ -165,8 +162,7 @@ def make_plan(
     limit = 0.6 * _free_memory(where) if memory_limit is None else _bytes(memory_limit)
     wanted = "None, a number of bytes of at least 1048576, or text such as '4GB' or '500MiB'"
     require(2**20 <= limit < float("inf"), "memory_limit", wanted, memory_limit)
-    require(precision in ("accurate", "fast"), "precision", "'accurate' or 'fast'", precision)
-    return Plan(where, tiles, int(limit), precision)
+    return Plan(where, tiles, int(limit))
 
 
 def _bytes(limit: Any) -> float:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 from mercer.data import RowSource, TensorRows
 from mercer.engine.plan import Plan
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """The stream of random numbers that a seed, or nothing, stands for; a `RandomState` given moves on."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,16 @@ class Sample:
         """Rows, of all processes."""
         return self.rows.shard.length(self.n_rows)
 
+    @cached_property
+    def total_weight(self) -> float:
+        """The sum of the weights, of all processes."""
+        return float(self.rows.total(self.weight.sum(dtype=torch.float64)))
+
+    @cached_property
+    def mean_weight(self) -> float:
+        """The mean weight of rows that count at all."""
+        return self.total_weight / self.n_alive
+
     @property
     def n_alive(self) -> int:
         """Rows of positive weight, of all processes."""
@@ -54,7 +71,7 @@ class Sample:
         """Indices of the rows of positive weight, in order, of this process: the others take part in nothing."""
         return np.flatnonzero(self.weight.detach().cpu().numpy() > 0)
 
-    def draw(self, n: int, rng: np.random.Generator | np.random.RandomState) -> np.ndarray:
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """The numbers of at most `n` rows of positive weight at random, each as likely as any other, in order."""
         return self.rows.shard.draw(self.weight.detach() > 0, n, rng).cpu().numpy()
 

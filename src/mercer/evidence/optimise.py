@@ -102,7 +102,7 @@ def optimise(
     start: Point,
     data: Sample,
     *,
-    rng: Any,
+    rng: np.random.Generator,
     free: Collection[str] = EVERYTHING,
     max_iter: int = 100,
     tol: float = 1e-7,
@@ -133,7 +133,13 @@ def optimise(
 
 
 def explore(
-    evidence: Callable[[Sample], Evidence], start: Point, data: Sample, *, rng: Any, n_steps: int, **shared: Any
+    evidence: Callable[[Sample], Evidence],
+    start: Point,
+    data: Sample,
+    *,
+    rng: np.random.Generator,
+    n_steps: int,
+    **shared: Any,
 ) -> Point:
     """The rough part alone: Adam on random parts of the rows, in float32 where they are many.
 
@@ -163,7 +169,7 @@ def _part_rows(data: Sample, start: Point) -> int:
 
 
 def refine_basis(
-    kernel: Kernel, noise: float, basis: Tensor, data: Sample, *, max_iter: int = 60, rng: Any
+    kernel: Kernel, noise: float, basis: Tensor, data: Sample, *, max_iter: int = 60, rng: np.random.Generator
 ) -> tuple[Kernel, float, Tensor, float]:
     """Move kernel, noise and basis vectors together uphill on Titsias' bound (`sparse_evidence`).
 

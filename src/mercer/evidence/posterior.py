@@ -30,10 +30,10 @@ class Posterior:
     explained: Tensor | None
     scatter: Tensor | None
 
-    def moments(self, kernel: Kernel, rows: RowSource, plan: Plan, spread: bool = True) -> tuple[Tensor, Tensor]:
+    def moments(self, kernel: Kernel, rows: RowSource, plan: Plan, variances: bool = True) -> tuple[Tensor, Tensor]:
         """Means (n × p) and covariances between the outputs of a row (n × c × c), in float64, by blocks."""
         dtype, device = plan.dtype, plan.device
-        if not spread:  # one product, fused where kernel and device have such a program
+        if not variances:  # one product, fused where kernel and device have such a program
             Z, w, _, _ = self._beside(torch.empty(0, device=device, dtype=dtype))
             mean = KernelMatrix(rows, kernel, Z, plan).product(w).double()
             return mean, mean.new_empty(0)
@@ -46,7 +46,7 @@ class Posterior:
         def visit(where: slice, block: Tensor) -> None:
             K = columns(block)
             here = K @ w
-            cov[where] = self._spread(kernel, block, K, E, H, q)
+            cov[where] = self._variances(kernel, block, K, E, H, q)
             mean[where] = here.double()
 
         each_block(rows, plan, plan.panel_rows(len(self.basis)), visit)
@@ -58,7 +58,7 @@ class Posterior:
         return [None if part is None else torch.as_tensor(part).to(X) for part in parts]
 
     @staticmethod
-    def _spread(kernel: Kernel, block: Tensor, K: Tensor, E: Tensor | None, H: Tensor | None, q: int) -> Tensor:
+    def _variances(kernel: Kernel, block: Tensor, K: Tensor, E: Tensor | None, H: Tensor | None, q: int) -> Tensor:
         out = torch.zeros(len(block), q, q, dtype=torch.float64, device=block.device)
         if E is not None:
             rest = kernel.diag(block).double() - (K @ E).square().sum(1, dtype=torch.float64)

@@ -33,7 +33,7 @@ def regression_evidence(approximation: Approximation, inputs: bool = True) -> Ca
     def evaluate(data: Sample, kernel: Kernel, noise: float, basis: Tensor) -> Gradient:
         given: dict[str, Any] = {"approximation": approximation, "inputs": inputs}
         shard = data.rows.shard
-        if data.plan.replays(data.rows.n_rows, len(basis)) and not shard.spread:
+        if data.plan.replays(data.rows.n_rows, len(basis)) and not shard.divided:
             key = _structure(data, kernel, basis)
             if key in seen and key not in tapes:  # the first evaluation has loaded what libraries load on first use
                 tapes[key] = _record(partial(evidence_on_device, **given), data, kernel, basis)

@@ -82,7 +82,7 @@ def _inside(kernel: Kernel) -> Iterator[Kernel]:
             yield from _inside(one)
 
 
-def elsewhere(kernel: Kernel, rng: Any) -> Kernel:
+def elsewhere(kernel: Kernel, rng: np.random.Generator) -> Kernel:
     """Another start: all length-scales times one factor within `RESTART_FACTOR`."""
     factor = RESTART_FACTOR ** rng.uniform(-1, 1)
     scales = {name: value for name, value in kernel.tunable().items() if name.endswith("length_scale")}

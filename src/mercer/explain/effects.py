@@ -19,7 +19,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.data import RowSource, spread_rows
+from mercer.data import RowSource, spaced_rows
 from mercer.engine import Plan, each_block
 from mercer.explain.expansions import Expanded, Piece, names_of, plan_for, prepared
 from mercer.explain.inputs import Inputs
@@ -80,7 +80,7 @@ def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> 
     require_whole("grid_size", grid_size, 2)
     inputs = Inputs.of(model, X)
     source, columns = inputs.source, _places(model, column)
-    shown = inputs.values(spread_rows(np.ones(source.n_rows), SHOWN_ROWS), columns)
+    shown = inputs.values(spaced_rows(np.ones(source.n_rows), SHOWN_ROWS), columns)
     size = grid_size if len(columns) == 1 else max(grid_size // 2, 2)
     grid = tuple(_grid(shown[:, k], size) for k in range(len(columns)))
     points = np.array(list(product(*grid)))
@@ -157,7 +157,7 @@ def _mean(rows: RowSource, plan: Plan, m: int, statistic: Any) -> Tensor:
 def _asked(model: Any, inputs: Inputs, columns: list[int], points: np.ndarray) -> np.ndarray:
     """The mean answer over some rows, the inputs set to each point in turn."""
     require(not model._pairwise, "the kernel", "one of inputs", "precomputed")
-    some = spread_rows(np.ones(inputs.source.n_rows), ASKED_ROWS)
+    some = spaced_rows(np.ones(inputs.source.n_rows), ASKED_ROWS)
     named = "predict" if not is_classifier(model) else "decision_function"
     answer = getattr(model, named) if hasattr(model, named) else model.predict_proba
     return np.array([np.asarray(answer(inputs.set_to(some, columns, point))).mean(0) for point in points])

@@ -65,7 +65,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedPieces:
     """All that explaining rows of a model takes, but the rows."""
 
     told: Expanded
@@ -77,10 +77,10 @@ class Prepared:
 #: Fitted attributes that this is made of. Where they are the same objects, so is what was made of them: preparing takes
 #: a fifth of the time of one row. Models of more numbers than KEPT take so long that it does not matter.
 FITTED, KEPT = ("expansions_", "_models", "ensemble_", "targets_", "inputs_", "table_"), 1 << 20
-_known: WeakKeyDictionary[Any, tuple[list[Any], Prepared]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Any, tuple[list[Any], PreparedPieces]] = WeakKeyDictionary()
 
 
-def prepared(model: Any) -> Prepared:
+def prepared(model: Any) -> PreparedPieces:
     """What explanations need of a fitted model, kept as long as the model lives and is not fitted again."""
     state = [getattr(model, name, None) for name in ("device", *FITTED)]
     before, known = _known.get(model, ([], None)) if isinstance(model, BaseEstimator) else ([], None)
@@ -94,7 +94,7 @@ def prepared(model: Any) -> Prepared:
     base = torch.as_tensor(told.offset, dtype=torch.float64, device=plan.device)
     for one in parts:
         base = base if one.term.additive else base.add(one.weights.sum(0), alpha=one.term.variance)
-    made = Prepared(told, parts, tied, sum((whole.nothing() for whole in tied), base))
+    made = PreparedPieces(told, parts, tied, sum((whole.nothing() for whole in tied), base))
     if sum(one.basis.size + one.weights.size for one in told.expansions) <= KEPT:
         _known[model] = state, made
     return made

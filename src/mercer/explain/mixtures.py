@@ -40,7 +40,7 @@ POWERS, CENTRES, GRID = (1 / 3, 1 / 2), (1.0, np.exp(2.0)), 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class ExponentialSum:
     """φ(A) = Σ_q weights_q exp(−scales_q A); the last scale stands for infinity, where only A = 0 counts.
 
     >>> found = matern(1.5)
@@ -52,7 +52,7 @@ class Mixture:
     weights: np.ndarray
     most: float = np.inf  # the largest A it is for
 
-    def within(self, least: float, most: float) -> Mixture:
+    def within(self, least: float, most: float) -> ExponentialSum:
         """A shorter one for sums A of exponents none of which is between 0 and `least`, and no sum above `most`.
 
         `most` is taken to a power of four and `least` to one of 2^16, so that few are made.
@@ -62,14 +62,14 @@ class Mixture:
 
 
 @lru_cache(maxsize=256)
-def _within(whole: Mixture, low: int, high: int) -> Mixture:
+def _within(whole: ExponentialSum, low: int, high: int) -> ExponentialSum:
     """Scales at which every exponent but 0 is far are one; those at which all are near tell nothing apart."""
     least, most = 2.0**low, 2.0**high
     far = whole.scales * least > FAR
     effect = np.cumsum(whole.weights * np.minimum(whole.scales * most, 1.0))
     kept = ~far & (effect > QUARTER)
     scales, weights = fewest(whole.scales[kept], whole.weights[kept], least, most)
-    return Mixture(np.append(scales, INFINITE), np.append(weights, whole.weights[far].sum()), most)
+    return ExponentialSum(np.append(scales, INFINITE), np.append(weights, whole.weights[far].sum()), most)
 
 
 def fewest(scales: np.ndarray, weights: np.ndarray, least: float, most: float) -> tuple[np.ndarray, np.ndarray]:
@@ -119,17 +119,17 @@ def lanczos(z: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndarray, 
 
 
 @lru_cache
-def matern(smoothness: float) -> Mixture:
+def matern(smoothness: float) -> ExponentialSum:
     """The Matérn kernel of √A."""
     tau, weights = _nodes(smoothness)
-    return Mixture(np.append(0.25 / tau[::-1], INFINITE), np.append(weights[::-1], 1 - weights.sum()))
+    return ExponentialSum(np.append(0.25 / tau[::-1], INFINITE), np.append(weights[::-1], 1 - weights.sum()))
 
 
 @lru_cache
-def rational_quadratic(alpha: float) -> Mixture:
+def rational_quadratic(alpha: float) -> ExponentialSum:
     """(1 + A)^(−α)."""
     tau, weights = _nodes(alpha)
-    return Mixture(np.append(tau, INFINITE), np.append(weights, 0.0))
+    return ExponentialSum(np.append(tau, INFINITE), np.append(weights, 0.0))
 
 
 def step_error(h: float, shape: float) -> float:

@@ -1,6 +1,6 @@
 r"""Machine code for Shapley values of products and their mixtures on a CPU: one loop in place of a pass for each step.
 
-For sixteen pairs of a row and a basis vector at a time, scale by scale and point by point of a `Rule`:
+For sixteen pairs of a row and a basis vector at a time, scale by scale and point by point of a `Quadrature`:
 
     forward over the inputs, the products of the factors before each; backward, those behind each: their product is
     what all others make of it, without a division.
@@ -35,7 +35,7 @@ ROUNDING, LOWEST = 1.5 * 2.0**52, -1000.0
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class Quadrature:
     """Σ_q Σ_t weights_qt ∂(…)/∂t: for each scale its points in (0, 1), and their weights times the scale's own."""
 
     scales: np.ndarray
@@ -63,7 +63,7 @@ def pays(exponents: Tensor, times: int) -> bool:
     return made.cache_info().currsize > 0 or _seen["factors"] >= ENOUGH
 
 
-def weighted(exponents: Tensor, rule: Rule) -> Tensor:
+def weighted(exponents: Tensor, rule: Quadrature) -> Tensor:
     """Σ over scales of the values of their products, as exponents D × n × m."""
     D, n, m = exponents.shape
     function = made()

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from mercer.explain import product_code, subset_code
-from mercer.explain.mixtures import INFINITE, QUARTER, Mixture
-from mercer.explain.product_code import Rule
+from mercer.explain.mixtures import INFINITE, QUARTER, ExponentialSum
+from mercer.explain.product_code import Quadrature
 from mercer.explain.subsets import by_subsets
 from mercer.explain.terms import Term
 
@@ -30,7 +30,7 @@ SUBSETS = 10
 
 
 @lru_cache(maxsize=256)
-def rule_of(mixture: Mixture | None, n_inputs: int) -> Rule:
+def rule_of(mixture: ExponentialSum | None, n_inputs: int) -> Quadrature:
     """Scales and points for a mixture, or for one product."""
     exact = (n_inputs + 1) // 2
     if mixture is None:
@@ -44,7 +44,7 @@ def rule_of(mixture: Mixture | None, n_inputs: int) -> Rule:
             counts[rule_error(T, n_inputs, reach) <= allowed] = T
     rules = [gauss(int(T)) for T in counts]
     points = tuple((nodes + 1) / 2 for nodes, _ in rules)
-    return Rule(scales, points, tuple(w * own / 2 for (_, w), own in zip(rules, masses, strict=True)))
+    return Quadrature(scales, points, tuple(w * own / 2 for (_, w), own in zip(rules, masses, strict=True)))
 
 
 @lru_cache(maxsize=256)
@@ -77,7 +77,7 @@ def values_of(term: Term, exponents: Tensor, W: Tensor) -> Tensor:
     return (weighted(exponents, rule) @ W).transpose(0, 1)
 
 
-def narrowed(mixture: Mixture, exponents: Tensor) -> Mixture:
+def narrowed(mixture: ExponentialSum, exponents: Tensor) -> ExponentialSum:
     """The mixture for the exponents at hand."""
     least = exponents.masked_fill(exponents == 0, INFINITE).min()
     return mixture.within(float(least), float(exponents.sum(0).max()))
@@ -92,7 +92,7 @@ def product_shapley(exponents: Tensor) -> Tensor:
     return weighted(exponents, rule_of(None, len(exponents))).transpose(0, 1)
 
 
-def weighted(exponents: Tensor, rule: Rule) -> Tensor:
+def weighted(exponents: Tensor, rule: Quadrature) -> Tensor:
     """Σ over scales of the values of their products, as exponents D × n × m."""
     if product_code.pays(exponents, rule.factors):
         return product_code.weighted(exponents, rule)

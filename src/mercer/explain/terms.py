@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.explain.mixtures import Mixture, matern, rational_quadratic
+from mercer.explain.mixtures import ExponentialSum, matern, rational_quadratic
 from mercer.kernels import (
     Bias,
     Gaussian,
@@ -64,7 +64,7 @@ class Term:
     variance: float
     powers: tuple[Power, ...] = ()
     additive: bool = False
-    mixture: Mixture | None = None
+    mixture: ExponentialSum | None = None
     radial: Radial | None = None  # the kernel that the mixture is
 
     def profile(self, exponents: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:

@@ -64,6 +64,8 @@ MODULES = (
 )
 #: Names in old files of classes that are called otherwise now.
 RENAMED: dict[str, str] = {
+    "empirical.Ensemble": "empirical.MemberEnsemble",
+    "empirical.Member": "empirical.EnsembleMember",
     "mixture.Constant": "mixture.ConstantExperts",
     "mixture.Linear": "mixture.LinearExperts",
     "mixture.Logistic": "mixture.LogisticExperts",
@@ -87,12 +89,12 @@ SHAPES: dict[str, dict[str, str]] = {
     "mixture.Owned": {"table": "k C"},
     "mixture.LogisticExperts": {"coef": "k c w"},
     "mixture.Mixture": {"gates.means": "k D", "layout.n_inputs": "=D", "floor.variance": "D", "floor.groups": "k"},
-    "empirical.Member": {"basis": "p D", "basis_indices": "p", "dual_coef": "M p P", "bias": "M P"},
+    "empirical.EnsembleMember": {"basis": "p D", "basis_indices": "p", "dual_coef": "M p P", "bias": "M P"},
 }
 #: Fields that are one of a few words.
 WORDS = {"forward.Expansion": {"dtype": ("float32", "float64")}}
 #: Fields of fitted parts that may hold numbers that are none.
-MAY_BE_INFINITE = {"empirical.Member": {"agreement", "kernel_norms", "objective_path"}}
+MAY_BE_INFINITE = {"empirical.EnsembleMember": {"agreement", "kernel_norms", "objective_path"}}
 
 
 def name_of(cls: type) -> str:

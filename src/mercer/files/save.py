@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.files.registry import name_of, registry
-from mercer.files.tree import Reader, Writer
+from mercer.files.tree import Reader, TreeWriter
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
 from mercer.version import __version__
@@ -67,7 +67,7 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     require(ours, "model", "an estimator of mercer", type(model).__name__)
     check_is_fitted(model)
     require(not (small and stages), "stages", "False for a small file", stages)
-    writer = Writer(stages)
+    writer = TreeWriter(stages)
     tree = {"format": FORMAT, "mercer": __version__, "model": writer.encode(smaller(model) if small else model)}
     Reader(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
     text = json.dumps(tree, allow_nan=False, separators=(",", ":"))

@@ -34,7 +34,7 @@ LEFT_OUT = ("_warm", "_kept")
 
 
 @dataclass
-class Writer:
+class TreeWriter:
     """Encodes values; `arrays` are those met so far, each once, by the name that the tree has for it."""
 
     stages: bool = False

@@ -19,7 +19,7 @@ from mercer.forward.span import Functions, FunctionSpan
 
 
 @dataclass(frozen=True)
-class Term:
+class LearnerTerm:
     """The functions one learner brought: rows (of the whole problem), weights, and where they stand."""
 
     index: Tensor
@@ -54,7 +54,7 @@ class Block:
         self.f = f.clone()
         self.metric = problem.loss.bound * problem.weight
         self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, before=f)
-        self.terms: list[Term] = []
+        self.terms: list[LearnerTerm] = []
         self.members = torch.empty(0, dtype=torch.long, device=f.device)
         self.factor = KernelFactor(problem)  # empty until a criterion asks how new rows are
         self.coef_path: list[Tensor] = []
@@ -117,7 +117,7 @@ class Block:
     def _enter(self, new: Functions, where: slice) -> None:
         part = self.problem.rows.shard
         index = new.index if self.pool is None else self.whole.named(part, self.pool, new.index)
-        self.terms.append(Term(index, new.A, where))
+        self.terms.append(LearnerTerm(index, new.A, where))
         self.members = torch.cat([self.members, new.index])
         self._open[self.problem.rows.shard.held(new.index)[1]] = False
 

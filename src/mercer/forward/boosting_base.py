@@ -247,7 +247,7 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _drawn(self, given: Given, plan: Plan, rng: np.random.Generator) -> Given:
         """The table, or some of its rows where it is too large to learn from whole."""
-        if self.max_rows is None or given.shard.spread or self._pairwise or isinstance(given.rows, SparseRows):
+        if self.max_rows is None or given.shard.divided or self._pairwise or isinstance(given.rows, SparseRows):
             return given
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         grows = self._races() and self._sizes_are_open() and quadratic and not self.warm_start

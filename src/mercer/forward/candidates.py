@@ -103,7 +103,7 @@ class RowCandidates:
     def novelty(self) -> Tensor:
         """By the factor of the block's kernel matrix; where most rows are candidates it is kept for all of them."""
         factor = self.block.factor.follow(self.block.members)
-        if self.problem.rows.shard.spread or 2 * len(self.index) < len(self.problem.y):
+        if self.problem.rows.shard.divided or 2 * len(self.index) < len(self.problem.y):
             return factor.left(self.rows.double())
         return factor.left_of_all(self.span)[self.index]
 
@@ -165,7 +165,7 @@ class RowsAtHand(RowCandidates):
 
     def random(self) -> Tensor:
         shard = self.problem.rows.shard
-        if not shard.spread:
+        if not shard.divided:
             return super().random()
         mask = torch.zeros(len(self.problem.y), dtype=torch.bool, device=self.index.device)
         mask[self.index] = True

@@ -69,7 +69,7 @@ class Checkpoint:
     folder: Path
     group: Group
     seen: dict[str, Any]
-    rng: Any
+    rng_state: Any
     choice: Any = None
     grown: list[list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Checkpoint:
     def write(self) -> None:
         """Replace what the folder holds, in one step: until then, and where that fails, the old state stands."""
         arrays: dict[str, np.ndarray] = {}
-        state = {"rng": self.rng, "states": self.states, "grown": self.grown, "keys": self.keys, "choice": None}
+        state = {"rng": self.rng_state, "states": self.states, "grown": self.grown, "keys": self.keys, "choice": None}
         noted = {name: plain(value, arrays) for name, value in state.items()}
         try:
             noted["choice"] = plain(self.choice, arrays)

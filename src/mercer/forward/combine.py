@@ -53,7 +53,7 @@ class Sketch:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenVectors:
     """The basis vectors of a learner where the fit stands: K_NS, Q = K_SS, and what their slopes are made of.
 
     `gradient` is w·r (n × p), `at_basis` f(x̃_S) (S × p), `metric` the diagonal of D; where there is a `sketch`, it may
@@ -80,7 +80,7 @@ class Combination(Part):
     passes = 2
 
     @abstractmethod
-    def weights(self, chosen: Chosen) -> Tensor:
+    def weights(self, chosen: ChosenVectors) -> Tensor:
         """S × b weights."""
 
 
@@ -90,7 +90,7 @@ class Rayleigh(Combination):
 
     short_name = "rayleigh"
 
-    def weights(self, chosen: Chosen) -> Tensor:
+    def weights(self, chosen: ChosenVectors) -> Tensor:
         return torch.cholesky_solve(chosen.slopes(), cholesky(chosen.Q)[0])
 
 
@@ -108,7 +108,7 @@ class JointPursuit(Combination):
 
     short_name = "mp"
 
-    def weights(self, chosen: Chosen) -> Tensor:
+    def weights(self, chosen: ChosenVectors) -> Tensor:
         if chosen.sketch is not None:
             return self._sketched(chosen, chosen.sketch)
         K, Q, metric, lam = chosen.K, chosen.Q, chosen.metric, chosen.problem.lam
@@ -125,7 +125,7 @@ class JointPursuit(Combination):
         gram.diagonal().add_(10 * eps * gram.diagonal().mean())
         return torch.cholesky_solve(u, cholesky(gram + lam * Q)[0])
 
-    def _sketched(self, chosen: Chosen, sketch: Sketch) -> Tensor:
+    def _sketched(self, chosen: ChosenVectors, sketch: Sketch) -> Tensor:
         """One fused pass for slopes and the diagonal of the curvature; the rest of it is an estimate."""
         problem, Q = chosen.problem, chosen.Q
         slope, diagonal = chosen.K.column_scores(chosen.gradient, chosen.metric)
@@ -154,7 +154,7 @@ class ConjugateGradients(Combination):
     max_iter: int = 10
     tol: float = 1e-10
 
-    def weights(self, chosen: Chosen) -> Tensor:
+    def weights(self, chosen: ChosenVectors) -> Tensor:
         K, Q, metric, lam = chosen.K, chosen.Q, chosen.metric, chosen.problem.lam
         small = self.max_iter >= len(Q)
         gram = K.moments(chosen.gradient[:, :0], weight=metric)[0] + lam * Q if small else None
@@ -174,5 +174,5 @@ class Separate(Combination):
     short_name = "separate"
     passes = 1
 
-    def weights(self, chosen: Chosen) -> Tensor:
+    def weights(self, chosen: ChosenVectors) -> Tensor:
         return torch.eye(len(chosen.Q), dtype=torch.float64, device=chosen.Q.device)

@@ -177,8 +177,7 @@ class ForwardEstimator(Face):
         check(self)
         group = ALONE if self._pairwise else current_group()  # values of a kernel belong to rows and columns alike
         budget = Clock(self.time_budget, group=group)
-        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
-        given, plan = planned(read(self, X, y, sample_weight, **kinds, group=group), self)
+        given, plan = planned(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
         made = partial(self._fitted, given, plan, X_val, y_val, budget)
         return self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
 
@@ -211,7 +210,7 @@ class ForwardEstimator(Face):
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         if not self._pairwise:
             given, Y = merged(given, Y)
-            plan = plan if given.shard.spread else planned(given, self)[1]
+            plan = plan if given.shard.divided else planned(given, self)[1]
         watches = self._watches(given.n_alive, plan, loss)
         kept = self._checkpoint(given, targets, X_val, rng)
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)

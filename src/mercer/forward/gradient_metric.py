@@ -100,7 +100,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         """Find the mapping from rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
         classes = self.task == "classification" or (self.task == "auto" and y is not None and holds_classes(y))
-        given = read(self, X, y, sample_weight, numeric=not classes, multi_output=not classes)
+        given = read(self, X, y, sample_weight, numeric=not classes)
         targets = code_targets(given.y, given.weight, classes=classes, centred=True)
         given, Y = merged(given, targets.encode(given.y))
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)

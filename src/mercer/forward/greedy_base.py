@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.kernel import Chosen, choose_kernel
+from mercer.border.kernel import ChosenKernel, choose_kernel
 from mercer.border.read import Given
 from mercer.border.rules import AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.clock import Clock
@@ -201,7 +201,7 @@ class Greedy(ForwardEstimator):
         """Basis vectors, kernel and noise moved uphill on the sparse evidence; then all weights anew."""
         alive, shard, rng = problem.candidates(), problem.rows.shard, self._generator(problem.rows.shard.group)
         rows, y, weight = problem.rows, problem.y, problem.weight
-        if not shard.spread:
+        if not shard.divided:
             rows, y, weight = TensorRows(problem.basis(alive)), y[alive], weight[alive]
         data = Sample(rows, y, weight, problem.plan)
         start: dict[str, Any] = {"max_iter": self.refine_iter, "rng": rng}
@@ -227,13 +227,13 @@ def _plainly(
     n_rows: int,
     rng: np.random.Generator,
     seconds: float | None = None,
-) -> Chosen:
+) -> ChosenKernel:
     """A plain kernel of the family that suits, where the search that follows will tune it."""
     tune = partial(choose_kernel, sample, kernel, regularization, n_rows, rng, seconds)
     plain = plain_kernel(kernel, sample.rows, sample.weight, lambda: tune().kernel)
     if plain is None:
         return tune()
-    return Chosen(plain, PLAIN_NOISE if isinstance(regularization, str) else float(regularization))
+    return ChosenKernel(plain, PLAIN_NOISE if isinstance(regularization, str) else float(regularization))
 
 
 def _sizes(n_basis: int, step: int) -> list[int]:

@@ -18,7 +18,7 @@ from mercer.data.source import RowSubset
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates, RowsAtHand
-from mercer.forward.combine import Chosen, Combination, Sketch
+from mercer.forward.combine import ChosenVectors, Combination, Sketch
 from mercer.forward.criteria import Criterion
 from mercer.forward.span import Functions
 from mercer.parts import Part, part, require
@@ -84,7 +84,7 @@ class SingleVector(Learner):
         """The number of the row of best score among the candidates, on every process the same."""
         wanted, shard = self.criterion.n_candidates, block.problem.rows.shard
         few = wanted is not None and wanted < n_open
-        if not few and (self.criterion.at_hand or not shard.spread):
+        if not few and (self.criterion.at_hand or not shard.divided):
             places = block.open_rows()
             return shard.largest(self.criterion.score(RowsAtHand(block, places, rng)), places)[1]
         drawn = rng.choice(n_open, wanted, replace=False) if few else np.arange(n_open)
@@ -128,7 +128,7 @@ class Ensemble(Learner):
         K = problem.matrix(Z, uses=1 if sketch is not None and passes <= 2 else 1 + passes)
         Q = problem.gram(Z)
         at_basis = problem.pick(block.f, index).double()
-        chosen = Chosen(problem, K, Q, block.gradient(), at_basis, block.metric, sketch)
+        chosen = ChosenVectors(problem, K, Q, block.gradient(), at_basis, block.metric, sketch)
         A = same(self.combination.weights(chosen))
         return Functions(index, A, K.product(A).T.contiguous())
 

@@ -49,7 +49,7 @@ class ForwardFit:
         self.current: Block | None = None
         self._pursuit: ReplayedPursuit | None = None
         self.norm2 = torch.zeros((), dtype=torch.float64, device=problem.plan.device)
-        self.history = History(n_rows=float(problem.rows.total(problem.weight.sum(dtype=torch.float64))))
+        self.history = History(n_rows=problem.sample.total_weight)
         self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._began = time.perf_counter()
         self.interrupted = False

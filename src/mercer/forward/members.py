@@ -232,7 +232,7 @@ def problem_of(
     fine = replace(plan, dtype=dtype)
     if fine.dtype != plan.dtype:
         sample = sample_of(given, Y, member.inputs, fine, pairwise=pairwise)
-    heaviest = HEAVIEST * float(sample.rows.total(sample.weight.sum()))
+    heaviest = HEAVIEST * sample.total_weight
     return Problem(sample.in_tiles(fine), member.kernel, min(float(lam), heaviest), loss)
 
 

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from mercer.data import TensorRows
 from mercer.engine import may_record, record
-from mercer.forward.absorb import Block, Term
+from mercer.forward.absorb import Block, LearnerTerm
 from mercer.forward.span import REAL
 
 
 def can_replay(block: Block) -> bool:
     """Whether a step is recorded: where it is the same few operations every time, least squares on rows on a GPU."""
     problem, rows = block.problem, block.problem.rows
-    if not isinstance(rows, TensorRows) or rows.X.device.type != "cuda" or not rows.n_rows or rows.shard.spread:
+    if not isinstance(rows, TensorRows) or rows.X.device.type != "cuda" or not rows.n_rows or rows.shard.divided:
         return False
     fused = problem.kernel.columns(rows.X[:1]).fused_form() is not None  # then its tiles are made of torch's operations
     return may_record() and block.replayable and problem.loss.quadratic and fused
@@ -79,7 +79,7 @@ class ReplayedPursuit:
     def _enter(self) -> None:
         block, m = self.block, self.block.span.size
         index = self.chosen[m : m + 1]
-        block.terms.append(Term(index if block.pool is None else block.pool[index], self.one, slice(m, m + 1)))
+        block.terms.append(LearnerTerm(index if block.pool is None else block.pool[index], self.one, slice(m, m + 1)))
         block.members = torch.cat([block.members, index])
         block.span.novelty = self.novelty[m]
         block.span.size, self.n_open = m + 1, self.n_open - 1

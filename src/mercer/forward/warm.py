@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mercer.border.read import Given
-from mercer.data import ArrayRows, spread_rows
+from mercer.data import ArrayRows, spaced_rows
 from mercer.parts import require
 
 #: Rows of a source that are compared; of an array all are.
@@ -25,7 +25,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, face: Any, given: Given, X_val: Any, growing: tuple[str, ...]) -> Fingerprint:
-        some = spread_rows(np.ones(given.rows.n_rows), COMPARED_ROWS)
+        some = spaced_rows(np.ones(given.rows.n_rows), COMPARED_ROWS)
         rows = given.rows.X if isinstance(given.rows, ArrayRows) else given.rows.take(some).cpu().numpy()
         table = {
             "X": f"{given.rows.n_rows} × {given.rows.n_columns}, hash {_hash(rows)}",

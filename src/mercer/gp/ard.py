@@ -11,7 +11,6 @@ import numpy as np
 from numpy.exceptions import DTypePromotionError
 from sklearn.base import BaseEstimator, clone
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,6 +19,7 @@ from mercer.border.face import Saved, face, keep
 from mercer.border.read import read, read_new
 from mercer.border.rules import NOTHING, Rule, check, number, whole
 from mercer.data import ArrayRows, RowSource
+from mercer.engine.sample import generator
 from mercer.gp.classifier import SparseGPClassifier
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.parts import require
@@ -141,15 +141,15 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
 
     def _voters(self, y: np.ndarray) -> list[Any]:
         """Fresh models; those without a seed of their own take one from here."""
-        rng = check_random_state(self.random_state)
+        rng = generator(self.random_state)
         if self.models is None:
             face = SparseGPClassifier if _few(y) and _labels(y) else SparseGPRegressor
-            seeds = [rng.randint(2**31) for _ in range(3)]
+            seeds = [int(rng.integers(2**31)) for _ in range(3)]
             return [face(32, kernel="gaussian", ard=True, max_iter=30, random_state=seed) for seed in seeds]
         voters = [clone(model) for model in _several(self.models)]
         for voter in voters:
             if getattr(voter, "random_state", 0) is None:
-                voter.set_params(random_state=rng.randint(2**31))
+                voter.set_params(random_state=int(rng.integers(2**31)))
         return voters
 
     def transform(self, X: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -26,7 +26,7 @@ from mercer.gp.averages import mean_logistic, mean_softmax
 from mercer.gp.estimator import SparseGP
 from mercer.gp.family import best_family
 from mercer.gp.model import FittedGP, shown
-from mercer.gp.task import Task
+from mercer.gp.task import GPTask
 from mercer.gp.timed_rows import FinalPass, in_words
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
@@ -84,6 +84,8 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     multi_class: Annotated[str, literal("one_vs_rest", "softmax")] = "one_vs_rest"
     max_iter: Annotated[int, whole(0)] = 50
 
+    _classes: ClassVar[bool] = True
+
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
         targets = ClassTargets.of(given.y, given.weight, given.shard)
@@ -97,7 +99,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         require(not approximation.bound, "approximation", "other than 'variational' for classes", self.approximation)
         return approximation
 
-    def _shares(self, task: Task) -> Iterator[Task]:
+    def _shares(self, task: GPTask) -> Iterator[GPTask]:
         """One task for all classes together, or one for each of them with an equal share of the time left."""
         p = task.data.Y.shape[1]
         if self.multi_class == "softmax" or p == 1:
@@ -106,7 +108,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         for c in range(p):
             yield replace(task, data=replace(task.data, Y=task.data.Y[:, [c]]), clock=task.clock.part(1 / (p - c)))
 
-    def _model(self, task: Task) -> FittedGP:
+    def _model(self, task: GPTask) -> FittedGP:
         """One binary model, or one joint model of several classes."""
         if not task.approximation.dense:
             return self._searched(task)
@@ -121,7 +123,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
 
         return task.best_subset(fitted, log_density, self._choosing_kernel())
 
-    def _searched(self, task: Task) -> FittedGP:
+    def _searched(self, task: GPTask) -> FittedGP:
         """Kernel and inducing inputs where the evidence leads them."""
         data, clock = task.data, task.clock
         free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(task.approximation) else set())
@@ -141,7 +143,7 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         posterior, value = evidence(rows).posterior(at.kernel, at.basis)
         return FittedGP(at.kernel, 0.0, posterior, value, index, in_words(at.why, rows, data), at.n_iter)
 
-    def _first_kernel(self, task: Task, evidence: Callable[[Sample], LaplaceEvidence], free: set[str]) -> Kernel:
+    def _first_kernel(self, task: GPTask, evidence: Callable[[Sample], LaplaceEvidence], free: set[str]) -> Kernel:
         """Where the search starts: plain for a kernel by name, or ("auto") the winner of a race of families."""
         if not (isinstance(self.kernel, str) and self._tunes()):
             return self._plain_kernel()

@@ -28,7 +28,7 @@ from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
 from mercer.gp.search import SparseSearch
-from mercer.gp.task import Task
+from mercer.gp.task import GPTask
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
 from mercer.progress import listeners, watched
@@ -134,8 +134,8 @@ class SparseGP(Face):
     )
     n_restarts: Annotated[int, whole(0)] = 0
 
-    #: What targets may be: numbers, of several columns.
-    _kinds: ClassVar[dict[str, bool]] = {}
+    #: Whether the targets are classes.
+    _classes: ClassVar[bool] = False
 
     @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -144,7 +144,7 @@ class SparseGP(Face):
         approximation = self._prior()
         group = ALONE if approximation.dense else current_group()  # dense models see few rows, every process all
         clock = Clock(self.time_budget, group=group)
-        given = gathered(read(self, X, y, sample_weight, **self._kinds, group=group), MERGED_ROWS)
+        given = gathered(read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
         return self._keep(**(group.first(made) if alone else made()))
@@ -188,7 +188,7 @@ class SparseGP(Face):
 
     def _task(
         self, given: Given, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool
-    ) -> tuple[InputMap, Task]:
+    ) -> tuple[InputMap, GPTask]:
         """The rows as the kernel sees them; `relative` weights have mean one, so that their unit means nothing."""
         if relative:
             given = replace(given, weight=unit_weights(given.weight, given.shard)[0])
@@ -210,11 +210,11 @@ class SparseGP(Face):
             require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
             inducing = inputs.few(points, plan)
         rng = self._generator(group)
-        return inputs, Task(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
+        return inputs, GPTask(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
 
     def _search(
         self,
-        task: Task,
+        task: GPTask,
         evidence: Callable[[Sample], Evidence],
         start: Point,
         free: set[str],
@@ -238,11 +238,11 @@ class SparseGP(Face):
 
     # New rows
 
-    def _moments(self, X: Any, *, spread: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _moments(self, X: Any, *, variances: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
         """Means (n × p) and covariances of the outputs (n × c × c) at new rows, of each model."""
         source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
         rows = self.inputs_.rows(source, plan)
         models: list[FittedGP] = self._models
-        found = [model.posterior.moments(model.kernel, rows, plan, spread) for model in models]
+        found = [model.posterior.moments(model.kernel, rows, plan, variances) for model in models]
         return [(mean.cpu().numpy(), cov.cpu().numpy()) for mean, cov in found]

@@ -17,7 +17,7 @@ from mercer.evidence.coordinates import Evidence, Point
 from mercer.evidence.optimise import explore
 from mercer.evidence.starts import SPREAD_ROWS, plain_start
 from mercer.gp.inducing_rows import choose_rows
-from mercer.gp.task import Task
+from mercer.gp.task import GPTask
 from mercer.kernels import Kernel
 from mercer.tuning.tune import FAMILIES
 
@@ -28,9 +28,13 @@ SHARE = 0.25
 
 
 def best_family(
-    task: Task, evidence: Callable[[Sample], Evidence], adapt: Callable[[Kernel], Kernel], ard: bool | str, n_rows: int,
+    task: GPTask,
+    evidence: Callable[[Sample], Evidence],
+    adapt: Callable[[Kernel], Kernel],
+    ard: bool | str,
+    n_rows: int,
     **shared: Any,
-) -> Kernel:  # fmt: skip
+) -> Kernel:
     """The kernel of the family with most evidence after a few steps, smoothest first, and where they led.
 
     Every family sees the same rows, at most `n_rows` that stand for all. Once a rougher one has less evidence than a
@@ -38,7 +42,7 @@ def best_family(
     """
     data, rng, n = task.data, task.rng, task.data.n_alive
     some, group = data.rows.fetch(data.spaced(SPREAD_ROWS)), data.rows.shard.group
-    if n > n_rows or data.rows.shard.spread:
+    if n > n_rows or data.rows.shard.divided:
         part = data.part(data.draw(n_rows, rng))
         data = replace(part, weight=part.weight * (n / part.n_rows))
     seed, clock = int(rng.integers(2**31)), task.clock.part(SHARE)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from mercer.border.targets import RealTargets
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.engine.sample import Sample
+from mercer.engine.sample import Sample, generator
 from mercer.evidence.approximations import Approximation, SubsetOfData
 from mercer.evidence.coordinates import LEAST_NOISE, Point
 from mercer.evidence.lbfgs import climb
@@ -33,7 +32,7 @@ from mercer.gp.estimator import SparseGP
 from mercer.gp.left_out import left_out_intervals, predictive_noise
 from mercer.gp.model import FittedGP, shown
 from mercer.gp.search import FEW_INDUCING
-from mercer.gp.task import Task
+from mercer.gp.task import GPTask
 from mercer.gp.timed_rows import FinalPass, in_words, rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_whole
@@ -92,8 +91,6 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     _: KW_ONLY
     regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
 
-    _kinds: ClassVar[dict[str, bool]] = {"numeric": True, "multi_output": True}
-
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
         targets = RealTargets.of(given.y, given.weight, given.shard)
@@ -102,7 +99,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         model = on_host(self._dense(task) if approximation.dense else self._sparse(task))
         attributes = shown([model], given, inputs, task.data.plan)
         # the evidence of the targets as they came: densities have the inverse unit of the targets
-        weight = float(task.data.rows.total(task.data.weight.sum()))
+        weight = task.data.total_weight
         density_unit = weight * Y.shape[1] * float(np.log(targets.scale))
         attributes["log_marginal_likelihood_"] -= density_unit
         unit = float(targets.scale)  # its square may leave the range of float64, and a noise is infinite then
@@ -119,7 +116,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
 
     # Where a search starts
 
-    def _tuned(self, task: Task, data: Sample, most: int) -> tuple[Kernel, float]:
+    def _tuned(self, task: GPTask, data: Sample, most: int) -> tuple[Kernel, float]:
         """Kernel and noise by the exact evidence on at most `most` rows of `data`."""
         chosen = rows_for_tuning(data, most, task.clock, task.rng)
         some = data.part(chosen)
@@ -140,7 +137,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         kernel, least = self._plain_kernel(), LEAST_NOISE[data.plan.dtype]
         return kernel, max(first(lambda: tune_noise(kernel, X, Y, **options)), least) if given is None else given
 
-    def _begun(self, task: Task) -> tuple[Kernel, float, bool]:
+    def _begun(self, task: GPTask) -> tuple[Kernel, float, bool]:
         """Where a search that moves everything starts, and whether that is near its end.
 
         Tuning on few rows is asked for the family. Where it finds a Gaussian and next to no noise, its kernel is the
@@ -173,7 +170,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
 
     # Models
 
-    def _sparse(self, task: Task) -> FittedGP:
+    def _sparse(self, task: GPTask) -> FittedGP:
         """Kernel, noise and inducing inputs where the evidence leads them, and a last pass over all rows."""
         data, approximation, free = task.data, task.approximation, self._free(task.approximation)
         near = False
@@ -197,7 +194,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         why = in_words(at.why, rows, data)
         return FittedGP(at.kernel, at.noise, posterior, value, index, why, at.n_iter, noise)
 
-    def _dense(self, task: Task) -> FittedGP:
+    def _dense(self, task: GPTask) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
         n_starts = 1 + (self.n_restarts if task.approximation.short_name == "full" else 0)
 
@@ -206,7 +203,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
 
         return task.best_subset(partial(self._on_rows, task, n_starts), density, self._choosing_kernel())
 
-    def _on_rows(self, task: Task, n_starts: int, index: np.ndarray) -> FittedGP:
+    def _on_rows(self, task: GPTask, n_starts: int, index: np.ndarray) -> FittedGP:
         """The full model of these rows, from one start or the best of several."""
         some = task.data.part(index)
         X = some.rows.take(np.arange(len(index))).double()
@@ -236,7 +233,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         check_is_fitted(self)
         require(not (return_std and return_cov), "return_cov", "False where return_std is True", True)
         model: FittedGP = self._models[0]
-        [(mean, cov)] = self._moments(X, spread=return_std)
+        [(mean, cov)] = self._moments(X, variances=return_std)
         decoded, noise = self.targets_.decode(mean), model.predictive_noise if include_noise else 0.0
         if return_std:
             return decoded, np.sqrt(cov[:, 0, 0] + noise) * self.targets_.scale
@@ -264,9 +261,9 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         model: FittedGP = self._models[0]
         X = self._few(X)
         mean, _ = model.posterior.moments(
-            model.kernel, TensorRows(X), make_plan(len(X), "cpu", "float64"), spread=False
+            model.kernel, TensorRows(X), make_plan(len(X), "cpu", "float64"), variances=False
         )
-        seed = int(check_random_state(random_state).randint(2**31))
+        seed = int(generator(random_state).integers(2**31))
         drawn = draw(mean, model.posterior.covariance(model.kernel, X), n_samples, torch.Generator().manual_seed(seed))
         values = drawn.permute(1, 2, 0).numpy() * self.targets_.scale + self.targets_.mean[:, None]
         return values[:, 0] if self.targets_.flat else values

@@ -15,7 +15,7 @@ from mercer.evidence.coordinates import EVERYTHING, Evidence, Point
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import WORTHWHILE, explore, optimise
 from mercer.evidence.starts import elsewhere
-from mercer.gp.task import Task
+from mercer.gp.task import GPTask
 
 #: Inducing inputs on which kernel and noise are looked for before all of them are placed, where more than twice as
 #: many are asked for: a step costs a 25th of one on 500, and the surface has fewer bumps.
@@ -33,7 +33,7 @@ class SparseSearch:
     `near` says whether kernel and noise are nearly right from the start.
     """
 
-    task: Task
+    task: GPTask
     evidence: Callable[[Sample], Evidence]
     free: set[str]
     max_iter: int

@@ -21,7 +21,7 @@ JUDGED_ROWS = 2000
 
 
 @dataclass(frozen=True)
-class Task:
+class GPTask:
     """What a model is looked for with. `inducing` chooses rows by name or criterion, or *is* the inputs (m × D).
 
     Inducing inputs given are in the units of the sample, on its device and in its precision.

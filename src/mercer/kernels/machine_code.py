@@ -98,7 +98,7 @@ class Tile(Use):
             self.w.store(self.w.times_plus(value, self.scale, self.shift), place)
 
 
-class Product(Use):
+class TimesVectors(Use):
     """Arguments: V (p × strips · WIDTH), p, room (p × ROWS × WIDTH), and K·V (n × p), to which is added."""
 
     kinds = "fiff"
@@ -161,7 +161,7 @@ class Scores(Transposed):
         self.w.store(total, place)
 
 
-USES: dict[str, type[Use]] = {"tile": Tile, "product": Product, "transposed": Transposed, "scores": Scores}
+USES: dict[str, type[Use]] = {"tile": Tile, "product": TimesVectors, "transposed": Transposed, "scores": Scores}
 #: The first arguments: rows (groups · ROWS × K), groups, K, basis vectors (strips × K × WIDTH), strips, and room for a
 #: group of rows, each of its numbers LANES times (K × ROWS × LANES), and for their values (ROWS × WIDTH).
 FIRST = "fiifif"

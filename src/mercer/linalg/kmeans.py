@@ -15,7 +15,7 @@ CANDIDATES = 32
 def spread_out(
     X: Tensor,
     m: int,
-    rng: np.random.Generator | np.random.RandomState,
+    rng: np.random.Generator,
     weight: Tensor | None = None,
     distinct: bool = False,
 ) -> np.ndarray:
@@ -54,7 +54,7 @@ def spread_out(
     return np.array(chosen)
 
 
-def _draw(chance: Tensor, rng: np.random.Generator | np.random.RandomState, n: int) -> Tensor:
+def _draw(chance: Tensor, rng: np.random.Generator, n: int) -> Tensor:
     """n rows, each with probability in proportion to `chance`; never one of chance zero."""
     heap = chance.cumsum(0, dtype=torch.float64)
     draws = torch.as_tensor(rng.uniform(size=n), device=heap.device)

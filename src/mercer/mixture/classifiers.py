@@ -17,8 +17,9 @@ from mercer.border.face import face
 from mercer.border.inputs import InputMap
 from mercer.border.rules import number
 from mercer.border.targets import ClassTargets
+from mercer.engine import Sample
 from mercer.mixture.class_experts import LogisticExperts
-from mercer.mixture.em import Mixture, Sample, posterior
+from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.estimator import MixtureEstimator
 from mercer.mixture.experts import Experts
 from mercer.mixture.fit import Fitted, Setting
@@ -107,7 +108,7 @@ class ENRBFClassifier(MixtureClassifier):
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         D, C = sample.rows.n_columns, setting.n_classes
-        return lambda k: LogisticExperts.start(k, D, C, setting.ridge, sample.total, sample.plan.device)
+        return lambda k: LogisticExperts.start(k, D, C, setting.ridge, sample.total_weight, sample.plan.device)
 
     def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
         experts = fitted.mixture.experts

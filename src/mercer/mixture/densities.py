@@ -13,9 +13,10 @@ from mercer.border.face import face
 from mercer.border.inputs import InputMap
 from mercer.border.rules import SWITCH
 from mercer.border.targets import ClassTargets
+from mercer.engine import Sample
 from mercer.mixture.class_experts import Categorical, ClassTable
 from mercer.mixture.classifiers import MixtureClassifier
-from mercer.mixture.em import Mixture, Sample
+from mercer.mixture.em import Mixture
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, Setting, fit_classes
 from mercer.mixture.readout import class_shares

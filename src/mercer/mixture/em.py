@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.data import RowSource, TensorRows
-from mercer.engine import Plan, each_block
+from mercer.engine import Plan, Sample, each_block
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import Features
 from mercer.mixture.gates import Floor, Gates, gates_from_sums, make_gates
@@ -30,30 +28,6 @@ SHORTEST_STEP = 2.0**-12
 ROUNDING = 1e-11
 #: Farther than this (in deviations of the inputs) no gate looks: squares, times any precision, stay finite numbers.
 FAR = 1e100
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Rows, their targets (p × N) and weights, all on the plan's device."""
-
-    rows: RowSource
-    y: Tensor
-    weight: Tensor
-    plan: Plan
-
-    def part(self, numbers: Tensor) -> Sample:
-        """The rows of these numbers alone, of every process the same."""
-        rows = TensorRows(self.rows.fetch(numbers).to(self.plan.device))
-        return Sample(rows, self.rows.pick(self.y, numbers), self.rows.pick(self.weight, numbers), self.plan)
-
-    @cached_property
-    def total(self) -> float:
-        return float(self.rows.total(self.weight.sum()))
-
-    @cached_property
-    def mean_weight(self) -> float:
-        """The mean weight of rows that count at all."""
-        return self.total / float(self.rows.total((self.weight > 0).sum()))
 
 
 @dataclass(frozen=True)
@@ -122,7 +96,7 @@ def expectation(sample: Sample, mixture: Mixture) -> Expectation:
     at = torch.zeros((), dtype=torch.int64, device=sample.plan.device)
 
     def visit(where: slice, block: Tensor) -> None:
-        x, y, w = columns(block), sample.y[:, where], sample.weight[where]
+        x, y, w = columns(block), sample.Y[where].T, sample.weight[where]
         psi = layout.of(x, experts.further(x, y))
         R, log_p = posterior(log_joint(x, y, psi))
         R *= w
@@ -139,7 +113,7 @@ def expectation(sample: Sample, mixture: Mixture) -> Expectation:
     each_block(sample.rows, sample.plan, mixture.block_rows(sample.plan), visit)
     if not totals:  # a process without rows takes part with sums over none
         visit(slice(0, 0), sample.rows.take(torch.arange(0)))
-    summed, row = (totals, int(at)) if not sample.rows.shard.spread else _of_all(sample, totals, worst, int(at))
+    summed, row = (totals, int(at)) if not sample.rows.shard.divided else _of_all(sample, totals, worst, int(at))
     objective = float(summed.pop("log_likelihood") - experts.penalty())
     return Expectation(objective, summed.pop("moments"), summed, row)
 
@@ -201,14 +175,14 @@ def fit_em(
     heard = any(sample.rows.shard.group.gather(bool(callbacks)))
     began = clock.spent()
     state = expectation(sample, mixture)
-    result = EMResult(mixture, [state.objective / sample.total], "", state.worst)
+    result = EMResult(mixture, [state.objective / sample.total_weight], "", state.worst)
     pace, moves = clock.spent() - began, 2 * mixture.n_components
     try:
         for _ in range(done, max_iter):
             if (why := clock.over(pace, share)) is not None:
                 return replace(result, stop_reason=why)
             began = clock.spent()
-            slack = ROUNDING * (abs(state.objective) + sample.total)
+            slack = ROUNDING * (abs(state.objective) + sample.total_weight)
             for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
                 moves -= moved
                 trial = expectation(sample, proposal)
@@ -216,9 +190,9 @@ def fit_em(
                     break
             else:
                 return replace(result, stop_reason="no step raises the likelihood any more")
-            gain = (trial.objective - state.objective) / sample.total
+            gain = (trial.objective - state.objective) / sample.total_weight
             state = trial
-            result = EMResult(proposal, [*result.path, state.objective / sample.total], "", state.worst)
+            result = EMResult(proposal, [*result.path, state.objective / sample.total_weight], "", state.worst)
             pace = clock.spent() - began
             asked = [bool(callback(result)) for callback in callbacks]
             if heard and any(sample.rows.shard.group.gather(any(asked))):
@@ -270,7 +244,7 @@ def _proposals(sample: Sample, mixture: Mixture, state: Expectation, may_move: b
 
 def _moved(sample: Sample, mixture: Mixture, j: int, row: int) -> Mixture:
     """Part j moved to a row, with one row's weight and half the extent of a usual one; its expert stays."""
-    gates, share = mixture.gates, sample.mean_weight / sample.total
+    gates, share = mixture.gates, sample.mean_weight / sample.total_weight
     means, weights, covariances = gates.means.clone(), gates.weights.clone(), gates.covariances.clone()
     means[j] = columns(sample.rows.fetch(torch.tensor([row])))[:, 0]
     shape = (-1,) + (1,) * (covariances.ndim - 1)

@@ -22,8 +22,8 @@ from mercer.border.targets import code_targets
 from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
-from mercer.engine import Plan, each_block, make_plan
-from mercer.mixture.em import Mixture, Sample, columns
+from mercer.engine import Plan, Sample, each_block, make_plan
+from mercer.mixture.em import Mixture, columns
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, Setting, fit_mixture
 from mercer.mixture.gates import COVARIANCES
@@ -159,8 +159,7 @@ class MixtureEstimator(Face):
         check(self)
         group = current_group()
         clock = Clock(self.time_budget, group=group)
-        kinds = {"numeric": not self._classes, "multi_output": not self._classes}
-        given = gathered(read(self, X, y, sample_weight, **kinds, group=group), MERGED_ROWS)
+        given = gathered(read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         return self._keep(**(group.first(lambda: self._fitted(given, clock)) if alone else self._fitted(given, clock)))
 
@@ -173,8 +172,8 @@ class MixtureEstimator(Face):
         given, Y = merged(replace(given, weight=weight), self._encode(targets, given.y))
         plan = self._plan(given.rows.n_rows)
         inputs, variance = _inputs(given, plan, self.scale_inputs)
-        y_columns, w = (torch.as_tensor(a, device=plan.device) for a in (Y.T.copy(), given.weight))
-        sample = Sample(inputs.rows(given.rows, plan), y_columns, w, plan)
+        coded, w = (torch.as_tensor(a, device=plan.device) for a in (Y, given.weight))
+        sample = Sample(inputs.rows(given.rows, plan), coded, w, plan)
         setting = self._setting(ridge, variance, clock, len(targets.classes) if self._classes else 0)
         setting = replace(setting, rounding=rounding_variance(sample))
         rng = self._generator(shard.group)
@@ -232,7 +231,7 @@ class MixtureEstimator(Face):
         def worth(fitted: Fitted, test: Sample) -> float:
             x = columns(test.rows.take(torch.arange(test.rows.n_rows)))
             answers = self._answers(fitted.mixture, fitted.readout)(x)
-            return self._score(targets, answers, test.y, test.weight)
+            return self._score(targets, answers, test.Y.T, test.weight)
 
         trials = Trials(train, worth, setting.clock, grows=self._grows, classes=self._classes)
         return chosen_size(sample, trials, self.max_components, self.n_folds, rng)
@@ -264,7 +263,7 @@ class MixtureEstimator(Face):
     def responsibilities(self, X: Any, y: Any) -> np.ndarray:
         """p(j | x, y): how far each component is responsible for rows `X` with targets `y`, n × k."""
         check_is_fitted(self)
-        y = checked_targets(host(y), not self._classes, not self._classes, self)
+        y = checked_targets(host(y), not self._classes, self)
         if self._classes:
             self.targets_.require_known(y, "y")
         Y, n = self._encode(self.targets_, y), read_new(self, X).n_rows

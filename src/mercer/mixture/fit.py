@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.data import TensorRows
+from mercer.engine import Sample
 from mercer.linalg import spread_out
 from mercer.mixture.class_experts import Owned
-from mercer.mixture.em import EMResult, Mixture, Sample, columns, fit_em
+from mercer.mixture.em import EMResult, Mixture, columns, fit_em
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import Features
 from mercer.mixture.gates import Floor, gates_from_sums
@@ -95,11 +95,10 @@ def fit_classes(
         labels = torch.zeros_like(few.weight, dtype=torch.int64)
         owner: list[int] = []
         for c in range(n_classes):
-            rows = (few.y[0] == c).nonzero()[:, 0]
+            rows = (few.Y[:, 0] == c).nonzero()[:, 0]
             if not bool((few.weight[rows] > 0).any()):  # rows held out may have been all of a class
                 continue
-            part = Sample(TensorRows(few.rows.take(rows)), few.y[:, rows], few.weight[rows], few.plan)
-            own = partition(part, n_components, style, rng)
+            own = partition(few.here(rows), n_components, style, rng)
             labels[rows] = own + len(owner)
             owner += [c] * (int(own.max()) + 1)
         classes = torch.tensor(owner, device=labels.device)
@@ -117,7 +116,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
     run = partial(fit_em, tol=setting.tol, clock=clock, share=setting.share)
     watched = partial(run, sample, max_iter=setting.max_iter, callbacks=setting.callbacks)
     shard = sample.rows.shard
-    everything = few is sample or (shard.spread and few.rows.n_rows == shard.count(sample.weight > 0))
+    everything = few is sample or (shard.divided and few.rows.n_rows == shard.count(sample.weight > 0))
     if len(starts) == 1 and everything:
         return watched(starts[0])
     trial = min(TRIAL_ITERATIONS if len(starts) > 1 else setting.max_iter, setting.max_iter)
@@ -157,9 +156,9 @@ def assigned(
     variance = torch.where(setting.variance > 0, setting.variance, 1.0).to(labels.device)
     floor = Floor(setting.kind, torch.maximum(setting.floor * variance, setting.rounding.to(labels.device)), groups)
     x = columns(sample.rows.take(torch.arange(sample.rows.n_rows)))
-    psi = layout.of(x, made.further(x, sample.y))
+    psi = layout.of(x, made.further(x, sample.Y.T))
     R = (labels == torch.arange(n, device=labels.device)[:, None]) * sample.weight
-    everywhere = sample.weight / sample.total * sample.mean_weight
+    everywhere = sample.weight / sample.total_weight * sample.mean_weight
     moments = R @ psi.T
     moments += everywhere @ psi.T
     gates = gates_from_sums(moments[:, : layout.size], layout, floor)
@@ -170,9 +169,9 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
     """A label for each row: of k-means over the inputs, over inputs and targets, or of the nearest random row."""
     X = columns(sample.rows.take(torch.arange(sample.rows.n_rows))).T
     if style == "targets":  # which count as much as all inputs together
-        X = torch.cat([X, X.shape[1] ** 0.5 * sample.y.T], 1)
+        X = torch.cat([X, X.shape[1] ** 0.5 * sample.Y], 1)
     w = sample.weight
-    centres = seeds(X, w, k, rng, spread=style != "random")
+    centres = seeds(X, w, k, rng, apart=style != "random")
     for _ in range(LLOYD_STEPS if style != "random" else 0):
         labels = _nearest(X, centres)
         R = (labels == torch.arange(len(centres), device=X.device)[:, None]) * w
@@ -186,9 +185,9 @@ def partition(sample: Sample, k: int, style: str, rng: np.random.Generator) -> T
     return torch.searchsorted(used, labels).clamp(max=len(used) - 1)
 
 
-def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, spread: bool = True) -> Tensor:
-    """Rows to start from (at most k, all different): k-means++, or random ones where they need not spread out."""
-    if spread:
+def seeds(X: Tensor, w: Tensor, k: int, rng: np.random.Generator, apart: bool = True) -> Tensor:
+    """Rows to start from (at most k, all different): k-means++, or random ones where they need not be far apart."""
+    if apart:
         return X[spread_out(X, k, rng, w, distinct=True)]
     rows, which = X[w > 0].unique(dim=0, return_inverse=True)
     chance = torch.zeros(len(rows), dtype=w.dtype, device=w.device).index_add_(0, which, w[w > 0]).cpu().numpy()
@@ -202,11 +201,11 @@ def _nearest(X: Tensor, centres: Tensor) -> Tensor:
 def _subsample(sample: Sample, rng: np.random.Generator, by_class: bool = False) -> Sample:
     """At most about `START_ROWS` rows that count; of every class alike where that is asked for."""
     shard, alive = sample.rows.shard, sample.weight > 0
-    if sample.rows.n_rows <= START_ROWS and not shard.spread:
+    if sample.rows.n_rows <= START_ROWS and not shard.divided:
         return sample
     parts = [alive]
     if by_class:
-        classes = sorted({c for found in shard.group.gather(sample.y[0, alive].unique().tolist()) for c in found})
-        parts = [alive & (sample.y[0] == c) for c in classes]
+        classes = sorted({c for found in shard.group.gather(sample.Y[alive, 0].unique().tolist()) for c in found})
+        parts = [alive & (sample.Y[:, 0] == c) for c in classes]
     share = -(-START_ROWS // len(parts))
     return sample.part(torch.cat([shard.draw(part, share, rng) for part in parts]).sort().values)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.engine import each_block
+from mercer.engine import Sample, each_block
 from mercer.kernels.pulled import pulled
 from mercer.linalg import minimize_lbfgs
-from mercer.mixture.em import EMResult, Mixture, Sample, columns, posterior
+from mercer.mixture.em import EMResult, Mixture, columns, posterior
 from mercer.mixture.gates import Floor, Gates
 from mercer.mixture.readout import least_squares, local_inputs
 from mercer.progress import tell
@@ -51,9 +51,9 @@ def fit_gradient(
             own = [part.requires_grad_() for part in own]
             C = _gates(own, mixture.floor).coefficients(mixture.layout)
             value, by_C, by_W = loss_and_slopes(sample, mixture, C.detach(), W)
-            slopes = [*pulled([C], [by_C / sample.total], own), (by_W + ridge * W) / sample.total]
+            slopes = [*pulled([C], [by_C / sample.total_weight], own), (by_W + ridge * W) / sample.total_weight]
             flat_slope = torch.cat([slope.flatten() for slope in slopes])
-            penalised = (value + 0.5 * ridge * float(W.square().sum())) / sample.total
+            penalised = (value + 0.5 * ridge * float(W.square().sum())) / sample.total_weight
             return penalised, flat_slope.cpu().numpy()
 
         x0 = torch.cat([part.flatten() for part in (*start, weights)]).cpu().numpy()
@@ -120,7 +120,7 @@ def loss_and_slopes(sample: Sample, mixture: Mixture, C: Tensor, W: Tensor) -> t
         z = local_inputs(x, W.shape[1] > 1)
         A, _ = posterior(C @ psi)
         local = W.mT @ z  # k × p × n
-        error = torch.einsum("kn,kpn->pn", A, local) - sample.y[:, where]
+        error = torch.einsum("kn,kpn->pn", A, local) - sample.Y[where].T
         weighted = error * sample.weight[where]
         by_A = torch.einsum("kpn,pn->kn", local, weighted)
         by_logits = A * (by_A - (A * by_A).sum(0))

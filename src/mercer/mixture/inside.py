@@ -15,7 +15,8 @@ from torch import Tensor
 
 from mercer.border.inputs import InputMap
 from mercer.border.intervals import Intervals
-from mercer.mixture.em import Mixture, Sample, columns, posterior
+from mercer.engine import Sample
+from mercer.mixture.em import Mixture, columns, posterior
 from mercer.mixture.experts import LinearExperts, NoisyExperts
 from mercer.mixture.fit import Fitted
 
@@ -99,10 +100,10 @@ def left_out_intervals(mixture: Mixture, sample: Sample, *, disagree: bool) -> I
     """
     mixture = mixture.to(sample.plan.device)
     some = sample.part(sample.rows.shard.spaced(sample.weight > 0, ASKED_ROWS))
-    x, y, weight = columns(some.rows.take(torch.arange(some.rows.n_rows))), some.y, some.weight
+    x, y, weight = columns(some.rows.take(torch.arange(some.rows.n_rows))), some.Y.T, some.weight
     f, variance = mean_and_variance(mixture, disagree)(x).chunk(2)
     size = 1 + x.shape[0] if isinstance(mixture.experts, LinearExperts) else 1
-    rows = sample.total / sample.mean_weight * mixture.gates.weights
+    rows = sample.total_weight / sample.mean_weight * mixture.gates.weights
     h = (size * gate_probabilities(mixture)(x) / rows.clamp(min=1.0)[:, None]).sum(0)
     left = 1 - h.clamp(max=0.5)  # beyond that the average says little of a row
     std = variance.clamp(min=np.finfo(float).tiny).sqrt()

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.engine import each_block
+from mercer.engine import Sample, each_block
 from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
 from mercer.losses import Logistic, Softmax
 from mercer.mixture.class_experts import indicators
-from mercer.mixture.em import Mixture, Sample, columns, posterior
+from mercer.mixture.em import Mixture, columns, posterior
 from mercer.mixture.gates import EPS
 
 #: Products that making and factoring a Hessian may take: a second or so, as often as Newton's method asks.
@@ -40,7 +40,7 @@ def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic, w
     def visit(where: slice, block: Tensor) -> None:
         x = columns(block)
         A, _ = posterior(log_gates(x))
-        new = statistic(A, x, sample.y[:, where], sample.weight[where])
+        new = statistic(A, x, sample.Y[where].T, sample.weight[where])
         if not totals:
             totals.extend(torch.zeros_like(value) for value in new)
         for total, value in zip(totals, new, strict=True):
@@ -87,7 +87,7 @@ def misleading(sample: Sample, mixture: Mixture) -> bool:
         return (w * (y - blended(A, x, weights)).square()).sum(1), (w * y).sum(1), (w * y.square()).sum(1)
 
     error, first, second = reduce_activations(sample, mixture, statistic)
-    constant = second - first.square() / sample.total
+    constant = second - first.square() / sample.total_weight
     return float(error.sum()) > (1 + 1e-6) * float(constant.sum())  # more than rounding
 
 
@@ -137,7 +137,7 @@ def logistic_weights(
     no more than the weights are many.
     """
     k, c = mixture.n_components, 1 if n_classes == 2 else n_classes
-    ridge, clock = max(ridge, LEAST_PENALTY * sample.total), clock or Clock()
+    ridge, clock = max(ridge, LEAST_PENALTY * sample.total_weight), clock or Clock()
     if (c * k) ** 2 * (sample.rows.shard.total(sample.rows.n_rows) + c * k) > HESSIAN_WORK:
         return _many_weights(sample, mixture, c, ridge, clock)
     start = torch.zeros(c * k, dtype=torch.float64, device=sample.plan.device)
@@ -158,7 +158,7 @@ def _many_weights(sample: Sample, mixture: Mixture, c: int, ridge: float, clock:
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope, _ = _penalised_loss(sample, mixture, to_weights(flat), ridge, curved=False)
         whitened = torch.linalg.solve_triangular(factor, slope.reshape(c, -1).T, upper=False).T
-        return float(value) / sample.total, (whitened.flatten() / sample.total).cpu().numpy()
+        return float(value) / sample.total_weight, (whitened.flatten() / sample.total_weight).cpu().numpy()
 
     def ended(flat: np.ndarray) -> None:
         if clock.over():

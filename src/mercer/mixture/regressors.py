@@ -16,7 +16,8 @@ from mercer.border.inputs import InputMap
 from mercer.border.intervals import IntervalRegressor
 from mercer.border.rules import literal, number
 from mercer.border.targets import RealTargets
-from mercer.mixture.em import Mixture, Sample
+from mercer.engine import Sample
+from mercer.mixture.em import Mixture
 from mercer.mixture.estimator import MixtureEstimator
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.fit import Fitted, Setting
@@ -219,8 +220,8 @@ class NRBFRegressor(MixtureRegressor):
 
 def _variance(sample: Sample) -> Tensor:
     """The variance of each output, one of no variance counting as of one."""
-    share = sample.weight / sample.total
+    share = sample.weight / sample.total_weight
     total = sample.rows.total
-    mean = total((sample.y * share).sum(1, keepdim=True))
-    variance = total(((sample.y - mean).square() * share).sum(1))
+    mean = total((sample.Y.T * share).sum(1, keepdim=True))
+    variance = total(((sample.Y.T - mean).square() * share).sum(1))
     return torch.where(variance > 1e-24, variance, 1.0)

@@ -15,7 +15,8 @@ from math import e
 import torch
 from torch import Tensor
 
-from mercer.mixture.em import Sample, columns
+from mercer.engine import Sample
+from mercer.mixture.em import columns
 
 #: Rows from which steps are read.
 STEP_ROWS = 10_000

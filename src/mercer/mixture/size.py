@@ -15,8 +15,8 @@ import torch
 
 from mercer.border.left_out import stratified_folds
 from mercer.clock import Clock
-from mercer.data import TensorRows
-from mercer.mixture.em import Mixture, Sample
+from mercer.engine import Sample
+from mercer.mixture.em import Mixture
 from mercer.mixture.fit import Fitted
 from mercer.mixture.gates import Gates, make_gates
 from mercer.parts import require
@@ -144,7 +144,7 @@ def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sam
     budget = clock.seconds
     most = CHOICE_ROWS if budget is None else int(np.clip(ROWS_A_SECOND * budget, 200, CHOICE_ROWS))
     numbers = shard.draw(alive, most, rng)
-    return sample if len(numbers) == sample.rows.n_rows and not shard.spread else sample.part(numbers)
+    return sample if len(numbers) == sample.rows.n_rows and not shard.divided else sample.part(numbers)
 
 
 def judged_sizes(
@@ -155,14 +155,15 @@ def judged_sizes(
     `sample` is that of `choice_sample`. All folds judge a size before any goes on to the next, so those judged count
     when time is up; a share of it is left for the fit to all rows.
     """
-    n, y = sample.rows.n_rows, sample.y[0].cpu().numpy()
+    n, y = sample.rows.n_rows, sample.Y[:, 0].cpu().numpy()
     n_folds = min(n_folds, n)
     require(n_folds >= 2, "the number of rows", "at least 2 for n_components='auto'", n)
     fold = stratified_folds(y if trials.classes else np.zeros(n), n_folds, rng)
     sizes = sizes_up_to(min(largest, max(n * (n_folds - 1) // n_folds, 1)))
-    parts = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_folds)]
+    number = torch.as_tensor(fold, device=sample.weight.device)
+    parts = [tuple(sample.here(side.nonzero()[:, 0]) for side in (number != f, number == f)) for f in range(n_folds)]
     runs = [
-        map(trials.worth, trials.growing(_rows_of(sample, train), sizes, own), repeat(_rows_of(sample, test)))
+        map(trials.worth, trials.growing(train, sizes, own), repeat(test))
         for (train, test), own in zip(parts, rng.spawn(n_folds), strict=True)
     ]
     rows = []
@@ -178,8 +179,3 @@ def judged_sizes(
     results |= {f"split{f}_test_score": table[f] for f in range(n_folds)}
     results |= {"mean_test_score": table.mean(0), "std_test_score": table.std(0)}
     return sizes[: one_standard_error(results, "n_components") + 1], results
-
-
-def _rows_of(sample: Sample, index: np.ndarray) -> Sample:
-    at = torch.as_tensor(index, device=sample.weight.device)
-    return Sample(TensorRows(sample.rows.take(index)), sample.y[:, at], sample.weight[at], sample.plan)

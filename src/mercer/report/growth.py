@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
+from mercer.doctor import installed
 from mercer.report.baselines import error_of
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
@@ -101,11 +101,7 @@ def _arrays(model: Any) -> list[np.ndarray]:
 def repeat_section(subject: Subject) -> Section:
     """Versions, settings and seed."""
     found = {"Python": sys.version.split()[0], "machine": f"{platform.system()} {platform.machine()}"}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    found |= {name: installed(name) for name in PACKAGES}
     seed = getattr(subject.final, "random_state", None)
     settings = repr(subject.model)
     digest = subject.table.digest()

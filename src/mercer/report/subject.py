@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.border.checked import host
-from mercer.data import spread_rows
+from mercer.data import spaced_rows
 from mercer.parts import require
 from mercer.report.table import Table
 
@@ -46,7 +46,7 @@ class Subject:
         require(table.n_rows >= 2, "the number of test rows", "at least 2", table.n_rows)
         given = table.n_rows
         if given > MOST_ROWS:
-            index = spread_rows(np.ones(given), MOST_ROWS)
+            index = spaced_rows(np.ones(given), MOST_ROWS)
             table, targets = table.part(index), targets[index]
         learned = None if train is None else (Table.of(train[0], names), _targets(host(train[1])))
         return cls(model, table, targets, outputs, given, learned)
@@ -118,7 +118,7 @@ class Subject:
 
     def few(self, most: int = FEW_ROWS) -> Subject:
         """The same with at most so many rows."""
-        index = spread_rows(np.ones(self.table.n_rows), most)
+        index = spaced_rows(np.ones(self.table.n_rows), most)
         return replace(self, table=self.table.part(index), y=self.y[index])
 
 

@@ -233,7 +233,7 @@ class Search:
         lengths = at.kernel.tunable()[LENGTH] * self.spread / typical
         return at.kernel.replaced({LENGTH: lengths})
 
-    def perturbed(self, best: Point, rng: Any) -> Point:
+    def perturbed(self, best: Point, rng: np.random.Generator) -> Point:
         """Climb from a random point around the best one: each parameter within a factor of ten."""
         tunable = best.kernel.tunable()
         values = {name: value * 10 ** rng.uniform(-1, 1, np.shape(value)) for name, value in tunable.items()}

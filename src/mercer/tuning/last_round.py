@@ -25,7 +25,7 @@ from mercer.tuning.track import FAMILIES, Fold, Rung, Step, Track
 
 
 @dataclass(frozen=True)
-class Member:
+class RacedKernel:
     """A kernel on mapped and transformed inputs, with its penalty and its share of the average."""
 
     columns: ColumnMap
@@ -41,7 +41,7 @@ class Member:
 class Race:
     """What the race found: members, best first, and every candidate with its rows, loss and seconds."""
 
-    members: list[Member]
+    members: list[RacedKernel]
     report: list[dict[str, Any]]
     loss: float
     constant: float
@@ -182,10 +182,10 @@ def averaged(rows: Rows, finalists: list[Candidate], book: Book) -> Race:
     return Race(members, book.report, loss, constant, link)
 
 
-def nothing(rows: Rows, loss: float) -> Member:
+def nothing(rows: Rows, loss: float) -> RacedKernel:
     """The constant: a bias under a penalty that lets it learn nothing."""
     columns = rows.maps[KINDS[0]]
-    return Member(columns, torch.ones_like(columns.mean), Bias(1.0), 1e12, 1.0, loss, "constant")
+    return RacedKernel(columns, torch.ones_like(columns.mean), Bias(1.0), 1e12, 1.0, loss, "constant")
 
 
 def together(track: Track) -> Tensor:
@@ -196,7 +196,7 @@ def together(track: Track) -> Tensor:
     return power_of(torch.stack(metrics).mean(0), step.power, track.transforms[0].ndim == 2)
 
 
-def _member(rows: Rows, one: Candidate, share: float) -> Member:
+def _member(rows: Rows, one: Candidate, share: float) -> RacedKernel:
     """A member: of folds the mean of their transforms, else its last step taken once more with all rows to fit by.
 
     A descent is not: it takes far longer.
@@ -214,4 +214,4 @@ def _member(rows: Rows, one: Candidate, share: float) -> Member:
         kernel = Scaled(Linear(), 1 / rows.X.shape[1])
     else:
         kernel = replace(FAMILIES[rung.family], length_scale=rung.factor * track.unit(rung.family))
-    return Member(rows.maps[one.kind], track.transforms[0].cpu(), kernel, rung.lam, share, one.best.loss, one.name)
+    return RacedKernel(rows.maps[one.kind], track.transforms[0].cpu(), kernel, rung.lam, share, one.best.loss, one.name)

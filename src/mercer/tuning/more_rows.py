@@ -25,7 +25,7 @@ from mercer.engine.plan import factored_rows
 from mercer.kernels import Gaussian, Kernel, Matern32, Stationary
 from mercer.linalg import cholesky
 from mercer.tuning.metric import farthest
-from mercer.tuning.race import Member
+from mercer.tuning.race import RacedKernel
 from mercer.tuning.tune import tune_kernel
 
 #: Rows of the evidence, and rows that candidates are fitted to, on a CPU and on a GPU; rows that judge.
@@ -51,13 +51,13 @@ NEARLY = 0.1
 class Again:
     """The member that more rows like best, those nearly as good, and every candidate with rows, loss and seconds."""
 
-    best: Member
-    nearly: list[Member]
+    best: RacedKernel
+    nearly: list[RacedKernel]
     report: list[dict[str, Any]]
 
 
 def on_more_rows(
-    X: Tensor, Y: Tensor, weight: Tensor, candidates: Sequence[Member], *, device: Any, seed: int, clock: Clock,
+    X: Tensor, Y: Tensor, weight: Tensor, candidates: Sequence[RacedKernel], *, device: Any, seed: int, clock: Clock,
     memory: int, group: Group = ALONE,
 ) -> Again:  # fmt: skip
     """The best of the race's members and those `by_evidence`, for raw columns `X` and targets `Y`.
@@ -70,13 +70,13 @@ def on_more_rows(
     fit = learned[:n_fit]
     parts = (X[fit], Y[fit], weight[fit], X[judge], Y[judge], weight[judge])
 
-    def tried(one: Member) -> tuple[Member, dict[str, Any]]:
+    def tried(one: RacedKernel) -> tuple[RacedKernel, dict[str, Any]]:
         started = time.perf_counter()
         best = min(_tried(one, [part.to(device) for part in parts]), key=lambda tried: tried.loss)
         line = {"candidate": f"{one.name}, on more rows", "rows": n_fit, "loss": best.loss}
         return best, line | {"seconds": time.perf_counter() - started}
 
-    def some(places: Sequence[int]) -> list[tuple[Member, dict[str, Any]] | None]:
+    def some(places: Sequence[int]) -> list[tuple[RacedKernel, dict[str, Any]] | None]:
         return [None if k and clock.over() else tried(candidates[k]) for k in places]
 
     found = [one for one in group.dealt(len(candidates), some) if one is not None]
@@ -113,7 +113,7 @@ def _parts(n: int, seed: int) -> tuple[Tensor, Tensor]:
 def by_evidence(
     X: Tensor, Y: Tensor, weight: Tensor, *, device: Any, seed: int, clock: Clock, memory: int,
     kept: Tensor | None = None, groups: Tensor | None = None,
-) -> list[Member]:  # fmt: skip
+) -> list[RacedKernel]:  # fmt: skip
     """Kernels on standardised columns, each divided by the length-scale that the evidence gives it.
 
     Columns that are `kept` are not scaled, those of one of the `groups` share a length-scale, as in the race.
@@ -142,12 +142,14 @@ def by_evidence(
     transform = transform.minimum(farthest(Z).to(transform))
     kernels: list[Kernel] = [Gaussian(1.0), Matern32(1.0)]
     return [
-        Member(columns, transform, kernel, 0.03, 1.0, np.inf, f"standard, evidence, {type(kernel).__name__.lower()}")
+        RacedKernel(
+            columns, transform, kernel, 0.03, 1.0, np.inf, f"standard, evidence, {type(kernel).__name__.lower()}"
+        )
         for kernel in kernels
     ]
 
 
-def _tried(member: Member, table: list[Tensor]) -> list[Member]:
+def _tried(member: RacedKernel, table: list[Tensor]) -> list[RacedKernel]:
     """The member at some length-scales and penalties, with its loss on rows that were not fitted."""
     X, Y, w, X_judge, Y_judge, w_judge = (part.double() for part in table)
     Z, Z_judge = (_seen(member, rows) for rows in (X, X_judge))
@@ -164,7 +166,7 @@ def _tried(member: Member, table: list[Tensor]) -> list[Member]:
     return out
 
 
-def _seen(member: Member, X: Tensor) -> Tensor:
+def _seen(member: RacedKernel, X: Tensor) -> Tensor:
     Z, turn = member.columns(X), member.transform.to(X)
     return Z * turn if turn.ndim == 1 else Z @ turn.T
 

@@ -29,7 +29,7 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     True
     """
     X = torch.as_tensor(X)
-    drawn = draw(X, Y, sample_weight, len(X), None, X.device if device is None else device)
+    drawn = draw(X, Y, sample_weight, len(X), np.random.default_rng(0), X.device if device is None else device)
     X, Y, w = drawn.X, drawn.centred(), drawn.weight
     Y = Y / (float(Y.abs().max()) or 1.0)  # squares of the targets themselves may overflow
     root = w.sqrt()[:, None]

@@ -22,13 +22,13 @@ from mercer.data.column_maps import KINDS
 from mercer.tuning import constants as c
 from mercer.tuning.closed_form import Judge, penalty_path
 from mercer.tuning.heat import Book, Candidate, Heat, best_of, loss_of
-from mercer.tuning.last_round import Member, Race, averaged, distinct, last_round, nothing
+from mercer.tuning.last_round import Race, RacedKernel, averaged, distinct, last_round, nothing
 from mercer.tuning.metric import distances, tile, typical
 from mercer.tuning.race_rows import Rows
 from mercer.tuning.side_by_side import beside
 from mercer.tuning.track import FAMILIES, Rung, Step
 
-__all__ = ["Member", "Race", "race"]
+__all__ = ["RacedKernel", "Race", "race"]
 
 
 def race(

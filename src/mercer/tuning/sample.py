@@ -31,7 +31,7 @@ class Drawn:
         return self.Y - (self.weight[:, None] * self.Y).sum(0) / self.weight.sum()
 
 
-def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: Any, device: torch.device) -> Drawn:
+def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: np.random.Generator, device: torch.device) -> Drawn:
     """At most `n_rows` random rows of positive weight; of a file or source all are read first."""
     if isinstance(X, RowSource | str | os.PathLike):
         source = as_source(X)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from mercer.clock import Clock
 from mercer.engine import make_plan
+from mercer.engine.sample import generator
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
 from mercer.parts import require, require_number, require_whole
 from mercer.tuning.codes import LEAST_NOISE, judged
@@ -123,7 +123,7 @@ def tune_kernel(
     if time_budget is not None:
         require_number("time_budget", time_budget, "None or a positive number of seconds", np.nextafter(0, 1))
         n_rows = max(min(n_rows, int(1000 * (time_budget / THOUSAND_ROWS) ** (1 / 3))), 50)
-    rng = check_random_state(random_state)
+    rng = generator(random_state)
     given = None if isinstance(kernel, str) and kernel in {"auto", *Stationary.choices()} else as_kernel(kernel)
     drawn = draw(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
     targets, weight = drawn.centred(), drawn.weight

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from mercer.empirical.ensemble import Ensemble, Member
+from mercer.empirical.ensemble import EnsembleMember, MemberEnsemble
 from mercer.empirical.estimator import EnsembleEstimator
 from mercer.files.onnx.answers import Outputs, decided, numbers
 from mercer.files.onnx.graph import Graph
@@ -23,8 +23,8 @@ def _(model: Any, g: Graph, rows: str) -> Outputs:
     return {"prediction": (numbers(g, model.targets_, values), "float")}
 
 
-def together(g: Graph, ensemble: Ensemble, rows: str, dtype: str) -> str:
-    """`Ensemble.values`: numbers, one score a class, or for two classes their difference."""
+def together(g: Graph, ensemble: MemberEnsemble, rows: str, dtype: str) -> str:
+    """`MemberEnsemble.values`: numbers, one score a class, or for two classes their difference."""
     if ensemble.pairs:
         return _by_pairs(g, ensemble, rows, dtype)
     said = _values(g, ensemble.machines[0], rows, dtype)
@@ -34,7 +34,7 @@ def together(g: Graph, ensemble: Ensemble, rows: str, dtype: str) -> str:
     return g.op("MatMul", scores, g.constant([[-1.0], [1.0]])) if ensemble.n_classes == 2 else scores
 
 
-def _values(g: Graph, members: list[Member], rows: str, dtype: str) -> list[str]:
+def _values(g: Graph, members: list[EnsembleMember], rows: str, dtype: str) -> list[str]:
     """The mean of the kernels' functions of each member, n × P, from one product per kernel for all."""
     kernels, P = members[0].kernels, np.asarray(members[0].bias).shape[1]
     basis = np.concatenate([np.asarray(one.basis, dtype=np.float64) for one in members])
@@ -69,7 +69,7 @@ def _tally(g: Graph, votes: str, margins: str) -> str:
     return g.op("Add", votes, g.op("Div", margins, size))
 
 
-def _by_pairs(g: Graph, ensemble: Ensemble, rows: str, dtype: str) -> str:
+def _by_pairs(g: Graph, ensemble: MemberEnsemble, rows: str, dtype: str) -> str:
     """Every pair of classes has one vote; margins decide between equal votes."""
     votes, margins = [], []
     for pair, members in zip(ensemble.pairs, ensemble.machines, strict=True):

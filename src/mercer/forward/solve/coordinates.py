@@ -23,7 +23,7 @@ from mercer.linalg import cholesky
 MANY = 50
 
 
-class Coordinates:
+class WhitenedCoordinates:
     """The functions Φ = K_nm L⁻ᵀ of a problem: values, slopes and weights of points v (m × p)."""
 
     def __init__(self, problem: Problem, index: Tensor, uses: int) -> None:
@@ -76,7 +76,7 @@ class Preconditioner:
     the few rows of largest leverage, which are chosen first, are missed, and steps take twice as many.
     """
 
-    def __init__(self, at: Coordinates, weight: Tensor, sample: Tensor) -> None:
+    def __init__(self, at: WhitenedCoordinates, weight: Tensor, sample: Tensor) -> None:
         problem, rows = at.problem, at.problem.rows
         own, w = rows.pick(weight, at.index).double(), rows.pick(weight, sample).double()
         others = float(rows.total(weight.sum(dtype=torch.float64))) - float(own.sum())
@@ -100,7 +100,7 @@ class ByOutput:
     memory does not hold a factor for each output, all share one of their mean curvature.
     """
 
-    def __init__(self, at: Coordinates, weight: Tensor, sample: Tensor) -> None:
+    def __init__(self, at: WhitenedCoordinates, weight: Tensor, sample: Tensor) -> None:
         fits = at.problem.plan.holds_square(len(at.L), copies=4 + weight.shape[1])
         self.each = [Preconditioner(at, one, sample) for one in (weight.T if fits else weight.mean(1)[None])]
 
@@ -133,11 +133,7 @@ def _unresolved(Q: Tensor, problem: Problem) -> float:
     float64 are worthless in float32 wherever basis vectors are alike to half its digits.
     """
     known = float(Q.diagonal().mean()) * 10 * len(Q) ** 0.5 * torch.finfo(Q.dtype).eps
-    read = (
-        float(problem.rows.total(problem.weight.sum(dtype=torch.float64)))
-        * torch.finfo(problem.plan.dtype).eps ** 2
-        * float(Q.square().mean())
-    )
+    read = problem.sample.total_weight * torch.finfo(problem.plan.dtype).eps ** 2 * float(Q.square().mean())
     return known + read / max(problem.lam, 1e-300)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import TensorRows, spread_rows
+from mercer.data import TensorRows, spaced_rows
 from mercer.data.source import copies
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
@@ -114,7 +114,7 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     folds = folds_in_steps(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
     if folds is not None and (found := _by_steps(problem.kernel, X, y, ridge, folds)) is not None:
         return found
-    some = torch.as_tensor(spread_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
+    some = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
     if folds:  # other members of an average may have got there by steps
         some = rows_of_folds(n, folds).to(index.device)
     first = torch.ones(n, dtype=torch.bool, device=index.device)
@@ -165,7 +165,7 @@ def _by_panels(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, leaves_out
     a = solve(y, 1e-12)
     if not leaves_out:
         return a, None
-    some = torch.as_tensor(spread_rows(ridge, FEW_LEFT_OUT_ROWS), device=a.device)
+    some = torch.as_tensor(spaced_rows(ridge, FEW_LEFT_OUT_ROWS), device=a.device)
     units = torch.zeros(n, len(some), dtype=torch.float64, device=a.device)
     units[some, torch.arange(len(some), device=a.device)] = 1.0
     others = torch.full_like(y, torch.nan)

@@ -20,7 +20,7 @@ from torch import Tensor
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
-from mercer.forward.solve.coordinates import ByOutput, Coordinates, Preconditioner, without_common
+from mercer.forward.solve.coordinates import ByOutput, Preconditioner, WhitenedCoordinates, without_common
 from mercer.linalg import cholesky, conjugate_gradients, whitening
 from mercer.losses import Squared
 from mercer.progress import tell
@@ -59,7 +59,7 @@ def polish(
     With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps, and the weights of
     the lowest one are kept. Where rounding leads it astray, a `ConvergenceWarning` says so.
     """
-    at = Coordinates(problem, index, uses=2 * max_iter)
+    at = WhitenedCoordinates(problem, index, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
     v = at.L.new_zeros(m, p) if weights is None else at.of(weights.double())
     sample = at.sample()
@@ -76,7 +76,7 @@ def polish(
 class Watch:
     """The loss on rows held out after each step, and the point that had the lowest."""
 
-    def __init__(self, at: Coordinates, rows: Tensor, v: Tensor, uses: int) -> None:
+    def __init__(self, at: WhitenedCoordinates, rows: Tensor, v: Tensor, uses: int) -> None:
         problem = at.problem
         self._y, self._loss, self._at = problem.y[rows], problem.loss, at
         own = TensorRows(problem.rows.take(rows).to(problem.plan.device, problem.plan.dtype), problem.rows.shard)
@@ -94,7 +94,7 @@ class Watch:
 
 
 def _least_squares(
-    at: Coordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
+    at: WhitenedCoordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
 ) -> tuple[Tensor, Tensor, int, str]:
     """The change of v solves (ΦᵀDΦ + λI)d = ΦᵀD(y − Φv) − λv: where little is left to explain, that slope has digits
     which ΦᵀDy − (ΦᵀDΦ + λI)v would have lost."""
@@ -134,7 +134,7 @@ def _least_squares(
 
 
 def _newton(
-    at: Coordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
+    at: WhitenedCoordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
 ) -> tuple[Tensor, Tensor, int, str]:
     """Newton steps, each by conjugate gradients; a step that would raise the objective is halved."""
     v = without_common(v) if at.problem.loss.joint else v
@@ -160,7 +160,7 @@ def _newton(
     return v, f, n_iter, why
 
 
-def _newton_step(at: Coordinates, v: Tensor, f: Tensor, sample: Tensor) -> Tensor:
+def _newton_step(at: WhitenedCoordinates, v: Tensor, f: Tensor, sample: Tensor) -> Tensor:
     """The change of v (m × p) that solves Newton's equations to a tenth; outputs that meet in the loss are one system.
 
     With the diagonal of the Hessian alone, steps would be too long and halved again and again.
