@@ -50,17 +50,17 @@ class Progress:
     def __init__(self, callbacks: tuple[Callable[[Event], Any], ...], bar: Any = None, budget: float | None = None):
         self.callbacks, self.bar, self.budget = callbacks, bar, budget
         self.began = time.perf_counter()
-        self.phase, self.since = "", self.began
+        self.phase, self.since, self.first = "", self.began, 0  # a phase, when and at which step it was first heard of
         self.steps: Counter[str] = Counter()
         self.rows = 0  # that were read since the phase began
 
     def tell(self, phase: str, total: int | None = None, state: Any = None, step: int | None = None) -> bool:
         """A step was made; whether a callback asks to end the fit."""
         now = time.perf_counter()
-        if phase != self.phase:
-            self.phase, self.since, self.rows = phase, now, 0
-            LOGGER.info("%s begins after %.1f s", phase, now - self.began)
         self.steps[phase] = self.steps[phase] + 1 if step is None else step
+        if phase != self.phase:
+            self.phase, self.since, self.first, self.rows = phase, now, self.steps[phase], 0
+            LOGGER.info("%s begins after %.1f s", phase, now - self.began)
         rate = self.rows / (now - self.since) if self.rows and now > self.since else None
         event = Event(phase, self.steps[phase], total, now - self.began, self._left(phase, total, now), state, rate)
         LOGGER.debug("%s", event)
@@ -75,13 +75,12 @@ class Progress:
         return any(asked)
 
     def _left(self, phase: str, total: int | None, now: float) -> float | None:
-        """Seconds to go in this phase: as long a step as those before it, and no longer than the budget allows."""
-        end = None if self.budget is None else max(self.began + self.budget - now, 0.0)
-        if total is None or total < self.steps[phase]:
+        """Seconds to go in this phase: steps are as long as those since the first, and end with the budget."""
+        step, end = self.steps[phase], None if self.budget is None else max(self.began + self.budget - now, 0.0)
+        if total is None or total < step or self.first == step < total:  # how long the first one took nobody knows
             return end
-        steps = (now - self.since) / self.steps[phase] * (total - self.steps[phase]) if self.steps[phase] else None
-        known = [one for one in (steps, end) if one is not None]
-        return min(known) if known else None
+        left = (now - self.since) / max(step - self.first, 1) * (total - step)
+        return left if end is None else min(left, end)
 
 
 _HEARD: ContextVar[Progress | None] = ContextVar("progress of the fit that runs", default=None)

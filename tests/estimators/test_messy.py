@@ -152,3 +152,17 @@ def test_a_value_that_drowns_all_others_is_said():
         warnings.simplefilter("error")
         regressor().fit(X, np.where(np.arange(N) == 3, 50.0, Y))  # far, but the others still count
         regressor().fit(X, (np.arange(N) == 3) * 1.0)  # nothing is drowned where the others are alike
+
+
+def test_gross_errors_in_y_are_said_and_do_not_move_a_model_of_the_pinball_loss():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    f = np.sin(X[:, 0]) + X[:, 1]
+    y = f + 0.1 * rng.normal(size=300)
+    y[[7, 70]] = [1e5, -3e5]
+    boosting = KernelBoostingRegressor(3, kernel="gaussian", learner_size=30, loss="pinball", random_state=0)
+    with pytest.warns(
+        UserWarning, match="with 1 more of 300 rows makes more than 99.5 % .* leave the 0.67 % of rows out"
+    ):
+        boosting.fit(X, y)
+    assert np.abs(boosting.predict(X) - f).mean() < 0.25 * f.std()  # the mean of y alone is 667 away

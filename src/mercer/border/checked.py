@@ -16,7 +16,10 @@ from mercer.data.raw import is_missing
 from mercer.parts import require
 
 #: One value is suspect where all others of at least so many rows make this share of its square, or less.
-ALONE_AMONG, LITTLE = 20, 1e-4
+ALONE_AMONG, ALONE_LITTLE = 20, 1e-4
+#: So are those of one row in so many, or fewer, beside which the others make this share. Of fares and tips of taxis, as
+#: heavy a tail as honest tables have, the others make four times as much.
+FEW_OF, FEW_LITTLE = 100, 5e-3
 #: What the types of targets that are no numbers are called.
 CALLED = {"M": "dates", "m": "durations", "c": "complex numbers: Complex data not supported"}
 
@@ -32,24 +35,32 @@ def checked_targets(y: Any, numeric: bool, estimator: Any) -> np.ndarray:
     if numeric:
         y = y.astype(np.float64)
         require(bool(np.isfinite(y).all()), "y", "finite numbers", "NaN or infinity")
-        _warn_of_one_value(y)
+        _warn_of_far_values(y, estimator)
     return y
 
 
-def _warn_of_one_value(y: np.ndarray) -> None:
-    """Say so where one value is so far from all others that it alone would be learned."""
+def _warn_of_far_values(y: np.ndarray, estimator: Any) -> None:
+    """Say so where one value, or those of a few rows, are so far from all others that they alone would be learned."""
     if len(y) < ALONE_AMONG:
         return
     Y = y.reshape(len(y), -1) / (np.abs(y).max() or 1.0)
     squares = (Y - np.median(Y, axis=0)) ** 2
-    row, columns = squares.argmax(0), np.arange(Y.shape[1])
-    most = squares[row, columns]
-    squares[row, columns] = 0.0
-    rest = squares.sum(0)
-    for column in np.flatnonzero((rest > 0) & (rest < LITTLE * most)):
-        value = y.reshape(len(y), -1)[row[column], column]
-        words = f"y holds {value:g} in row {row[column]}, which alone makes more than {100 * (1 - LITTLE):g} % of its"
-        warnings.warn(f"{words} variance: other rows will hardly be learned; leave it out, or bend y", stacklevel=4)
+    n_far = max(len(y) // FEW_OF, 1)
+    robust = ", or take loss='pinball', which far values do not move" if hasattr(estimator, "loss") else ""
+    for column, own in enumerate(squares.T):
+        order = np.argpartition(-own, n_far)[:n_far]
+        order = order[np.argsort(-own[order])]
+        far, own[order] = own[order], 0.0
+        held, rest = far.cumsum(), own.sum() + np.append(far[::-1].cumsum()[-2::-1], 0.0)
+        drowned = (rest > 0) & (rest < np.where(np.arange(len(held)) == 0, ALONE_LITTLE, FEW_LITTLE) * held)
+        if drowned.any():
+            k, value = int(drowned.argmax()) + 1, y.reshape(len(y), -1)[order[0], column]
+            share = 100 * (1 - (ALONE_LITTLE if k == 1 else FEW_LITTLE))
+            first = f"y holds {value:g} in row {order[0]}, which"
+            who = f"{first} alone makes" if k == 1 else f"{first} with {k - 1} more of {len(y)} rows makes"
+            words = f"{who} more than {share:g} % of its variance: other rows will hardly be learned"
+            they = "leave it out" if k == 1 else f"leave the {100 * k / len(y):.2g} % of rows out"
+            warnings.warn(f"{words}; {they}, or bend y{robust}", stacklevel=4)
 
 
 def _plain(y: Any) -> Any:

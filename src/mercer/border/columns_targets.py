@@ -160,11 +160,11 @@ def _row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
         else:
             bits = (values.astype(np.float64) + 0.0).view(np.uint64)
             bits = np.where(column.missing, np.uint64(1), bits)
-        mixed = _stirred(mixed ^ bits)
+        mixed = stirred(mixed ^ bits)
     return mixed
 
 
-def _stirred(bits: np.ndarray) -> np.ndarray:
+def stirred(bits: np.ndarray) -> np.ndarray:
     """The mixing steps of splitmix64, a permutation of 64-bit words."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -12,6 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from mercer.data import WHOLE, Shard
 from mercer.parts import require
 
+#: Targets further from the quartiles than so many times their distance move no scale, where a loss is robust.
+REACH = 10.0
+
 
 @dataclass(frozen=True)
 class RealTargets:
@@ -97,6 +100,17 @@ def code_targets(
 ) -> Any:
     """How these targets are coded; `shard` says of which rows they are, where processes share a table."""
     return ClassTargets.of(y, weight, shard, centred=centred) if classes else RealTargets.of(y, weight, shard)
+
+
+def within_reach(y: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Targets, none of them further out than `REACH` times the distance of the quartiles of `some` of them.
+
+    >>> within_reach(np.array([1.0, 2.0, 3.0, 1e6]), np.array([1.0, 2.0, 3.0])).tolist()
+    [1.0, 2.0, 3.0, 12.5]
+    """
+    low, high = np.quantile(some, [0.25, 0.75], axis=0)
+    apart = np.where(high > low, REACH * (high - low), np.inf)  # half of them alike say nothing
+    return np.clip(y, low - apart, high + apart)
 
 
 def holds_classes(y: Any) -> bool:

@@ -12,10 +12,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.border.equal_rows import equal_as_one
 from mercer.border.face import Face
 from mercer.border.gathered import planned
 from mercer.border.kernel import is_precomputed
-from mercer.border.read import Given, merged, read, read_new
+from mercer.border.read import Given, read, read_new
 from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.border.targets import Targets, code_targets
 from mercer.clock import Clock
@@ -29,7 +30,7 @@ from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
-from mercer.forward.task import Grown, Task, fitted, resolved_loss, watched_rows
+from mercer.forward.task import Grown, Task, fitted, for_choosing, resolved_loss, tamed, watched_rows
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
@@ -205,29 +206,30 @@ class ForwardEstimator(Face):
 
     def _task(self, given: Given, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock) -> Task:
         """Code the targets, hold rows out, choose the members."""
-        targets = self._coded(given, self._races() and Loss.resolve(self.loss, "loss").quadratic)
+        targets = self._coded(given, Loss.resolve(self.loss, "loss"))
         Y = targets.encode(given.y)
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
+        noise = 1.0
         if not self._pairwise:
-            given, Y = merged(given, Y)
+            given, Y, noise = equal_as_one(given, Y, rng, by_targets=self._classes or not loss.quadratic)
             plan = plan if given.shard.divided else planned(given, self)[1]
         watches = self._watches(given.n_alive, plan, loss)
         kept = self._checkpoint(given, targets, X_val, rng)
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
         mean = given.shard.total(given.weight.sum()) / given.n_alive
         if isinstance(self.regularization, str):  # only ratios of weights matter
-            given = replace(given, weight=given.weight / mean)
+            given = replace(given, weight=given.weight * (noise / mean))
         else:
             require(mean <= LARGEST_WEIGHT, "the mean of sample_weight", f"at most {LARGEST_WEIGHT:g}", mean)
-        choose = partial(self._choose, given, Y, plan, rng, budget)
+        choose = partial(self._choose, given, for_choosing(given, Y, targets, loss), plan, rng, budget)
         choice = choose() if kept is None else kept.chosen(choose, rng)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
         return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
 
-    def _coded(self, given: Given, centred: bool) -> Targets:
+    def _coded(self, given: Given, loss: Loss) -> Targets:
         """How targets are coded: numbers centred and scaled, classes as ±1."""
-        coded: Targets = code_targets(given.y, given.weight, classes=self._classes, centred=centred, shard=given.shard)
-        return coded
+        how = {"classes": self._classes, "centred": self._races() and loss.quadratic}
+        return code_targets(tamed(given, loss), given.weight, **how, shard=given.shard)
 
     def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.
@@ -248,7 +250,7 @@ class ForwardEstimator(Face):
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
         final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
-        outside = outside_values(fit, final, numbers=not self._classes)
+        outside = outside_values(fit, final, task.single, numbers=not self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
         further = self._further(task, first, budget, share)
         if task.kept is not None and further:

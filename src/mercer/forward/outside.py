@@ -37,24 +37,26 @@ class Outside:
     fair: bool = True
 
 
-def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
+def outside_values(fit: ForwardFit, final: Final, single: np.ndarray | None = None, *, numbers: bool) -> Outside:
     """Rows held out if there are any; of an exact solution rows left out in turn; else rows of the training table.
 
     Numbers fitted by least squares are then left out by their leverages, the basis vectors staying as they are.
+    Targets may be means of several rows: `single` are those of one each.
     """
     problem, held_out, learner = fit.problem, fit.validation, fit.learner
     left_out = learner.left_out if held_out is None and isinstance(learner, AllRows) else None
     mask, shard = problem.weight > 0, problem.rows.shard
+    targets = problem.y if single is None else torch.as_tensor(single).to(problem.y)
     if held_out is not None:
         mask = torch.zeros_like(mask)
         mask[held_out] = True
     if left_out is not None and bool((known := mask & left_out.isfinite().all(1)).any()):  # none of a single row
         rows = shard.spaced(known, ROWS)
-        return Outside(*_host(left_out[rows], problem.y[rows], problem.weight[rows]), problem.basis(rows))
+        return Outside(*_host(left_out[rows], targets[rows], problem.weight[rows]), problem.basis(rows))
     if held_out is not None:
         rows = shard.spaced(mask, ROWS)
         seen = problem.basis(rows)
-        return Outside(*_host(_values(final, seen), problem.pick(problem.y, rows), torch.ones(len(rows))), seen)
+        return Outside(*_host(_values(final, seen), problem.pick(targets, rows), torch.ones(len(rows))), seen)
     fair = numbers and problem.loss.quadratic and len(final.basis) > 0
     cells = problem.plan.memory_limit // 64  # some copies of a tile and its square
     levers = min(len(final.basis), LEVERS, math.isqrt(cells // 2))
@@ -67,7 +69,7 @@ def outside_values(fit: ForwardFit, final: Final, *, numbers: bool) -> Outside:
         equal = problem.rows.pick(copies(problem.weight), rows)  # one of them is left out
         pull = _leverages(final, seen, weight, share, levers) / equal.to(seen.device)
         values = y - (y - values) / (1 - pull[:, None])
-    return Outside(*_host(values, y, weight), seen, fair)
+    return Outside(*_host(values, problem.pick(targets, rows), weight), seen, fair)
 
 
 def _values(final: Final, rows: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,5 +96,14 @@ class Final:
         """The model after `n_steps` steps; basis vectors that came later are left out."""
         W, device = path.weights(n_steps), problem.plan.device
         alive = np.flatnonzero((W != 0).any(1)) if n_steps < path.n_steps else np.arange(len(W))
-        index = torch.as_tensor(path.rows[alive], device=device)
-        return cls(index, problem.basis(index), torch.as_tensor(W[alive], device=device), problem.kernel, problem.lam)
+        index, weights = (torch.as_tensor(part[alive], device=device) for part in (path.rows, W))
+        return cls(index, problem.basis(index), weights, problem.kernel, problem.lam).merged()
+
+    def merged(self) -> Final:
+        """Equal basis vectors as one with the sum of their weights: the same function, sooner asked."""
+        _, group, counts = torch.unique(self.basis, dim=0, return_inverse=True, return_counts=True)
+        if len(counts) == len(group):
+            return self
+        first = torch.sort(group, stable=True)[1][counts.cumsum(0) - counts]
+        weights = self.weights.new_zeros(len(counts), self.weights.shape[1]).index_add_(0, group, self.weights)
+        return replace(self, index=self.index[first], basis=self.basis[first], weights=weights)

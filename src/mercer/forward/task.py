@@ -14,7 +14,7 @@ from mercer.border.calibration import cross_fitted, fit_calibration
 from mercer.border.intervals import Intervals
 from mercer.border.local_scale import fit_local_scale
 from mercer.border.read import Given, read_held_out
-from mercer.border.targets import ClassTargets
+from mercer.border.targets import ClassTargets, within_reach
 from mercer.data import ArrayRows, Pieces, Shard, SparseRows
 from mercer.data.shard import even_run
 from mercer.engine import Plan
@@ -34,6 +34,8 @@ from mercer.progress import tell
 
 #: Rows held out where nothing is said: a tenth, and no more than this, or than a fiftieth of very many.
 HELD_OUT_ROWS, HELD_OUT_SHARE, HELD_OUT_MOST = 2000, 0.02, 20_000
+#: Rows whose quartiles tell how far out targets are.
+REACH_ROWS = 10_000
 #: Rows below which probabilities are not judged.
 JUDGING_ROWS = 20
 
@@ -53,6 +55,12 @@ class Task:
     free: Free
     kept: Any = None  # the checkpoint that follows this fit, if any
     whole: Given | None = None  # the table of which `given` are some rows
+
+    @property
+    def single(self) -> np.ndarray:
+        """Coded targets of single rows, where `Y` may hold means of several; rows given for watching come last."""
+        own = self.targets.encode(self.given.y)
+        return np.concatenate([own, self.Y[len(own) :]])
 
     def problem(self, member: Member) -> Problem:
         """What a member minimises."""
@@ -195,6 +203,19 @@ def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     if isinstance(loss, Logistic | Softmax):
         return Softmax() if n_outputs > 1 else Logistic()
     return loss
+
+
+def tamed(given: Given, loss: Loss) -> np.ndarray:
+    """Targets as scales and kernels are found by: all of them, or, where a loss is robust, none from far out."""
+    if loss.quadratic or not loss.for_numbers or given.y.dtype.kind != "f":
+        return given.y
+    return within_reach(given.y, given.pick(given.y, given.spaced(REACH_ROWS)))
+
+
+def for_choosing(given: Given, Y: np.ndarray, targets: Any, loss: Loss) -> np.ndarray:
+    """Coded targets that kernels are chosen by: `Y`, or those that are tamed; rows given for watching come last."""
+    own = tamed(given, loss)
+    return Y if own is given.y else np.concatenate([targets.encode(own), Y[len(own) :]])
 
 
 def watch_given(given: Given, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarray) -> tuple[Given, np.ndarray, Tensor]:
