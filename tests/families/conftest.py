@@ -18,7 +18,7 @@ def pytest_ignore_collect(collection_path, config):
 def few_rows(monkeypatch):
     """A hundred rows are too many for an exact solution, learners are small, and kernels are chosen by few rows."""
     monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
-    monkeypatch.setattr(boosting_base, "LARGEST", {"cpu": (40, 40), "cuda": (40, 40)})
+    monkeypatch.setattr(boosting_base, "LARGEST", {"cpu": (40,) * 3, "cuda": (40,) * 3})
     for name, value in (("EVIDENCE_ROWS", 150), ("FITTED_ROWS", 400)):
         monkeypatch.setattr(more_rows, name, (value, value))
 

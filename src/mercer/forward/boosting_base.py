@@ -47,10 +47,10 @@ EXACT_SHARE = 0.15
 POLISH_STEPS = 50
 #: Learners where nothing is said; from so many rows on they are larger, and their curvature is an estimate from some.
 LEARNERS, MANY_ROWS, GRAM_ROWS = 20, 100_000, 10_000
-#: Basis vectors of a learner at most, for fewer and for many rows, on a CPU and on a GPU.
-LARGEST = {"cpu": (300, 500), "cuda": (1000, 4000)}
-#: Rows that a learner is chosen from, in units of its size, for many rows.
-DRAWN = {"cpu": 5, "cuda": 10}
+#: Basis vectors of a learner at most, and the rows it is chosen from in units of its size: for fewer than `MANY_ROWS`,
+#: for these, and for more than a million, where twice as many vectors take twice as long for 2 % less error.
+LARGEST = {"cpu": (300, 500, 500), "cuda": (1000, 4000, 2000)}
+DRAWN = {"cpu": (10, 5, 5), "cuda": (10, 10, 20)}
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED = {"cpu": 1e9, "cuda": 3e9}
 #: What large tables mostly choose: programs for it are compiled while they choose.
@@ -185,14 +185,13 @@ class Boosting(Resumable, ForwardEstimator):
     def _sizes(self, n_rows: int, plan: Plan) -> tuple[int, Size, int]:
         """Learners, their size and the subset each is chosen from, where the user left them open."""
         size: Any = self.learner_size
-        many = n_rows >= MANY_ROWS
+        where, many = plan.device.type, (n_rows >= MANY_ROWS) + (n_rows > 1_000_000)
         if isinstance(size, str):
-            size = int(min(max(n_rows / 64, 50), LARGEST[plan.device.type][many], n_rows))
+            size = int(min(max(n_rows / 64, 50), LARGEST[where][many], n_rows))
         vectors = int(size) if isinstance(size, Integral) else 50
         subset: Any = self.subset_size
         if isinstance(subset, str):
-            times = DRAWN[plan.device.type] if many else 10
-            subset = max(times * vectors, 500)
+            subset = max(DRAWN[where][many] * vectors, 500)
         require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
         return LEARNERS if isinstance(self.n_learners, str) else self.n_learners, size, subset
 
