@@ -78,11 +78,9 @@ def fewer_rows(
         sums = [np.bincount(to, given.weight[alive] * column[alive], total) for column in values.T]
         return np.column_stack(sums) / weight[:, None]
 
-    means = given.means
-    if means is not None:
-        means = replace(means.take(first), targets=averaged(means.targets))
-    rows = ArrayRows(given.rows.X[first])
-    fewer = replace(given, rows=rows, y=given.y[first], weight=weight, original=given.places(first), means=means)
+    fewer = given.rows_at(first, weight)
+    if given.means is not None and fewer.means is not None:
+        fewer = replace(fewer, means=replace(fewer.means, targets=averaged(given.means.targets)))
     return fewer, Y[first] if by_targets else averaged(Y)
 
 

@@ -99,6 +99,13 @@ class Given:
         """Non-negative numbers for each column of `rows`, summed over each column of the table that was given."""
         return values if self.table is None else self.table.layout.per_column(values)
 
+    def rows_at(self, index: np.ndarray, weight: np.ndarray) -> Given:
+        """The rows at these places of a table in memory, with these weights."""
+        assert isinstance(self.rows, ArrayRows)
+        means = None if self.means is None else self.means.take(index)
+        rows, original = ArrayRows(self.rows.X[index]), self.places(index)
+        return replace(self, rows=rows, y=self.y[index], weight=weight, original=original, means=means)
+
     def weighed(self, weight: np.ndarray) -> Given:
         """The same rows with other weights; those of weight zero have no say in the means of targets any more."""
         if self.means is None or self.table is None:
@@ -256,9 +263,4 @@ def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
     index = alive[first]
     weight = np.bincount(group.reshape(-1), weights=given.weight[alive])
-    means = None if given.means is None else given.means.take(index)
-    kept = replace(
-        given, rows=ArrayRows(given.rows.X[index]), y=given.y[index], weight=weight, original=given.places(index),
-        means=means,
-    )  # fmt: skip
-    return kept, Y[index]
+    return given.rows_at(index, weight), Y[index]
