@@ -19,9 +19,9 @@ from mercer.forward.problem import Problem
 from mercer.forward.scales import (
     CHECKED,
     CHECKED_IN_BUDGET,
-    LEAST_WORTH,
     LITTLE,
     LITTLE_IN_BUDGET,
+    MOST_WORTH,
     WORTH,
     Make,
     Staging,
@@ -66,10 +66,9 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
     began = budget.spent()
 
     def worth() -> float:
-        if task.whole is not None:
-            return LEAST_WORTH
-        took = budget.spent() - began
-        return WORTH if face.time_budget is None else min(max(budget.left(share) / took, LEAST_WORTH), WORTH)
+        if face.time_budget is None or task.whole is not None:
+            return WORTH
+        return min(max(budget.left(share) / (budget.spent() - began), WORTH), MOST_WORTH)
 
     little, checked = (LITTLE, CHECKED) if face.time_budget is None else (LITTLE_IN_BUDGET, CHECKED_IN_BUDGET)
     on = _within(face, budget, share)
