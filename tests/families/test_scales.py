@@ -183,7 +183,7 @@ def test_a_kernel_that_is_done_gives_way_to_a_finer_one_however_much_that_was_as
     def on(fit, count):
         return all(fit.step() for _ in range(count)) and not fit.flush()
 
-    how = scales.Staging(make, on, little=0.01, checked=2, worth=lambda: 1e9)
+    how = scales.Staging(make, on, little=0.01, checked=2, worth=1e9)
     stages = scales.further_stages(problem, torch.zeros_like(problem.y), torch.tensor(watched), how)
     assert len(stages) > 1
     assert stages[-1].history.validation[-1] < 0.5 * stages[0].history.validation[-1]
@@ -202,7 +202,7 @@ def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margin
 
 def test_with_time_to_spare_further_models_are_averaged(large, monkeypatch):
     monkeypatch.setattr(boosting_base, "MODELS", 2)
-    monkeypatch.setattr(further, "LITTLE_IN_BUDGET", 0.02)
+    monkeypatch.setattr(further, "LITTLE", 0.02)
     X, y = wiggly(1200)
     model = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
     monkeypatch.setattr(boosting_base, "MODELS", 1)

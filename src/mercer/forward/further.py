@@ -16,18 +16,7 @@ from mercer.forward.draws import RATE, Renewal
 from mercer.forward.focus import Focus, HingeFocus
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.scales import (
-    CHECKED,
-    CHECKED_IN_BUDGET,
-    LITTLE,
-    LITTLE_IN_BUDGET,
-    MOST_WORTH,
-    WORTH,
-    Make,
-    Staging,
-    finished,
-    further_stages,
-)
+from mercer.forward.scales import LITTLE, Make, Staging, finished, further_stages
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
 from mercer.forward.task import Grown, Task
@@ -63,16 +52,7 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
         focus = focus or _focus(face, fit.problem, fit.f, fit.validation)
         return focus is not before
 
-    began = budget.spent()
-
-    def worth() -> float:
-        if face.time_budget is None or task.whole is not None:
-            return WORTH
-        return min(max(budget.left(share) / (budget.spent() - began), WORTH), MOST_WORTH)
-
-    little, checked = (LITTLE, CHECKED) if face.time_budget is None else (LITTLE_IN_BUDGET, CHECKED_IN_BUDGET)
-    on = _within(face, budget, share)
-    staging = Staging(make, on, little / first.member.share, checked, worth, narrowed=narrowed)
+    staging = Staging(make, _within(face, budget, share), LITTLE / first.member.share, narrowed=narrowed)
     if task.whole is not None:
         staging = replace(staging, anew=_anew(face, task, first, make, budget, share))
     return finished(first, further_stages(problem, f, first.fit.validation, staging))

@@ -24,21 +24,18 @@ from mercer.tuning.more_rows import scaled
 
 #: The next length-scales in units of those at hand.
 FINER = 0.6
-#: Learners between two trials of a finer kernel (fewer where time is counted), and what its first learner must bring in
-#: units of one of those at hand: the first learner of a kernel gains more than the next ones. Where the user gave time,
-#: patience is what is left of it in units of what stages took so far, up to `MOST_WORTH`. Chosen on COVTYPE, by tenths
-#: of its training rows: class 2 against the rest 1.57 % wrong at 2, 1.60 at 4, 1.57 at 10; seven classes 2.09, 2.08 and
-#: 2.05 %, of twice the time at 10.
-CHECKED, CHECKED_IN_BUDGET, WORTH, MOST_WORTH = 10, 5, 2.0, 10.0
-#: Learners whose mean gain speaks for the kernel at hand, its first one among them: five in a row may gain nothing by
-#: chance, and a kernel left after those is missed (COVTYPE in the same way: 2.11 % where others of its kind have 1.93).
-STEADY = 10
-#: The share of the held-out loss that a learner has to bring, over two checks, for the model to go on growing; less
-#: where the user gave it time. Of a model that is one of several in an average it is divided by the model's share,
-#: since the average gains no more than that: a sixth of the fit's time for errors 0.15 % higher (cal_housing, pol,
-#: house_16H, elevators, 12 000 rows, two splits each); 2e-3 instead loses 12 and 20 % on pol.
-LITTLE, LITTLE_IN_BUDGET = 5e-4, 2e-4
-
+#: Learners between two trials of a finer kernel, and what its first learner must bring in units of one at hand:
+#: the first learner of a kernel gains more than the next ones. Chosen on COVTYPE, by tenths of its training rows: class
+#: 2 against the rest 1.57 % wrong at 2, 1.60 at 4, 1.57 at 10; seven classes 2.09, 2.08 and 2.05 %, in twice the time
+#: at 10. Of five learners in a row none may gain by chance, and a kernel left after those is missed (2.11 % where
+#: others of its kind have 1.93).
+CHECKED, WORTH = 10, 2.0
+#: The share of the held-out loss that a learner has to bring, over two checks, for the model to go on growing.
+#: Of a model that is one of several in an average it is divided by the model's share, since the average gains no more
+#: than that: a sixth of the fit's time for errors 0.15 % higher (cal_housing, pol, house_16H, elevators, 12 000 rows,
+#: two splits each); 2e-3 instead loses 12 and 20 % on pol. Where the user gave time it is the same: more models of the
+#: average are worth more than longer ones (COVTYPE as above: 1.50 % at 5e-4, 1.51 at 2e-4).
+LITTLE = 5e-4
 #: Checks in a row without a gain after which a kernel is done. A finer one then only has to bring what makes a learner
 #: worth its time: seven classes of COVTYPE ended at the first kernel instead, with 4.1 % wrong.
 ENDING = 2
@@ -63,31 +60,30 @@ class Staging:
     on: Callable[[ForwardFit, int], bool]
     little: float = LITTLE
     checked: int = CHECKED
-    worth: Callable[[], float] = lambda: WORTH
+    worth: float = WORTH
     anew: Callable[[list[ForwardFit], ForwardFit], ForwardFit] = lambda stages, begun: begun
     narrowed: Callable[[ForwardFit], bool] = lambda fit: False
 
 
 def further_stages(problem: Problem, f: Tensor, watched: Tensor | None, how: Staging) -> list[ForwardFit]:
     """Stages on what a model of values `f` leaves of a problem, until none gains any more."""
-    begun, opening = _best_start(problem, f, watched, how)
+    begun = _best_start(problem, f, watched, how)
     if begun is None:
         return []
     current = how.anew([], begun)
     stages, idle = [current], 0
     while how.on(current, how.checked):
         if how.narrowed(current):
-            following, brought = _begun(_after(current, 1.0, how.make))
+            following, _ = _begun(_after(current, 1.0, how.make))
         else:
             losses = current.history.validation
             gain, least = _gain(losses, how.checked), how.little * losses[-1]
-            lately = _gain([losses[0] + opening, *losses], STEADY)
             idle = idle + 1 if gain <= least else 0  # both are zero where nothing is wrong any more
             following, brought = _begun(_after(current, FINER, how.make))
-            asked = least if idle == ENDING else max(how.worth() * max(gain, lately), least)
+            asked = least if idle == ENDING else max(how.worth * gain, least)
             following = following if brought > asked else None
         if following is not None:
-            current, opening, idle = how.anew(stages, following), brought, 0
+            current, idle = how.anew(stages, following), 0
             stages.append(current)
         elif idle == ENDING:
             break
@@ -105,11 +101,11 @@ def _gain(losses: list[float], n_learners: int) -> float:
     return (losses[-1 - seen] - losses[-1]) / seen
 
 
-def _best_start(problem: Problem, f: Tensor, watched: Tensor | None, how: Staging) -> tuple[ForwardFit | None, float]:
-    """One learner of the kernel at hand or of a finer one, whichever gains more, and its gain; None if neither does."""
+def _best_start(problem: Problem, f: Tensor, watched: Tensor | None, how: Staging) -> ForwardFit | None:
+    """One learner of the kernel at hand or of a finer one, whichever gains more; None if neither does."""
     tried = [_begun(how.make(problem.after(f, scaled(problem.kernel, factor)), watched)) for factor in (1.0, FINER)]
     fit, gain = max(tried, key=lambda one: one[1])
-    return (None, 0.0) if fit is None or gain <= how.little * fit.history.validation[-1] else (fit, gain)
+    return None if fit is None or gain <= how.little * fit.history.validation[-1] else fit
 
 
 def _begun(fit: ForwardFit) -> tuple[ForwardFit | None, float]:
