@@ -13,14 +13,16 @@ from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Sample, make_plan
 from mercer.forward import boosting_base, further, scales
+from mercer.forward.average import averaged, best_average
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
 from mercer.forward.focus import HingeFocus
 from mercer.forward.learners import Ensemble
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Member
+from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
-from mercer.forward.task import Grown, averaged
+from mercer.forward.task import Grown
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
 from mercer.tuning.more_rows import SQUARES, by_evidence, on_more_rows, scaled
 from mercer.tuning.race import race
@@ -222,6 +224,19 @@ def test_members_keep_their_shares_when_models_are_averaged():
     assert [one.member.share for one in averaged([first])] == [0.75, 0.25]
     both = averaged([first, [grown(1.0, 2)]])
     assert [one.member.share for one in both] == [0.375, 0.125, 0.5]
+
+
+def test_models_that_rows_held_out_are_better_without_are_left_out_of_the_average():
+    """Of errors +1, -1 and +5 the first two cancel, and the third is worth no variance it saves."""
+    y = np.random.default_rng(0).normal(size=(50, 1))
+
+    def grown(off, place):
+        return [Grown(Member(None, Gaussian(), 1.0, 1.0, place=place), None, None, None, 1, "",
+                      Outside(y + off, y, np.ones(50), torch.zeros(50, 1)))]  # fmt: skip
+
+    task = SimpleNamespace(targets=None)
+    mean = best_average(task, [grown(5.0, 0), grown(1.0, 1), grown(-1.0, 2)])
+    assert [(one.member.place, one.member.share) for one in mean] == [(1, 0.5), (2, 0.5)]
 
 
 def test_a_stage_that_gains_nothing_is_not_begun():

@@ -17,6 +17,7 @@ from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.fused import compiled_ahead
 from mercer.engine.plan import factored_rows
+from mercer.forward.average import best_average
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
@@ -33,7 +34,7 @@ from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping
-from mercer.forward.task import Grown, Task, averaged
+from mercer.forward.task import Grown, Task
 from mercer.kernels import Matern32, Stationary
 from mercer.losses import Loss
 from mercer.parts import require
@@ -256,7 +257,7 @@ class Boosting(Resumable, ForwardEstimator):
         return some_rows(given, n, rng, classes=self._classes)
 
     def _again(self, task: Task, grown: list[Grown], budget: Clock, rng: np.random.Generator) -> list[Grown]:
-        """Further models of other draws, averaged with the first, while there is time for one more like it."""
+        """Further models of other draws, the best averaged with the first, while there is time for one more like it."""
         if self.time_budget is None or not self._goes_on(grown[0].fit):
             return grown
         models, longest = [grown], budget.spent() - task.choice.seconds
@@ -268,7 +269,7 @@ class Boosting(Resumable, ForwardEstimator):
             grown = self._grown(task, member, self._growth(task.problem(member), task.held_out, rng), budget, 1.0)
             models.append(grown)
             longest = max(longest, budget.spent() - before)
-        return averaged(models)
+        return best_average(task, models)
 
     def _why_not_polish(self, fit: ForwardFit, m: int, budget: Clock) -> str | None:
         if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:

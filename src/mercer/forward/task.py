@@ -85,14 +85,6 @@ class Grown:
     before: int = 0
 
 
-def averaged(models: list[list[Grown]]) -> list[Grown]:
-    """The mean of several models; inside each, members keep the shares they have there."""
-    share = 1 / len(models)
-    return [
-        replace(one, member=replace(one.member, share=share * one.member.share)) for model in models for one in model
-    ]
-
-
 def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     """What all forward models keep: expansions, what users look at first in the user's units, and the history."""
     given, first = task.given, grown[0]
