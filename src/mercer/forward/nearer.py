@@ -24,11 +24,11 @@ from mercer.forward.members import Choice, Member, sample_of
 from mercer.tuning.nearby import Near, from_near
 from mercer.tuning.neighbours import asked_rows, neighbours_error
 
-#: Looks from near on a GPU where time is counted: further models have other length-scales, since models of the same err
-#: alike and their average gains nothing.
+#: Looks from near on a GPU where time is counted: the best serves the first model, and further models have the others'
+#: length-scales, since models of the same err alike and their average gains nothing.
 LOOKS = 4
-#: Share of the time for each of two judgements.
-JUDGING = 0.1
+#: Share of the time for judgements.
+JUDGING = 0.2
 #: How far a penalty may fall.
 MOST_LESS = 10.0
 
@@ -50,7 +50,8 @@ def nearer(
         return sample_of(given, Y, one.inputs, plan, pairwise=False)
 
     seen = sample(first)  # made once: its rows may be mapped into memory
-    asked = asked_rows(seen, rng, None if seconds is None else JUDGING * seconds)
+    n_looks = LOOKS if seconds is not None and plan.device.type == "cuda" else 1
+    asked = asked_rows(seen, rng, None if seconds is None else JUDGING * seconds / (1 + n_looks))
     if not len(asked):
         return choice
 
@@ -60,19 +61,18 @@ def nearer(
         report.append(line | {"seconds": since(started)})
         return error
 
-    def looks(n: int) -> list[Member]:
-        found = (from_near(seen, first.kernel, rng, clock) for _ in range(n))
-        return [_stretched(first, near, free_penalty) for near in found if near is not None]
-
-    near = looks(1)
-    best = min([first, *near], key=judged) if near else first
+    found = (from_near(seen, first.kernel, rng, clock) for _ in range(n_looks))
+    near = [_stretched(first, one, free_penalty) for one in found if one is not None]
+    at_hand = judged(first) if near else 0.0
+    errors = [judged(one) for one in near]
+    better = [near[k] for k in np.argsort(errors) if errors[k] < at_hand]
+    best = better[0] if better else first
     alike = [one for one in members if _alike(one.inputs, first.inputs)]
     others = [one for one in members if not _alike(one.inputs, first.inputs)]
-    lam = near[0].lam if near else first.lam
+    lam = (better or near or [first])[0].lam
     name = best.name.removeprefix(first.name)
     ranked = [replace(one, inputs=best.inputs, lam=min(one.lam, lam), name=one.name + name) for one in alike] + others
-    if seconds is not None and plan.device.type == "cuda":
-        ranked[1:1] = looks(LOOKS - 1)
+    ranked[1:1] = better[1:]
     return replace(choice, members=ranked[:1], spare=ranked[1:], report=report, seconds=choice.seconds + since(began))
 
 
