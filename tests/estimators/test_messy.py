@@ -12,6 +12,7 @@ import pyarrow
 import pytest
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.data.raw import days, text_column
 from mercer.kernels import Gaussian
 
 N = 60
@@ -81,9 +82,14 @@ def test_the_same_instants_by_another_clock_are_refused():
 
 def test_times_as_text_that_say_how_far_from_utc_they_are_are_instants():
     at = pd.Series(pd.date_range("2020-06-01", periods=N, freq="7h", tz="UTC"))
-    text = [f"{one.tz_convert('Europe/Berlin' if i % 2 else 'America/Lima').isoformat()}" for i, one in enumerate(at)]
+    text = [one.tz_convert("Europe/Berlin" if i % 2 else "America/Lima").isoformat() for i, one in enumerate(at)]
     model = regressor().fit(pd.DataFrame({"at": text}), Y)
-    np.testing.assert_allclose(model.predict(pd.DataFrame({"at": at})), model.predict(pd.DataFrame({"at": text[:]})))
+    written = text_column("at", np.array(text))  # as a CSV file has it
+    assert (written.kind, written.zone) == ("date", "UTC")
+    np.testing.assert_allclose(
+        written.values, days(at.dt.tz_localize(None).to_numpy("datetime64[us]")), rtol=1e-15
+    )  # two roundings
+    np.testing.assert_allclose(model.predict(pd.DataFrame({"at": at})), model.predict(pd.DataFrame({"at": text})))
     with pytest.raises(ValueError, match="of the time zone 'UTC' as in fit, got 'Europe/Berlin'"):
         model.predict(pd.DataFrame({"at": at.dt.tz_convert("Europe/Berlin")}))
 

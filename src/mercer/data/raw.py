@@ -131,9 +131,11 @@ def as_dates(column: RawColumn) -> RawColumn:
     """
     if column.kind != "category" or not column.levels:
         return column
-    found = [match for level in column.levels if (match := DATE.fullmatch(level))]
-    if len(found) < len(column.levels):
-        return column
+    found: list[re.Match[str]] = []
+    for level in column.levels:
+        if (match := DATE.fullmatch(level)) is None:
+            return column
+        found.append(match)
     try:
         known = np.array([*(match[1] for match in found), "NaT"], dtype="datetime64[us]")
     except ValueError:  # a thirteenth month
@@ -216,7 +218,13 @@ def text_column(name: str, fields: np.ndarray) -> RawColumn:
     [18262.0, nan, 18264.0]
     """
     words, place = np.unique(fields, return_inverse=True)
-    gone = np.isin(words, NOTHING)
+    gone, place = np.isin(words, NOTHING), place.reshape(-1)
+    levelled = RawColumn(
+        name, "category", np.where(gone, -1, np.cumsum(~gone) - 1)[place], tuple(words[~gone].tolist())
+    )
+    dates = as_dates(levelled)
+    if dates.kind == "date":
+        return dates
     for kind, cast in (("number", float), ("date", np.datetime64), ("bool", _truth)):
         try:
             known = np.array([None if g else cast(word) for word, g in zip(words, gone, strict=True)])
@@ -225,8 +233,7 @@ def text_column(name: str, fields: np.ndarray) -> RawColumn:
         if kind != "date":
             return RawColumn(name, kind, known.astype(np.float64)[place])
         return RawColumn(name, kind, days(known.astype("datetime64[us]"))[place])
-    codes, levels = factored([None if gone[k] else words[k] for k in place.reshape(-1)])
-    return RawColumn(name, "category", codes, levels)
+    return levelled
 
 
 def _truth(word: str) -> float:
