@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.utils.validation import _get_feature_names, check_array, validate_data
@@ -32,6 +32,7 @@ from mercer.data.raw import (
 from mercer.parts import require
 
 Table = np.ndarray | list[RawColumn]
+Kept = TypeVar("Kept", bound=Table)
 #: Words for the values of columns that have no levels.
 KINDS = {"number": "numbers", "bool": "truth values", "date": "days since 1970"}
 
@@ -181,7 +182,7 @@ def _require_different(names: Sequence[str]) -> None:
     require(not twice, "the names of the columns of X", "different from each other", f"{twice} twice")
 
 
-def _finite(table: Table, names: Sequence[str] | None = None) -> Table:
+def _finite(table: Kept, names: Sequence[str] | None = None) -> Kept:
     """A table without infinities; the first of them is refused with its place."""
     if isinstance(table, np.ndarray) and _finite_sum(table):
         return table

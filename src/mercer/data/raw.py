@@ -69,9 +69,9 @@ def as_named_dates(column: RawColumn, known: Sequence[str]) -> RawColumn:
     """
     if column.kind != "date" or not any(map(DATE.fullmatch, known)):
         return column
-    gone = column.missing
+    gone, days_known = column.missing, frozenset(known)
     at = np.round(np.where(gone, 0.0, column.values) * DAY * 1e6).astype("datetime64[us]").tolist()
-    names = [day if (day := str(one).removesuffix(" 00:00:00")) in known else str(one) for one in at]
+    names = [day if (day := str(one).removesuffix(" 00:00:00")) in days_known else str(one) for one in at]
     codes, levels = factored([None if none else name for none, name in zip(gone, names, strict=True)])
     return RawColumn(column.name, "category", codes, levels)
 
