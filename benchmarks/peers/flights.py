@@ -50,7 +50,8 @@ def lightgbm(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame, threads: in
             train[name], test[name] = train[name].astype("int64"), test[name].astype("int64")
         elif not pd.api.types.is_numeric_dtype(train[name]):
             train[name] = train[name].astype("category")
-            test[name] = pd.Categorical(test[name], categories=train[name].cat.categories)
+            levels = train[name].cat.categories
+            test[name] = pd.Categorical(test[name].where(test[name].isin(levels)), categories=levels)
     return LGBMRegressor(n_jobs=threads, random_state=0, verbose=-1).fit(train, y).predict(test)
 
 

@@ -323,7 +323,7 @@ def test_rows_given_for_validation_are_watched_and_not_learned_from(face):
         ({"X_val": X[:5]}, "y_val must be given with X_val, got None"),
         ({"X_val": X[:5, :2], "y_val": Y[:5]}, r"X_val must be of 3 columns, got \(5, 2\)"),
         ({"X_val": X[:5], "y_val": Y[:4]}, "y_val must be of the length of X_val, 5, got 4"),
-        ({"X_val": np.full((5, 3), np.inf), "y_val": Y[:5]}, "contains infinity"),
+        ({"X_val": np.full((5, 3), np.inf), "y_val": Y[:5]}, "finite numbers or none, got inf in row 0"),
     ],
     ids=["no targets", "columns", "length", "infinity"],
 )

@@ -12,6 +12,7 @@ import pyarrow
 import pytest
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
+from mercer.data.raw import days, text_column
 from mercer.kernels import Gaussian
 
 N = 60
@@ -79,6 +80,87 @@ def test_the_same_instants_by_another_clock_are_refused():
     np.testing.assert_array_equal(model.predict(local), model.predict(pd.DataFrame({"at": at})))
 
 
+def test_times_as_text_that_say_how_far_from_utc_they_are_are_instants():
+    at = pd.Series(pd.date_range("2020-06-01", periods=N, freq="7h", tz="UTC"))
+    text = [one.tz_convert("Europe/Berlin" if i % 2 else "America/Lima").isoformat() for i, one in enumerate(at)]
+    model = regressor().fit(pd.DataFrame({"at": text}), Y)
+    written = text_column("at", np.array(text))  # as a CSV file has it
+    assert (written.kind, written.zone) == ("date", "UTC")
+    np.testing.assert_allclose(
+        written.values, days(at.dt.tz_localize(None).to_numpy("datetime64[us]")), rtol=1e-15
+    )  # two roundings
+    np.testing.assert_allclose(model.predict(pd.DataFrame({"at": at})), model.predict(pd.DataFrame({"at": text})))
+    with pytest.raises(ValueError, match="of the time zone 'UTC' as in fit, got 'Europe/Berlin'"):
+        model.predict(pd.DataFrame({"at": at.dt.tz_convert("Europe/Berlin")}))
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, polars.DataFrame, pyarrow.table])
+def test_infinity_is_refused_with_its_place(make):
+    """In tables of numbers and in mixed ones, in `fit` and in `predict`."""
+    for more in ({}, {"c": ["p", "q", "r"] * (N // 3)}):
+        good = {"a": X[:, 0], "b": X[:, 1], **more}
+        bad = make({**good, "b": np.where(np.arange(N) == 7, -np.inf, X[:, 1])})
+        model = regressor().fit(make(good), Y)
+        for call in (lambda bad=bad: regressor().fit(bad, Y), lambda model=model, bad=bad: model.predict(bad)):
+            with pytest.raises(ValueError, match="finite numbers or none, got -inf in row 7, column 'b'"):
+                call()
+
+
+WOOD = np.array(["ash", "fir", "oak"])[np.arange(N) % 3]
+DAYS = pd.Series(pd.date_range("2020-01-01", periods=N, freq="5h"))
+GONE = {
+    "object": pd.Series([None] * 3, dtype=object),
+    "NaN": pd.Series([np.nan] * 3),
+    "Int64": pd.Series([pd.NA] * 3, dtype="Int64"),
+    "string": pd.Series([pd.NA] * 3, dtype="string"),
+    "category": pd.Series(pd.Categorical([None] * 3)),
+    "NaT": pd.Series([pd.NaT] * 3),
+}
+
+
+@pytest.mark.parametrize("name", ["b", "text", "category", "ordered", "truth", "at", "span"])
+def test_a_column_that_is_all_missing_in_predict_is_missing_whatever_its_type(name):
+    kinds = {"category": pd.Categorical(WOOD), "ordered": pd.Categorical(WOOD, ordered=True), "truth": X[:, 0] > 0}
+    frame = FRAME.assign(text=WOOD, at=DAYS, span=DAYS - DAYS[0], **kinds)[["a", name]]
+    model = regressor().fit(frame, Y)
+    answers = [model.predict(frame[:3].assign(**{name: gone})) for gone in GONE.values()]
+    answers.append(model.predict(polars.DataFrame({"a": X[:3, 0], name: [None] * 3})))
+    answers.append(model.predict(pyarrow.table({"a": X[:3, 0], name: [None] * 3})))
+    assert np.isfinite(answers).all()
+    assert np.ptp(answers, axis=0).max() == 0
+
+
+TYPES = {
+    "days and words": [datetime.date(2020, 1, 1), "soon"] * (N // 2),
+    "times and numbers": [datetime.datetime(2020, 1, 1, 6), 3.5, None] * (N // 3),
+    "numbers and words": [1, "1", 2.5, "x", None] * (N // 5),
+}
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_rows_of_mixed_types_mean_the_same_one_by_one(case):
+    frame = FRAME.assign(c=pd.Series(TYPES[case], dtype=object))
+    model = regressor().fit(frame, Y)
+    one_by_one = [model.predict(frame[i : i + 1])[0] for i in range(6)]
+    np.testing.assert_allclose(one_by_one, model.predict(frame[:6]), rtol=0, atol=1e-12)  # sums of 60 terms near 1
+
+
+def test_other_columns_than_in_fit_are_named():
+    for frame in (FRAME, FRAME.assign(c=WOOD)):
+        model = regressor().fit(frame, Y)
+        with pytest.raises(ValueError, match=r"unseen at fit time: \['more'\]"):
+            model.predict(frame.assign(more=1.0))
+        with pytest.raises(ValueError, match=r"'a'.* twice"):
+            model.predict(frame[["a", *frame.columns]])
+    with pytest.raises(ValueError, match="column 'c' of X must be of levels as in fit"):  # the last one, mixed
+        model.predict(frame[["b", "a", "c"]].assign(c=3.0))
+
+
+def test_truth_values_with_gaps_are_truth_values_beside_numbers_too():
+    frame = FRAME.assign(c=pd.array(np.where(np.arange(N) % 9 == 0, None, X[:, 0] > 0), dtype="boolean"))
+    assert [one["kind"] for one in regressor().fit(frame, Y).columns_] == ["number", "number", "bool"]
+
+
 def test_what_a_mask_hides_is_missing():
     hidden = rng.random(X.shape) < 0.2
     masked, gaps = np.ma.masked_array(X, mask=hidden), np.where(hidden, np.nan, X)
@@ -98,6 +180,14 @@ def test_a_lazy_frame_is_collected():
 RECORDS = np.array([(1.0, 2)] * N, dtype=[("a", "f8"), ("b", "i4")])
 REFUSED = {
     "names that come twice": (FRAME.set_axis(["a", "a"], axis=1), Y, r"different from each other, got .*'a'"),
+    "lists": (FRAME.assign(c=[[1, 2]] * N), Y, "column 'c' of X must be of single values, got 'list'"),
+    "complex objects": (FRAME.assign(c=pd.Series([1j] * N, dtype=object)), Y, "'c' of X must be real numbers"),
+    "numbers without end": (
+        FRAME.assign(c=[10**400, *range(N - 1)]),
+        Y,
+        "numbers up to 1.8e308, got one of 401 digits",
+    ),
+    "infinity as text": (FRAME.assign(c=["-inf", *map(str, X[1:, 0])]), Y, "got -inf in row 0, column 'c'"),
     "no columns": (FRAME[[]], Y, r"0 feature\(s\) \(shape=\(60, 0\)\)"),
     "a dictionary": ({"a": X[:, 0]}, Y, r"a table, such as pandas.DataFrame"),
     "dictionaries": ([{"a": 1.0}] * N, Y, r"a table, such as pandas.DataFrame"),

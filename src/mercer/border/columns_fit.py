@@ -70,7 +70,6 @@ def code_table(
     described: list[Described] = []
     known: dict[bytes, str] = {}
     for place, column in enumerate(seen):
-        _require_finite(column)
         why = _left_out(column, known, T)
         mine = [] if why else list(_codes(place, column, weight[alive], T, twice))
         mine = [code for code in mine if not (isinstance(code, Missing) and _seen(code.encode(column), known, column))]
@@ -208,10 +207,3 @@ def _median(values: np.ndarray, weight: np.ndarray) -> float:
     order = np.argsort(values, kind="stable")
     share = np.cumsum(weight[order])
     return float(values[order[np.searchsorted(share, 0.5 * share[-1] * (1 - 1e-12))]])
-
-
-def _require_finite(column: RawColumn) -> None:
-    if column.kind not in LEVELLED and bool(np.isinf(column.values).any()):
-        row = int(np.flatnonzero(np.isinf(column.values))[0])
-        where = f"row {row}, column {column.name!r}"
-        raise ValueError(f"X must hold finite numbers or none, got {column.values[row]} in {where}: infinity")

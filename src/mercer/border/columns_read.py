@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.utils.validation import _get_feature_names, check_array, validate_data
 
 from mercer.border.columns import Described
-from mercer.border.columns_codes import ByLevel, Rank
+from mercer.border.columns_codes import ByLevel, Rank, numbers
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
 from mercer.data.raw import (
     LEVELLED,
@@ -23,6 +23,7 @@ from mercer.data.raw import (
     RawColumn,
     as_dates,
     as_levels,
+    as_named_dates,
     as_numbers,
     as_written,
     written_numbers,
@@ -31,6 +32,7 @@ from mercer.data.raw import (
 from mercer.parts import require
 
 Table = np.ndarray | list[RawColumn]
+Kept = TypeVar("Kept", bound=Table)
 #: Words for the values of columns that have no levels.
 KINDS = {"number": "numbers", "bool": "truth values", "date": "days since 1970"}
 
@@ -38,8 +40,7 @@ KINDS = {"number": "numbers", "bool": "truth values", "date": "days since 1970"}
 def names_of(X: Any) -> np.ndarray | None:
     """Names of the columns, all of them text and no two the same, or none."""
     own = column_names(X)
-    twice = sorted(name for name, times in Counter(own or ()).items() if times > 1)
-    require(not twice, "the names of the columns of X", "different from each other", f"{twice} twice")
+    _require_different(own or ())
     names = _get_feature_names(X)  # which refuses names of several types
     return np.asarray(own, dtype=object) if names is None and own is not None else names
 
@@ -49,7 +50,7 @@ def numbers_or_columns(X: Any, estimator: Any) -> Table:
     if getattr(estimator, "_pairwise", False):
         return check_array(X, dtype=[np.float64, np.float32], estimator=estimator, input_name="X")
     choice = getattr(estimator, "categorical_features", "from_dtype")
-    return _simplest(_read(X, estimator, choice), choice)
+    return _finite(_simplest(_read(X, estimator, choice), choice), column_names(X))
 
 
 def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
@@ -64,24 +65,27 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
         return _filled(X, estimator)
     choice = getattr(estimator, "categorical_features", "from_dtype")
     found = _read(X, estimator, choice)
-    columns = raw_columns(found) if isinstance(found, np.ndarray) else found
+    columns = raw_columns(X if is_frame(X) else found) if isinstance(found, np.ndarray) else found
     _require_as_many(columns, estimator)
     levels = {code.column: code.levels for code in table.codes if isinstance(code, ByLevel | Rank)}
     both = enumerate(zip(columns, table.described, strict=True))
-    return _declared([_as_in_fit(one, seen, levels.get(place, ())) for place, (one, seen) in both], choice)
+    new = [_as_in_fit(one, seen, levels.get(place, ())) for place, (one, seen) in both]
+    return _finite(_declared(new, choice))
 
 
 def _as_in_fit(column: RawColumn, seen: Described, levels: Sequence[str]) -> RawColumn:
-    """Text as numbers where those were numbers in `fit`; times of another zone's clock are refused.
+    """Text as numbers or dates where those were some in `fit`; times of another zone's clock are refused.
 
     So are numbers, dates and truth values where `fit` saw levels none of which is a number: they are another column,
     not levels that appear for the first time.
     """
+    column = as_named_dates(column, levels) if seen.kind in LEVELLED else column
     if seen.kind in LEVELLED and column.kind not in LEVELLED and levels and not any(map(NUMBER.fullmatch, levels)):
         there = column.values[~column.missing]
         wanted = f"of levels as in fit, such as {levels[0]!r}"
         got = f"{KINDS[column.kind]} such as {there[0]:.6g}" if len(there) else ""
         require(not len(there), f"column {column.name!r} of X", wanted, got)
+    column = as_dates(column) if seen.kind == "date" else column
     if seen.zone and column.zone:
         same = zone_name(column.zone) == zone_name(seen.zone)
         require(same, f"column {column.name!r} of X", f"of the time zone {seen.zone!r} as in fit", column.zone)
@@ -99,7 +103,7 @@ def _read(X: Any, estimator: Any, choice: Any) -> Table:
             raise ValueError(f"Found array with 0 {kind} (shape={shape}) while a minimum of 1 is required.")
         return columns
     try:
-        array = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options)
+        array = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
     except (ValueError, TypeError):
         whole = _objects(X)
         if whole is None:
@@ -107,8 +111,7 @@ def _read(X: Any, estimator: Any, choice: Any) -> Table:
         return raw_columns(check_array(whole, dtype=None, ensure_all_finite=False, **options))
     if not _names_some(choice) and not _has_gaps(array):
         return array
-    names = column_names(X) or [f"x{j}" for j in range(array.shape[1])]
-    return [RawColumn(name, "number", array[:, j]) for j, name in enumerate(names)]
+    return raw_columns(X if is_frame(X) else array)
 
 
 def _simplest(table: Table, choice: Any) -> Table:
@@ -163,33 +166,56 @@ def _places(choice: Any, names: Sequence[str]) -> set[int]:
 def _in_order(X: Any, names: Any) -> Any:
     """A frame with its columns as in `fit`, where it has the same ones in another order."""
     have = column_names(X)
-    if names is None or have is None or have == list(names) or sorted(have) != sorted(names):
-        missing = [] if names is None or have is None else sorted(set(names) - set(have))
-        if missing and have is not None:
-            odd = sorted(set(have) - set(names))
-            words = "The feature names should match those that were passed during fit."
-            more = f"\nFeature names unseen at fit time: {odd}" if odd else ""
-            raise ValueError(f"{words}{more}\nFeature names seen at fit time, yet now missing: {missing}")
+    if names is None or have is None or have == list(names):
         return X
+    odd, missing = sorted(set(have) - set(names)), sorted(set(names) - set(have))
+    if odd or missing:
+        more = f"\nFeature names unseen at fit time: {odd}" if odd else ""
+        more += f"\nFeature names seen at fit time, yet now missing: {missing}" if missing else ""
+        raise ValueError(f"The feature names should match those that were passed during fit.{more}")
+    _require_different(have)
     return X.select(list(names)) if is_arrow(X) else X[list(names)]
+
+
+def _require_different(names: Sequence[str]) -> None:
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    require(not twice, "the names of the columns of X", "different from each other", f"{twice} twice")
+
+
+def _finite(table: Kept, names: Sequence[str] | None = None) -> Kept:
+    """A table without infinities; the first of them is refused with its place."""
+    if isinstance(table, np.ndarray) and _finite_sum(table):
+        return table
+    for place, column in enumerate(raw_columns(table) if isinstance(table, np.ndarray) else table):
+        far = np.flatnonzero(np.isinf(column.values))
+        if len(far):
+            name = names[place] if names else column.name
+            where = f"row {far[0]}, column {name!r}"
+            raise ValueError(f"X must hold finite numbers or none, got {column.values[far[0]]} in {where}: infinity")
+    return table
+
+
+def _finite_sum(X: np.ndarray) -> bool:
+    """Whether all numbers have one: then they are finite, found in a single pass."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum()))
 
 
 def _filled(X: Any, estimator: Any) -> np.ndarray:
     """Numbers for a model of complete numbers: where one is missing now, the median of its column stands."""
     fill = getattr(estimator, "fill_", None)
     options: dict[str, Any] = {"dtype": [np.float64, np.float32]}
-    options["ensure_all_finite"] = True if fill is None else "allow-nan"
+    options["ensure_all_finite"] = fill is None
     columns = _whole_columns(X)
     if columns is None:
-        with np.errstate(invalid="ignore"):  # scikit-learn sums all numbers, infinities of either sign among them
-            array = validate_data(estimator, X, reset=False, **options)
+        array = validate_data(estimator, X, reset=False, **options)
     else:
-        columns = _numbers_only(columns)
+        columns = [written_numbers(column) if column.text else column for column in columns]
         if is_frame(X):  # its names; scikit-learn cannot read durations
             validate_data(estimator, X, reset=False, skip_check_array=True)
         _require_as_many(columns, estimator)
-        array = check_array(np.column_stack([one.values for one in columns]), input_name="X", **options)
-    if fill is None or not _has_gaps(array):
+        array = check_array(np.column_stack([numbers(one) for one in columns]), input_name="X", **options)
+    if fill is None or not _has_gaps(_finite(array, column_names(X))):
         return array
     return np.where(np.isnan(array), fill.astype(array.dtype), array)
 
@@ -200,8 +226,7 @@ def _complete(X: Any, estimator: Any) -> bool:
         return False
     if X.shape[1] != estimator.n_features_in_ or getattr(estimator, "feature_names_in_", None) is not None:
         return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(X.sum()))
+    return _finite_sum(X)
 
 
 def _holds_dicts(X: Any) -> bool:
@@ -225,14 +250,6 @@ def _require_as_many(columns: Sequence[RawColumn], estimator: Any) -> None:
     seen, wanted, name = len(columns), estimator.n_features_in_, type(estimator).__name__
     if seen != wanted:
         raise ValueError(f"X has {seen} features, but {name} is expecting {wanted} features as input")
-
-
-def _numbers_only(columns: list[RawColumn]) -> list[RawColumn]:
-    columns = [written_numbers(column) if column.text else column for column in columns]
-    for column in columns:
-        levelled = column.kind in (*LEVELLED, "date") and not column.missing.all()
-        require(not levelled, f"column {column.name!r} of X", "numbers as in fit", f"a column of kind {column.kind!r}")
-    return columns
 
 
 def _has_gaps(X: np.ndarray) -> bool:

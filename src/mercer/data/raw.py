@@ -16,14 +16,16 @@ from mercer.parts import require
 DAY = 86_400.0
 #: Fields of text files that say that there is no value.
 NOTHING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
-#: Dates as text, by ISO 8601.
-DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?)?")
-#: Numbers as text.
-NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+#: Dates as text, by ISO 8601; times may be so many hours and minutes ahead of UTC.
+DATE = re.compile(r"(\d{4}-\d\d-\d\d(?P<time>[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?)(?(time)(Z|([-+]\d\d):?([0-5]\d))?)")
+#: Numbers as text; those without end are refused as such numbers are.
+NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|inf(inity)?)\s*", re.IGNORECASE)
 #: Levels that are nearly as many as the rows are names of rows, where these are more than a few.
 NAMES_OF_ROWS, FEW_ROWS = 0.9, 30
 #: Fewer different numbers with a decimal point than this, written as text, are names of levels ("3.11").
 FEW_NUMBERS = 10
+#: Types of objects that hold several values.
+NESTED = (list, dict, set, np.ndarray)
 #: Kinds of columns whose values are codes of levels.
 LEVELLED = ("category", "ordered")
 
@@ -56,6 +58,22 @@ def as_levels(column: RawColumn) -> RawColumn:
     values = np.full(len(column.values), -1)
     values[~column.missing] = codes
     return RawColumn(column.name, "category", values, tuple(_number_name(value) for value in seen))
+
+
+def as_named_dates(column: RawColumn, known: Sequence[str]) -> RawColumn:
+    """Dates as levels by their text, where dates are among the levels `known`: one of many types had them in `fit`.
+
+    >>> at = RawColumn("at", "date", np.array([18262.0, 18262.5]))
+    >>> as_named_dates(at, ("2020-01-01", "soon")).levels
+    ('2020-01-01', '2020-01-01 12:00:00')
+    """
+    if column.kind != "date" or not any(map(DATE.fullmatch, known)):
+        return column
+    gone, days_known = column.missing, frozenset(known)
+    at = np.round(np.where(gone, 0.0, column.values) * DAY * 1e6).astype("datetime64[us]").tolist()
+    names = [day if (day := str(one).removesuffix(" 00:00:00")) in days_known else str(one) for one in at]
+    codes, levels = factored([None if none else name for none, name in zip(gone, names, strict=True)])
+    return RawColumn(column.name, "category", codes, levels)
 
 
 def as_numbers(column: RawColumn) -> RawColumn:
@@ -104,16 +122,32 @@ def names_rows(n_levels: int, column: RawColumn) -> bool:
 def as_dates(column: RawColumn) -> RawColumn:
     """A column of levels as dates, where the name of every level is one, as text files write them; else as it is.
 
+    Times with a difference from UTC are instants, by the clock of UTC.
+
     >>> as_dates(RawColumn("at", "category", np.array([1, -1, 0]), ("2020-01-01", "2020-01-02 12:00"))).values.tolist()
     [18263.5, nan, 18262.0]
+    >>> as_dates(RawColumn("at", "category", np.array([0]), ("2020-01-02T12:00-06:00",))).values.tolist()
+    [18263.75]
     """
-    if column.kind != "category" or not column.levels or not all(map(DATE.fullmatch, column.levels)):
+    if column.kind != "category" or not column.levels:
         return column
+    found: list[re.Match[str]] = []
+    for level in column.levels:
+        if (match := DATE.fullmatch(level)) is None:
+            return column
+        found.append(match)
     try:
-        known = np.array([*(level.removesuffix("Z") for level in column.levels), "NaT"], dtype="datetime64[us]")
+        known = np.array([*(match[1] for match in found), "NaT"], dtype="datetime64[us]")
     except ValueError:  # a thirteenth month
         return column
-    return RawColumn(column.name, "date", days(known)[column.values])
+    ahead = [_minutes(match[6], match[7]) / (24 * 60) for match in found]
+    zone = "UTC" if any(match[5] for match in found) else ""
+    return RawColumn(column.name, "date", (days(known) - [*ahead, 0.0])[column.values], zone=zone)
+
+
+def _minutes(hours: str | None, minutes: str | None) -> int:
+    """How far a clock is ahead of UTC; nothing where it does not say so."""
+    return 0 if hours is None else 60 * int(hours) + int(f"{hours[0]}{minutes}")
 
 
 def objects(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
@@ -128,11 +162,28 @@ def objects(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
     real = bool(kinds) and all(issubclass(kind, numbers.Real) or kind.__name__ == "Decimal" for kind in kinds)
     if real or not kinds:
         full = np.full(len(values), np.nan)
-        full[~missing] = there.astype(np.float64)
+        full[~missing] = _floats(name, there)
         only_truth = bool(kinds) and all(issubclass(kind, bool | np.bool_) for kind in kinds)
         return RawColumn(name, "bool" if only_truth else "number", full)
+    for kind in kinds:
+        several, plane = (
+            issubclass(kind, NESTED),
+            issubclass(kind, numbers.Complex) and not issubclass(kind, numbers.Real),
+        )
+        require(not several, f"column {name!r} of X", "of single values", kind.__name__)
+        require(not plane, f"column {name!r} of X", "real numbers: complex data not supported", kind.__name__)
     codes, levels = factored([None if gone else value for value, gone in zip(values, missing, strict=True)])
     return RawColumn(name, "category", codes, levels, text=all(issubclass(kind, str | numbers.Real) for kind in kinds))
+
+
+def _floats(name: str, there: np.ndarray) -> np.ndarray:
+    try:
+        return there.astype(np.float64)
+    except OverflowError:
+        far = max(there, key=abs)
+        raise ValueError(
+            f"column {name!r} of X must be numbers up to 1.8e308, got one of {len(str(far))} digits"
+        ) from None
 
 
 def _python_dates(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
@@ -167,7 +218,13 @@ def text_column(name: str, fields: np.ndarray) -> RawColumn:
     [18262.0, nan, 18264.0]
     """
     words, place = np.unique(fields, return_inverse=True)
-    gone = np.isin(words, NOTHING)
+    gone, place = np.isin(words, NOTHING), place.reshape(-1)
+    levelled = RawColumn(
+        name, "category", np.where(gone, -1, np.cumsum(~gone) - 1)[place], tuple(words[~gone].tolist())
+    )
+    dates = as_dates(levelled)
+    if dates.kind == "date":
+        return dates
     for kind, cast in (("number", float), ("date", np.datetime64), ("bool", _truth)):
         try:
             known = np.array([None if g else cast(word) for word, g in zip(words, gone, strict=True)])
@@ -176,8 +233,7 @@ def text_column(name: str, fields: np.ndarray) -> RawColumn:
         if kind != "date":
             return RawColumn(name, kind, known.astype(np.float64)[place])
         return RawColumn(name, kind, days(known.astype("datetime64[us]"))[place])
-    codes, levels = factored([None if gone[k] else words[k] for k in place.reshape(-1)])
-    return RawColumn(name, "category", codes, levels)
+    return levelled
 
 
 def _truth(word: str) -> float:

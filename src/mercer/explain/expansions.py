@@ -55,13 +55,14 @@ class Piece:
 
     @cached_property
     def strips(self) -> tuple[Tensor, Tensor]:
-        """The basis vectors input by input (D × M) and their weights (M × p), M being what machine code has in strips.
+        """The basis vectors input by input (D × M) and their weights times the variance (M × p), M being what machine
+        code has in strips.
 
         What is more than the basis vectors is the first of them, without weight.
         """
         beyond = -len(self.basis) % WIDTH
         more = self.basis[:1].expand(beyond, -1)
-        return torch.cat([self.basis, more]).T.contiguous(), pad(self.weights, (0, 0, 0, beyond))
+        return torch.cat([self.basis, more]).T.contiguous(), pad(self.term.variance * self.weights, (0, 0, 0, beyond))
 
 
 @dataclass(frozen=True)

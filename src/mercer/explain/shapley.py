@@ -157,10 +157,10 @@ def _values(one: Piece, X: Tensor, columns: int) -> Tensor:
         return one.term.variance * torch.stack([X[:, group] @ slopes[group] for group in one.groups], 1)
     Z, W = one.strips
     if columns >= len(one.basis):
-        return one.term.variance * values_of(one.term, one.term.by_group(X, Z, one.groups), W)
+        return values_of(one.term, one.term.by_group(X, Z, one.groups), W)
     out = X.new_zeros(len(X), len(one.groups), W.shape[1])
     for some, weights in zip(Z.split(columns, 1), W.split(columns), strict=True):
-        out.add_(values_of(one.term, one.term.by_group(X, some, one.groups), weights), alpha=one.term.variance)
+        out.add_(values_of(one.term, one.term.by_group(X, some, one.groups), weights))
     return out
 
 
