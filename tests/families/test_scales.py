@@ -243,11 +243,7 @@ def test_a_stage_that_gains_nothing_is_not_begun():
     """Where nothing is left but noise no learner helps rows held out."""
     rng = np.random.default_rng(0)
     X, y = rng.uniform(size=(2000, 2)), rng.normal(size=2000)
-    problem = problem_of(X, y, Gaussian(0.05))
-    weight = problem.weight.clone()
-    held = torch.arange(1000)
-    weight[held] = 0
-    problem = problem.with_sample(weight=weight)
+    problem, held = problem_of(X, y, Gaussian(0.05), watched=range(1000)), torch.arange(1000)
 
     def make(left, watched):
         learner = Ensemble(LargestResiduals(), JointPursuit(), 50, 500)

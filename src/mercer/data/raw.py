@@ -166,11 +166,8 @@ def objects(name: str, values: np.ndarray, missing: np.ndarray) -> RawColumn:
         only_truth = bool(kinds) and all(issubclass(kind, bool | np.bool_) for kind in kinds)
         return RawColumn(name, "bool" if only_truth else "number", full)
     for kind in kinds:
-        several, plane = (
-            issubclass(kind, NESTED),
-            issubclass(kind, numbers.Complex) and not issubclass(kind, numbers.Real),
-        )
-        require(not several, f"column {name!r} of X", "of single values", kind.__name__)
+        require(not issubclass(kind, NESTED), f"column {name!r} of X", "of single values", kind.__name__)
+        plane = issubclass(kind, numbers.Complex) and not issubclass(kind, numbers.Real)
         require(not plane, f"column {name!r} of X", "real numbers: complex data not supported", kind.__name__)
     codes, levels = factored([None if gone else value for value, gone in zip(values, missing, strict=True)])
     return RawColumn(name, "category", codes, levels, text=all(issubclass(kind, str | numbers.Real) for kind in kinds))

@@ -24,6 +24,8 @@ def best_average(task: Task, models: list[list[Grown]]) -> list[Grown]:
 
     Models have other length-scales and other kernels, and one that went wrong is not worth the variance it saves.
     """
+    if len(models) == 1:
+        return models[0]
     ranked = sorted(range(len(models)), key=lambda k: _loss(task, models[k]))
     means = [averaged([models[k] for k in sorted(ranked[:n])]) for n in range(1, len(models) + 1)]
     return min(means, key=lambda mean: _loss(task, mean))

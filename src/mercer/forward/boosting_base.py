@@ -47,9 +47,9 @@ EXACT_SHARE = 0.15
 #: Steps of a polish at most.
 POLISH_STEPS = 50
 #: Learners where nothing is said; from so many rows on they are larger, and their curvature is an estimate from some.
-LEARNERS, MANY_ROWS, GRAM_ROWS = 20, 100_000, 10_000
+LEARNERS, MANY_ROWS, VERY_MANY_ROWS, GRAM_ROWS = 20, 100_000, 1_000_000, 10_000
 #: Basis vectors of a learner at most, and the rows it is chosen from in units of its size: for fewer than `MANY_ROWS`,
-#: for these, and for more than a million, where twice as many vectors take twice as long for 2 % less error.
+#: for these, and for more than `VERY_MANY_ROWS`, where twice as many vectors take twice as long for 2 % less error.
 LARGEST = {"cpu": (300, 500, 500), "cuda": (1000, 4000, 2000)}
 DRAWN = {"cpu": (10, 5, 5), "cuda": (10, 10, 20)}
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
@@ -186,7 +186,7 @@ class Boosting(Resumable, ForwardEstimator):
     def _sizes(self, n_rows: int, plan: Plan) -> tuple[int, Size, int]:
         """Learners, their size and the subset each is chosen from, where the user left them open."""
         size: Any = self.learner_size
-        where, many = plan.device.type, (n_rows >= MANY_ROWS) + (n_rows > 1_000_000)
+        where, many = plan.device.type, (n_rows >= MANY_ROWS) + (n_rows > VERY_MANY_ROWS)
         if isinstance(size, str):
             size = int(min(max(n_rows / 64, 50), LARGEST[where][many], n_rows))
         vectors = int(size) if isinstance(size, Integral) else 50
