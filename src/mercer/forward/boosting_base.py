@@ -24,10 +24,10 @@ from mercer.forward.criteria import Criterion
 from mercer.forward.draws import rows_at_a_time, some_rows
 from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.focus import Focus
-from mercer.forward.further import STAGING_SHARE, further
+from mercer.forward.further import further
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.loop import ForwardFit
-from mercer.forward.members import Choice, only, raced_members, tuned_member
+from mercer.forward.members import Choice, Member, only, raced_members, tuned_member
 from mercer.forward.nearer import nearer
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
@@ -58,9 +58,6 @@ POLISHED = {"cpu": 1e9, "cuda": 3e9}
 LIKELY = Matern32()
 #: Learners that it takes to begin a further stage: a pass, one of each length-scale, and one to gain by it.
 BEGINNING = 4
-#: Models that are averaged at most where there is time for them, and the time that must be left for one more, in units
-#: of the longest before it.
-MODELS, AHEAD = 16, 1.2
 
 
 @dataclass(eq=False, repr=False)
@@ -257,19 +254,14 @@ class Boosting(Resumable, ForwardEstimator):
         return some_rows(given, n, rng, classes=self._classes)
 
     def _again(self, task: Task, grown: list[Grown], budget: Clock, rng: np.random.Generator) -> list[Grown]:
-        """Further models of other draws, the best averaged with the first, while there is time for one more like it."""
+        """Further models, the best averaged with the first, while there is time for one more."""
         if self.time_budget is None or not self._goes_on(grown[0].fit):
             return grown
-        models, longest = [grown], budget.spent() - task.choice.seconds
-        members = [*task.choice.members, *task.choice.spare]
-        while len(models) < MODELS and budget.left(STAGING_SHARE) > AHEAD * longest and not grown[-1].fit.interrupted:
-            before = budget.spent()
-            place = len(task.choice.members) - 1 + len(models)
-            member = replace(members[len(models) % len(members)], share=1.0, place=place)
-            grown = self._grown(task, member, self._growth(task.problem(member), task.held_out, rng), budget, 1.0)
-            models.append(grown)
-            longest = max(longest, budget.spent() - before)
-        return best_average(task, models)
+
+        def grow(member: Member) -> list[Grown]:
+            return self._grown(task, member, self._growth(task.problem(member), task.held_out, rng), budget, 1.0)
+
+        return best_average(task, grown, grow, budget)
 
     def _why_not_polish(self, fit: ForwardFit, m: int, budget: Clock) -> str | None:
         if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:

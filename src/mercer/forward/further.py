@@ -26,6 +26,9 @@ from mercer.progress import listeners
 STAGING_SHARE = 0.95
 #: Share of the time left that may go into looking through rows for the next stage.
 LOOKING = 0.3
+#: Where rows are drawn, a learner may bring less to be worth its time, by this power of the share that is learned from
+#: at a time: a model of more rows may take longer, and is to be better by them.
+LONGER = 0.25
 #: The share of rows held out that may be wrong for further stages to look at rows of small margin alone.
 SEPARABLE = 0.1
 
@@ -54,6 +57,7 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
 
     staging = Staging(make, _within(face, budget, share), LITTLE / first.member.share, narrowed=narrowed)
     if task.whole is not None:
+        staging = replace(staging, little=staging.little * (task.given.n_alive / task.whole.n_alive) ** LONGER)
         staging = replace(staging, anew=_anew(face, task, first, make, budget, share))
     return finished(first, further_stages(problem, f, first.fit.validation, staging))
 

@@ -25,7 +25,8 @@ from mercer.tuning.nearby import Near, from_near
 from mercer.tuning.neighbours import asked_rows, neighbours_error
 
 #: Looks from near on a GPU where time is counted: the best serves the first model, and further models have the others'
-#: length-scales, since models of the same err alike and their average gains nothing.
+#: length-scales and every kernel that saw the inputs as the first did, since models of the same err alike and their
+#: average gains nothing.
 LOOKS = 4
 #: Share of the time for judgements.
 JUDGING = 0.2
@@ -66,13 +67,10 @@ def nearer(
     at_hand = judged(first) if near else 0.0
     errors = [judged(one) for one in near]
     better = [near[k] for k in np.argsort(errors) if errors[k] < at_hand]
-    best = better[0] if better else first
+    looks = better or [replace(first, lam=(near or [first])[0].lam)]
     alike = [one for one in members if _alike(one.inputs, first.inputs)]
     others = [one for one in members if not _alike(one.inputs, first.inputs)]
-    lam = (better or near or [first])[0].lam
-    name = best.name.removeprefix(first.name)
-    ranked = [replace(one, inputs=best.inputs, lam=min(one.lam, lam), name=one.name + name) for one in alike] + others
-    ranked[1:1] = better[1:]
+    ranked = [_seen_as(look, first, one) for look in looks for one in alike] + others
     return replace(choice, members=ranked[:1], spare=ranked[1:], report=report, seconds=choice.seconds + since(began))
 
 
@@ -87,6 +85,12 @@ def _alike(one: InputMap, other: InputMap) -> bool:
     assert one.transform is not None
     assert other.transform is not None
     return one.columns is other.columns and np.array_equal(one.transform, other.transform)
+
+
+def _seen_as(look: Member, first: Member, one: Member) -> Member:
+    """A member with the metric, and at most the penalty, of a look at the first one."""
+    name = one.name + look.name.removeprefix(first.name)
+    return replace(one, inputs=look.inputs, lam=min(one.lam, look.lam), name=name)
 
 
 def _stretched(one: Member, near: Near, free_penalty: bool) -> Member:

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from mercer.border.left_out import LARGEST, leverages
+from mercer.data import TensorRows
 from mercer.data.source import copies
+from mercer.engine import KernelMatrix
 from mercer.forward.loop import ForwardFit
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.stages import Final
@@ -43,20 +45,15 @@ def outside_values(fit: ForwardFit, final: Final, single: np.ndarray | None = No
     Numbers fitted by least squares are then left out by their leverages, the basis vectors staying as they are.
     Targets may be means of several rows: `single` are those of one each.
     """
-    problem, held_out, learner = fit.problem, fit.validation, fit.learner
-    left_out = learner.left_out if held_out is None and isinstance(learner, AllRows) else None
+    if fit.validation is not None:
+        return watched_values(fit, final, single, ROWS)
+    problem, learner = fit.problem, fit.learner
+    left_out = learner.left_out if isinstance(learner, AllRows) else None
     mask, shard = problem.weight > 0, problem.rows.shard
     targets = problem.y if single is None else torch.as_tensor(single).to(problem.y)
-    if held_out is not None:
-        mask = torch.zeros_like(mask)
-        mask[held_out] = True
     if left_out is not None and bool((known := mask & left_out.isfinite().all(1)).any()):  # none of a single row
         rows = shard.spaced(known, ROWS)
         return Outside(*_host(left_out[rows], targets[rows], problem.weight[rows]), problem.basis(rows))
-    if held_out is not None:
-        rows = shard.spaced(mask, ROWS)
-        seen = problem.basis(rows)
-        return Outside(*_host(_values(final, seen), problem.pick(targets, rows), torch.ones(len(rows))), seen)
     fair = numbers and problem.loss.quadratic and len(final.basis) > 0
     cells = problem.plan.memory_limit // 64  # some copies of a tile and its square
     levers = min(len(final.basis), LEVERS, math.isqrt(cells // 2))
@@ -70,6 +67,18 @@ def outside_values(fit: ForwardFit, final: Final, single: np.ndarray | None = No
         pull = _leverages(final, seen, weight, share, levers) / equal.to(seen.device)
         values = y - (y - values) / (1 - pull[:, None])
     return Outside(*_host(values, problem.pick(targets, rows), weight), seen, fair)
+
+
+def watched_values(fit: ForwardFit, final: Final, single: np.ndarray | None, most: int) -> Outside:
+    """What a model says of its rows held out, of `most` of them."""
+    problem = fit.problem
+    targets = problem.y if single is None else torch.as_tensor(single).to(problem.y)
+    mask = torch.zeros_like(problem.weight, dtype=torch.bool)
+    mask[fit.validation] = True
+    rows = problem.rows.shard.spaced(mask, most)
+    seen = problem.basis(rows)
+    values = KernelMatrix(TensorRows(seen), final.kernel, final.basis, problem.plan).product(final.weights)
+    return Outside(*_host(values, problem.pick(targets, rows), torch.ones(len(rows))), seen)
 
 
 def _values(final: Final, rows: Tensor) -> Tensor:
