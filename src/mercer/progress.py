@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
+from threading import RLock
 from typing import Any, TypeVar, cast
 
 LOGGER = logging.getLogger("mercer")
@@ -53,26 +54,28 @@ class Progress:
         self.phase, self.since, self.first = "", self.began, 0  # a phase, when and at which step it was first heard of
         self.steps: Counter[str] = Counter()
         self.rows = 0  # that were read since the phase began
+        self.turn = RLock()  # pieces of work run side by side, callbacks one after the other
 
     def tell(self, phase: str, total: int | None = None, state: Any = None, step: int | None = None) -> bool:
         """A step was made; whether a callback asks to end the fit."""
-        now = time.perf_counter()
-        self.steps[phase] = self.steps[phase] + 1 if step is None else step
-        if phase != self.phase:
-            self.phase, self.since, self.first, self.rows = phase, now, self.steps[phase], 0
-            LOGGER.info("%s begins after %.1f s", phase, now - self.began)
-        rate = self.rows / (now - self.since) if self.rows and now > self.since else None
-        event = Event(phase, self.steps[phase], total, now - self.began, self._left(phase, total, now), state, rate)
-        LOGGER.debug("%s", event)
-        if self.bar is not None:
-            self.bar.set_description_str(phase, refresh=False)
-            self.bar.total, self.bar.n = total, event.step
-            said = [] if rate is None else [f"{rate:.3g} rows/s"]
-            said += [] if event.left is None else [f"{event.left:.0f} s to go"]
-            self.bar.set_postfix_str(", ".join(said), refresh=False)
-            self.bar.refresh()
-        asked = [bool(callback(event)) for callback in self.callbacks]  # all of them hear it
-        return any(asked)
+        with self.turn:
+            now = time.perf_counter()
+            self.steps[phase] = self.steps[phase] + 1 if step is None else step
+            if phase != self.phase:
+                self.phase, self.since, self.first, self.rows = phase, now, self.steps[phase], 0
+                LOGGER.info("%s begins after %.1f s", phase, now - self.began)
+            rate = self.rows / (now - self.since) if self.rows and now > self.since else None
+            event = Event(phase, self.steps[phase], total, now - self.began, self._left(phase, total, now), state, rate)
+            LOGGER.debug("%s", event)
+            if self.bar is not None:
+                self.bar.set_description_str(phase, refresh=False)
+                self.bar.total, self.bar.n = total, event.step
+                said = [] if rate is None else [f"{rate:.3g} rows/s"]
+                said += [] if event.left is None else [f"{event.left:.0f} s to go"]
+                self.bar.set_postfix_str(", ".join(said), refresh=False)
+                self.bar.refresh()
+            asked = [bool(callback(event)) for callback in self.callbacks]  # all of them hear it
+            return any(asked)
 
     def _left(self, phase: str, total: int | None, now: float) -> float | None:
         """Seconds to go in this phase: steps are as long as those since the first, and end with the budget."""

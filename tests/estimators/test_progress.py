@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import mercer
 from mercer.clock import Clock
@@ -42,8 +43,17 @@ def fitted(name: str, **options: Any) -> Any:
     return getattr(mercer, name)(**SMALL[name], random_state=0, **options).fit(X, y)
 
 
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("name", SMALL)
-def test_every_phase_is_told_in_its_order_and_changes_nothing(name):
+def test_every_phase_is_told_in_its_order_and_changes_nothing(name, threads):
+    """Also what runs side by side, on threads of its own."""
     events: list[Event] = []
     heard = fitted(name, callbacks=events.append)
     assert list(dict.fromkeys(event.phase for event in events)) == PHASES[name]

@@ -1,7 +1,7 @@
 """Independent pieces of work side by side: one thread each, and one core for each thread.
 
 Matrices of a few hundred rows leave a second core idle most of the time; two of them at once do not. The results are
-those of one after the other, in that order, whatever the number of threads.
+those of one after the other, in that order, whatever the number of threads. Whoever listens to a fit hears all of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 import torch
@@ -34,7 +35,7 @@ def side_by_side(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[
             libraries().limit(limits=1, user_api="blas"),  # one for each thread, whatever it calls
             ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
         ):
-            return [future.result() for future in [pool.submit(task) for task in tasks]]
+            return [future.result() for future in [pool.submit(copy_context().run, task) for task in tasks]]
     finally:
         torch.set_num_threads(before)  # what a thread sets is its own, and also the start of threads to come
 
@@ -61,7 +62,7 @@ def beside(task: Callable[[], object]) -> Iterator[None]:
             ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool,
         ):
             torch.set_num_threads(threads)  # the limit may be one of this thread's own, for torch as well
-            future = pool.submit(task)
+            future = pool.submit(copy_context().run, task)
             yield
             future.result()
     finally:
