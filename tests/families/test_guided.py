@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mercer import KernelBoostingRegressor
 from mercer.data import TensorRows
 from mercer.engine import make_plan
+from mercer.engine.plan import EASIEST, EXACT_ROWS, READ
 from mercer.forward.solve import exact, guide, guided
 from mercer.forward.solve.guide import Guide, near_rows, nystroem
 from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps, single_steps
@@ -167,3 +168,29 @@ def test_a_fit_by_steps_predicts_as_the_fit_by_a_factor(monkeypatch):
     assert widths[0] == pytest.approx(
         widths[1], rel=0.35
     )  # 120 rows left out instead of 400: a tenth of spread, thrice
+
+
+def test_rows_of_an_exact_solution_grow_with_the_penalty_and_end_with_the_memory():
+    plan = make_plan(1000, device="cpu", memory_limit="64GB")
+    rows = [plan.exact_rows(penalty) for penalty in (0.0, 1e-8, 1e-4, 1e-2, 1.0)]
+    assert rows[0] == rows[1] == EXACT_ROWS[0]
+    assert rows[1] < rows[2] < rows[3] <= rows[4] == EASIEST * EXACT_ROWS[0]
+    little = make_plan(1000, device="cpu", memory_limit="1GB")
+    assert READ * 4 * little.exact_rows(1.0) ** 2 <= 1e9
+
+
+@pytest.mark.parametrize(("noise", "exact_at_last"), [(0.5, True), (0.0, False)])
+def test_rows_that_were_held_out_are_learned_from_where_the_penalty_allows_an_exact_solution(
+    monkeypatch, noise, exact_at_last
+):
+    """Four hundred rows are too many whatever the penalty, and few enough for that of targets with noise."""
+    monkeypatch.setattr("mercer.engine.plan.EXACT_ROWS", (150, 150))
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (400, 2))
+    y = np.sin(X[:, 0]) + X[:, 1] + noise * rng.normal(size=400)
+    model = KernelBoostingRegressor(random_state=0, metric=None, n_kernels=1).fit(X, y)
+    exactly = "all rows are basis vectors" in model.stop_reason_
+    assert exactly == exact_at_last
+    assert (len(model.basis_indices_) == 400) == exact_at_last
+    held = KernelBoostingRegressor(random_state=0, metric=None, n_kernels=1, validation_fraction=0.2).fit(X, y)
+    assert len(held.basis_indices_) <= 320  # asked to hold rows out, it does

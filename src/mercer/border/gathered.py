@@ -33,4 +33,4 @@ def planned(given: Given, settings: Any) -> tuple[Given, Plan]:
     n_rows = given.shard.length(given.rows.n_rows)
     plan = make_plan(n_rows, settings.device, settings.dtype, settings.memory_limit)
     plan = replace(plan, memory_limit=int(given.shard.group.least(plan.memory_limit)))
-    return gathered(given, max(MERGED_ROWS, plan.exact_rows)), plan
+    return gathered(given, max(MERGED_ROWS, plan.exact_rows())), plan

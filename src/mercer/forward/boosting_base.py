@@ -167,9 +167,9 @@ class Boosting(Resumable, ForwardEstimator):
             choice = nearer(choice, given, Y, plan, rng, seconds, free_penalty=isinstance(lam, str))
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
 
-    def _exact(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
-        """Whether one learner holds all rows: sizes left open, least squares, and few enough rows."""
-        affordable = plan.exact_rows
+    def _exact(self, n_rows: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
+        """Whether one learner holds all rows: sizes left open, least squares, and few enough rows for the penalty."""
+        affordable = plan.exact_rows(penalty)
         if self.time_budget is not None:
             affordable = min(affordable, factored_rows(EXACT_SHARE * self.time_budget, plan.device.type == "cuda"))
         return self._sizes_are_open() and loss.quadratic and n_rows <= affordable
@@ -179,6 +179,9 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
         return self._sizes_are_open() and not self._exact(n_rows, plan, loss)
+
+    def _learns_all(self, n_rows: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
+        return all(self._exact(n_rows, plan, loss, one.lam) for one in choice.members)
 
     def _sizes(self, n_rows: int, plan: Plan) -> tuple[int, Size, int]:
         """Learners, their size and the subset each is chosen from, where the user left them open."""
@@ -196,7 +199,7 @@ class Boosting(Resumable, ForwardEstimator):
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
         n_rows = problem.n_candidates
-        exact = self._exact(n_rows, problem.plan, problem.loss)
+        exact = self._exact(n_rows, problem.plan, problem.loss, 0.0 if problem.rows.shard.divided else problem.lam)
         _, size, subset = self._sizes(n_rows, problem.plan)
         gram_rows: Any = self.gram_rows
         if isinstance(gram_rows, str):

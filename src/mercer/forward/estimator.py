@@ -30,14 +30,12 @@ from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
-from mercer.forward.task import Grown, Task, fitted, for_choosing, resolved_loss, tamed, watched_rows
+from mercer.forward.task import Grown, Task, fitted, for_choosing, resolved_loss, tamed, watched_rows, weighed
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.progress import listeners, watched
 
-#: The mean of weights up to which sums of them, times squares of targets, fit into single precision.
-LARGEST_WEIGHT = 1e25
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
 GROWING_SHARE = 0.7
 
@@ -151,6 +149,10 @@ class ForwardEstimator(Face):
     def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
         """Whether rows are held out although nobody asked for it."""
 
+    def _learns_all(self, n_rows: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
+        """Whether what was chosen needs no rows held out, although something else might have."""
+        return False
+
     @abstractmethod
     def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
         """Inputs, kernel and penalty of every member."""
@@ -213,23 +215,22 @@ class ForwardEstimator(Face):
         if not self._pairwise:
             given, Y, noise = equal_as_one(given, Y, rng, by_targets=self._classes or not loss.quadratic)
             plan = plan if given.shard.divided else planned(given, self)[1]
-        watches = self._watches(given.n_alive, plan, loss)
+        watches = X_val is None and self.validation_fraction == "auto" and self._watches(given.n_alive, plan, loss)
         kept = self._checkpoint(given, targets, X_val, rng)
+        everyone = weighed(given, noise, self.regularization)
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
-        mean = given.shard.total(given.weight.sum()) / given.n_alive
-        if isinstance(self.regularization, str):  # only ratios of weights matter
-            given = replace(given, weight=given.weight * (noise / mean))
-        else:
-            require(mean <= LARGEST_WEIGHT, "the mean of sample_weight", f"at most {LARGEST_WEIGHT:g}", mean)
+        given = weighed(given, noise, self.regularization)
         choose = partial(self._choose, given, for_choosing(given, Y, targets, loss), plan, rng, budget)
         choice = choose() if kept is None else kept.chosen(choose, rng)
+        if watches and not given.shard.divided and self._learns_all(everyone.n_alive, plan, loss, choice):
+            given, held = everyone, None  # nobody needs to watch an exact solution
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
         return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
 
     def _coded(self, given: Given, loss: Loss) -> Targets:
         """How targets are coded: numbers centred and scaled, classes as ±1."""
-        how = {"classes": self._classes, "centred": self._races() and loss.quadratic}
-        return code_targets(tamed(given, loss), given.weight, **how, shard=given.shard)
+        centred = self._races() and loss.quadratic
+        return code_targets(tamed(given, loss), given.weight, classes=self._classes, centred=centred, shard=given.shard)
 
     def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.

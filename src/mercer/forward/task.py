@@ -36,6 +36,8 @@ from mercer.progress import tell
 HELD_OUT_ROWS, HELD_OUT_SHARE, HELD_OUT_MOST = 2000, 0.02, 20_000
 #: Rows whose quartiles tell how far out targets are.
 REACH_ROWS = 10_000
+#: The mean of weights up to which sums of them, times squares of targets, fit into single precision.
+LARGEST_WEIGHT = 1e25
 #: Rows below which probabilities are not judged.
 JUDGING_ROWS = 20
 
@@ -202,6 +204,15 @@ def tamed(given: Given, loss: Loss) -> np.ndarray:
     if loss.quadratic or not loss.for_numbers or given.y.dtype.kind != "f":
         return given.y
     return within_reach(given.y, given.pick(given.y, given.spaced(REACH_ROWS)))
+
+
+def weighed(given: Given, noise: float, penalty: float | str) -> Given:
+    """The table with weights in the unit of a penalty: where that is free only their ratios matter."""
+    mean = given.shard.total(given.weight.sum()) / given.n_alive
+    if isinstance(penalty, str):
+        return replace(given, weight=given.weight * (noise / mean))
+    require(mean <= LARGEST_WEIGHT, "the mean of sample_weight", f"at most {LARGEST_WEIGHT:g}", mean)
+    return given
 
 
 def for_choosing(given: Given, Y: np.ndarray, targets: Any, loss: Loss) -> np.ndarray:

@@ -51,7 +51,7 @@ def precise(
     if plan.dtype != torch.float32:
         return plan, lam
     w = torch.as_tensor(weight, dtype=torch.float64)
-    least = FLOAT32_PENALTY * float(w.mean()) if free_penalty and n_rows > plan.exact_rows else 0.0
+    least = FLOAT32_PENALTY * float(w.mean()) if free_penalty and n_rows > plan.exact_rows() else 0.0
     error = rounding(kernel, max(lam, least), X, Y, w, n_rows)
     quick = free_penalty and plan.device.type == "cuda" and n_rows >= MANY_ROWS
     if free_dtype and not quick and (lam < least or error > LARGEST_ROUNDING):

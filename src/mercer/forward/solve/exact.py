@@ -17,6 +17,7 @@ from torch import Tensor
 from mercer.data import TensorRows, spaced_rows
 from mercer.data.source import copies
 from mercer.engine import KernelMatrix
+from mercer.engine.plan import READ
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
@@ -31,7 +32,6 @@ from mercer.forward.solve.guided import (
 )
 from mercer.forward.solve.polish import sparse_ridge
 from mercer.forward.span import Functions
-from mercer.kernels import Kernel
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal, solve_factored
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import part
@@ -109,11 +109,11 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
+    folds = folds_in_steps(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
+    if folds is not None and (found := _by_steps(problem, X, y, ridge, folds)) is not None:
+        return found
     if not problem.plan.holds_square(n):
         return _by_panels(problem, X, y, ridge, leaves_out)
-    folds = folds_in_steps(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
-    if folds is not None and (found := _by_steps(problem.kernel, X, y, ridge, folds)) is not None:
-        return found
     some = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
     if folds:  # other members of an average may have got there by steps
         some = rows_of_folds(n, folds).to(index.device)
@@ -136,12 +136,17 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     return a, others
 
 
-def _by_steps(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, folds: int) -> tuple[Tensor, Tensor | None] | None:
-    """The same by steps; None where they do not end. To the digits that folds ask for K is of single precision."""
-    n, least = len(y), float(ridge.min())
+def _by_steps(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, folds: int) -> tuple[Tensor, Tensor | None] | None:
+    """The same by steps; None where they do not end, or K does not fit.
+
+    To the digits that folds ask for K is of single precision.
+    """
+    n, least, kernel = len(y), float(ridge.min()), problem.kernel
     made, kept = (
         torch.float32 if folds and enough(n, least) else torch.float64 for enough in (single_is_made, single_steps)
     )
+    if READ * kept.itemsize * n**2 > problem.plan.memory_limit:
+        return None
     thin = made == torch.float64 and kept == torch.float32 and thin_is_made(n, least)
     K = _symmetric(kernel.thin if thin else kernel, X.to(made), kept)
     return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X))
