@@ -27,7 +27,7 @@ FUSED_ELEMENTS = 1 << 30
 #: Rows up to which an exact solution is worth its work whatever the penalty, on a CPU and on a GPU. On a CPU steps that
 #: read the matrix find it, and a larger penalty needs fewer of them: rows grow with this power of it, in units of the
 #: second number, up to so many times. 13 500 to 20 500 rows of pol, elevators, cal_housing and house_16H: errors of
-#: 0.44, 6.86, 12.2 and 30.3 % exactly, of 0.55, 6.92, 12.9 and 32.5 % by boosting, in 0.5 to 1.8 times the time. 36 000
+#: 0.44, 6.86, 12.0 and 30.3 % exactly, of 0.55, 6.92, 12.9 and 32.5 % by boosting, in 0.5 to 1.8 times the time. 36 000
 #: rows of KIN40K, whose penalty is tiny, take 221 steps of a second, those four 12 to 85.
 EXACT_ROWS = (12_000, 60_000)
 POWER, HARD, EASIEST = 0.2, 3e-6, 5.0

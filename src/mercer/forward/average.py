@@ -13,7 +13,7 @@ from mercer.clock import Clock
 from mercer.forward.further import STAGING_SHARE
 from mercer.forward.members import Member
 from mercer.forward.outside import Outside, watched_values
-from mercer.forward.task import Grown, Task
+from mercer.forward.task import Grown, Task, outside_of
 
 #: Models that are grown at most where there is time for them, and the time that must be left for one more, in units of
 #: what its member took before, or of the longest of all where that had no turn yet.
@@ -27,8 +27,8 @@ def best_average(task: Task, first: list[Grown], grow: Callable[[Member], list[G
 
     Every member has its turn, those to spare as well, then those again whose models the mean keeps.
     """
-    members = [*task.choice.members, *task.choice.spare]
-    models, said, took = [first], [judges(task, first)], [budget.spent() - task.choice.seconds]
+    members, single = [*task.choice.members, *task.choice.spare], task.single
+    models, said, took = [first], [judges(first, single)], [budget.spent() - task.choice.seconds]
     best: list[int] = []
     while (n := len(models)) < MODELS and not models[-1][-1].fit.interrupted:
         if n >= len(members):
@@ -38,7 +38,7 @@ def best_average(task: Task, first: list[Grown], grow: Callable[[Member], list[G
             break
         before, place = budget.spent(), len(task.choice.members) - 1 + n
         models.append(grow(replace(members[which], share=1.0, place=place)))
-        said.append(judges(task, models[-1]))
+        said.append(judges(models[-1], single))
         took.append(budget.spent() - before)
     return models[0] if n == 1 else averaged([models[k] for k in best_few(task, said)])
 
@@ -51,11 +51,11 @@ def averaged(models: Sequence[list[Grown]]) -> list[Grown]:
     ]
 
 
-def judges(task: Task, model: list[Grown]) -> Outside:
-    """What a model, all of its stages and members together, says of many of the rows held out."""
-    parts = [watched_values(one.fit, one.final, task.single if one is model[0] else None, JUDGES) for one in model]
-    total = sum(one.member.share * part.values for one, part in zip(model, parts, strict=True))
-    return replace(parts[0], values=np.asarray(total))
+def judges(model: list[Grown], single: np.ndarray) -> Outside:
+    """What a model, all of its stages and members together, says of many of the rows held out, whose targets it has."""
+    first = model[0]
+    said = [watched_values(one.fit, one.final, single if one is first else None, JUDGES) for one in model]
+    return outside_of([replace(one, outside=part) for one, part in zip(model, said, strict=True)])
 
 
 def best_few(task: Task, said: Sequence[Outside]) -> list[int]:

@@ -30,7 +30,7 @@ from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
-from mercer.forward.task import Grown, Task, fitted, for_choosing, resolved_loss, tamed, watched_rows, weighed
+from mercer.forward.task import Grown, Task, fitted, for_choosing, in_unit, resolved_loss, tamed, watched_rows
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
@@ -217,13 +217,13 @@ class ForwardEstimator(Face):
             plan = plan if given.shard.divided else planned(given, self)[1]
         watches = X_val is None and self.validation_fraction == "auto" and self._watches(given.n_alive, plan, loss)
         kept = self._checkpoint(given, targets, X_val, rng)
-        everyone = weighed(given, noise, self.regularization)
+        everyone = given
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
-        given = weighed(given, noise, self.regularization)
+        given = in_unit(given, noise, self.regularization)
         choose = partial(self._choose, given, for_choosing(given, Y, targets, loss), plan, rng, budget)
         choice = choose() if kept is None else kept.chosen(choose, rng)
         if watches and not given.shard.divided and self._learns_all(everyone.n_alive, plan, loss, choice):
-            given, held = everyone, None  # nobody needs to watch an exact solution
+            given, held = in_unit(everyone, noise, self.regularization), None  # nobody needs to watch an exact solution
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
         return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
 

@@ -57,8 +57,8 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
 
     staging = Staging(make, _within(face, budget, share), LITTLE / first.member.share, narrowed=narrowed)
     if task.whole is not None:
-        staging = replace(staging, little=staging.little * (task.given.n_alive / task.whole.n_alive) ** LONGER)
-        staging = replace(staging, anew=_anew(face, task, first, make, budget, share))
+        little = staging.little * (task.given.n_alive / task.whole.n_alive) ** LONGER
+        staging = replace(staging, little=little, anew=_anew(face, task, first, make, budget, share))
     return finished(first, further_stages(problem, f, first.fit.validation, staging))
 
 

@@ -206,7 +206,7 @@ def tamed(given: Given, loss: Loss) -> np.ndarray:
     return within_reach(given.y, given.pick(given.y, given.spaced(REACH_ROWS)))
 
 
-def weighed(given: Given, noise: float, penalty: float | str) -> Given:
+def in_unit(given: Given, noise: float, penalty: float | str) -> Given:
     """The table with weights in the unit of a penalty: where that is free only their ratios matter."""
     mean = given.shard.total(given.weight.sum()) / given.n_alive
     if isinstance(penalty, str):
