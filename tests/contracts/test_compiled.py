@@ -36,7 +36,7 @@ over_kernels = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.fixture
 def always(monkeypatch):
     """Machine code however little the work."""
-    monkeypatch.setattr(module, "FASTER", True)
+    monkeypatch.setattr(module, "MKL", False)
     monkeypatch.setattr(module, "ENOUGH", 0)
 
 
@@ -91,10 +91,10 @@ def test_every_product_is_that_with_the_dense_matrix(kernel, always, threads):
 )  # fmt: skip
 def test_every_shape_will_do(n, m, D, p, kernel, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FASTER", True)
+        patch.setattr(module, "MKL", False)
         patch.setattr(module, "ENOUGH", 0)
         patch.setattr(module, "CACHE", 64)  # several blocks of basis vectors
-        patch.setattr(module, "SUMMED", 12)
+        patch.setattr(module, "SUMMED", 24)  # whole groups of six rows, and of eight
         assert_products_are_dense(kernel, points(n, D, seed), points(m, D, seed + 100), p)
 
 
@@ -157,16 +157,32 @@ def test_gradients_and_double_precision_are_torchs(always):
 
 
 @needs_llvm
-def test_little_work_is_torchs_and_much_is_not_unless_torch_is_as_fast(monkeypatch):
-    monkeypatch.setattr(module, "FASTER", True)
-    Z = points(64, 3)
-    few, many = (Gaussian().columns(Z).for_rows(n) for n in (module.ENOUGH // 64 - 1, module.ENOUGH // 64))
+@pytest.mark.parametrize("mkl", [False, True])
+def test_little_work_is_torchs_and_much_is_not(monkeypatch, mkl):
+    monkeypatch.setattr(module, "MKL", mkl)
+    Z, enough = points(64, 3), module.ENOUGH_FOR_MKL if mkl else module.ENOUGH
+    few, many = (Gaussian().columns(Z).for_rows(n) for n in (enough // 64 - 1, enough // 64))
     assert few.compiled is None
     assert many.compiled is not None
     again = pickle.loads(pickle.dumps(many))
     assert torch.equal(again(Z), many(Z))
-    monkeypatch.setattr(module, "FASTER", False)
-    assert Gaussian().columns(Z).for_rows(module.ENOUGH).compiled is None
+
+
+@needs_llvm
+@over_kernels
+def test_beside_mkl_products_are_machine_codes_and_tiles_torchs_unless_they_sum_absolute_differences(
+    monkeypatch, kernel
+):
+    monkeypatch.setattr(module, "MKL", True)
+    monkeypatch.setattr(module, "ENOUGH", 0)
+    monkeypatch.setattr(module, "ENOUGH_FOR_MKL", 0)
+    assert_products_are_dense(kernel, points(47, 3), points(37, 3, 4), 2)
+    wide = points(37, module.INPUTS_FOR_MKL + 1)
+    assert Gaussian().columns(wide).for_rows(10**6).compiled is None
+    assert Laplacian().columns(wide).for_rows(10**6).compiled is not None
+    radial, absolute = (one.columns(points(37, 3)).for_rows(10**6).compiled for one in (Gaussian(), Laplacian()))
+    assert not radial.writes_tiles
+    assert absolute.writes_tiles
 
 
 @over_kernels

@@ -18,20 +18,26 @@ from torch.nn.functional import pad
 from mercer.kernels.cpu import over_rows, scratch
 from mercer.kernels.forms import ClosedForm
 
+MKL = torch.backends.mkl.is_available()
 #: Values from which on machine code is made. Reading LLVM takes 0.1 s and a function as long, once in a process; a
-#: value is had 2.6 ns sooner (ARM Neoverse N1, a thread, D = 8). So 25 passes over as many values pay for it.
+#: value is had 2.6 ns sooner (ARM Neoverse N1, a thread, D = 8), and 0.8 ns where torch has MKL (x86, AVX-512). So 25
+#: passes over as many values pay for it. Two such threads, K·v of 40 000 × 2048 values, by machine code and by torch
+#: with MKL: Gaussian 33 and 72 ms at D = 8, 72 and 101 at 54, 274 and 253 at 200; Laplacian 30 and 288, 120 and 2200.
 ENOUGH = 3 << 20
-#: Whether machine code is faster: with MKL torch is as fast (two threads of an x86 server, K·v of 40 000 × 2048 values,
-#: machine code and torch: Gaussian 29 and 25 ms at D = 8, 84 and 73 at D = 54; Laplacian 33 and 32, 131 and 122).
-FASTER = not torch.backends.mkl.is_available()
+ENOUGH_FOR_MKL = 4 * ENOUGH
+#: Inputs up to which machine code sums products as fast as MKL does.
+INPUTS_FOR_MKL = 128
 #: Inputs for each of which machine code sums an absolute difference so much sooner that together it is as for a value.
 INPUTS = 4
 #: Columns of what a tile is multiplied with, up to which no tile is written: for more, a matrix product is faster.
 OUTPUTS = 16
 #: Numbers of basis vectors that a loop over rows reads again and again: half of a second-level cache.
 CACHE = 1 << 16
-#: Rows whose products are summed in single precision.
+#: Rows whose products are summed in single precision: whole groups of six, and of eight.
 SUMMED = 384
+#: Multiplications that a thread is handed at least, half a millisecond of them, and those that the exponential of a
+#: value takes as long as.
+HANDED, EXPONENTIAL = 12 << 20, 16
 #: Numbers of a row whose products are summed in single precision.
 NUMBERS_SUMMED = 8192
 
@@ -49,17 +55,22 @@ def machine_code() -> ModuleType | None:
     return module
 
 
-def pays(values: int, right: Tensor) -> bool:
-    """Whether machine code is worth its making for so many values; `right` is K × m."""
-    plain = right.device.type == "cpu" and right.dtype == torch.float32 and not right.requires_grad
-    return plain and FASTER and values >= ENOUGH and right.shape[0] > 0 and machine_code() is not None
+def pays(values: int, right: Tensor, form: ClosedForm | None) -> bool:
+    """Whether machine code is worth its making for so many values of a kernel; `right` is K × m."""
+    K, plain = len(right), right.device.type == "cpu" and right.dtype == torch.float32 and not right.requires_grad
+    if form is None or not plain or K == 0:
+        return False
+    rival = MKL and not form.city_block
+    enough, most = (ENOUGH_FOR_MKL, INPUTS_FOR_MKL) if rival else (ENOUGH, K)
+    return values >= enough and most >= K and machine_code() is not None
 
 
 def city_block(X: Tensor, Z: Tensor) -> Tensor:
     """Sums of absolute differences, n × m; torch takes 0.75 ns for each of them, machine code 0.1."""
-    if X.requires_grad or X.dtype != Z.dtype or not pays(len(X) * Z.numel() // INPUTS, Z.T):
+    form = ClosedForm(0.0, city_block=True)
+    if X.requires_grad or X.dtype != Z.dtype or not pays(len(X) * Z.numel() // INPUTS, Z.T, form):
         return torch.cdist(X, Z, p=1.0)
-    return Compiled(ClosedForm(0.0, city_block=True), Z.T).tile(X)
+    return Compiled(form, Z.T).tile(X)
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,11 @@ class Compiled:
 
     form: ClosedForm
     right: Tensor
+
+    @property
+    def writes_tiles(self) -> bool:
+        """Whether it writes a tile as fast as torch, whose threads are sooner at work where it has MKL."""
+        return not MKL or self.form.city_block
 
     @cached_property
     def strips(self) -> Tensor:
@@ -90,7 +106,7 @@ class Compiled:
                 self._run("tile", left[where], strips[whole:], last, width, variance, bias)
                 tile[where, whole * width :] = last[:, :rest]
 
-        over_rows(len(left), self._rows, work)
+        over_rows(len(left), self._rows, work, self._least)
         return tile[:n]
 
     def product(self, left: Tensor, W: Tensor) -> Tensor:
@@ -104,7 +120,7 @@ class Compiled:
             for strips, v in blocks:
                 self._run("product", left[where], strips, v, p, room, out[where])
 
-        over_rows(len(left), self._rows, work)
+        over_rows(len(left), self._rows, work, self._least)
         return out[:n]
 
     def transposed(self, left: Tensor, R: Tensor) -> Tensor:
@@ -128,7 +144,7 @@ class Compiled:
                     self._columns(total, some).add_(sums)
             return total
 
-        found = over_rows(len(left), SUMMED, work)
+        found = over_rows(len(left), SUMMED, work, self._least)
         total = torch.stack(found).sum(0)[:, : self.right.shape[1]]
         return total[:p].T, total[p]
 
@@ -139,6 +155,12 @@ class Compiled:
     @property
     def _rows(self) -> int:
         return int(_code().ROWS)
+
+    @property
+    def _least(self) -> int:
+        """Rows of a thread at least."""
+        K, m = self.right.shape
+        return HANDED // max((K + EXPONENTIAL) * m, 1)
 
     def _blocks(self, count: int) -> list[slice]:
         """Strips that a cache holds, one block after the other."""
@@ -174,16 +196,17 @@ def _code() -> Any:
 def thin_product(A: Tensor, V: Tensor) -> Tensor:
     """A V in double precision for a symmetric A (n × n, single precision) and few columns V (n × p, double).
 
-    Steps of conjugate gradients ask for it. It reads A once, which is nearly all it need take: BLAS without MKL copies
-    A into panels first, of 12 000 rows and four columns 103 ms of a Neoverse N1, where machine code that reads four
-    rows at a time against four columns takes 58. Columns are scaled before they are rounded, so that none overflows.
+    Steps of conjugate gradients ask for it. It reads A once, which is nearly all it need take: BLAS copies A into
+    panels first, of 12 000 rows and four columns 103 ms of a Neoverse N1 and 62 of an x86 server, where machine code
+    that reads four rows at a time against four columns takes 58 and 31. Columns are scaled before they are rounded, so
+    that none overflows.
 
     >>> thin_product(torch.eye(2), torch.tensor([[1.0], [2.0]], dtype=torch.float64)).tolist()
     [[1.0], [2.0]]
     """
     scale = V.abs().amax(0).clamp(min=1e-300)
     right = (V / scale).float().T.contiguous()  # p × n
-    code = machine_code() if FASTER and A.numel() >= ENOUGH else None
+    code = machine_code() if A.numel() >= ENOUGH else None
     if code is None:
         return (right @ A).T.double() * scale
     return _by_machine_code(A.contiguous(), right, code).T * scale

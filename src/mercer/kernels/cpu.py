@@ -74,14 +74,16 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 PARTS = 4
 
 
-def over_rows(n: int, multiple: int, work: Callable[[slice], Result]) -> list[Result]:
+def over_rows(n: int, multiple: int, work: Callable[[slice], Result], least: int = 1) -> list[Result]:
     """``work(where)`` for parts of n rows, each but the last a multiple of rows long; what they return, in order.
+
+    Parts have at least `least` rows: threads that are handed little wait for one another longer than they work.
 
     >>> sum(over_rows(10, 3, lambda where: where.stop - where.start))
     10
     """
     threads = torch.get_num_threads()
-    each = -(-n // (PARTS * threads * multiple)) * multiple if threads > 1 else n
+    each = -(-max(-(-n // (PARTS * threads)), least) // multiple) * multiple if threads > 1 else n
     parts = [slice(start, min(start + each, n)) for start in range(0, n, max(each, 1))]
     if threads == 1 or len(parts) < 2:
         return [work(where) for where in parts]

@@ -1,6 +1,6 @@
 """A small language for loops over vectors of numbers, which LLVM turns into machine code for this CPU.
 
-Vectors are sixteen numbers of single or double precision; LLVM splits them into what the CPU has. This is the one
+Vectors are some tens of numbers of single or double precision; LLVM splits them into what the CPU has. This is the one
 module that knows LLVM (`llvmlite`); what is computed is said in `mercer.kernels.machine_code` and
 `mercer.explain.product_code`.
 """
@@ -14,13 +14,15 @@ from typing import Any
 
 from llvmlite import binding, ir
 
+#: Whether registers hold sixteen numbers, and are 32 (AVX-512). LLVM then has to be told to use them whole.
+WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
 #: Numbers of a vector, and of the smallest that any CPU has.
-WIDTH, LANES = 16, 4
+WIDTH, LANES = 32 if WIDE else 16, 4
 INT, INT32, FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
 VECTOR, SMALL = ir.VectorType(FLOAT, WIDTH), ir.VectorType(FLOAT, LANES)
 POINTER = FLOAT.as_pointer()
 DOUBLE = ir.DoubleType()
-DOUBLES = ir.VectorType(DOUBLE, WIDTH)
+DOUBLES = ir.VectorType(DOUBLE, 16)
 #: Bits below the exponent of a number, the whole numbers of its size, and LLVM's name for it.
 MANTISSA, WHOLE, NAMES = {FLOAT: 23, DOUBLE: 52}, {FLOAT: INT32, DOUBLE: INT}, {FLOAT: "f32", DOUBLE: "f64"}
 #: Kinds of arguments: an array of numbers (single, double), a whole number, a number; to LLVM and to Python.
@@ -159,6 +161,6 @@ def machine() -> Any:
     """This CPU, with all it can do; to be had anew for every function, which owns it then."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    features = binding.get_host_cpu_features().flatten()
+    features = binding.get_host_cpu_features().flatten() + (",-prefer-256-bit" if WIDE else "")
     target = binding.Target.from_default_triple()
     return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=3)
