@@ -46,7 +46,6 @@ class Plan:
     device: torch.device
     dtype: torch.dtype
     memory_limit: int
-    #: Of fused products on CUDA: "accurate" is as good as float32, "fast" has relative errors near 1e-3.
 
     @property
     def itemsize(self) -> int:

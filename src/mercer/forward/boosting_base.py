@@ -32,6 +32,7 @@ from mercer.forward.nearer import nearer
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
+from mercer.forward.solve.polish_time import affordable_steps
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import Grown, Task
@@ -44,8 +45,8 @@ from mercer.tuning.constants import RACES
 RACING_SHARE, NEAR_SHARE = 0.35, 0.4
 #: Share of the time budget that the factor of an exact solution may take.
 EXACT_SHARE = 0.15
-#: Steps of a polish at most.
-POLISH_STEPS = 50
+#: Steps of a polish at most, and the share of the time left that it may take where further stages wait for theirs.
+POLISH_STEPS, POLISHING = 50, 0.3
 #: Learners where nothing is said; from so many rows on they are larger, and their curvature is an estimate from some.
 LEARNERS, MANY_ROWS, VERY_MANY_ROWS, GRAM_ROWS = 20, 100_000, 1_000_000, 10_000
 #: Basis vectors of a learner at most, and the rows it is chosen from in units of its size: for fewer than `MANY_ROWS`,
@@ -227,12 +228,10 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
         """All weights improved together, where that is asked for and there is memory and time for it."""
-        problem, m = fit.problem, len(final.index)
-        reason = self._why_not_polish(fit, m, budget)
+        steps, reason = self._polish_steps(fit, final.index, budget)
         if reason is not None:
             return replace(final, kept={"polish_reason_": reason})
-        steps = int(min(POLISH_STEPS, _affordable_steps(fit, budget)))
-        done = polish(problem, final.index, final.weights, max_iter=steps, validation=fit.validation)
+        done = polish(fit.problem, final.index, final.weights, max_iter=steps, validation=fit.validation)
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
@@ -266,27 +265,25 @@ class Boosting(Resumable, ForwardEstimator):
 
         return best_average(task, grown, grow, budget)
 
-    def _why_not_polish(self, fit: ForwardFit, m: int, budget: Clock) -> str | None:
+    def _polish_steps(self, fit: ForwardFit, index: Tensor, budget: Clock) -> tuple[int, str | None]:
+        """Steps of a polish at most, and why there are none."""
+        m = len(index)
         if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:
-            return "not asked for"
+            return 0, "not asked for"
         if fit.interrupted:
-            return "left out: the fit was interrupted"
+            return 0, "left out: the fit was interrupted"
         n, plan = fit.problem.rows.shard.length(len(fit.problem.y)), fit.problem.plan
         if self.polish == "auto" and 4 * m**2 * 8 > plan.memory_limit // 4:
-            return f"left out: {m} basis vectors would take too much memory"
+            return 0, f"left out: {m} basis vectors would take too much memory"
         if self.polish == "auto" and self._sizes_are_open() and n * m > POLISHED[plan.device.type]:
-            return f"left out: {m} basis vectors at {n} rows would take too long"
-        if _affordable_steps(fit, budget) < 1:
-            return "left out: the time budget is spent"
-        return None
+            return 0, f"left out: {m} basis vectors at {n} rows would take too long"
+        left = budget.left()
+        if math.isinf(left):
+            return POLISH_STEPS, None
+        steps = affordable_steps(fit.problem, index, left * (POLISHING if self._goes_on(fit) else 1.0)) if left else 0
+        return min(steps, POLISH_STEPS), None if steps else "left out: the time budget does not allow a step of it"
 
 
 def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
     """Whether a further stage has time to begin, by what a learner took so far."""
     return budget.over(BEGINNING * fit.seconds / max(fit.n_steps, 1), share) is None
-
-
-def _affordable_steps(fit: ForwardFit, budget: Clock) -> float:
-    """Steps for which time is left: each takes about as long as growing did, and so does what comes before them."""
-    left = budget.left()
-    return left if math.isinf(left) else int(left / max(fit.seconds, 1e-6)) - 1
