@@ -94,6 +94,17 @@ def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: C
     return replace(found, factors=np.minimum(found.factors, most))
 
 
+def agreed(looks: Sequence[Near]) -> Near:
+    """What several looks have in common, the geometric mean of what each asks for: none is misled by its places alone.
+
+    >>> both = agreed([Near(np.array([1.0, 2.0]), 0.01), Near(np.array([1.0, 8.0]), 0.04)])
+    >>> both.factors.round(6), round(both.penalty, 6)
+    (array([1., 4.]), 0.02)
+    """
+    logs = np.mean([np.log(np.append(one.factors, one.penalty)) for one in looks], axis=0)
+    return Near(np.exp(logs[:-1]), float(np.exp(logs[-1])))
+
+
 def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.Generator) -> list[Patch]:
     """At most so many neighbourhoods of `n_rows` rows, each around a row at random, whose targets are not all alike.
 
