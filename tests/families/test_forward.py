@@ -32,9 +32,10 @@ from mercer.forward.learners import Ensemble, Learner, SingleVector, size_at
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.replay import ReplayedPursuit
-from mercer.forward.solve import exact
+from mercer.forward.solve import exact, polish_time
 from mercer.forward.solve.exact import _symmetric, _values, exact_ridge
 from mercer.forward.solve.polish import polish, sparse_ridge
+from mercer.forward.solve.polish_time import affordable_steps
 from mercer.forward.span import Functions
 from mercer.forward.stopping import (
     AkaikeInformation,
@@ -820,6 +821,23 @@ def test_polish_keeps_the_weights_that_rows_held_out_like_best(loss):
     assert error(watched.weights) == pytest.approx(min(errors), rel=1e-6)
     assert "the validation error was lowest after" in watched.stop_reason
     np.testing.assert_allclose(watched.f, K[:, rows] @ watched.weights.numpy(), atol=1e-9)
+
+
+def test_steps_of_a_polish_are_as_many_as_fit_beside_what_comes_before_them(monkeypatch):
+    """A pass over forty rows and the square of as many basis vectors take a second each."""
+    problem, index = make_problem("squared"), torch.arange(40)
+    monkeypatch.setattr(polish_time, "_seconds", lambda work: 1.0)
+    a_pass = problem.n_candidates / 40
+    before = polish_time.CUBES + polish_time.AROUND * a_pass
+    assert affordable_steps(problem, index, before) == 0
+    for steps in (1, 7):
+        assert affordable_steps(problem, index, before + (steps + 0.5) * polish_time.STEP * a_pass) == steps
+
+
+def test_what_a_polish_takes_is_measured():
+    problem, index = make_problem("squared"), torch.arange(20)
+    assert affordable_steps(problem, index, 0.0) == 0
+    assert affordable_steps(problem, index, 1e6) > 100
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -138,6 +138,23 @@ def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch
     assert np.array_equal(seen().members[0].inputs.transform, np.ones(4))
 
 
+def test_members_that_see_the_inputs_alike_are_of_one_kind():
+    maps, turns = ColumnMap("standard", *(torch.zeros(2),) * 4), (np.ones(2), np.full(2, 2.0))
+    views = [InputMap(np.zeros(2), np.ones(2), maps, turn) for turn in turns]
+    members = [Member(views[k], Gaussian(), 1.0, name=name) for name, k in (("a", 0), ("b", 1), ("c", 0))]
+    assert [[one.name for one in kind] for kind in mercer.forward.nearer._kinds(members)] == [["a", "c"], ["b"]]
+
+
+def test_what_looks_agree_on_lies_between_them():
+    looks = [
+        nearby.Near(np.array(factors), penalty) for factors, penalty in (([0.5, 2.0, 3.0], 0.1), ([2.0, 1.0, 3.0], 0.4))
+    ]
+    both = nearby.agreed(looks)
+    np.testing.assert_allclose(both.factors, [1.0, 2.0**0.5, 3.0])
+    assert both.penalty == pytest.approx(0.2)
+    np.testing.assert_allclose(nearby.agreed(looks[:1]).factors, looks[0].factors)
+
+
 def patches_of(group, n: int) -> list[np.ndarray]:
     """Neighbourhoods as a process sees them that holds its share of the rows, the last of several processes none."""
     whole = near_and_far(n, 2)

@@ -235,6 +235,52 @@ def test_models_that_rows_held_out_are_better_without_are_left_out_of_the_averag
     assert best_few(SimpleNamespace(targets=None), said[:1]) == [0]
 
 
+class Watch:
+    """A clock that goes on as it is told."""
+
+    seconds, now = 100.0, 0.0
+
+    def spent(self):
+        return self.now
+
+    def left(self, share=1.0):
+        return max(share * self.seconds - self.now, 0.0)
+
+
+def grown_within(monkeypatch, takes, first, spare, kept=(0,)):
+    """Names of the models that a budget of 100 s has time for, each of which takes its member's seconds."""
+    watch, names = Watch(), []
+    monkeypatch.setattr(average, "judges", lambda model, single: None)
+    monkeypatch.setattr(average, "best_few", lambda task, said: [k for k in kept if k < len(said)])
+    monkeypatch.setattr(average, "averaged", lambda models: models)
+
+    def grow(member):
+        watch.now += takes[member.name]
+        names.append(member.name)
+        return [SimpleNamespace(member=member, fit=SimpleNamespace(interrupted=False))]
+
+    members = [Member(None, Gaussian(), 1.0, name=name) for name in (first, *spare)]
+    task = SimpleNamespace(choice=SimpleNamespace(members=members[:1], spare=members[1:], seconds=0.0), single=None)
+    average.best_average(task, grow(members[0]), grow, watch)
+    return names
+
+
+def test_a_member_that_takes_too_long_is_passed_over_and_quicker_ones_have_their_turn(monkeypatch):
+    """Of 95 s the slow member's second look would not fit into what is left; the quick one's five do."""
+    takes = {"slow": 50.0, "quick": 6.0}
+    names = grown_within(monkeypatch, takes, "slow", ["quick", "slow", "quick"], kept=(1,))
+    assert names == ["slow", *["quick"] * 7]
+
+
+def test_a_member_without_a_turn_is_tried_while_a_tenth_of_the_time_is_left(monkeypatch):
+    assert grown_within(monkeypatch, {"a": 80.0, "b": 1.0}, "a", ["b"]) == ["a", "b"]
+    assert grown_within(monkeypatch, {"a": 86.0, "b": 1.0}, "a", ["b"]) == ["a"]
+
+
+def test_the_only_member_has_as_many_turns_as_there_is_time_for(monkeypatch):
+    assert grown_within(monkeypatch, {"a": 20.0}, "a", []) == ["a"] * 4
+
+
 def test_a_stage_that_gains_nothing_is_not_begun():
     """Where nothing is left but noise no learner helps rows held out."""
     rng = np.random.default_rng(0)
