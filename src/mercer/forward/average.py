@@ -32,7 +32,7 @@ def best_average(task: Task, first: list[Grown], grow: Callable[[Member], list[G
     members, single = [*task.choice.members, *task.choice.spare], task.single
     models, said = [first], [judges(first, single)]
     took = {members[0].name: budget.spent() - task.choice.seconds}
-    turns, n = members[1:] or members, 0
+    turns, best, n = members[1:] or members, [0], 0
     while n < len(models):  # as long as there was time for one more
         n = len(models)
         for member in turns:
@@ -43,8 +43,10 @@ def best_average(task: Task, first: list[Grown], grow: Callable[[Member], list[G
             models.append(grow(replace(member, share=1.0, place=place)))
             said.append(judges(models[-1], single))
             took[member.name] = budget.spent() - before
-        turns = [models[k][0].member for k in best_few(task, said)]
-    return models[0] if len(models) == 1 else averaged([models[k] for k in best_few(task, said)])
+        if n < len(models):
+            best = best_few(task, said)
+            turns = [models[k][0].member for k in best]
+    return models[0] if len(models) == 1 else averaged([models[k] for k in best])
 
 
 def averaged(models: Sequence[list[Grown]]) -> list[Grown]:
