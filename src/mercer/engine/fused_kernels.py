@@ -26,7 +26,7 @@ def _power(a, exponent):
 def _profile(s, exponent, offset, PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr):
     """The kernel's value; inputs were scaled so that every exponential is a power of two."""
     if PROFILE == "gaussian":
-        k = tl.exp2(s)
+        k = tl.exp2(tl.minimum(s, 0.0))  # rounding of large norms may leave it far above zero
     elif PROFILE == "rational-quadratic":
         k = tl.exp2(-exponent * tl.log2(tl.maximum(1.0 - s, 1.0)))
     elif PROFILE == "separable":

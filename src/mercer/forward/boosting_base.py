@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
@@ -29,6 +30,7 @@ from mercer.forward.learners import Ensemble, Size
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Member, only, raced_members, tuned_member
 from mercer.forward.nearer import nearer
+from mercer.forward.pace import by_pace
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
@@ -36,13 +38,14 @@ from mercer.forward.solve.polish_time import affordable_steps
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import Grown, Task
-from mercer.kernels import Matern32, Stationary
+from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.tuning.constants import RACES
 
-#: Shares of the time budget that are spent when the race ends, and when a large table has been seen from near.
-RACING_SHARE, NEAR_SHARE = 0.35, 0.4
+#: Shares of the time budget that are spent when the race ends, when a large table has been seen from near, and when
+#: members have been tried on all rows.
+RACING_SHARE, NEAR_SHARE, TRYING_SHARE = 0.35, 0.4, 0.6
 #: Share of the time budget that the factor of an exact solution may take.
 EXACT_SHARE = 0.15
 #: Steps of a polish at most, and the share of the time left that it may take where further stages wait for theirs.
@@ -56,7 +59,7 @@ DRAWN = {"cpu": (10, 5, 5), "cuda": (10, 10, 20)}
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED = {"cpu": 1e9, "cuda": 3e9}
 #: What large tables mostly choose: programs for it are compiled while they choose.
-LIKELY = Matern32()
+LIKELY = (Matern32(), Gaussian())
 #: Learners that it takes to begin a further stage: a pass, one of each length-scale, and one to gain by it.
 BEGINNING = 4
 
@@ -161,12 +164,18 @@ class Boosting(Resumable, ForwardEstimator):
         large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
         options |= {"large": large, "again": isinstance(self.n_kernels, str)}
         if large:
-            compiled_ahead(LIKELY, given.n_columns, plan)
+            for kernel in LIKELY:
+                compiled_ahead(kernel, given.n_columns, plan)
         choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
         if large and self.metric is not None:
             seconds = None if self.time_budget is None else budget.left(NEAR_SHARE)
             choice = nearer(choice, given, Y, plan, rng, seconds, free_penalty=isinstance(lam, str))
         return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
+
+    def _tried(self, task: Task, rng: np.random.Generator, budget: Clock) -> Choice:
+        if task.held_out is None or not self._sizes_are_open() or len(task.choice.members) > 1:
+            return task.choice
+        return by_pace(task, partial(self._begun, task, rng=rng), budget.left(TRYING_SHARE))
 
     def _exact(self, n_rows: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
         """Whether one learner holds all rows: sizes left open, least squares, and few enough rows for the penalty."""
@@ -261,7 +270,7 @@ class Boosting(Resumable, ForwardEstimator):
             return grown
 
         def grow(member: Member) -> list[Grown]:
-            return self._grown(task, member, self._growth(task.problem(member), task.held_out, rng), budget, 1.0)
+            return self._grown(task, member, self._begun(task, member, rng), budget, 1.0)
 
         return best_average(task, grown, grow, budget)
 

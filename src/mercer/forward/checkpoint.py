@@ -14,7 +14,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,7 +92,7 @@ class Checkpoint:
         if self.choice is not None:
             choice, rng.bit_generator.state = self.choice
             return choice
-        choice = choose()
+        choice = replace(choose(), begun=None)  # its learners are to be kept from the first one on
         self.choice = choice, rng.bit_generator.state
         return choice
 

@@ -48,7 +48,7 @@ class Sketch:
             gram, _ = self.K.moments(self.metric[:, None][:, :0], weight=self.metric)
         else:
             gram = Q.clamp(min=0).sqrt()
-        scale = (diagonal / gram.diagonal()).sqrt()
+        scale = (diagonal / gram.diagonal().clamp(min=torch.finfo(gram.dtype).tiny)).sqrt()  # a vector no row is near
         return gram * scale[:, None] * scale
 
 

@@ -67,12 +67,16 @@ class Free:
 
 @dataclass(frozen=True)
 class Choice:
-    """The members chosen, the seconds that took, the table of all candidates, and members that were nearly as good."""
+    """The members chosen, the seconds that took, the table of all candidates, and members that were nearly as good.
+
+    `begun` is the fit of the first member, where choosing it took some learners (`mercer.forward.pace`).
+    """
 
     members: list[Member]
     seconds: float = 0.0
     report: list[dict[str, Any]] = field(default_factory=list)
     spare: list[Member] = field(default_factory=list)
+    begun: Any = None
 
 
 def tuned_member(

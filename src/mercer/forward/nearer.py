@@ -3,7 +3,7 @@
 Neighbourhoods ask for length-scales (`mercer.tuning.nearby`), which are taken where the nearest of all rows predict
 each other better with them (`mercer.tuning.neighbours`). Members of other kernels are not compared so: neighbours say
 nothing of how long a kernel takes to grow (on two cores they chose the city-block kernel for COVTYPE, and 8.1 % were
-wrong after eight minutes).
+wrong after eight minutes). That is tried (`mercer.forward.pace`), and all who will be are looked at here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mercer.clock import Clock
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.forward.members import Choice, Member, sample_of
+from mercer.forward.pace import contenders
 from mercer.tuning.nearby import Near, agreed, from_near
 from mercer.tuning.neighbours import asked_rows, neighbours_error
 
@@ -30,9 +31,6 @@ from mercer.tuning.neighbours import asked_rows, neighbours_error
 #: 1.70 % of errors with single looks, the better the earlier neighbours rank them, and 1.45 to 1.65 % with what four
 #: agree on.
 LOOKS = 4
-#: Ways to see the inputs that are looked at so. Of two that ten thousand rows like alike the second may be better at
-#: the density of all, and grow in a tenth of the time.
-KINDS = 2
 #: Share of the time for judgements.
 JUDGING = 0.2
 #: How far a penalty may fall.
@@ -49,9 +47,12 @@ def nearer(
     """
     began, clock, report = time.perf_counter(), Clock(seconds, group=given.shard.group), list(choice.report)
     since = partial(_since, given)
+    asking = contenders(choice)
     kinds = _kinds([*choice.members, *choice.spare])
+    kinds.sort(key=lambda kind: not any(one is other for one in kind for other in asking))  # the others last
+    n_kinds = len(_kinds(asking))
     several = seconds is not None and plan.device.type == "cuda"
-    n_looks, n_kinds = (LOOKS, min(len(kinds), KINDS)) if several else (1, 1)
+    n_looks = LOOKS if several else 1
     n_judged = n_kinds * (1 + n_looks + several)  # those at hand, and what looks agree on
 
     def sample(one: Member) -> Sample:
