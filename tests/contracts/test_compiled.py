@@ -21,7 +21,7 @@ from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32, Matern52, Separable
 from mercer.kernels import compiled as module
 from mercer.kernels.cpu import over_rows
-from mercer.kernels.forms import LEAST
+from mercer.kernels.forms import FEW_INPUTS, LEAST
 from tests import oracles
 
 EPS = oracles.EPS[torch.float32]
@@ -170,9 +170,7 @@ def test_little_work_is_torchs_and_much_is_not(monkeypatch, mkl):
 
 @needs_llvm
 @over_kernels
-def test_beside_mkl_products_are_machine_codes_and_tiles_torchs_unless_they_sum_absolute_differences(
-    monkeypatch, kernel
-):
+def test_beside_mkl_products_are_machine_codes_and_tiles_torchs_unless_they_sum_differences(monkeypatch, kernel):
     monkeypatch.setattr(module, "MKL", True)
     monkeypatch.setattr(module, "ENOUGH", 0)
     monkeypatch.setattr(module, "ENOUGH_FOR_MKL", 0)
@@ -180,9 +178,29 @@ def test_beside_mkl_products_are_machine_codes_and_tiles_torchs_unless_they_sum_
     wide = points(37, module.INPUTS_FOR_MKL + 1)
     assert Gaussian().columns(wide).for_rows(10**6).compiled is None
     assert Laplacian().columns(wide).for_rows(10**6).compiled is not None
-    radial, absolute = (one.columns(points(37, 3)).for_rows(10**6).compiled for one in (Gaussian(), Laplacian()))
-    assert not radial.writes_tiles
-    assert absolute.writes_tiles
+    for D, radial_too in ((3, True), (8, False)):
+        radial, absolute = (one.columns(points(37, D)).for_rows(10**6).compiled for one in (Gaussian(), Laplacian()))
+        assert radial.writes_tiles == radial_too
+        assert absolute.writes_tiles
+
+
+@pytest.mark.parametrize("by_torch", [True, False])
+@pytest.mark.parametrize("kernel", [Gaussian(0.01), Matern12(0.01), Matern32(0.01)], ids=repr)
+@pytest.mark.parametrize("D", range(1, FEW_INPUTS + 1))
+def test_rows_of_few_inputs_are_told_apart_however_short_the_length_scale(D, kernel, by_torch, monkeypatch):
+    """Inputs in units of length-scales are rounded twice, so distances are off by 4 eps of the longest row, at
+    most; no value changes faster than its distance. By norms and products its square would be, a hundred times that."""
+    if not by_torch:
+        if module.machine_code() is None:
+            pytest.skip("LLVM is not there")
+        monkeypatch.setattr(module, "ENOUGH", 0)
+        monkeypatch.setattr(module, "ENOUGH_FOR_MKL", 0)
+    X = points(200, D)
+    Z = X[:20] + 0.01 * points(20, D, 1)
+    wanted, longest = oracles.tile(kernel, X, Z), 3**0.5 * float(X.norm(dim=1).max()) / 0.01
+    found = matrix(kernel, X, Z).product(torch.eye(20)[:, :10])
+    assert (np.abs(found.double().numpy() - wanted[:, :10]) <= (4 * 2 * longest + 20) * EPS).all()
+    assert (np.abs(kernel(X, Z).double().numpy() - wanted) <= (4 * 2 * longest + 20) * EPS).all()
 
 
 @over_kernels

@@ -22,12 +22,17 @@ from mercer.engine.packing import PADDING, UNITS, Packed, chunks, pack, packed_w
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, FusedForm, Kernel
 from mercer.kernels.columns import affine_product, affine_scores
+from mercer.kernels.forms import FEW_INPUTS
 from mercer.kernels.radial_columns import radial_gradients
 
 #: Programs per launch, where the work allows: several waves over the chip, so that the last one matters little.
 PROGRAMS = 4096
 #: Columns of V that one program holds.
 LARGEST_P = 64
+#: The largest norm, squared and in units of length-scales, that products are good for: 2⁻²² of it, by which exponents
+#: are off, is a quarter. Differences take three times as long, and boosting mends what noise of less does: land and sea,
+#: ten million rows, 0.349 % of errors in 33.5 s without, 0.342 % in 48 s with differences from 4e4 on.
+LONGEST = 1e6
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,15 @@ def bind(kernel: Kernel, basis: Tensor) -> FusedColumns | None:
     form = plain.fused_form()
     if form is None or form.profile not in UNITS or basis.shape[0] * packed_width(form, basis.shape[1]) >= 2**31:
         return None
-    return FusedColumns(form, basis, plain=plain)
+    return FusedColumns(told_apart(form, basis), basis, plain=plain)
+
+
+def told_apart(form: FusedForm, basis: Tensor) -> FusedForm:
+    """The form by differences, where inputs are few and basis vectors so far apart that norms would swallow them."""
+    if form.geometry != "distance" or basis.shape[1] > FEW_INPUTS or not len(basis):
+        return form
+    longest = ((basis - form.shift) * form.scale).square().sum(1).max()
+    return replace(form, geometry="differences") if float(longest) > LONGEST else form
 
 
 def compiled_ahead(kernel: Kernel, n_columns: int, plan: Plan) -> Thread | None:
@@ -214,8 +227,8 @@ class FusedColumns(Columns):
     def _launch(
         self, name: str, grid: tuple[int, int], b: Blocks, packed: Packed, rest: tuple[Any, ...], **options: Any
     ) -> None:
-        separable = self.form.geometry == "separable"
-        big, tail, tip, streamed = (0, 0, 0, self.basis.shape[1]) if separable else chunks(packed.left.shape[1])
+        separable, D = self.form.geometry == "separable", self.basis.shape[1]
+        big, tail, tip, streamed = chunks(packed.left.shape[1]) if self.form.multiplies else (0, 0, 0, D)
         getattr(_programs(), name)[grid](
             packed.left, packed.right, packed.left_norms, packed.right_norms, packed.unscale, *rest,
             left_length=packed.left.shape[1], right_length=packed.right.shape[1],

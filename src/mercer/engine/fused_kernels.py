@@ -82,6 +82,39 @@ def _differences(
 
 
 @triton.jit
+def _few_inputs(left, rows, length, INPUTS: tl.constexpr):
+    """Up to four inputs of some rows, which stay on the chip."""
+    u0 = tl.load(left + rows)
+    u1 = u0
+    u2 = u0
+    u3 = u0
+    if INPUTS > 1:
+        u1 = tl.load(left + length + rows)
+    if INPUTS > 2:
+        u2 = tl.load(left + 2 * length + rows)
+    if INPUTS > 3:
+        u3 = tl.load(left + 3 * length + rows)
+    return u0, u1, u2, u3
+
+
+@triton.jit
+def _squares(u0, u1, u2, u3, right, cols, length, INPUTS: tl.constexpr):
+    """s = −|u − w|² of these."""
+    apart = u0[:, None] - tl.load(right + cols)[None, :]
+    s = -apart * apart
+    if INPUTS > 1:
+        apart = u1[:, None] - tl.load(right + length + cols)[None, :]
+        s -= apart * apart
+    if INPUTS > 2:
+        apart = u2[:, None] - tl.load(right + 2 * length + cols)[None, :]
+        s -= apart * apart
+    if INPUTS > 3:
+        apart = u3[:, None] - tl.load(right + 3 * length + cols)[None, :]
+        s -= apart * apart
+    return s
+
+
+@triton.jit
 def _stationary(left, rows, BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr):
     row = left + rows[:, None] * (BIG + TAIL + TIP + REST)
     x0 = tl.load(row + tl.arange(0, BIG)[None, :])
@@ -120,9 +153,11 @@ def product_program(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     start = tl.program_id(1) * span
     stop = tl.minimum(start + span, m)
-    if PROFILE != "separable":
+    if BIG > 0:
         x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
         scale = tl.load(unscale)
+    elif PROFILE != "separable":
+        u0, u1, u2, u3 = _few_inputs(left, rows, left_length, REST)
     acc = tl.zeros((ROWS,) if P == 1 else (ROWS, P), tl.float32)
     square = tl.zeros((ROWS,), tl.float32)
     each = tl.arange(0, P)
@@ -134,6 +169,8 @@ def product_program(
             s = _differences(
                 left, right, rows, cols, left_length, right_length, norm, REST, PLAIN, ROWS, COLUMNS
             )  # fmt: skip
+        elif BIG == 0:
+            s = _squares(u0, u1, u2, u3, right, cols, right_length, REST)
         else:
             s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
             s = _distance(s, scale, left_norm, right_norm, rows, cols, FOLDED)
@@ -178,6 +215,9 @@ def tile_program(
         s = _differences(
             left, right, rows, cols, left_length, right_length, norm, REST, PLAIN, ROWS, COLUMNS
         )  # fmt: skip
+    elif BIG == 0:
+        u0, u1, u2, u3 = _few_inputs(left, rows, left_length, REST)
+        s = _squares(u0, u1, u2, u3, right, cols, right_length, REST)
     else:
         x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
         s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)

@@ -11,7 +11,8 @@ unit c of its own, 2¹¹ times as fine as the one before: with one unit for all 
 good to 2⁻³⁰ of that of the longest alone (one row of a rare category, and 1 % of every kernel value of COVTYPE was
 wrong, 15 % at the shortest length-scales).
 Two Triton programs do it in two passes over the inputs: one finds the longest row, one writes the packed rows.
-Separable kernels have no matrix product: their scaled inputs stay float32 numbers and are laid out input by input.
+Separable kernels have no matrix product: their scaled inputs stay float32 numbers and are laid out input by input. So
+are those of rows of few inputs whose squared distances are made of differences (`told_apart`).
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ class Packed:
 
 def pack(form: FusedForm, X: Tensor, Z: Tensor, folded: bool = True) -> Packed:
     """Rows of `X` and of `Z` as the module's docstring lays them out."""
-    if form.geometry == "separable":
-        sides = [_by_inputs((rows.float() - form.shift.float()) * form.scale.float()) for rows in (X, Z)]
+    if not form.multiplies:
+        scale = form.scale.float() * UNITS[form.profile]
+        sides = [_by_inputs((rows.float() - form.shift.float()) * scale) for rows in (X, Z)]
         return Packed(sides[0], sides[1], sides[0], sides[1], sides[0])  # no norms, no power of two
     radial, width = form.geometry == "distance", packed_width(form, X.shape[1], folded)
     shift, scale = (a.to(X.device, torch.float32).expand(X.shape[1]) for a in (form.shift, form.scale))
@@ -135,7 +137,7 @@ def power_of_two(exponent: Tensor, limit: int) -> Tensor:
 
 def packed_width(form: FusedForm, D: int, folded: bool = True) -> int:
     """Float16 numbers of a packed row of D inputs: as many as `chunks` can cut, or two for each where none are cut."""
-    if form.geometry == "separable":
+    if not form.multiplies:
         return 2 * D
     return sum(chunks(3 * D + (6 if form.geometry == "distance" and folded else 0)))
 

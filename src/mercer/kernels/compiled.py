@@ -83,7 +83,7 @@ class Compiled:
     @property
     def writes_tiles(self) -> bool:
         """Whether it writes a tile as fast as torch, whose threads are sooner at work where it has MKL."""
-        return not MKL or self.form.city_block
+        return not MKL or self.form.city_block or self.form.differences
 
     @cached_property
     def strips(self) -> Tensor:

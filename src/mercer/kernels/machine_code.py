@@ -194,12 +194,12 @@ def _made(form: ClosedForm, name: str) -> Callable[..., None]:
         values = w.place(room, (K, ROWS * LANES))
         with w.loop(strips) as (strip, _, _):
             here = w.place(right, (b.mul(strip, K), WIDTH))
-            with w.loop(K, (constant(0.0),) * ROWS) as (k, sums, following):
+            inputs = b.sub(K, INT(2)) if form.differences else K  # the others are norms
+            with w.loop(inputs, (constant(0.0),) * ROWS) as (k, sums, following):
                 z = w.load(w.place(here, (k, WIDTH)))
                 for r in range(ROWS):
                     x = w.spread(w.load(w.place(room, (k, ROWS * LANES), r * LANES), SMALL))
-                    apart = w.call("fabs", b.fsub(x, z)) if form.city_block else None
-                    following.append(w.times_plus(x, z, sums[r]) if apart is None else b.fadd(sums[r], apart))
+                    following.append(_added(w, form, x, z, sums[r]))
             for r, total in enumerate(following):
                 w.store(total, w.place(values, r * WIDTH))
             with w.loop(INT(ROWS)) as (r, _, _):  # one row after the other: the registers hold no more
@@ -208,6 +208,17 @@ def _made(form: ClosedForm, name: str) -> Callable[..., None]:
             user.use(group, strip, [w.load(w.place(values, r * WIDTH)) for r in range(ROWS)])
         user.end(group)
     return w.compiled()
+
+
+def _added(w: Writer, form: ClosedForm, x: Any, z: Any, total: Any) -> Any:
+    """The sum over inputs with one more: an absolute difference, or minus a squared one, or a product with z = 2w."""
+    b = w.build
+    if form.city_block:
+        return b.fadd(total, w.call("fabs", b.fsub(x, z)))
+    if form.differences:
+        apart = w.times_plus(z, constant(-0.5), x)
+        return w.times_plus(b.fneg(apart), apart, total)
+    return w.times_plus(x, z, total)
 
 
 def thin() -> Callable[..., None]:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol, final
 import torch
 from torch import Tensor
 
-from mercer.kernels.cpu import TILE, scratch
-from mercer.kernels.forms import ClosedForm, FusedForm
+from mercer.kernels.cpu import FIRST, TILE, scratch
+from mercer.kernels.forms import FEW_INPUTS, ClosedForm, FusedForm
 from mercer.kernels.stationary import StationaryColumns, number_like
 
 
@@ -87,7 +87,8 @@ class RadialColumns(StationaryColumns):
         return self.kernel.profile(-reach.square()[None])
 
     def closed_form(self) -> ClosedForm | None:
-        return self.kernel.closed_form()
+        form = self.kernel.closed_form()
+        return form if form is None else replace(form, differences=_few(self.right))
 
     def fused_form(self) -> FusedForm | None:
         exponent = [float(one) for one in self.kernel.shape()] or [1.0]
@@ -114,9 +115,28 @@ def _traced(value: Any) -> bool:
 
 def _distances(left: Tensor, right: Tensor, kernel: Profile, vanishing: bool, out: Tensor | None = None) -> Tensor:
     """The negative scaled squared distances t, no farther down than a vanishing profile needs."""
-    t = torch.mm(left, right, out=out)
+    if left.dtype == torch.float32 and _few(right):
+        t = _squared_differences(left[:, :-2], 0.5 * right[:-2], out)
+    else:
+        t = torch.mm(left, right, out=out)
     # rounding of large norms may leave it far above zero
     return t.clamp_(kernel.deepest(t.dtype), 0.0) if vanishing else t
+
+
+def _squared_differences(u: Tensor, w: Tensor, out: Tensor | None) -> Tensor:
+    """−|u − w|², one input after the other; `w` is inputs × basis vectors."""
+    shape = u.shape[0], w.shape[1]
+    t = (u.new_empty(shape) if out is None else out).zero_()
+    apart = scratch(u, FIRST, shape)
+    for k, column in enumerate(w):
+        apart = torch.sub(u[:, k, None], column, out=apart)
+        t.addcmul_(apart, apart, value=-1.0)
+    return t
+
+
+def _few(right: Tensor) -> bool:
+    """Whether basis vectors, augmented by two rows, have so few inputs that their differences are squared."""
+    return len(right) - 2 <= FEW_INPUTS
 
 
 class _TracedTile(torch.autograd.Function):
