@@ -25,6 +25,7 @@ from mercer.progress import tell
 
 #: Members that are grown beside each other at most, and learners of each: so many, and no fewer than tell anything.
 CONTENDERS, LEARNERS, FEWEST = 3, 10, 3
+#: Derivatives of a kernel's functions; those of other kernels have none, or do not race.
 SMOOTHNESS: dict[type, float] = {Matern32: 1.0, Matern52: 2.0, Gaussian: math.inf}
 
 
@@ -39,7 +40,6 @@ def contenders(choice: Choice) -> list[Member]:
 
 
 def _smoothness(one: Member) -> float:
-    """Derivatives that the kernel's functions have; of kernels that race none has more than are listed."""
     return SMOOTHNESS.get(type(one.kernel), 0.0)
 
 
@@ -52,7 +52,8 @@ def by_pace(task: Task, begin: Callable[[Member], ForwardFit], seconds: float) -
     clock, running, report = Clock(seconds, group=group), contenders(choice), list(choice.report)
     if len(running) == 1:
         return choice
-    fits: list[ForwardFit] = []
+    histories: list[History] = []
+    leader: tuple[int, ForwardFit] | None = None  # the only one that is held: its rows may take all the memory there is
     for k, one in enumerate(running):
         started, fit = time.perf_counter(), begin(one)
         fit.run([MaxSteps(LEARNERS), TimeBudget(clock.left() / (len(running) - k))])
@@ -60,16 +61,19 @@ def by_pace(task: Task, begin: Callable[[Member], ForwardFit], seconds: float) -
             raise KeyboardInterrupt
         if fit.n_steps < FEWEST:
             break
-        fits.append(fit)
+        histories.append(fit.history)
+        leader = (k, fit) if promising(histories)[0] == k else leader
         line = {"candidate": f"{one.name}, first learners", "rows": task.given.n_alive}
         line |= {"loss": fit.history.validation[-1], "seconds": time.perf_counter() - started}
         report.append(line)
         tell("race", state=line)
-    order = promising([fit.history for fit in fits])
-    ranked = [running[k] for k in (*order, *range(len(fits), len(running)))]
+        del fit  # before the next one begins
+    order = [*promising(histories), *range(len(histories), len(running))]
+    ranked = [running[k] for k in order]
     ranked += [one for one in (*choice.members, *choice.spare) if not any(one is other for other in running)]
     taken = choice.seconds + group.first(lambda: time.perf_counter() - began)
-    return Choice(ranked[:1], taken, report, ranked[1:], fits[order[0]] if fits else None)
+    begun = leader[1] if leader is not None and leader[0] == order[0] else None
+    return Choice(ranked[:1], taken, report, ranked[1:], begun)
 
 
 def promising(histories: Sequence[History]) -> list[int]:
