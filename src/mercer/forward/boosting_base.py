@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
@@ -148,8 +147,8 @@ class Boosting(Resumable, ForwardEstimator):
         alone = self._races() and self.time_budget is None and isinstance(self.n_kernels, str)
         return alone and RACES[-1][0] < n_rows < MANY_ROWS
 
-    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
-        sparse = isinstance(given.rows, SparseRows)
+    def _choose(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Choice:
+        given, plan, sparse = task.given, task.plan, isinstance(task.given.rows, SparseRows)
         if not self._races() or sparse:
             wanted = "'auto' where X is sparse" if sparse else "'auto' unless kernel='auto' and scale_inputs=True"
             require(self.metric == "auto", "metric", wanted, self.metric)
@@ -158,8 +157,7 @@ class Boosting(Resumable, ForwardEstimator):
             "metric": self.metric,
             "seconds": None if self.time_budget is None else budget.left(RACING_SHARE),
         }
-        classes, lam = self._classes, self.regularization
-        n_rows = given.n_alive
+        classes, lam, n_rows = self._classes, self.regularization, given.n_alive
         exact = self._exact(n_rows, plan, Loss.resolve(self.loss, "loss"))
         large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
         options |= {"large": large, "again": isinstance(self.n_kernels, str)}
@@ -170,12 +168,14 @@ class Boosting(Resumable, ForwardEstimator):
         if large and self.metric is not None:
             seconds = None if self.time_budget is None else budget.left(NEAR_SHARE)
             choice = nearer(choice, given, Y, plan, rng, seconds, free_penalty=isinstance(lam, str))
-        return choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
+        choice = choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
+        if not large or task.held_out is None or not self._sizes_are_open():
+            return choice
 
-    def _tried(self, task: Task, rng: np.random.Generator, budget: Clock) -> Choice:
-        if task.held_out is None or not self._sizes_are_open() or len(task.choice.members) > 1:
-            return task.choice
-        return by_pace(task, partial(self._begun, task, rng=rng), budget.left(TRYING_SHARE))
+        def begin(member: Member) -> ForwardFit:
+            return self._growth(task.problem(member), task.held_out, rng)
+
+        return by_pace(replace(task, choice=choice), begin, budget.left(TRYING_SHARE))
 
     def _exact(self, n_rows: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
         """Whether one learner holds all rows: sizes left open, least squares, and few enough rows for the penalty."""
@@ -270,7 +270,7 @@ class Boosting(Resumable, ForwardEstimator):
             return grown
 
         def grow(member: Member) -> list[Grown]:
-            return self._grown(task, member, self._begun(task, member, rng), budget, 1.0)
+            return self._grown(task, member, self._growth(task.problem(member), task.held_out, rng), budget, 1.0)
 
         return best_average(task, grown, grow, budget)
 

@@ -154,12 +154,8 @@ class ForwardEstimator(Face):
         return False
 
     @abstractmethod
-    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
-        """Inputs, kernel and penalty of every member."""
-
-    def _tried(self, task: Task, rng: np.random.Generator, budget: Clock) -> Choice:
-        """The members chosen, of families that try them on all rows in an order that these ask for."""
-        return task.choice
+    def _choose(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Choice:
+        """Inputs, kernel and penalty of every member, by targets `Y`, for a task that has none yet."""
 
     def _drawn(self, given: Given, plan: Plan, rng: np.random.Generator) -> Given:
         """The table, or some of its rows where a family does not learn from all of them at once."""
@@ -196,12 +192,11 @@ class ForwardEstimator(Face):
             rng = self._generator(given.shard.group)
             some = self._drawn(given, plan, rng)
             task = replace(self._task(some, plan, X_val, y_val, rng, budget), whole=None if some is given else given)
-            begin = partial(self._begun, task, rng=rng)
-            fits = map(begin, task.choice.members) if task.choice.begun is None else [task.choice.begun]
+            members, begun = task.choice.members, task.choice.begun
+            fits = [begun] if begun else (self._growth(task.problem(one), task.held_out, rng) for one in members)
         else:
             warm.require_same(seen)
-            task, fits, rng = warm.task, warm.fits, warm.fits[0].rng
-        members = task.choice.members
+            task, fits, rng, members = warm.task, warm.fits, warm.fits[0].rng, warm.task.choice.members
         grown = [
             stage
             for place, (member, fit) in enumerate(zip(members, fits, strict=True))
@@ -221,25 +216,16 @@ class ForwardEstimator(Face):
             given, Y, noise = equal_as_one(given, Y, rng, by_targets=self._classes or not loss.quadratic)
             plan = plan if given.shard.divided else planned(given, self)[1]
         watches = X_val is None and self.validation_fraction == "auto" and self._watches(given.n_alive, plan, loss)
-        kept = self._checkpoint(given, targets, X_val, rng)
-        everyone = given
+        kept, everyone = self._checkpoint(given, targets, X_val, rng), given
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
         given = in_unit(given, noise, self.regularization)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
-
-        def choose() -> Choice:
-            chosen = self._choose(given, for_choosing(given, Y, targets, loss), plan, rng, budget)
-            task = Task(given, targets, Y, plan, loss, chosen, held, self._pairwise, free)
-            return self._tried(task, rng, budget)
-
+        task = Task(given, targets, Y, plan, loss, Choice([]), held, self._pairwise, free, kept)
+        choose = partial(self._choose, task, for_choosing(given, Y, targets, loss), rng, budget)
         choice = choose() if kept is None else kept.chosen(choose, rng)
         if watches and not given.shard.divided and self._learns_all(everyone.n_alive, plan, loss, choice):
             given, held = in_unit(everyone, noise, self.regularization), None  # nobody needs to watch an exact solution
-        return Task(given, targets, Y, plan, loss, choice, held, self._pairwise, free, kept)
-
-    def _begun(self, task: Task, member: Member, rng: np.random.Generator) -> ForwardFit:
-        """The fit of a member before its first step."""
-        return self._growth(task.problem(member), task.held_out, rng)
+        return replace(task, given=given, choice=choice, held_out=held)
 
     def _coded(self, given: Given, loss: Loss) -> Targets:
         """How targets are coded: numbers centred and scaled, classes as ±1."""

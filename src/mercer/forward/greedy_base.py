@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.kernel import ChosenKernel, choose_kernel
-from mercer.border.read import Given
 from mercer.border.rules import AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.clock import Clock
 from mercer.data import TensorRows
@@ -33,6 +32,7 @@ from mercer.forward.solve.exact import RandomRows
 from mercer.forward.solve.polish import whitened_ridge
 from mercer.forward.stages import Final
 from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
+from mercer.forward.task import Task
 from mercer.losses import Loss
 from mercer.parts import require
 
@@ -181,9 +181,9 @@ class Greedy(ForwardEstimator):
         several = choice if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
         return [Stopping.resolve(rule, "stopping") for rule in several if rule is not None]
 
-    def _choose(self, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, budget: Clock) -> Choice:
+    def _choose(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Choice:
         """One kernel by its evidence; where `refine` will move it anyway, tuning is asked at most for its family."""
-        return tuned_member(given, Y, plan, self, rng, _plainly if self.refine else choose_kernel)
+        return tuned_member(task.given, Y, task.plan, self, rng, _plainly if self.refine else choose_kernel)
 
     def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
         """Vectors that do not pay dropped, or all of them moved, where that is asked for."""
