@@ -48,8 +48,8 @@ def by_pace(task: Task, begin: Callable[[Member], ForwardFit], seconds: float) -
 
     The choice is as it was where `seconds` are too few to tell.
     """
-    began, group, choice = time.perf_counter(), task.given.shard.group, task.choice
-    clock, running, report = Clock(seconds, group=group), contenders(choice), list(choice.report)
+    choice, clock = task.choice, Clock(seconds, group=task.given.shard.group)
+    running, report = contenders(choice), list(choice.report)
     if len(running) == 1:
         return choice
     histories: list[History] = []
@@ -71,9 +71,8 @@ def by_pace(task: Task, begin: Callable[[Member], ForwardFit], seconds: float) -
     order = [*promising(histories), *range(len(histories), len(running))]
     ranked = [running[k] for k in order]
     ranked += [one for one in (*choice.members, *choice.spare) if not any(one is other for other in running)]
-    taken = choice.seconds + group.first(lambda: time.perf_counter() - began)
     begun = leader[1] if leader is not None and leader[0] == order[0] else None
-    return Choice(ranked[:1], taken, report, ranked[1:], begun)
+    return Choice(ranked[:1], choice.seconds + clock.spent(), report, ranked[1:], begun)
 
 
 def promising(histories: Sequence[History]) -> list[int]:
