@@ -194,3 +194,19 @@ def test_rows_that_were_held_out_are_learned_from_where_the_penalty_allows_an_ex
     assert (len(model.basis_indices_) == 400) == exact_at_last
     held = KernelBoostingRegressor(random_state=0, metric=None, n_kernels=1, validation_fraction=0.2).fit(X, y)
     assert len(held.basis_indices_) <= 320  # asked to hold rows out, it does
+
+
+def test_steps_that_run_out_of_time_give_the_iterate_they_have_reached():
+    """After k steps it is the k-th iterate of conjugate gradients, whose energy norm of the error only falls."""
+    X, y, ridge = table(200, 1, 0)
+    K = Gaussian(1.0)(X, X)
+    G = K + torch.diag(ridge)
+    exact_solution = torch.linalg.solve(G, y)
+    errors = []
+    for allowed in (1, 3, 8):
+        calls = iter(range(1000))
+        found = ridge_by_steps(K, ridge, y, 0, lambda rows: K[rows], lambda: next(calls) + 1 >= allowed)  # noqa: B023
+        assert found is not None
+        left = found[0] - exact_solution
+        errors.append(float((left * (G @ left)).sum()))
+    assert errors[0] > errors[1] > errors[2]

@@ -16,13 +16,12 @@ from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.fused import compiled_ahead
-from mercer.engine.plan import factored_rows
 from mercer.forward.average import best_average
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
 from mercer.forward.draws import rows_at_a_time, some_rows
-from mercer.forward.estimator import ForwardEstimator
+from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
 from mercer.forward.focus import Focus
 from mercer.forward.further import further
 from mercer.forward.learners import Ensemble, Size
@@ -32,6 +31,7 @@ from mercer.forward.nearer import nearer
 from mercer.forward.pace import by_pace
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
+from mercer.forward.solve.exact_time import exact_seconds
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.polish_time import affordable_steps
 from mercer.forward.stages import Final
@@ -45,8 +45,9 @@ from mercer.tuning.constants import RACES
 #: Shares of the time budget that are spent when the race ends, when a large table has been seen from near, and when
 #: members have been tried on all rows.
 RACING_SHARE, NEAR_SHARE, TRYING_SHARE = 0.35, 0.4, 0.6
-#: Share of the time budget that the factor of an exact solution may take.
-EXACT_SHARE = 0.15
+#: Share of the time budget that one exact solution may take, as predicted; the least share that is spent when the
+#: selection before it ends; and what is set aside for it, in units of the prediction.
+EXACT_SHARE, SHORT_SHARE, PRUDENCE = 0.75, 0.15, 1.3
 #: Steps of a polish at most, and the share of the time left that it may take where further stages wait for theirs.
 POLISH_STEPS, POLISHING = 50, 0.3
 #: Learners where nothing is said; from so many rows on they are larger, and their curvature is an estimate from some.
@@ -144,7 +145,7 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _coded_twice(self, n_rows: int) -> bool:
         """Whether categories have two codes, for a race each: where rows are so many that there is one race."""
-        alone = self._races() and self.time_budget is None and isinstance(self.n_kernels, str)
+        alone = self._races() and isinstance(self.n_kernels, str)
         return alone and RACES[-1][0] < n_rows < MANY_ROWS
 
     def _choose(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Choice:
@@ -153,14 +154,11 @@ class Boosting(Resumable, ForwardEstimator):
             wanted = "'auto' where X is sparse" if sparse else "'auto' unless kernel='auto' and scale_inputs=True"
             require(self.metric == "auto", "metric", wanted, self.metric)
             return tuned_member(given, Y, plan, self, rng)
-        options: dict[str, Any] = {
-            "metric": self.metric,
-            "seconds": None if self.time_budget is None else budget.left(RACING_SHARE),
-        }
         classes, lam, n_rows = self._classes, self.regularization, given.n_alive
-        exact = self._exact(n_rows, plan, Loss.resolve(self.loss, "loss"))
+        exact = self._exact(n_rows, Y.shape[1], given.rows.n_columns, plan, task.loss)
         large = not exact and (n_rows >= MANY_ROWS or plan.device.type == "cuda")
-        options |= {"large": large, "again": isinstance(self.n_kernels, str)}
+        options: dict[str, Any] = {"metric": self.metric, "large": large, "again": isinstance(self.n_kernels, str)}
+        options["seconds"] = self._selection_seconds(task, budget)
         if large:
             for kernel in LIKELY:
                 compiled_ahead(kernel, given.n_columns, plan)
@@ -177,21 +175,35 @@ class Boosting(Resumable, ForwardEstimator):
 
         return by_pace(replace(task, choice=choice), begin, budget.left(TRYING_SHARE))
 
-    def _exact(self, n_rows: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
-        """Whether one learner holds all rows: sizes left open, least squares, and few enough rows for the penalty."""
-        affordable = plan.exact_rows(penalty)
-        if self.time_budget is not None:
-            affordable = min(affordable, factored_rows(EXACT_SHARE * self.time_budget, plan.device.type == "cuda"))
-        return self._sizes_are_open() and loss.quadratic and n_rows <= affordable
+    def _selection_seconds(self, task: Task, budget: Clock) -> float | None:
+        """Seconds for model selection: all that the fit of one model afterwards does not need, and a share at least."""
+        if self.time_budget is None:
+            return None
+        given, p = task.given, task.Y.shape[1]
+        if not self._exact(given.n_alive, p, given.rows.n_columns, task.plan, task.loss, math.inf):
+            return budget.left(RACING_SHARE)
+        needed = exact_seconds(given.n_alive, p, given.rows.n_columns, task.plan)
+        return max(budget.left(SHORT_SHARE), budget.left(SOLVING_SHARE) - PRUDENCE * needed)
+
+    def _exact(self, n_rows: int, n_outputs: int, n_columns: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
+        """Whether one learner holds all rows.
+
+        Sizes are left open, the loss is squared, rows are few enough for the penalty, and there is time for it.
+        """
+        fits = self._sizes_are_open() and loss.quadratic and n_rows <= plan.exact_rows(penalty)
+        if not fits or self.time_budget is None:
+            return fits
+        return exact_seconds(n_rows, n_outputs, n_columns, plan) <= EXACT_SHARE * self.time_budget
 
     def _sizes_are_open(self) -> bool:
         return self.learner_size == "auto" and self.n_learners == "auto"
 
-    def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
-        return self._sizes_are_open() and not self._exact(n_rows, plan, loss)
+    def _watches(self, given: Given, n_outputs: int, plan: Plan, loss: Loss) -> bool:
+        return self._sizes_are_open() and not self._exact(given.n_alive, n_outputs, given.rows.n_columns, plan, loss)
 
-    def _learns_all(self, n_rows: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
-        return all(self._exact(n_rows, plan, loss, one.lam) for one in choice.members)
+    def _learns_all(self, given: Given, n_outputs: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
+        size = given.n_alive, n_outputs, given.rows.n_columns
+        return all(self._exact(*size, plan, loss, one.lam) for one in choice.members)
 
     def _sizes(self, n_rows: int, plan: Plan) -> tuple[int, Size, int]:
         """Learners, their size and the subset each is chosen from, where the user left them open."""
@@ -209,7 +221,9 @@ class Boosting(Resumable, ForwardEstimator):
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
         n_rows = problem.n_candidates
-        exact = self._exact(n_rows, problem.plan, problem.loss, 0.0 if problem.rows.shard.divided else problem.lam)
+        penalty = 0.0 if problem.rows.shard.divided else problem.lam
+        outputs, columns = problem.n_outputs, problem.rows.n_columns
+        exact = self._exact(n_rows, outputs, columns, problem.plan, problem.loss, penalty)
         _, size, subset = self._sizes(n_rows, problem.plan)
         gram_rows: Any = self.gram_rows
         if isinstance(gram_rows, str):

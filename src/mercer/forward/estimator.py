@@ -38,6 +38,8 @@ from mercer.progress import listeners, watched
 
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
 GROWING_SHARE = 0.7
+#: Share of the time budget that is spent when an exact solution ends; calibration and intervals follow.
+SOLVING_SHARE = 0.9
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -146,10 +148,10 @@ class ForwardEstimator(Face):
         """The model of the last step kept, improved where that was asked for."""
 
     @abstractmethod
-    def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
+    def _watches(self, given: Given, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         """Whether rows are held out although nobody asked for it."""
 
-    def _learns_all(self, n_rows: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
+    def _learns_all(self, given: Given, n_outputs: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
         """Whether what was chosen needs no rows held out, although something else might have."""
         return False
 
@@ -197,11 +199,12 @@ class ForwardEstimator(Face):
         else:
             warm.require_same(seen)
             task, fits, rng, members = warm.task, warm.fits, warm.fits[0].rng, warm.task.choice.members
-        grown = [
-            stage
-            for place, (member, fit) in enumerate(zip(members, fits, strict=True))
-            for stage in self._grown(task, replace(member, place=place), fit, budget, (place + 1) / len(members))
-        ]
+        grown: list[Grown] = []
+        for place, (member, fit) in enumerate(zip(members, fits, strict=False)):
+            if grown and not _time_for_another(grown[-1].fit, budget):
+                grown = _with_all_shares(grown, members)
+                break
+            grown += self._grown(task, replace(member, place=place), fit, budget, (place + 1) / len(members))
         grown = self._again(task, grown, budget, rng)
         state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
         return {**fitted(task, grown), "_warm": state}
@@ -215,7 +218,8 @@ class ForwardEstimator(Face):
         if not self._pairwise:
             given, Y, noise = equal_as_one(given, Y, rng, by_targets=self._classes or not loss.quadratic)
             plan = plan if given.shard.divided else planned(given, self)[1]
-        watches = X_val is None and self.validation_fraction == "auto" and self._watches(given.n_alive, plan, loss)
+        p = Y.shape[1]
+        watches = X_val is None and self.validation_fraction == "auto" and self._watches(given, p, plan, loss)
         kept, everyone = self._checkpoint(given, targets, X_val, rng), given
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
         given = in_unit(given, noise, self.regularization)
@@ -223,7 +227,7 @@ class ForwardEstimator(Face):
         task = Task(given, targets, Y, plan, loss, Choice([]), held, self._pairwise, free, kept)
         choose = partial(self._choose, task, for_choosing(given, Y, targets, loss), rng, budget)
         choice = choose() if kept is None else kept.chosen(choose, rng)
-        if watches and not given.shard.divided and self._learns_all(everyone.n_alive, plan, loss, choice):
+        if watches and not given.shard.divided and self._learns_all(everyone, p, plan, loss, choice):
             given, held = in_unit(everyone, noise, self.regularization), None  # nobody needs to watch an exact solution
         return replace(task, given=given, choice=choice, held_out=held)
 
@@ -239,6 +243,7 @@ class ForwardEstimator(Face):
         """
         rules = self._rules(fit)
         if self.time_budget is not None:
+            fit.learner.end_by(budget, SOLVING_SHARE)
             rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.left(share), self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
@@ -298,3 +303,15 @@ class ForwardEstimator(Face):
         require(known, "a model from a file", "saved with stages=True where earlier steps are asked for", "one without")
         staged = tuple(one.at(steps) for one in self._stages)
         yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)
+
+
+def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
+    """Whether there is time for another exact solution; models that grow step by step end by themselves."""
+    return fit.learner.resumes or budget.over(fit.seconds, SOLVING_SHARE) is None
+
+
+def _with_all_shares(grown: list[Grown], members: list[Member]) -> list[Grown]:
+    """The models made in time, with shares that sum to those of all `members`."""
+    made = sum(one.member.share for one in grown)
+    factor = sum(member.share for member in members) / made
+    return [replace(one, member=replace(one.member, share=factor * one.member.share)) for one in grown]

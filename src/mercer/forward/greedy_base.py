@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.border.kernel import ChosenKernel, choose_kernel
+from mercer.border.read import Given
 from mercer.border.rules import AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.clock import Clock
 from mercer.data import TensorRows
@@ -98,7 +99,7 @@ class Greedy(ForwardEstimator):
 
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_basis")
 
-    def _watches(self, n_rows: int, plan: Plan, loss: Loss) -> bool:
+    def _watches(self, given: Given, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         return False  # the number of basis vectors is asked for
 
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.data.source import RowSubset
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
@@ -37,6 +38,10 @@ class Learner(Part):
     def replayable(self) -> bool:
         """Whether each step is MAX-RES with one vector (`mercer.forward.replay`)."""
         return False
+
+    def end_by(self, clock: Clock, share: float) -> None:
+        """End a long step when `share` of the time is spent; most learners take steps too short to ask."""
+        return
 
     @abstractmethod
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None: ...

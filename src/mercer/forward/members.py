@@ -134,7 +134,7 @@ def raced_members(
     shared: dict[str, Any] = {"device": plan.device, "clock": clock, "memory": plan.memory_limit}
     shared["seed"] = int(rng.integers(2**31)) if large else 0
 
-    n_races = _races(given) if again and coded and clock.seconds is None and not large else 1
+    n_races = _races(given) if again and coded and not large else 1
     views = [torch.ones(X.shape[1], dtype=torch.bool)]
     if layout is not None and layout.views:
         views = [torch.as_tensor(view) for view in (layout.views[:1] if large else layout.views)]
@@ -144,8 +144,12 @@ def raced_members(
     def raced() -> tuple[Any, ...]:
         seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
         how: dict[str, Any] = {"classes": classes, "rng": rng, "device": plan.device, "seconds": seconds}
-        several = []
+        several: list[Any] = []
+        started = time.perf_counter()
         for view in views * n_races:
+            took, started = time.perf_counter() - started, time.perf_counter()
+            if several and clock.over(took) is not None:
+                break
             found = race(X[:, view], y, weight, **(how | _of(coded, view) | options))
             several.append((found, found.members if large else [in_all_columns(one, view) for one in found.members]))
         report = [line for found, _ in several for line in found.report]
@@ -166,7 +170,7 @@ def raced_members(
         report = report + more.report
     penalty = None if isinstance(regularization, str) else float(regularization)
     return Choice(
-        [_as_member(one, penalty) for one in chosen],
+        [_as_member(one, penalty) for one in sorted(chosen, key=lambda one: -one.share)],
         group.first(lambda: time.perf_counter() - began),
         report,
         [_as_member(one, penalty) for one in spare],

@@ -51,16 +51,18 @@ def race(
     (an index for each column) share a length-scale. `metric` says what runs beside the columns as they are: "diagonal"
     transforms, "full" ones, both ("auto") or nothing (None). `kinds` are the column maps that run.
     """
-    hurried = seconds is not None
-    rows, book = Rows(X, Y, weight, kept, rng, device, classes, groups, hurried), Book(Clock(seconds))
+    rows, book = Rows(X, Y, weight, kept, rng, device, classes, groups), Book(Clock(seconds))
     if rows.n < 2:  # none would be left to judge by
         return Race([nothing(rows, 1.0)], book.report, 1.0, 1.0, None)
     if metric == "auto" and X.shape[1] > c.FULL_INPUTS:
         metric = "diagonal"
-    heat, wanted = Heat(rows, book, metric, {}), metric is not None and X.shape[1] > 1 and not hurried
+    heat = Heat(rows, book, metric, {})
+    starts = _first_look(heat)
+    rows.hurried = book.clock.over(c.USUAL * book.clock.spent()) is not None
+    wanted = metric is not None and X.shape[1] > 1 and not rows.hurried
     # the longest piece of work begins first; where another map turns out to be better, its evidence goes on from there
     with beside(lambda: rows.evidence(kinds[0])) if wanted else nullcontext():
-        plain = _looks(heat, kinds)
+        plain = _looks(heat, kinds, starts)
     kinds = sorted(plain, key=lambda kind: best_of(plain[kind]))
     found = [one for at in plain.values() for one in at.values()]
     if metric is not None and not book.over():
@@ -81,9 +83,9 @@ def race(
     return averaged(rows, finalists, book)
 
 
-def _looks(heat: Heat, kinds: Sequence[str]) -> dict[str, dict[str, Candidate]]:
+def _looks(heat: Heat, kinds: Sequence[str], starts: dict[str, Rung]) -> dict[str, dict[str, Candidate]]:
     """Every column map without a metric: the first one shows where the others start."""
-    starts, (first, *others) = _first_look(heat), kinds
+    first, *others = kinds
 
     def look(heat: Heat, kind: str, families: Sequence[str]) -> dict[str, Candidate]:
         return heat.tried(heat.rows.track(kind), kind, starts, families, c.TRIALS)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.data import TensorRows, spaced_rows
 from mercer.data.source import copies
 from mercer.engine import KernelMatrix
@@ -57,12 +58,20 @@ class AllRows(Learner):
 
     resumes: ClassVar[bool] = False  # one step, and all of it is found again by that step
     left_out: Tensor | None = field(default=None, init=False)
+    end: tuple[Clock, float] = field(default_factory=lambda: (Clock(), 1.0), init=False)
+
+    def end_by(self, clock: Clock, share: float) -> None:
+        self.end = clock, share
+
+    def expired(self) -> bool:
+        clock, share = self.end
+        return clock.over(share=share) is not None
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         index = block.open_rows()
         if len(index) == 0 or step > 0:
             return None
-        A, others = exact_ridge(block.problem, index, leaves_out=True)
+        A, others = exact_ridge(block.problem, index, leaves_out=True, expired=self.expired)
         if others is not None:
             self.left_out = torch.full_like(block.problem.y, torch.nan, dtype=torch.float64)
             self.left_out[index] = others
@@ -94,7 +103,9 @@ def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
     return f.to(problem.plan.dtype).T.contiguous()
 
 
-def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tuple[Tensor, Tensor | None]:
+def exact_ridge(
+    problem: Problem, index: Tensor, leaves_out: bool = False, expired: Callable[[], bool] = lambda: False
+) -> tuple[Tensor, Tensor | None]:
     r"""Weights a = G⁻¹y of all rows `index` (n × p), and on demand what the others predict at some of them.
 
     Both come from one factor of G = K + λD⁻¹, D the rows' weights, to the digits of float64. Without row i kernel ridge
@@ -104,13 +115,14 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     as kernel matrices come, and λ may be small. Thousands of rows on a CPU need no factor (`guided`), and rows are left
     out some hundred at a time. Where n × n numbers take too much memory, a float32 factor made by panels guides
     conjugate gradients whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is solved for, at
-    `FEW_LEFT_OUT_ROWS` rows.
+    `FEW_LEFT_OUT_ROWS` rows. Steps end early once `expired` says that the time is over: fewer steps are a
+    stronger regularisation.
     """
     n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
     folds = folds_in_steps(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
-    if folds is not None and (found := _by_steps(problem, X, y, ridge, folds)) is not None:
+    if folds is not None and (found := _by_steps(problem, X, y, ridge, folds, expired)) is not None:
         return found
     if not problem.plan.holds_square(n):
         return _by_panels(problem, X, y, ridge, leaves_out)
@@ -136,7 +148,9 @@ def exact_ridge(problem: Problem, index: Tensor, leaves_out: bool = False) -> tu
     return a, others
 
 
-def _by_steps(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, folds: int) -> tuple[Tensor, Tensor | None] | None:
+def _by_steps(
+    problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, folds: int, expired: Callable[[], bool]
+) -> tuple[Tensor, Tensor | None] | None:
     """The same by steps; None where they do not end, or K does not fit.
 
     To the digits that folds ask for K is of single precision.
@@ -149,7 +163,7 @@ def _by_steps(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, folds: int)
         return None
     thin = made == torch.float64 and kept == torch.float32 and thin_is_made(n, least)
     K = _symmetric(kernel.thin if thin else kernel, X.to(made), kept)
-    return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X))
+    return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X), expired)
 
 
 def _by_panels(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, leaves_out: bool) -> tuple[Tensor, Tensor | None]:

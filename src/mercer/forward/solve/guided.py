@@ -98,9 +98,16 @@ def thin_is_made(n: int, least: float) -> bool:
 
 
 def ridge_by_steps(
-    K: Tensor, ridge: Tensor, y: Tensor, folds: int, rows_of: Callable[[Tensor], Tensor]
+    K: Tensor,
+    ridge: Tensor,
+    y: Tensor,
+    folds: int,
+    rows_of: Callable[[Tensor], Tensor],
+    expired: Callable[[], bool] = lambda: False,
 ) -> tuple[Tensor, Tensor] | None:
     """(K + D)⁻¹y, and what the others predict at the rows of each fold (NaN elsewhere); None where steps do not end.
+
+    Steps stop early where `expired` says so; the iterate is then returned whatever its residual.
 
     The rows of the folds are evenly spaced. `rows_of` gives rows of K in double precision, which K itself need not be.
     """
@@ -132,13 +139,18 @@ def ridge_by_steps(
         tol = min(max(SHARE * float(errors.min()), TOLERANCE), COARSE)
         return tol
 
-    def hopeless(steps: int, x: Tensor) -> bool:
-        return bool(folds) and not looked and steps > FIRST_SHARE * most
+    stopped = False
+
+    def ends(steps: int, x: Tensor) -> bool:
+        nonlocal stopped
+        stopped = expired()
+        hopeless = bool(folds) and not looked and steps > FIRST_SHARE * most
+        return stopped or hopeless
 
     found = conjugate_gradients(
-        applied, b, None, guide.solve, tol, most, 0.0, hopeless, enough if folds else None, recompute=not single
+        applied, b, None, guide.solve, tol, most, 0.0, ends, enough if folds else None, recompute=not single
     )
-    if not float(found.residual.max()) <= tol:  # or NaN
+    if not (stopped and bool(found.x.isfinite().all())) and not float(found.residual.max()) <= tol:  # or NaN
         return None
     return found.x[:, :p].contiguous(), predicted(found.x)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from torch import Tensor
 
 from mercer.forward.problem import Problem
+from mercer.forward.solve.exact_time import seconds_of
 
 #: Rows of the pass that is timed, and basis vectors of the square that is.
 ROWS, SIDE = 256, 1024
@@ -23,17 +21,7 @@ def affordable_steps(problem: Problem, index: Tensor, seconds: float) -> int:
     some = problem.basis(index[:ROWS]).double()
     v = some.new_ones(m, 1)
     square = some.new_ones(min(m, SIDE), min(m, SIDE))
-    a_pass = _seconds(lambda: problem.kernel(some, basis) @ v) * problem.n_candidates / len(some)
-    algebra = _seconds(lambda: square @ square) * CUBES * (m / len(square)) ** 3
+    a_pass = seconds_of(lambda: problem.kernel(some, basis) @ v) * problem.n_candidates / len(some)
+    algebra = seconds_of(lambda: square @ square) * CUBES * (m / len(square)) ** 3
     a_pass, algebra = problem.rows.shard.group.first(lambda: (a_pass, algebra))
     return int(max((seconds - algebra - AROUND * a_pass) / max(STEP * a_pass, 1e-9), 0))
-
-
-def _seconds(work: Callable[[], Tensor]) -> float:
-    """The shorter of two runs, to the end: what comes first may load libraries."""
-    took = []
-    for _ in range(2):
-        began = time.perf_counter()
-        float(work().reshape(-1)[0])  # a GPU is waited for
-        took.append(time.perf_counter() - began)
-    return min(took)
