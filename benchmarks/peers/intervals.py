@@ -129,7 +129,7 @@ def shown(kept: dict[str, Any]) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument(
-        "--tables", nargs="+", default=[n for part in ("choose", "once") for n in names(part, "regression")]
+        "--tables", nargs="+", default=[n for part in ("choose", "development") for n in names(part, "regression")]
     )
     options.add_argument("--rows", type=int, default=2000)
     options.add_argument("--mapie", action="store_true")

@@ -7,7 +7,7 @@ them has the figures of CatBoost, LightGBM and HistGradientBoosting with their n
 two thirds to train, or 40 000 rows of larger tables. Ours is the estimator as it comes, with a seed. The error is the
 root mean squared error, 1 − AUC (two classes) or the log loss (more). `--rows` trains on fewer rows, for a quick look.
 On another `--split` the rivals run too (`mixed_rivals.py`). What the encoding was chosen by are the tables of the part
-`choose`; the others were looked at once.
+`choose`; the others are of the development part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 
 PARTS = {
     "choose": ("healthcare_insurance", "ames", "churn", "titanic", "hotel_rates", "adult"),
-    "once": ("credit-g", "diamonds", "loans", "penguins", "nycflights13", "concrete"),
+    "development": ("credit-g", "diamonds", "loans", "penguins", "nycflights13", "concrete"),
 }
 RIVALS = ("catboost", "lightgbm", "sklearn_hgb")
 #: Tables of more rows than this are cut to a part for training and one for testing.

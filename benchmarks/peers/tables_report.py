@@ -15,7 +15,7 @@ from tables_data import PARTS, TASKS, names
 
 Results = dict[str, dict[str, dict[str, dict[str, Any]]]]  # table, method, split: error, log loss, seconds
 Means = dict[str, dict[str, dict[str, float]]]  # table, method: the same, over splits
-TITLES = {"choose": "the part chosen by", "once": "the part looked at once", "others": "others"}
+TITLES = {"choose": "the part chosen by", "development": "the development part", "others": "others"}
 MEASURES = {"error": "error", "log_loss": "log loss"}
 LEAST_LOG_LOSS = 1e-6
 

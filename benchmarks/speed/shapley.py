@@ -27,8 +27,10 @@ import torch
 
 from mercer import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoostingRegressor, kernels, shapley_values
 from mercer.datasets import load
-from mercer.tuning.constants import CHOSEN_BY
 
+#: Tables of numbers beside the mixed ones, with real targets and with classes.
+NUMBERS = ("boston", "elevators", "pol", "cal_housing", "house_16H")
+CLASSES = ("ionosphere", "page_blocks", "sonar", "spambase", "wdbc", "wine", "ripley", "letter", "raetsch_heart")
 #: Calls, each for other rows, of which the median counts.
 CALLS = 9
 
@@ -43,7 +45,7 @@ def table(name: str, folder: Path) -> tuple[Any, np.ndarray, bool]:
     if not mixed.exists():
         bunch = load(name)
         X, y = (np.asarray(part[0] if np.ndim(bunch.X) == 3 else part) for part in (bunch.X, bunch.y))
-        return X.astype(float), y, name in CHOSEN_BY["classification"]
+        return X.astype(float), y, name in CLASSES
     import pandas as pd
 
     frame = pd.read_parquet(mixed)
@@ -81,7 +83,7 @@ def main() -> None:
     if given.tables:
         folder = Path(os.environ["MERCER_DATA"])
         mixed = [path.stem for path in sorted((folder / "mixed").glob("*.parquet"))]
-        for name in dict.fromkeys([*mixed, *CHOSEN_BY["regression"], *CHOSEN_BY["classification"]]):
+        for name in dict.fromkeys([*mixed, *NUMBERS, *CLASSES]):
             add_up(name, folder)
         return
     for D, name in product(given.inputs, given.kernels):
