@@ -1,7 +1,7 @@
 """Defaults against defaults: every estimator as it comes, by its public call, on the tables of both parts.
 
-    MERCER_DATA=… python benchmarks/peers/tables.py [--part development] [--tables abalone wine] [--methods ours catboost]
-        [--splits 3] [--rows 12000] [--threads 2] [--device cpu] [--out tables.json]
+    MERCER_DATA=… python benchmarks/peers/tables.py [--part development] [--tables abalone wine]
+        [--methods ours catboost] [--splits 3] [--rows 12000] [--threads 2] [--device cpu] [--out tables.json]
     python benchmarks/peers/tables.py --report tables.json …
 
 90/10, three splits, at most 12 000 training rows for everybody unless `--rows` says otherwise. Errors are normalised
