@@ -7,8 +7,8 @@
 Seven tables of TabArena v0.1, one zero-argument model a split; the published models (columns `dataset`, `fold`,
 `method`, `metric_error` of the Parquet file, from the study's public results) are bagged eightfold and have engineered
 features. The error is the root mean squared error, or 1 − AUC of two classes. `ratio` is the geometric mean of our
-error over the published one, split by split. This is a judged part: it is run before and after a change of the defaults, and
-nothing is chosen by it. A run that is called again with the same `--out` goes on from there.
+error over the published one, split by split. This is a judged part: it is run before and after a change of
+the defaults, and nothing is chosen by it. A run that is called again with the same `--out` goes on from there.
 """
 
 from __future__ import annotations

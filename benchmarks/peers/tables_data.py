@@ -22,9 +22,9 @@ from mercer.datasets import load
 
 #: Tables by which constants of the defaults were chosen, and tables on which states were compared: both are for
 #: development. They were split by the parity of the first byte of the SHA-256 of their names (house_8L is house_16H
-#: with fewer columns, and stays with it). The second part was meant to be used once; it has been used on many states since,
-#: and six of its tables are named in reasons of constants. The judged part is `foreign.py --part judge` as a whole and
-#: the splits of `arena.py`: run before and after a change of the defaults, never to choose anything.
+#: with fewer columns, and stays with it). The second part was meant to be used once; it has been used on many states
+#: since, and six of its tables are named in reasons of constants. The judged part is `foreign.py --part judge` as a
+#: whole and the splits of `arena.py`: run before and after a change of the defaults, never to choose anything.
 CHOOSE = {
     "regression": (
         "boston", "elevators", "pol", "cal_housing", "house_16H", "healthcare_insurance", "hotel_rates",
