@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mercer
 from mercer.data import CsvRows, LibsvmRows, NpyRows, ParquetRows, as_source, parquet
 
 X = np.arange(12.0).reshape(4, 3)
@@ -40,7 +41,18 @@ FAULTS = {
     "NUL": ("t.csv", b"a,b\n1,2\n3,\0\n", r"line 3: lines must be text .* got a NUL byte"),
     "huge field": ("t.csv", HUGE_FIELD, r"line 2: fields must be readable, got a line of 200006 characters"),
     "quote across lines": ("t.csv", b'1,2\n1,"2\n3",4\n', r"line 2: a quote must be closed on its line"),
-    "not UTF-8": ("t.csv", b"a,b\n1,\xf6\n", r"line 2: column 'b' must be a number, got '.*'"),
+    "not UTF-8": (
+        "t.csv",
+        b"a,b\n1,\xf6\n",
+        r"t\.csv, line 2: column 'b' must be text in UTF-8, got the bytes b'.xf6'",
+    ),
+    "not UTF-8, quoted": (
+        "t.csv",
+        b'k,z\n"a,b","\xe9"\n',
+        r"line 2: column 'z' must be text in UTF-8.*encoding='cp1252'",
+    ),
+    "not UTF-8 in the header": ("t.csv", b"k,\xe9\n1,2\n", r"line 1: column 1 must be text in UTF-8"),
+    "not UTF-8 in LIBSVM": ("t.svm", b"1 1:1\n2 \xe9:1\n", r"t\.svm, line 2: character 3 must be text in UTF-8"),
     "index of 3e8": ("t.svm", b"1 1:1\n2 300000000:1\n", r"line 2: an index must be at most 1048576.*2\.24 GiB"),
     "index of 1e30": ("t.svm", b"1 1:1\n2 1%s:1\n" % (b"0" * 30), r"line 2: .* more than any memory"),
     "index of 5000 digits": ("t.svm", b"1 %s:1\n" % (b"9" * 5000), r"line 1: .* must be index:number, got '99"),
@@ -87,6 +99,10 @@ def written(tmp_path, content=TABLE, name="t.csv"):
         ({"delimiter": 5}, "delimiter must be one character, no quote and no line break, got 5"),
         ({"delimiter": '"'}, "delimiter must be one character"),
         ({"delimiter": "\n"}, "delimiter must be one character"),
+        ({"encoding": "utf-16"}, "encoding must be the name of a text encoding that extends ASCII.*got 'utf-16'"),
+        ({"encoding": "rot13"}, "encoding must be the name of a text encoding"),
+        ({"encoding": "cp9999"}, "encoding must be the name of a text encoding"),
+        ({"encoding": 5}, "encoding must be the name of a text encoding"),
         ({"target": 1.5}, r"t\.csv: a column must be a name or a whole number, got 1\.5"),
         ({"target": True}, "a column must be a name or a whole number, got True"),
         ({"target": None, "columns": "ab"}, "columns must be several names or numbers of columns, got 'ab'"),
@@ -127,6 +143,35 @@ def test_two_columns_named_like_the_target_are_refused_in_csv_as_in_parquet(tmp_
         with pytest.raises(ValueError, match=r"must have one column 'y', got 2"):
             reader(path, target="y")
     assert CsvRows(csv, target=2).names() == ["a", "y"]  # by number there is no doubt
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-8", "utf-8-sig"])
+def test_levels_that_differ_in_one_byte_stay_apart_in_every_encoding(tmp_path, encoding):
+    path = tmp_path / "t.csv"
+    path.write_text("k,z,y\ncaf\u00e9,1,caf\u00e9\ncaf\u00e8,2,caf\u00e8\n", encoding=encoding)
+    rows = CsvRows(path, target="y", encoding=encoding)
+    assert rows.columns()[0].levels == ("caf\u00e8", "caf\u00e9")
+    assert rows.targets().tolist() == ["caf\u00e9", "caf\u00e8"]
+
+
+def test_levels_of_bytes_that_are_no_text_are_refused_instead_of_merged():
+    frame = pd.DataFrame({"k": [b"caf\xe9", b"caf\xe8"] * 20, "z": np.arange(40) % 7})
+    with pytest.raises(ValueError, match=r"levels of bytes must be text in UTF-8, got b'caf.xe9': decode them first"):
+        mercer.NRBFRegressor().fit(frame, np.arange(40.0))
+
+
+@pytest.mark.parametrize("values", ["258", "uvu"])
+def test_two_inputs_of_the_same_name_are_refused_in_fit_as_in_predict(tmp_path, values):
+    lines = [f"{place},{value},{place}\n" for place, value in enumerate(values)]
+    rows = CsvRows(written(tmp_path, "a,a,y\n" + "".join(lines)), target="y")
+    with pytest.raises(ValueError, match=r"the names of the columns of X must be different.*\['a'\] twice"):
+        mercer.NRBFRegressor().fit(rows)
+
+
+def test_a_word_among_numbers_is_shown_as_it_is_written(tmp_path):
+    rows = CsvRows(written(tmp_path, "a,k\n1,u\n2,v\n3,u\n0x10,v\n"))
+    with pytest.raises(ValueError, match=r"line 5: column 'a' must hold numbers.*, got '0x10';"):
+        rows.columns()
 
 
 def test_a_class_without_a_name_is_refused_with_its_place(tmp_path):

@@ -115,6 +115,21 @@ def test_a_bad_line_is_named(tmp_path, capsys):
     assert not (tmp_path / "m.mercer").exists()
 
 
+def test_a_table_in_another_encoding_is_read_by_its_name(tmp_path, capsys):
+    path, model, out = (str(tmp_path / name) for name in ("t.csv", "m.mercer", "p.csv"))
+    kinds = [("caf\u00e9", "caf\u00e8")[i % 2] for i in range(80)]
+    with open(path, "w", encoding="cp1252") as file:
+        file.write("k,z,kind\n" + "".join(f"{kind},{i % 7},{kind}\n" for i, kind in enumerate(kinds)))
+    arguments = ["fit", path, "--target", "kind", "--out", model, *QUICK]
+    assert "t.csv, line 2: column 'k' must be text in UTF-8" in refused(capsys, *arguments)
+    assert main([*arguments, "--encoding", "cp1252"]) == DONE
+    assert main(["predict", model, path, "--out", out, "--encoding", "cp1252"]) == DONE
+    with open(out, encoding="utf-8") as file:
+        assert file.read().split()[1:] == kinds
+    said = refused(capsys, "predict", model, str(tmp_path), "--encoding", "cp1252")
+    assert "--encoding must be left out" in said
+
+
 def test_a_target_that_is_not_there_is_named(table, tmp_path, capsys):
     error = refused(capsys, "fit", table, "--target", "prize", "--out", str(tmp_path / "m.mercer"))
     assert "must have a column 'prize', got columns ['depth', 'width', 'price']" in error

@@ -40,7 +40,7 @@ KINDS = {"number": "numbers", "bool": "truth values", "date": "days since 1970"}
 def names_of(X: Any) -> np.ndarray | None:
     """Names of the columns, all of them text and no two the same, or none."""
     own = column_names(X)
-    _require_different(own or ())
+    require_different(own or ())
     names = _get_feature_names(X)  # which refuses names of several types
     return np.asarray(own, dtype=object) if names is None and own is not None else names
 
@@ -173,11 +173,12 @@ def _in_order(X: Any, names: Any) -> Any:
         more = f"\nFeature names unseen at fit time: {odd}" if odd else ""
         more += f"\nFeature names seen at fit time, yet now missing: {missing}" if missing else ""
         raise ValueError(f"The feature names should match those that were passed during fit.{more}")
-    _require_different(have)
+    require_different(have)
     return X.select(list(names)) if is_arrow(X) else X[list(names)]
 
 
-def _require_different(names: Sequence[str]) -> None:
+def require_different(names: Sequence[str]) -> None:
+    """Refuse columns of the same name: those of another table could not be told apart."""
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     require(not twice, "the names of the columns of X", "different from each other", f"{twice} twice")
 

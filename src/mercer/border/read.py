@@ -17,7 +17,7 @@ from mercer.border.checked import checked_targets, checked_weights, host, requir
 from mercer.border.classes import class_weighted
 from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
-from mercer.border.columns_read import names_of, new_numbers_or_columns, numbers_or_columns
+from mercer.border.columns_read import names_of, new_numbers_or_columns, numbers_or_columns, require_different
 from mercer.border.columns_targets import CrossFit, averaged_targets
 from mercer.border.sources import FiniteRows, dense_or_sparse
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
@@ -157,6 +157,7 @@ def read(
         rows: RowSource = source if source.mixed or sparse else FiniteRows(source)
         n_rows = source.shard.length(source.n_rows) if dealt else source.n_rows
         names = None if source.names() is None else np.asarray(source.names(), dtype=object)
+        require_different(() if names is None else names)
     else:
         if y is None:
             raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")

@@ -71,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
         for name in positional:
             one.add_argument(name.lower(), metavar=name, help=HELP[name])
         one.add_argument("--json", action="store_true", help="answer in JSON")
+        if "TABLE" in positional:
+            words = "of a CSV file that is not in UTF-8, such as cp1252"
+            one.add_argument("--encoding", metavar="NAME", help=f"the encoding {words}")
         one.set_defaults(command=function)
         return one
 
@@ -114,7 +117,7 @@ HELP = {"TABLE": TABLE, "MODEL": "a file of `mercer fit`"}
 
 def _fit(options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
-    X, y = table(options.table, options.target, options.without)
+    X, y = table(options.table, options.target, options.without, options.encoding)
     classes = options.task == "classification"
     if options.task == "auto":
         classes = np.asarray(X.targets() if y is None else y).dtype.kind in "OUSb"
@@ -137,7 +140,7 @@ def _fit(options: argparse.Namespace) -> dict[str, Any]:
 def _predict(options: argparse.Namespace) -> dict[str, Any] | None:
     model = mercer.load(options.model)
     require(hasattr(model, "predict"), "the model", "one that predicts", type(model).__name__)
-    columns = _predicted(model, rows(options.table, model), options)
+    columns = _predicted(model, rows(options.table, model, options.encoding), options)
     if options.out is None:
         _write(sys.stdout, columns, options.json)
         return None
@@ -151,9 +154,11 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     require(target is not None, "--target", "the column of targets", target)
     _require_folder(options.out)
     names = getattr(model, "feature_names_in_", None)
-    learned = (None, None) if options.train is None else rows_and_targets(options.train, str(target), names)
-    X, y = rows_and_targets(options.table, str(target), names)
-    made = mercer.report(model, X, y, path=options.out, X_train=learned[0], y_train=learned[1])
+    fitted = (None, None)
+    if options.train is not None:
+        fitted = rows_and_targets(options.train, str(target), names, options.encoding)
+    X, y = rows_and_targets(options.table, str(target), names, options.encoding)
+    made = mercer.report(model, X, y, path=options.out, X_train=fitted[0], y_train=fitted[1])
     said = {"report": options.out, "bytes": Path(options.out).stat().st_size, "verdict": list(made.sections[0].words)}
     return {**said, "numbers": made.to_dict()} if options.json else said
 

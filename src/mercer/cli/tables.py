@@ -13,9 +13,9 @@ ARROW = (".arrow", ".feather", ".ipc")
 TABLE = "a .csv, .parquet (or folder of them), .arrow or .feather file"
 
 
-def table(path: str, target: str, without: Sequence[str] = ()) -> tuple[Any, Any]:
+def table(path: str, target: str, without: Sequence[str] = (), encoding: str | None = None) -> tuple[Any, Any]:
     """Rows with their targets: a source that knows its column of targets, or an Arrow table and a column."""
-    source = _source(path, target)
+    source = _source(path, target, encoding)
     if isinstance(source, RowSource):
         left = _left(path, source.names() or (), target, without)
         return (source.select(left) if without else source), None
@@ -30,32 +30,45 @@ def _left(path: str, names: Sequence[str], target: str, without: Sequence[str]) 
     return [name for name in names if name not in (target, *without)]
 
 
-def _source(path: str, target: str) -> Any:
+def _suffix(path: str, encoding: str | None) -> str:
+    """The ending of a table's name; CSV files alone have an encoding."""
     require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
     suffix = Path(path).suffix.lower()
+    require(encoding is None or suffix == ".csv", "--encoding", f"left out for {path}, which is no CSV file", encoding)
+    return suffix
+
+
+def _csv(path: str, target: int | str | None, encoding: str | None) -> CsvRows:
+    return CsvRows(path, target=target, encoding=encoding or "utf-8")
+
+
+def _source(path: str, target: str, encoding: str | None) -> Any:
+    suffix = _suffix(path, encoding)
     if suffix in ARROW:
         table = _arrow(path)
         require(target in table.column_names, f"{path}", f"a table with a column {target!r}", table.column_names)
         return table
     if suffix == ".csv":
-        number = target.lstrip("-").isdigit() and CsvRows(path).names() is None
-        return CsvRows(path, target=int(target) if number else target)
+        number = target.lstrip("-").isdigit() and _csv(path, None, encoding).names() is None
+        return _csv(path, int(target) if number else target, encoding)
     if suffix == ".parquet" or Path(path).is_dir():
         return ParquetRows(path, target=target)
     raise ValueError(f"TABLE must be {TABLE}, got {path}")
 
 
-def rows(path: str, model: Any) -> Any:
+def rows(path: str, model: Any, encoding: str | None = None) -> Any:
     """New rows: the columns that the model was fitted on, in their order."""
-    require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
-    if Path(path).suffix.lower() not in ARROW:
+    suffix = _suffix(path, encoding)
+    if encoding is not None:
+        return _csv(path, None, encoding)
+    if suffix not in ARROW:
         return path
     return _named_columns(path, _arrow(path), getattr(model, "feature_names_in_", None))
 
 
-def rows_and_targets(path: str, target: str, names: Any) -> tuple[Any, Any]:
+def rows_and_targets(path: str, target: str, names: Any, encoding: str | None = None) -> tuple[Any, Any]:
     """What a report needs of a table: the model's columns, and the targets by themselves."""
-    X, y = table(path, target)
+    X, y = table(path, target, encoding=encoding)
     return (X, X.targets()) if y is None else (_named_columns(path, X, names), y)
 
 

@@ -32,6 +32,8 @@ class CsvRows(TextRows):
         first target is not a number, the targets are class names and stay text.
     columns : names or numbers of the input columns; None takes all but the target.
     delimiter : the character between two fields.
+    encoding : the encoding of the text, such as "cp1252"; one that extends ASCII. A line that is not in this
+        encoding is refused with its place.
 
     Examples
     --------
@@ -52,14 +54,16 @@ class CsvRows(TextRows):
         target: Column | None = None,
         columns: Iterable[Column] | None = None,
         delimiter: str = ",",
+        encoding: str = "utf-8",
     ) -> None:
         good = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '"\r\n\0'
         require(good, "delimiter", "one character, no quote and no line break", delimiter)
-        super().__init__(path)
+        super().__init__(path, encoding)
         self.delimiter = delimiter
+        self._header: list[str] | None = None
         fields = self._fields(*next(self._lines()))
-        self._header = None if any(map(is_number, fields)) else [field.strip() for field in fields]
-        if self._header is not None:
+        if not any(map(is_number, fields)):
+            self._header = [field.strip() for field in fields]
             self._n_header = 1
             self.n_rows -= 1
             self._require_rows()
@@ -77,7 +81,9 @@ class CsvRows(TextRows):
         table = self._texts(lines, self._kept)
         for place, fields in zip(self._kept, table.T, strict=True):
             if (bad := stray_word(fields)) is not None:
-                seen = f"column {self._named(place)} must hold numbers, as most of its rows do, got {fields[bad]!r}"
+                seen = (
+                    f"column {self._named(place)} must hold numbers, as most of its rows do, got {str(fields[bad])!r}"
+                )
                 self._refuse(lines[bad][0], f"{seen}; leave the field empty where a number is missing")
         names = self.names() or [f"x{j}" for j in range(self.n_columns)]
         return [text_column(name, fields) for name, fields in zip(names, table.T, strict=True)]
@@ -160,8 +166,13 @@ class CsvRows(TextRows):
             self._refuse(number, "a quote must be closed on its line, got one that is not")
         return fields
 
+    def _field_after(self, before: str) -> str:
+        column = len(next(csv.reader([before], delimiter=self.delimiter), [""])) - 1
+        return f"column {self._named(column)}"
+
     def _named(self, column: int) -> str:
-        return str(column) if self._header is None else repr(self._header[column])
+        named = self._header is not None and column < len(self._header)
+        return repr(self._header[column]) if named and self._header else str(column)
 
 
 def stray_word(fields: np.ndarray) -> int | None:

@@ -257,7 +257,10 @@ def _name(value: Any) -> str:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:  # with bytes replaced, two levels would be one
+            raise ValueError(f"levels of bytes must be text in UTF-8, got {value!r}: decode them first") from None
     return _number_name(float(value)) if isinstance(value, numbers.Real) else str(value)
 
 

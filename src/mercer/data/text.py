@@ -6,6 +6,7 @@ found by reading a few thousand lines at most.
 
 from __future__ import annotations
 
+import codecs
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import groupby, islice
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from mercer.data.columns import FilePath, row_numbers
 from mercer.data.source import RowSource
+from mercer.parts import require
 
 MARK_EVERY = 2048  # rows between two noted offsets
 FIRST_BYTES = 1 << 16  # of a file that are looked at before it is read by lines
@@ -41,7 +43,8 @@ Line = tuple[int, str]  # number in the file, from 1, and text
 class TextRows(RowSource):
     """Rows of a text file; blank lines and lines that start with # are skipped."""
 
-    def __init__(self, path: FilePath) -> None:
+    def __init__(self, path: FilePath, encoding: str = "utf-8") -> None:
+        self._encoding = _line_encoding(encoding)
         self.path = Path(path)
         self._n_header = 0
         self._marks: list[tuple[int, int]] = []  # byte offset of a row, lines before it
@@ -86,8 +89,11 @@ class TextRows(RowSource):
                     if b"\r" in raw or b"\0" in raw:
                         seen = "a NUL byte" if b"\0" in raw else "a carriage return alone"
                         self._refuse(number, f"lines must be text that ends in a line feed, got {seen}")
-                    # A byte that is not UTF-8 shows up in the sentence about its value.
-                    yield number, raw.decode("utf-8-sig", errors="replace")
+                    try:
+                        text = raw.decode(self._encoding)
+                    except UnicodeDecodeError as fault:
+                        self._refuse_bytes(number, raw, fault)
+                    yield number, text
 
     def _find(self, rows: np.ndarray) -> list[Line]:
         """The lines of `rows`, which ascend: each stretch between two marks is read once, if at all."""
@@ -103,7 +109,8 @@ class TextRows(RowSource):
     def _require_text(self, beginning: bytes) -> None:
         for mark, kind in _FOREIGN.items():
             if beginning.startswith(mark):
-                raise ValueError(f"{self.path} must be plain text in UTF-8, got a file that is {kind}")
+                wanted = self._encoding.removesuffix("-sig").upper()
+                raise ValueError(f"{self.path} must be plain text in {wanted}, got a file that is {kind}")
         if b"\r" in beginning.rstrip(b"\r") and b"\n" not in beginning:  # else all of it would be one line
             raise ValueError(f"{self.path} must have lines that end in a line feed, got carriage returns alone")
 
@@ -114,8 +121,36 @@ class TextRows(RowSource):
     def _refuse_change(self) -> NoReturn:
         raise ValueError(f"{self.path} must stay as it was when it was opened, got fewer than its {self.n_rows} rows")
 
+    def _refuse_bytes(self, number: int, raw: bytes, fault: UnicodeDecodeError) -> NoReturn:
+        """Refuse a line that is not in the encoding: replaced bytes would make one level of two."""
+        before = raw[: fault.start].decode(self._encoding, errors="replace")
+        wanted, seen = self._encoding.removesuffix("-sig").upper(), raw[fault.start : fault.end]
+        advice = "; encoding='cp1252' or 'latin-1' reads the usual files that are not in UTF-8"
+        advice = advice if wanted == "UTF-8" else ""
+        self._refuse(number, f"{self._field_after(before)} must be text in {wanted}, got the bytes {seen!r}{advice}")
+
+    def _field_after(self, before: str) -> str:
+        """The name of the field that begins or goes on after this part of a line."""
+        return f"character {len(before) + 1}"
+
     def _refuse(self, number: int, complaint: str) -> NoReturn:
         raise ValueError(f"{self.path}, line {number}: {complaint}")
+
+
+def _line_encoding(encoding: str) -> str:
+    """The name of an encoding whose lines, fields and comments end and begin with the bytes of ASCII.
+
+    >>> _line_encoding("UTF8"), _line_encoding("Latin-1")
+    ('utf-8-sig', 'iso8859-1')
+    """
+    marks = b'\r\n#,;\t" 0'
+    try:
+        name = codecs.lookup(encoding).name
+        plain = marks.decode(name) == marks.decode("ascii")
+    except (LookupError, TypeError, ValueError, AttributeError):  # unknown, no text, or no encoding of text
+        plain = False
+    require(plain, "encoding", "the name of a text encoding that extends ASCII, such as 'utf-8' or 'cp1252'", encoding)
+    return "utf-8-sig" if name == "utf-8" else name
 
 
 def _is_row(raw: bytes) -> bool:
