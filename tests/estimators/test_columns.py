@@ -256,6 +256,18 @@ def test_a_bad_column_gets_a_sentence(case):
         boosted().fit(pd.DataFrame(table), [1.0, 2.0, 3.0])
 
 
+@pytest.mark.parametrize("name", FACES)
+@pytest.mark.parametrize("n", [N - 1, N + 1])
+def test_targets_of_another_length_are_refused_whatever_the_table_holds(name, n):
+    model = quick(name)
+    gaps = FRAME.select_dtypes("number").to_numpy(np.float64, na_value=np.nan, copy=True)
+    gaps[0, 0] = np.nan
+    y = np.resize(LABELS, n) if is_classifier(model) else np.resize(Y, n)
+    for X in (FRAME, gaps) if not model.__sklearn_tags__().transformer_tags else ():
+        with pytest.raises(ValueError, match=f"inconsistent numbers of samples: {N} rows, {n} targets"):
+            model.fit(X, y)
+
+
 def test_text_in_a_column_of_numbers_gets_a_sentence_in_predict():
     model = boosted().fit(FRAME, Y)
     with pytest.raises(ValueError, match=r"column 'size' of X must be numbers as in fit"):

@@ -169,6 +169,7 @@ def read(
         y = checked_targets(host(y), numeric, estimator)
     weight = checked_weights(sample_weight, n_rows, alone=not divided) if n_rows else np.ones(0)
     if isinstance(found, list):
+        _of_length(y, n_rows)
         twice = supervised and hasattr(estimator, "_coded_twice") and estimator._coded_twice(n_rows)
         coded = code_table(found, averaged_targets(y, numeric=numeric) if supervised else None, weight, twice=twice)
         rows, table, means = ArrayRows(coded.X), coded.table, coded.means
