@@ -268,6 +268,35 @@ def test_targets_of_another_length_are_refused_whatever_the_table_holds(name, n)
             model.fit(X, y)
 
 
+@pytest.mark.parametrize(
+    ("name", "share"), [*((name, 1 / N) for name in FACES), ("NRBFRegressor", 0.5), ("SparseGPRegressor", 0.5)]
+)
+def test_the_largest_floats_as_no_data_leave_a_model_that_answers_and_is_saved(name, share, tmp_path):
+    model, rng = quick(name), np.random.default_rng(0)
+    X = rng.normal(size=(N, 3))
+    X[: round(share * N), 1] = -np.finfo(np.float64).max
+    X[-1, 1] = np.finfo(np.float64).max
+    y = X[:, 0] + rng.normal(size=N) / 10
+    model.fit(X, y > 0 if is_classifier(model) else y)
+    model.save(tmp_path / "m.mercer")
+    again = mercer.load(tmp_path / "m.mercer")
+    for method in ("predict_proba", "predict", "transform"):
+        if hasattr(model, method):
+            answers = getattr(model, method)(X)
+            assert np.isfinite(answers).all()
+            np.testing.assert_array_equal(getattr(again, method)(X), answers)
+
+
+def test_the_largest_float_in_a_file_is_read_as_in_an_array(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[3, 1] = -np.finfo(np.float64).max
+    np.save(tmp_path / "x.npy", X)
+    model = quick("NRBFRegressor").fit(X, X[:, 0])
+    np.testing.assert_allclose(model.predict(str(tmp_path / "x.npy")), model.predict(X), rtol=1e-12)
+    again = quick("NRBFRegressor").fit(str(tmp_path / "x.npy"), X[:, 0])
+    assert np.isfinite(again.predict(X)).all()
+
+
 def test_text_in_a_column_of_numbers_gets_a_sentence_in_predict():
     model = boosted().fit(FRAME, Y)
     with pytest.raises(ValueError, match=r"column 'size' of X must be numbers as in fit"):

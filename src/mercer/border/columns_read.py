@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from mercer.border.columns import Described
 from mercer.border.columns_codes import ByLevel, Rank, numbers
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
 from mercer.data.raw import (
+    LARGEST,
     LEVELLED,
     NUMBER,
     RawColumn,
@@ -184,22 +186,28 @@ def require_different(names: Sequence[str]) -> None:
 
 
 def _finite(table: Kept, names: Sequence[str] | None = None) -> Kept:
-    """A table without infinities; the first of them is refused with its place."""
-    if isinstance(table, np.ndarray) and _finite_sum(table):
+    """A table without infinities, within ±`LARGEST`; the first infinity is refused with its place."""
+    if isinstance(table, np.ndarray) and _within(table):
         return table
-    for place, column in enumerate(raw_columns(table) if isinstance(table, np.ndarray) else table):
+    columns = raw_columns(table) if isinstance(table, np.ndarray) else table
+    for place, column in enumerate(columns):
         far = np.flatnonzero(np.isinf(column.values))
         if len(far):
             name = names[place] if names else column.name
             where = f"row {far[0]}, column {name!r}"
             raise ValueError(f"X must hold finite numbers or none, got {column.values[far[0]]} in {where}: infinity")
-    return table
+    if isinstance(table, np.ndarray):
+        return np.clip(table, -LARGEST, LARGEST)
+    return [one if one.kind in LEVELLED else _clipped(one) for one in columns]
 
 
-def _finite_sum(X: np.ndarray) -> bool:
-    """Whether all numbers have one: then they are finite, found in a single pass."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(X.sum()))
+def _clipped(column: RawColumn) -> RawColumn:
+    return replace(column, values=np.clip(column.values, -LARGEST, LARGEST))
+
+
+def _within(X: np.ndarray) -> bool:
+    """Whether all numbers are there and lie within ±`LARGEST`."""
+    return bool(X.min() >= -LARGEST) and bool(X.max() <= LARGEST)
 
 
 def _filled(X: Any, estimator: Any) -> np.ndarray:
@@ -216,7 +224,8 @@ def _filled(X: Any, estimator: Any) -> np.ndarray:
             validate_data(estimator, X, reset=False, skip_check_array=True)
         _require_as_many(columns, estimator)
         array = check_array(np.column_stack([numbers(one) for one in columns]), input_name="X", **options)
-    if fill is None or not _has_gaps(_finite(array, column_names(X))):
+    array = _finite(array, column_names(X))
+    if fill is None or not _has_gaps(array):
         return array
     return np.where(np.isnan(array), fill.astype(array.dtype), array)
 
@@ -227,7 +236,7 @@ def _complete(X: Any, estimator: Any) -> bool:
         return False
     if X.shape[1] != estimator.n_features_in_ or getattr(estimator, "feature_names_in_", None) is not None:
         return False
-    return _finite_sum(X)
+    return _within(X)
 
 
 def _holds_dicts(X: Any) -> bool:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import LibsvmRows, RowSource, SparseRows, read_ahead, sparse_matrix
+from mercer.data.raw import LARGEST
 from mercer.engine import make_plan
 from mercer.parts import require
 
@@ -23,7 +24,7 @@ DENSE_COLUMNS = 500
 
 
 class FiniteRows(RowSource):
-    """Rows of a source that is refused, with row and column, at the first number that is none.
+    """Rows of a source within ±`LARGEST`; it is refused, with row and column, at the first number that is none.
 
     Blocks are read, decoded and checked by a thread while those before them are worked on.
     """
@@ -48,13 +49,15 @@ class FiniteRows(RowSource):
         return self.rows.names()
 
     def _finite(self, block: Tensor, row_of: Any) -> Tensor:
+        if not block.numel() or (float(block.min()) >= -LARGEST and float(block.max()) <= LARGEST):
+            return block
         if not bool(block.isfinite().all()):
             row, column = (~block.isfinite()).nonzero()[0].tolist()
             names = self.names()
             number = int(self.shard.numbers(np.array([row_of(row)]))[0])
             where = f"row {number}, column {names[column] if names is not None else column}"
             raise ValueError(f"X must hold finite numbers, got {float(block[row, column])} in {where}: NaN or infinity")
-        return block
+        return block.clamp(-LARGEST, LARGEST)
 
 
 def dense_or_sparse(X: Any, estimator: Any) -> Any:

@@ -172,8 +172,11 @@ def _like(X: Tensor, *parts: Tensor) -> list[Tensor]:
 def _units(kind: str, X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Where a column's middle lies and how wide it is, in the sense of the kind of map."""
     if kind in ("standard", "scores"):
-        centre = (w * X).sum(0)
-        width = (w * (X - centre).square()).sum(0).sqrt()
+        # in parts of a power of two near the largest value, whose squares do not overflow
+        unit = torch.exp2(X.abs().amax(0).clamp(min=1e-300).log2().floor())
+        parts = X / unit
+        middle = (w * parts).sum(0)
+        centre, width = middle * unit, (w * (parts - middle).square()).sum(0).sqrt() * unit
     else:
         centre, width = _middle_and_width(X, w)  # many columns are mostly one value
         width = 2 * width if kind == "clip" else width  # of a symmetric column, the interquartile range

@@ -26,6 +26,9 @@ NAMES_OF_ROWS, FEW_ROWS = 0.9, 30
 FEW_NUMBERS = 10
 #: Types of objects that hold several values.
 NESTED = (list, dict, set, np.ndarray)
+#: Numbers beyond this, such as the largest float that stands for "no data", are read as this: differences, sums and
+#: multiples of a few of them stay finite.
+LARGEST = 2.0**1020
 #: Kinds of columns whose values are codes of levels.
 LEVELLED = ("category", "ordered")
 
