@@ -8,6 +8,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -88,6 +89,27 @@ def test_names_of_columns_and_text_classes_pass_through_a_file(tmp_path):
     assert list(again.feature_names_in_) == ["depth", "width", "höhe"]
     assert again.classes_.dtype == object
     assert again.predict(frame).tolist() == model.predict(frame).tolist()
+
+
+@pytest.mark.parametrize("kind", ["gaps", "levels"])
+def test_a_selector_fitted_on_gaps_or_levels_passes_through_a_file(kind, tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    table = pd.DataFrame(X, columns=list("abc"))
+    table.loc[::9, "b"] = np.nan
+    table = table if kind == "gaps" else table.assign(k=["u", "v", "w"] * 20)
+    models = mercer.SparseGPRegressor(5, max_iter=2, kernel="gaussian", ard=True)
+    mercer.ARDSelector(models, random_state=0).fit(table, X[:, 0]).save(tmp_path / "a.mercer")
+    again = mercer.load(tmp_path / "a.mercer")
+    kept = table.columns[again.get_support()]
+    assert again.set_output(transform="pandas").transform(table).equals(table[kept])
+
+
+def test_a_model_that_no_file_could_give_back_is_not_written(tmp_path):
+    model = mercer.NRBFRegressor(2, random_state=0).fit(np.arange(20.0)[:, None], np.arange(20.0))
+    model.n_features_in_ = 0
+    with pytest.raises(ValueError, match="must be"):
+        model.save(tmp_path / "a.mercer")
+    assert not list(tmp_path.iterdir())
 
 
 def test_stages_are_saved_where_they_are_asked_for(tmp_path):

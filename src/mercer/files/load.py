@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from mercer.files.registry import name_of
 from mercer.files.save import FORMAT, digest
 from mercer.files.tree import Reader
+from mercer.files.trial import try_one_row
 from mercer.parts import require
 
 #: How many bytes of arrays a file may ask for, in units of its own size: numbers are stored in half their width, and
@@ -50,7 +49,7 @@ def load(path: str | os.PathLike[str], *, device: Any = None) -> Any:
         model = Reader(arrays, EXPANSION * size).decode(tree.get("model"))
         good = hasattr(model, "get_params") and hasattr(model, "n_features_in_")
         require(good, "the model in the file", "a fitted estimator", type(model).__name__)
-        _trial(model, size)
+        try_one_row(model, size)
         if hasattr(model, "device"):
             model.device = _present(model.device)
     except Exception as fault:  # whatever a strange file leads to
@@ -113,31 +112,6 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
 def _refusal(path: str | os.PathLike[str], fault: BaseException) -> ValueError:
     words = str(fault) or type(fault).__name__
     return ValueError(f"{path} is no model that can be read: {words}")
-
-
-def _trial(model: Any, size: int) -> None:
-    """One row through the model: shapes that do not fit together show here, and not when it is in use."""
-    D = model.n_features_in_
-    require(type(D) is int and 1 <= D <= size, "n_features_in_", "a whole number of columns", D)
-    row, own = np.zeros((1, D)), getattr(model, "device", None)
-    if hasattr(model, "table_"):  # columns of any kind may be missing
-        row = np.full((1, D), np.nan)
-    for name in ("basis_", "means_") if not hasattr(model, "table_") else ():
-        known = getattr(model, name, None)
-        if isinstance(known, np.ndarray) and known.ndim == 2 and known.shape[1] == D and len(known):
-            row = known[:1].astype(np.float64)
-            break
-    if own is not None:
-        model.device = "cpu"
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        answers = [getattr(model, ask)(row) for ask in ("predict", "predict_proba", "transform") if hasattr(model, ask)]
-    for one in answers:
-        finite = isinstance(one, np.ndarray) and (one.dtype.kind not in "fc" or bool(np.isfinite(one).all()))
-        require(finite, "what the model says", "finite numbers", one)
-    if own is not None:
-        model.device = own
-    require(bool(answers), "the model", f"one that answers, as a {name_of(type(model))} does", "one that does not")
 
 
 def _present(device: Any) -> Any:

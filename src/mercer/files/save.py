@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.files.registry import name_of, registry
 from mercer.files.tree import Reader, TreeWriter
+from mercer.files.trial import try_one_row
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
 from mercer.version import __version__
@@ -69,9 +70,10 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     require(not (small and stages), "stages", "False for a small file", stages)
     writer = TreeWriter(stages)
     tree = {"format": FORMAT, "mercer": __version__, "model": writer.encode(smaller(model) if small else model)}
-    Reader(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
+    again = Reader(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
     text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
     data = as_bytes(writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
+    try_one_row(again, len(data))
     written(path, lambda file: file.write(data))
 
 
