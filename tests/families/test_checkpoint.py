@@ -10,6 +10,7 @@ import time
 
 import cluster
 import numpy as np
+import pandas as pd
 import pytest
 
 import mercer.forward.boosting_base
@@ -167,6 +168,45 @@ def test_a_checkpoint_cut_short_is_refused(kept, file):
     found.write_bytes(found.read_bytes()[:-20])
     with pytest.raises(ValueError, match="must be a checkpoint that is whole"):
         fit()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda head: head.pop("seen"),
+        lambda head: head["seen"].pop("table"),
+        lambda head: head.update(state={}),
+        lambda head: head.update(state=[1]),
+        lambda head: head["state"].update(rng={"dict": []}),
+        lambda head: head["state"].update(keys={"record": "mercer.no.such:Thing", "fields": {}}),
+        lambda head: head["state"].update(grown={"array": "array.999"}),
+    ],
+)
+def test_a_checkpoint_with_parts_missing_is_refused_in_a_sentence(kept, damage):
+    fit, folder = kept
+    head = json.loads((folder / "fit.json").read_text())
+    damage(head)
+    (folder / "fit.json").write_text(json.dumps(head))
+    with pytest.raises(ValueError, match="must be a checkpoint that is whole"):
+        fit()
+
+
+def test_a_fit_watched_by_a_mixed_table_goes_on_and_knows_its_targets(tmp_path):
+    X, y = table(120)
+
+    def mixed():  # made anew each time: equal values at other addresses
+        days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(120) % 30, unit="D")
+        kinds = pd.Categorical(["u" + str(i % 3) for i in range(120)])
+        return pd.DataFrame(X, columns=list("ab")).assign(t=["v" + str(i % 2) for i in range(120)], k=kinds, d=days)
+
+    def fit(y_val):
+        settings = {**FIXED, "n_learners": 3, "learner_size": 10, "random_state": 0, "checkpoint": tmp_path / "kept"}
+        return KernelBoostingRegressor(**settings).fit(mixed(), y, X_val=mixed(), y_val=y_val)
+
+    first = fit(y)
+    np.testing.assert_array_equal(fit(y.copy()).predict(mixed()), first.predict(mixed()))
+    with pytest.raises(ValueError, match="y_val must be that of the fit in checkpoint"):
+        fit(y + 1)
 
 
 def test_a_full_disk_is_an_error_and_the_old_checkpoint_stands(kept, monkeypatch):

@@ -13,7 +13,8 @@ import io
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,12 +30,17 @@ from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.plain import plain, restored
 from mercer.forward.span import Functions
+from mercer.forward.warm import hashed
 from mercer.parts import part, require
 from mercer.whole import written
 
 FORMAT = 2
 #: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.
 FREE = ("checkpoint", "device", "memory_limit")
+#: What the state of a fit consists of.
+STATE = ("rng", "choice", "grown", "states", "keys")
+#: What is asked of a folder that cannot be read.
+WHOLE = "a checkpoint that is whole; remove the folder to begin anew"
 #: Writing takes at most about this share of the time.
 SHARE = 0.05
 
@@ -159,7 +165,9 @@ class Checkpoint:
                 old.unlink(missing_ok=True)
 
 
-def fingerprint(face: Any, given: Given, targets: np.ndarray, X_val: Any, free: tuple[str, ...]) -> dict[str, Any]:
+def fingerprint(
+    face: Any, given: Given, targets: np.ndarray, X_val: Any, y_val: Any, free: tuple[str, ...]
+) -> dict[str, Any]:
     """Rows, targets, weights and settings, as text that does not depend on which process holds which rows."""
     numbers = given.shard.numbers(np.arange(given.rows.n_rows))
     rows = np.zeros(1, dtype=np.uint64)
@@ -172,7 +180,8 @@ def fingerprint(face: Any, given: Given, targets: np.ndarray, X_val: Any, free: 
         "X": f"{n} × {given.rows.n_columns}, hash {total[0]:016x}",
         "y": f"{total[1]:016x}",
         "sample_weight": f"{total[2]:016x}",
-        "X_val": "none" if X_val is None else hashlib.sha256(np.asarray(X_val).tobytes()).hexdigest()[:16],
+        "X_val": "none" if X_val is None else hashed(X_val),
+        "y_val": "none" if y_val is None else hashed(y_val),
     }
     settings = {name: value for name, value in face.get_params(deep=False).items() if name not in (*free, *FREE)}
     return {"table": table, "settings": {name: _text(value) for name, value in settings.items()}}
@@ -191,21 +200,32 @@ def _read(folder: Path, seen: dict[str, Any]) -> dict[str, Any] | None:
     """What a folder holds, if anything; damage and another fit's state are refused."""
     if not (folder / "fit.json").exists():
         return None
-    whole = "a checkpoint that is whole; remove the folder to begin anew"
-    try:
+    with _damage_as_a_sentence(folder):
         head = json.loads((folder / "fit.json").read_bytes())
         body = (folder / head["arrays"]).read_bytes()
         good = head["format"] == FORMAT and hashlib.sha256(body).hexdigest() == head["sha256"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        require(False, f"checkpoint={str(folder)!r}", whole, f"damaged files ({error})")
-    require(good, f"checkpoint={str(folder)!r}", whole, "files of another format, or cut short")
-    for kind in ("table", "settings"):
-        then, now = head["seen"][kind], seen[kind]
-        for name in sorted({*then, *now}):
+        seen_then = {kind: dict(head["seen"][kind]) for kind in seen} if good else {}
+    require(good, f"checkpoint={str(folder)!r}", WHOLE, "files of another format, or cut short")
+    for kind, then in seen_then.items():
+        for name in sorted({*then, *seen[kind]}):
             wanted = f"that of the fit in checkpoint={str(folder)!r}, {then.get(name)}, or the folder another"
-            require(then.get(name) == now.get(name), name, wanted, now.get(name))
-    with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
-        return restored({"dict": [*head["state"].items()]}, dict(arrays))
+            # Folders of older versions do not name y_val.
+            same = then.get(name, "none") == seen[kind].get(name)
+            require(same, name, wanted, seen[kind].get(name))
+    with _damage_as_a_sentence(folder), np.load(io.BytesIO(body), allow_pickle=False) as arrays:
+        state = restored({"dict": [*head["state"].items()]}, dict(arrays))
+        np.random.default_rng().bit_generator.state = state["rng"]  # which refuses what is none
+        return {name: state[name] for name in STATE}
+
+
+@contextmanager
+def _damage_as_a_sentence(folder: Path) -> Iterator[None]:
+    """Turn what damaged files lead to into a sentence with the name of the folder."""
+    try:
+        yield
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, ImportError, OSError) as error:
+        seen = f"damaged files ({type(error).__name__}: {error})"
+        raise ValueError(f"checkpoint={str(folder)!r} must be {WHOLE}, got {seen}") from None
 
 
 def _host(values: Tensor) -> np.ndarray:
@@ -231,10 +251,12 @@ class Resumable:
 
     checkpoint: Annotated[Any, NOTHING | FOLDER] = None
 
-    def _checkpoint(self: Any, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Checkpoint | None:
+    def _checkpoint(
+        self: Any, given: Given, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator
+    ) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
         require(not self.warm_start, "warm_start", "False where there is a checkpoint", True)
         y = targets.numbers(given.y) if self._classes else given.y
-        seen = fingerprint(self, given, y, X_val, self._growing)
+        seen = fingerprint(self, given, y, X_val, y_val, self._growing)
         return Checkpoint.open(self.checkpoint, given.shard.group, seen, rng)

@@ -163,7 +163,7 @@ class ForwardEstimator(Face):
         """The table, or some of its rows where a family does not learn from all of them at once."""
         return given
 
-    def _checkpoint(self, given: Given, targets: Any, X_val: Any, rng: np.random.Generator) -> Any:
+    def _checkpoint(self, given: Given, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator) -> Any:
         """Where the state of the fit is kept, if anywhere."""
         return None
 
@@ -188,7 +188,7 @@ class ForwardEstimator(Face):
 
     def _fitted(self, given: Given, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
-        seen = Fingerprint.of(self, given, X_val, self._growing) if self.warm_start else None
+        seen = Fingerprint.of(self, given, X_val, y_val, self._growing) if self.warm_start else None
         warm = getattr(self, "_warm", None) if seen is not None else None
         if warm is None:
             rng = self._generator(given.shard.group)
@@ -220,7 +220,7 @@ class ForwardEstimator(Face):
             plan = plan if given.shard.divided else planned(given, self)[1]
         p = Y.shape[1]
         watches = X_val is None and self.validation_fraction == "auto" and self._watches(given, p, plan, loss)
-        kept, everyone = self._checkpoint(given, targets, X_val, rng), given
+        kept, everyone = self._checkpoint(given, targets, X_val, y_val, rng), given
         given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
         given = in_unit(given, noise, self.regularization)
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mercer.border.checked import host
 from mercer.border.read import Given
 from mercer.data import ArrayRows, spaced_rows
 from mercer.parts import require
@@ -24,14 +25,15 @@ class Fingerprint:
     settings: dict[str, str]
 
     @classmethod
-    def of(cls, face: Any, given: Given, X_val: Any, growing: tuple[str, ...]) -> Fingerprint:
+    def of(cls, face: Any, given: Given, X_val: Any, y_val: Any, growing: tuple[str, ...]) -> Fingerprint:
         some = spaced_rows(np.ones(given.rows.n_rows), COMPARED_ROWS)
         rows = given.rows.X if isinstance(given.rows, ArrayRows) else given.rows.take(some).cpu().numpy()
         table = {
-            "X": f"{given.rows.n_rows} × {given.rows.n_columns}, hash {_hash(rows)}",
-            "y": _hash(given.y),
-            "sample_weight": _hash(given.weight),
-            "X_val": "" if X_val is None else _hash(np.asarray(X_val)),
+            "X": f"{given.rows.n_rows} × {given.rows.n_columns}, hash {hashed(rows)}",
+            "y": hashed(given.y),
+            "sample_weight": hashed(given.weight),
+            "X_val": "" if X_val is None else hashed(X_val),
+            "y_val": "" if y_val is None else hashed(y_val),
         }
         kept = {name: repr(value) for name, value in face.get_params().items() if name not in growing}
         return cls(table, kept)
@@ -55,6 +57,8 @@ class Warm:
             require(value == now.settings.get(name), name, wanted, now.settings.get(name))
 
 
-def _hash(values: np.ndarray) -> str:
+def hashed(table: Any) -> str:
+    """A hash of the values of an array, frame or tensor; objects count by their text, not by their addresses."""
+    values = np.asarray(host(table))
     values = np.ascontiguousarray(values.astype(str) if values.dtype == object else values)
     return hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
