@@ -490,6 +490,12 @@ def test_a_plan_that_cannot_be_is_refused_in_a_sentence(options, words):
         make_plan(100, **options)
 
 
+@pytest.mark.parametrize("device", ["mps", "xla", "meta", "cuda:99"])
+def test_a_kind_of_device_that_nothing_runs_on_is_refused_in_a_sentence(device):
+    with pytest.raises(ValueError, match=rf"device must be .*, got '{device}'"):
+        make_plan(100, device=device)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is a CUDA device")
 def test_a_device_that_is_not_there_is_refused_in_a_sentence():
     with pytest.raises(ValueError, match=r"device must be one that torch finds, got 'cuda'"):

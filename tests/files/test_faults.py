@@ -109,6 +109,12 @@ def test_a_changed_description_is_refused_by_name(path, change, words):
         mercer.load(rewritten(path, change))
 
 
+def test_a_device_that_nothing_runs_on_becomes_the_one_that_is_here(path):
+    model = mercer.load(rewritten(path, lambda tree, arrays: tree["model"]["parameters"].update(device="xla")))
+    assert model.device == "auto"
+    model.predict(np.zeros((1, model.n_features_in_)))
+
+
 def test_damage_is_told_from_other_faults(path):
     data = bytearray(path.read_bytes())
     data[-3] ^= 16

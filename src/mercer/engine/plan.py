@@ -38,6 +38,9 @@ FACTOR_RATE = (5e9, 5e12)
 #: Below this many rows float64 costs little on a CPU and spares every question about rounding.
 FLOAT64_ROWS = 10_000
 
+#: Kinds of devices that fits and predictions run on. Devices of Apple have no float64.
+DEVICES = ("cpu", "cuda")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -192,6 +195,10 @@ def _device(choice: Any) -> torch.device:
         raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or a torch device, got {choice!r}") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device must be one that torch finds, got {choice!r}: there is no CUDA device here")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device must be one of the {torch.cuda.device_count()} CUDA devices here, got {choice!r}")
+    if device.type not in DEVICES:
+        raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {choice!r}: mercer does not run there")
     return device
 
 

@@ -120,7 +120,8 @@ def _present(device: Any) -> Any:
         return device
     require(isinstance(device, str), "device", "a name", device)
     found = torch.device(device)
-    return "auto" if found.type == "cuda" and not torch.cuda.is_available() else device
+    here = found.type == "cpu" or (found.type == "cuda" and (found.index or 0) < torch.cuda.device_count())
+    return device if here else "auto"
 
 
 def _brief(node: Any) -> Any:
