@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,31 +17,32 @@ def written(path: str | os.PathLike[str], write: Callable[[Any], Any], *, text: 
     An error of the system, of a full disk for instance, names the file that was asked for.
     """
     target = Path(path)
-    how: dict[str, Any] = {"mode": "w", "newline": "", "encoding": "utf-8"} if text else {"mode": "wb"}
-    if target.exists() and not target.is_file() and not target.is_dir():
-        with open(target, **how) as file:
+    how: dict[str, Any] = {"newline": "", "encoding": "utf-8"} if text else {}
+    kind = "" if text else "b"
+    require_place(path)
+    if target.exists() and not target.is_file():
+        with open(target, f"w{kind}", **how) as file:
             write(file)
         return
-    require(target.parent.is_dir(), "the folder of the path", "one that exists", str(target.parent))
-    beside = None
+    beside = target.parent / f".mercer-{secrets.token_hex(8)}"  # short, so that long names of files are no trouble
     try:
-        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, **how) as file:
+        with open(beside, f"x{kind}", **how) as file:  # new, with the permissions that new files get
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
         os.replace(beside, target)
     except BaseException as fault:
-        if beside is not None:
-            Path(beside).unlink(missing_ok=True)
-        if isinstance(fault, OSError) and fault.errno is not None and fault.filename2 is None:
+        beside.unlink(missing_ok=True)
+        if isinstance(fault, OSError) and fault.errno is not None:
             fault.filename = str(target)
+            if fault.filename2 is not None:  # of the move: the name that nobody has asked for
+                del fault.filename2
         raise
 
 
-def _umask() -> int:
-    """What permissions new files go without here; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def require_place(path: str | os.PathLike[str], name: str = "the path") -> None:
+    """Refuse what no file can be written to: no name, a folder, or a name in a folder that does not exist."""
+    require(bool(os.fspath(path)), name, "the name of a file", os.fspath(path))
+    require(not Path(path).is_dir(), name, "the name of a file", f"the folder {path}")
+    folder = Path(path).parent
+    require(folder.is_dir(), f"the folder of {name}", "one that exists", str(folder))

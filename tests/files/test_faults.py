@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -131,6 +132,30 @@ def test_other_files_are_no_models(tmp_path):
             mercer.load(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         mercer.load(tmp_path / "nothing")
+
+
+def test_places_that_are_no_file_are_refused_and_long_names_are_not(tmp_path):
+    model = fitted("NRBFRegressor")
+    for place, words in (("", "name of a file, got ''"), (tmp_path, "name of a file, got 'the folder"),
+                         (tmp_path / "no" / "m", "the folder of the path must be one that exists")):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            model.save(place)
+    longest = tmp_path / ("m" * 255)
+    model.save(longest)
+    assert list(tmp_path.iterdir()) == [longest]
+    with pytest.raises(OSError, match=r"File name too long: '[^']*m{256}'$"):
+        model.save(tmp_path / ("m" * 256))
+
+
+def test_a_file_has_the_permissions_of_new_files_and_nobody_sets_the_mask(tmp_path, monkeypatch):
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr("os.umask", None)  # which belongs to all threads
+        fitted("NRBFRegressor").save(tmp_path / "m")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(path, monkeypatch):

@@ -24,7 +24,7 @@ from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
 from mercer.parts import require
-from mercer.whole import written
+from mercer.whole import require_place, written
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
 DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -122,7 +122,7 @@ def _fit(options: argparse.Namespace) -> dict[str, Any]:
     if options.task == "auto":
         classes = np.asarray(X.targets() if y is None else y).dtype.kind in "OUSb"
     model = _estimator(options, classes)
-    _require_folder(options.out)
+    require_place(options.out, "--out")
     model.fit(X, y)
     model.save(options.out, small=options.small, stages=options.stages)
     return {
@@ -152,7 +152,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     model = mercer.load(options.model)
     target = options.target or getattr(model, "target_column_", None)
     require(target is not None, "--target", "the column of targets", target)
-    _require_folder(options.out)
+    require_place(options.out, "--out")
     names = getattr(model, "feature_names_in_", None)
     fitted = (None, None)
     if options.train is not None:
@@ -179,10 +179,6 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
 
 
 # Estimators
-
-
-def _require_folder(path: str) -> None:
-    require(Path(path).resolve().parent.is_dir(), "--out", "in a folder that exists", path)
 
 
 def _estimator(options: argparse.Namespace, classes: bool) -> Any:
