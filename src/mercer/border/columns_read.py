@@ -7,7 +7,7 @@ to them. Text, categories, dates, gaps and columns named in `categorical_feature
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, TypeVar
@@ -179,7 +179,7 @@ def _in_order(X: Any, names: Any) -> Any:
     return X.select(list(names)) if is_arrow(X) else X[list(names)]
 
 
-def require_different(names: Sequence[str]) -> None:
+def require_different(names: Iterable[str]) -> None:
     """Refuse columns of the same name: those of another table could not be told apart."""
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     require(not twice, "the names of the columns of X", "different from each other", f"{twice} twice")
@@ -196,9 +196,12 @@ def _finite(table: Kept, names: Sequence[str] | None = None) -> Kept:
             name = names[place] if names else column.name
             where = f"row {far[0]}, column {name!r}"
             raise ValueError(f"X must hold finite numbers or none, got {column.values[far[0]]} in {where}: infinity")
+    clipped: Any
     if isinstance(table, np.ndarray):
-        return np.clip(table, -LARGEST, LARGEST)
-    return [one if one.kind in LEVELLED else _clipped(one) for one in columns]
+        clipped = np.clip(table, -LARGEST, LARGEST)
+    else:
+        clipped = [one if one.kind in LEVELLED else _clipped(one) for one in columns]
+    return clipped
 
 
 def _clipped(column: RawColumn) -> RawColumn:
