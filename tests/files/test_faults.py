@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as as_bytes
@@ -84,6 +86,10 @@ def hidden_method(tree, arrays):
     tree["model"]["fitted"]["predict"] = 1
 
 
+def crowded(tree, arrays):
+    tree["model"]["fitted"]["more_"] = [[]] * 500_001
+
+
 def huge(tree, arrays):
     name = tree["model"]["fitted"]["means_"]["array"]
     arrays[name] = np.ones((1000, 3))
@@ -101,7 +107,16 @@ FAULTS = {
     bad_parameter: "n_components must be 'auto' or a whole number of at least 1, got -3",
     hidden_method: "a fitted attribute of mixture.NRBFRegressor must be one of its own, got 'predict'",
     huge: "about as large as the file",
+    crowded: "the description must be of at most 500000 lists and objects",
 }
+
+
+def test_a_level_may_be_named_by_brackets(tmp_path):
+    levels = [f"{'[' * 100_000}{i}" for i in range(6)] * 5
+    table = pd.DataFrame({"k": levels, "x": np.arange(30.0)})
+    model = mercer.NRBFRegressor(2, random_state=0).fit(table, np.arange(30.0))
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(mercer.load(tmp_path / "m").predict(table), model.predict(table))
 
 
 @pytest.mark.parametrize(("change", "words"), FAULTS.items(), ids=lambda one: getattr(one, "__name__", ""))
@@ -114,6 +129,20 @@ def test_a_device_that_nothing_runs_on_becomes_the_one_that_is_here(path):
     model = mercer.load(rewritten(path, lambda tree, arrays: tree["model"]["parameters"].update(device="xla")))
     assert model.device == "auto"
     model.predict(np.zeros((1, model.n_features_in_)))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (pickle.dumps([1.0] * 9), "it looks like a pickle"),
+        (b"not a model at all", "it was not written by mercer.save, or it was cut short"),
+        (b"", "it was not written by mercer.save, or it was cut short"),
+    ],
+)
+def test_files_of_others_are_named_as_what_they_are(tmp_path, content, words):
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(ValueError, match=f"x is no model that can be read: {words}"):
+        mercer.load(tmp_path / "x")
 
 
 def test_damage_is_told_from_other_faults(path):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.files.save import FORMAT, digest
+from mercer.files.save import FORMAT, digest, require_few_values
 from mercer.files.tree import Reader
 from mercer.files.trial import try_one_row
 from mercer.parts import require
@@ -87,7 +87,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
     """The description, the arrays and the bytes of a file, as far as they can be told before classes are looked at."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -97,6 +97,7 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
             metadata = file.metadata() or {}
             require("mercer" in metadata, "the metadata", "that of a mercer model", sorted(metadata))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        require_few_values(metadata["mercer"])
         tree = json.loads(metadata["mercer"])
         require(isinstance(tree, dict), "the description", "a JSON object", type(tree).__name__)
         known = isinstance(tree.get("format"), int) and 1 <= tree["format"] <= FORMAT
@@ -104,9 +105,20 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
         require(known, "the format of the file", newer, tree.get("format"))
         whole = digest(metadata["mercer"], arrays) == metadata.get("sha256")
         require(whole, "the checksum of the file", "that of its contents", "another: the file is damaged")
-    except Exception as fault:  # a SafetensorError, of JSON, or ours
+    except SafetensorError:
+        raise _refusal(path, ValueError(_foreign(path))) from None
+    except Exception as fault:  # of JSON, or ours
         raise _refusal(path, fault) from None
     return tree, arrays, size
+
+
+def _foreign(path: str | os.PathLike[str]) -> str:
+    """What to say of a file whose beginning or length is not that of `save`'s."""
+    with open(path, "rb") as file:
+        pickled = file.read(1) == b"\x80"
+    if pickled:
+        return "it looks like a pickle, which pickle or joblib read; a pickle can run code, so load only your own"
+    return "it was not written by mercer.save, or it was cut short"
 
 
 def _refusal(path: str | os.PathLike[str], fault: BaseException) -> ValueError:

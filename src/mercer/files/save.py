@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,8 @@ from mercer.whole import written
 
 #: Raised when files change so that older versions cannot read them; every number that was ever released is read.
 FORMAT = 1
+#: Lists and objects in the description of a model. Models of 200 learners have about a thousand.
+MOST_VALUES = 500_000
 #: Attributes of models whose expansions or posteriors predict alone: basis vectors in the user's units, where they came
 #: from, and how the fit went.
 LOOKED_AT = ("basis_", "basis_indices_", "dual_coef_", "history_", "objective_path_", "tuning_report_")
@@ -73,8 +76,18 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     again = Reader(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
     text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
     data = as_bytes(writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
+    require_few_values(text)
     try_one_row(again, len(data))
     written(path, lambda file: file.write(data))
+
+
+def require_few_values(text: str) -> None:
+    """Refuse a description of so many lists and objects that reading it would take minutes and gigabytes."""
+    wanted = f"of at most {MOST_VALUES} lists and objects"
+    many = text.count("[") + text.count("{") > MOST_VALUES
+    if many:  # some of them may be brackets in the names of levels
+        bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
+        require(bare.count("[") + bare.count("{") <= MOST_VALUES, "the description", wanted, "more")
 
 
 def digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
