@@ -561,6 +561,7 @@ def test_a_new_kernel_is_its_profile_and_a_constant():
         (lambda X: Separable(p=2.5)(X, X), "p must be a number above 0 and at most 2, got 2.5"),
         (lambda X: Separable(p=1.0, q=1.5)(X, X), "q must be a number above 0 and at most p=1, got 1.5"),
         (lambda X: as_kernel(Gaussian), r"kernel must be an object such as Gaussian\(\), got the class itself"),
+        (lambda X: as_kernel(sum([Gaussian()] * 2000)), "kernel must be nested at most 150 deep.*nested deeper"),
         (lambda X: as_kernel(int), "kernel must be one of .* got <class 'int'>"),
         (lambda X: as_kernel(Scaled(Gaussian(), -1.0) + 1.0), "variance must be one number of at least 0, got -1"),
         (lambda X: Gaussian([1.0, 2.0])(X, X), r"one number or one per input \(3\), got shape \(2,\)"),
@@ -573,7 +574,7 @@ def test_a_new_kernel_is_its_profile_and_a_constant():
         (lambda X: Scaled(Gaussian()).set_params(kernel__width=1.0), "Invalid parameter 'width'"),
     ],
     ids=[
-        "negative", "zero", "nan", "one negative", "p too large", "q above p", "a class", "another class",
+        "negative", "zero", "nan", "one negative", "p too large", "q above p", "a class", "too deep", "another class",
         "a bad part", "too few", "a matrix", "misspelt", "a number",
         "wrong shape", "no shape", "unknown parameter", "unknown parameter of a part",
     ],

@@ -28,6 +28,8 @@ from mercer.whole import require_place, written
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
 DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130
+#: Characters of a value on the command line.
+LONGEST_VALUE = 10_000
 #: Rows whose predictions are written at a time.
 WRITTEN_ROWS = 10_000
 
@@ -193,7 +195,9 @@ def _estimator(options: argparse.Namespace, classes: bool) -> Any:
     if options.time is not None:
         settings["time_budget"] = options.time
     for key in settings:
-        require(key.partition("__")[0] in known, "--set", f"a parameter of {name}: {sorted(known)}", key)
+        outer, inner, _ = key.partition("__")
+        nested = not inner or hasattr(known.get(outer), "set_params")
+        require(outer in known and nested, "--set", f"a parameter of {name}: {sorted(known)}", key)
     shown = {"random_state": options.seed, "verbose": sys.stderr.isatty() and not (options.quiet or options.json)}
     return model.set_params(**{key: value for key, value in shown.items() if key in known} | settings)
 
@@ -202,9 +206,10 @@ def _setting(text: str) -> tuple[str, Any]:
     """A name and a value: a Python literal, or the text itself."""
     name, equals, value = text.partition("=")
     require(bool(equals and name), "--set", "NAME=VALUE", text)
+    require(len(value) <= LONGEST_VALUE, "--set", f"a value of at most {LONGEST_VALUE} characters", len(value))
     try:
         return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two of values nested too deep
         return name, value
 
 

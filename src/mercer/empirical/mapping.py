@@ -105,7 +105,8 @@ def resolve_kernels(choice: Any, distance: float) -> list[Kernel]:
 
 
 def _resolve(choice: Any, distance: float) -> Kernel:
-    kernel = as_kernel(deepcopy(choice) if isinstance(choice, Kernel) else choice)  # a model is no part of its settings
+    kernel = as_kernel(choice)
+    kernel = deepcopy(kernel) if isinstance(choice, Kernel) else kernel  # a model is no part of its settings
     precomputed = isinstance(kernel, Precomputed)
     require(
         not precomputed, "a kernel", "a function of rows: maps are not made of kernel values computed before", choice

@@ -12,6 +12,10 @@ from mercer.kernels.forms import FusedForm
 from mercer.kernels.radial import Gaussian, Matern12, Matern32, Matern52, Radial, RationalQuadratic
 from mercer.kernels.separable import Laplacian, Separable
 from mercer.kernels.stationary import Stationary
+from mercer.parts import require
+
+#: Kernels within kernels; Python's own limit is some hundreds.
+DEEPEST = 150
 
 
 def as_kernel(choice: Any) -> Kernel:
@@ -24,8 +28,18 @@ def as_kernel(choice: Any) -> Kernel:
     if callable(choice) and not isinstance(choice, Kernel | type):
         return Function(choice)
     kernel = Kernel.resolve(choice, "kernel")
+    _require_shallow(kernel)
     kernel.check()
     return kernel
+
+
+def _require_shallow(kernel: Kernel) -> None:
+    """Refuse sums of sums of sums … that Python could not walk through."""
+    level, depth = {id(kernel): kernel}, 0
+    while level:
+        level, depth = {id(part): part for one in level.values() for part in one.parts().values()}, depth + 1
+        wanted = f"nested at most {DEEPEST} deep, for example by adding kernels in pairs"
+        require(depth <= DEEPEST, "kernel", wanted, "one that is nested deeper")
 
 
 __all__ = [
