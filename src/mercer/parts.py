@@ -7,6 +7,7 @@ found by a short name and for refusing bad values in a sentence; it never fits a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, dataclass_transform
@@ -15,6 +16,8 @@ from sklearn.base import BaseEstimator
 
 #: Whole numbers end up as sizes and indices, which are of 64 bits.
 LARGEST_WHOLE = 2**63 - 1
+#: Characters that terminals and browsers obey instead of showing them; the last ones turn the direction of text.
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 #: Characters of a bad value that its error message shows.
 SHOWN = 200
 
@@ -90,6 +93,15 @@ def as_float(value: Any) -> float:
         return float(value) if isinstance(value, Real) else float("nan")
     except OverflowError:  # 10**400 is a Real
         return float("nan")
+
+
+def visible(text: str, kept: str = "") -> str:
+    """Text whose control characters, but those `kept`, are written out: a terminal would obey them.
+
+    >>> print(visible("red\\x1b[31m"))
+    red\\x1b[31m
+    """
+    return CONTROLS.sub(lambda one: one[0] if one[0] in kept else one[0].encode("unicode_escape").decode(), text)
 
 
 def _shown(value: Any) -> str:

@@ -236,6 +236,21 @@ def test_a_report_from_a_file_with_words_dates_and_truth_values(tmp_path, capsys
     assert "--without must be one of the columns" in without
 
 
+def test_control_characters_of_names_are_written_out(tmp_path, capsys):
+    rows = [[i % 7, i % 5, "red\x1b[31m" if i % 2 else "\x07bell"] for i in range(40)]
+    path = write_csv(tmp_path / "t.csv", ["dep\x1b]0;th", "wi\u202edth", "kind"], rows)
+    model, page = str(tmp_path / "m"), tmp_path / "r.html"
+    assert main(["fit", path, "--target", "kind", "--out", model, *QUICK]) == DONE
+    assert main(["info", model]) == DONE
+    assert main(["report", model, path, "--out", str(page)]) == DONE
+    said = capsys.readouterr().out
+    assert "red\\x1b[31m" in said
+    assert "dep\\x1b]0;th" in said
+    error = refused(capsys, "fit", path, "--target", "no\x1bne", "--out", model)
+    for text in (said, error, page.read_text(encoding="utf-8")):
+        assert not set("\x1b\x07\u202e").intersection(text)
+
+
 def test_a_disk_that_is_full_is_named_and_nothing_half_is_left(table, tmp_path, capsys, monkeypatch):
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

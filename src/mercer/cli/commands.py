@@ -23,7 +23,7 @@ import mercer
 from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
-from mercer.parts import require
+from mercer.parts import require, visible
 from mercer.whole import require_place, written
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
@@ -47,12 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     except (ValueError, TypeError, OSError, ImportError, NotImplementedError, MemoryError) as fault:
         sentence = _sentence(fault)
-        print(json.dumps({"error": sentence}) if options.json else f"mercer: {sentence}", file=sys.stderr)
+        print(json.dumps({"error": sentence}) if options.json else f"mercer: {visible(sentence)}", file=sys.stderr)
         return REFUSED
     if said and options.json:
         print(json.dumps(said, default=_plain))
     elif said:
-        print("\n".join(_lines(said)))
+        print("\n".join(map(visible, _lines(said))))
     return BROKEN if said and said.get("healthy") is False else DONE
 
 

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mercer.parts import require
+from mercer.parts import require, visible
 from mercer.report.distance import distance_section
 from mercer.report.effects import effects_section, rows_section
 from mercer.report.errors import fit_section, residual_section
@@ -58,7 +58,7 @@ class Report:
 
     def to_html(self) -> str:
         """The page, complete in itself."""
-        return page(self.title, self.by, self.sections, self.advice)
+        return visible(page(self.title, self.by, self.sections, self.advice), kept="\n\t")
 
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sections[0].words)
