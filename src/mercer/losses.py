@@ -7,7 +7,7 @@ are both read. All but `Softmax` work element by element.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from mercer.parts import Part, as_float, part, require
 
 
-class Loss(Part):
+class Loss(Part, ABC):
     """V(y, f), convex and once differentiable in f, with a curvature for Newton steps."""
 
     #: Whether V is a quadratic in f, so that one Newton step from anywhere is exact.

@@ -570,18 +570,42 @@ def test_a_new_kernel_is_its_profile_and_a_constant():
         (lambda X: as_kernel(7), "or a Kernel object, got 7"),
         (lambda X: Function(lambda A, B: A)(X, X[:2]), r"must return shape \(4, 2\), got \(4, 3\)"),
         (lambda X: Function(lambda A, B: 1.0)(X, X[:2]), r"must return shape \(4, 2\), got \(\)"),
+        (lambda X: Function(lambda A, B: A @ B.T / 0.0 * 0.0)(X, X), "must return finite numbers, got nan"),
         (lambda X: Gaussian().set_params(lenght_scale=1.0), "Invalid parameter 'lenght_scale'"),
         (lambda X: Scaled(Gaussian()).set_params(kernel__width=1.0), "Invalid parameter 'width'"),
     ],
     ids=[
         "negative", "zero", "nan", "one negative", "p too large", "q above p", "a class", "too deep", "another class",
         "a bad part", "too few", "a matrix", "misspelt", "a number",
-        "wrong shape", "no shape", "unknown parameter", "unknown parameter of a part",
+        "wrong shape", "no shape", "nan of a function", "unknown parameter", "unknown parameter of a part",
     ],
 )  # fmt: skip
 def test_what_makes_no_kernel_is_refused_in_a_sentence(ask, words):
     with pytest.raises(ValueError, match=words):
         ask(points(4))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda A, B: np.exp(-np.square(A[:, None] - B[None]).sum(-1)),
+        lambda A, B: np.exp(-np.sum((np.asarray(A)[:, None] - np.asarray(B)[None]) ** 2, axis=-1)),
+        lambda A, B: torch.exp(-(torch.cdist(A, B) ** 2)),
+        lambda A, B: np.exp(-(torch.cdist(A, B) ** 2)),
+    ],
+    ids=["methods of tensors in NumPy", "arrays", "torch", "both"],
+)
+def test_a_function_may_be_written_in_numpy_or_in_torch_without_a_warning(function):
+    X, Z = points(7, 3), points(5, 3)
+    tile = Function(function)(X, Z)
+    assert type(tile) is torch.Tensor
+    torch.testing.assert_close(tile, Gaussian(0.5**0.5)(X, Z))
+
+
+def test_a_function_in_numpy_is_refused_where_gradients_are_wanted():
+    X = points(7, 3)
+    with pytest.raises(ValueError, match="the kernel function must be written in torch"):
+        Function(lambda A, B: np.exp(A @ B.T)).traced(X, X)
 
 
 BAD = ["x", None, 0, -1, float("inf"), 1e-320, 10**400, True, "1.0", [], [1.0, 0.0, 2.0], [1.0, "x", 2.0], [1.0, [2.0]]]

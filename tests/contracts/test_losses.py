@@ -171,6 +171,18 @@ def test_an_unknown_loss_is_refused_with_the_names_there_are():
         Loss.resolve("hinge", "loss")
 
 
+def test_a_loss_without_a_residual_is_refused_when_it_is_made():
+    class Halved(Loss):
+        def value(self, y, f):
+            return (y - f).square() / 4
+
+        def curvature(self, y, f):
+            return torch.full_like(f, 0.5)
+
+    with pytest.raises(TypeError, match=r"abstract .*residual"):
+        Halved()
+
+
 def test_the_best_constant_under_the_pinball_loss_is_the_quantile():
     """Up to half of the parabola's width on either side, 0.05."""
     y = torch.as_tensor(np.random.default_rng(0).exponential(size=4000))

@@ -103,7 +103,8 @@ class Boosting(Resumable, ForwardEstimator):
         With "auto", column maps, metrics, kernels and penalties race on some of the rows, and rows that were not fitted
         decide (`mercer.tuning.race`); so they do unless `scale_inputs` is other than True. A name is that family, its
         parameters tuned by the evidence; a kernel object is taken as it is; "precomputed" says that `X` holds kernel
-        values; a function of two arrays of rows gives the values between them.
+        values; a function of two tensors of rows gives the values between them
+        (`mercer.kernels.Function`).
     metric : "auto", None, "diagonal" or "full", default "auto"
         In what metric inputs are compared, where kernels race: by columns as they are mapped (None), each times a
         factor found by evidence and gradients ("diagonal"), turned by the mean outer product of a model's gradients

@@ -50,7 +50,8 @@ class ForwardEstimator(Face):
     ----------
     kernel : "auto", a name, a Kernel or a function, default "auto"
         "auto" and names are tuned on some of the rows, by the evidence; a kernel object is taken as it is;
-        "precomputed" says that `X` holds kernel values; a function of two arrays of rows gives the values between them.
+        "precomputed" says that `X` holds kernel values; a function of two tensors of rows gives the values between them
+        (`mercer.kernels.Function`).
     regularization : float or "auto", default "auto"
         λ, the penalty on the squared norm of the function, for standardised targets. With a number, `sample_weight`
         counts as in scikit-learn's `Ridge`; with "auto" only the ratios of the weights matter.

@@ -13,12 +13,27 @@ from mercer.kernels.columns import Columns, Tiles
 from mercer.parts import part
 
 
+class _Rows(Tensor):
+    """Rows for functions of users: NumPy's functions of them return tensors, in the way that NumPy 2 asks for."""
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        if self.requires_grad:
+            raise ValueError(
+                "the kernel function must be written in torch: its gradients are wanted, and NumPy has none"
+            )
+        return self.as_subclass(Tensor).__array__(*args, **options)
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+        return torch.as_tensor(array).as_subclass(_Rows)
+
+
 @final
 @part
 class Function(Kernel):
-    """Any function of two blocks of rows (torch tensors) that returns the tile between them.
+    """Any function of two blocks of rows (torch tensors) that returns the tile between them: finite numbers.
 
-    On the CPU the function may treat its arguments as NumPy arrays, as scikit-learn's pairwise kernels do.
+    On the CPU NumPy's functions take these tensors as arrays, and so do scikit-learn's pairwise kernels. Where
+    gradients are wanted (of inducing inputs, for example) and on a GPU, the function has to be written in torch.
 
     >>> import torch
     >>> from sklearn.metrics.pairwise import chi2_kernel
@@ -33,11 +48,15 @@ class Function(Kernel):
         return Tiles(self._tile, Z)
 
     def _tile(self, X: Tensor, Z: Tensor) -> Tensor:
-        values = torch.as_tensor(self.function(X, Z), dtype=X.dtype, device=X.device)
+        rows = (X.as_subclass(_Rows), Z.as_subclass(_Rows))
+        values = torch.as_tensor(self.function(*rows), dtype=X.dtype, device=X.device).as_subclass(Tensor)
         if values.shape != (X.shape[0], Z.shape[0]):
             raise ValueError(
                 f"the kernel function must return shape {(X.shape[0], Z.shape[0])}, got {tuple(values.shape)}"
             )
+        if not bool(values.isfinite().all()):
+            seen = float(values[~values.isfinite()][0])
+            raise ValueError(f"the kernel function must return finite numbers, got {seen}")
         return values
 
     def diag(self, X: Tensor) -> Tensor:
