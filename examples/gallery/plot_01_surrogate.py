@@ -35,7 +35,7 @@ for name, one in {"kernel model": model, "trees": trees}.items():
     print(f"{name:13s} RMSE {np.sqrt(np.mean((one.predict(X_test) - y_test) ** 2)):.3f} of {y_test.std():.1f}")
 
 # %%
-# The kernel's own view of the inputs: the radius of the well decides, three of the eight hardly matter.
+# The effect of each input on predictions: the radius of the well decides, three of the eight hardly matter.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 left.plot(y_test, model.predict(X_test), ".", ms=2, label="kernel model")

@@ -305,7 +305,13 @@ def test_the_prior_on_length_scales_can_be_narrowed_and_left_out():
     X = rng.normal(size=(200, 2))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=200)  # the second input does not matter
     ratios = [
-        np.ptp(np.log(quick(kernel="gaussian", ard=True, length_scale_prior=prior, max_iter=40).fit(X, y).relevance_))
+        np.ptp(
+            np.log(
+                quick(kernel="gaussian", ard=True, length_scale_prior=prior, max_iter=40)
+                .fit(X, y)
+                .inverse_length_scales_
+            )
+        )
         for prior in (0.05, 2.0, None)
     ]
     assert ratios[0] < 1 < min(ratios[1:])

@@ -1,4 +1,4 @@
-"""The metric a user meets: which transforms race, what `relevance_` and `metric_` say, and `GradientMetric`."""
+"""The metric a user meets: which transforms race, what `metric_` says, and `GradientMetric`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import mercer
 from mercer.border.inputs import InputMap
-from mercer.forward.relevance import metric, relevance, sensitivity
-from mercer.kernels import Bias, Function, Gaussian, Laplacian, Linear, Matern32, Precomputed, Scaled
+from mercer.forward.kernel_metric import diagonal_shares, metric, sensitivity
+from mercer.kernels import Function, Gaussian, Precomputed
 from mercer.tuning.race import race
 
 
@@ -106,23 +106,16 @@ def test_the_metric_is_the_one_by_which_a_gaussian_falls():
     torch.testing.assert_close(Gaussian(lengths)(u, u), slow, rtol=1e-9, atol=1e-12)  # float64, exponents up to 100
 
 
-def test_relevance_is_averaged_by_shares_that_need_not_sum_to_one():
+def test_diagonals_are_averaged_by_shares_that_need_not_sum_to_one():
     first, second, ones = np.diag([8.0, 0.0]), np.diag([1.0, 1.0]), np.ones(2)
-    np.testing.assert_allclose(relevance([first, second], [ones, ones], [0.6, 0.2]), [0.875, 0.125])
-    np.testing.assert_allclose(relevance([second], [np.array([3.0, 1.0])], [0.1]), [0.9, 0.1])
+    np.testing.assert_allclose(diagonal_shares([first, second], [ones, ones], [0.6, 0.2]), [0.875, 0.125])
+    np.testing.assert_allclose(diagonal_shares([second], [np.array([3.0, 1.0])], [0.1]), [0.9, 0.1])
 
 
-@pytest.mark.parametrize("kernel", [Linear(), Scaled(Matern32(3.0), 2.0), Laplacian(2.0), Bias()], ids=repr)
-def test_kernels_without_length_scales_of_their_own_see_all_inputs_alike(kernel):
-    X, _ = table(40, 4)
-    model = mercer.GreedyKernelRegressor(5, kernel=kernel, regularization=1.0, random_state=0).fit(X, X[:, 0])
-    np.testing.assert_allclose(model.relevance_, 0.25)
-
-
-def test_a_kernel_that_is_any_function_says_nothing_of_inputs():
+def test_a_kernel_that_is_any_function_has_no_metric():
     X, _ = table(40, 3)
     how = {"n_basis": 5, "regularization": 0.1, "random_state": 0}
-    assert not hasattr(mercer.GreedyKernelRegressor(kernel=rbf_kernel, **how).fit(X, X[:, 0]), "relevance_")
+    assert not hasattr(mercer.GreedyKernelRegressor(kernel=rbf_kernel, **how).fit(X, X[:, 0]), "metric_")
     given = mercer.GreedyKernelRegressor(kernel="precomputed", **how).fit(rbf_kernel(X), X[:, 0])
     assert not hasattr(given, "relevance_")
     assert not hasattr(given, "metric_")
@@ -152,7 +145,6 @@ def test_the_mapping_is_that_of_boosting_with_one_kernel(small):
     found = mercer.GradientMetric(random_state=0).fit(X, y)
     model = mercer.KernelBoostingRegressor(n_kernels=1, random_state=0).fit(X, y)
     np.testing.assert_allclose(found.transform(X), model.inputs_.encode(X), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(found.relevance_, model.relevance_)
     assert repr(found.kernel_) == repr(model.kernel_)
 
 
@@ -175,7 +167,7 @@ def test_columns_that_come_out_have_names(small):
 
 
 @pytest.mark.filterwarnings("error")
-def test_relevance_of_columns_near_the_ends_of_float64_is_a_share():
+def test_diagonals_of_columns_near_the_ends_of_float64_is_a_share():
     metrics = [np.diag([1e-300, 1e-308])]
-    shown = relevance(metrics, [np.array([1e200, 1e204])], [1.0])
+    shown = diagonal_shares(metrics, [np.array([1e200, 1e204])], [1.0])
     np.testing.assert_allclose(shown, [0.5, 0.5])

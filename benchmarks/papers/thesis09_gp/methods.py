@@ -114,11 +114,12 @@ def spgp_cell(name: str, m: int, seed: int) -> dict[str, Any]:
 
 
 def full_cell(name: str, seed: int) -> dict[str, Any]:
-    """All rows, and the relevance of the inputs for each class."""
+    """All rows, and the relevance of the inputs for each class: inverse length-scales of sum 1."""
     device = device_for(name, 10**9)
     model = classifier(1, "full", seed, device=device)
     found = measured(model, SPLITS[name](seed))
-    return found | {"device": device, "relevance": np.round(np.atleast_2d(model.relevance_), 5).tolist()}
+    inverse = np.atleast_2d(model.inverse_length_scales_)
+    return found | {"device": device, "relevance": np.round(inverse / inverse.sum(1, keepdims=True), 5).tolist()}
 
 
 # Inputs chosen
@@ -138,13 +139,7 @@ def scales_cell(seed: int, prior: float | None) -> dict[str, Any]:
     """Table 5-3: length-scales of six inputs, in units of the inputs; SPGP of ten inducing inputs."""
     X, y = make_redundant_gaussians(200, random_state=seed)
     model = classifier(10, "spgp", seed, length_scale_prior=prior).fit(X, y)
-    return {"length_scales": (model.inputs_.scale / model.relevance_ * _largest(model)).tolist()}
-
-
-def _largest(model: SparseGPClassifier) -> float:
-    """What turns relevances, of sum 1, into inverse length-scales of standardised inputs."""
-    found = next(v for name, v in model.kernel_.tunable().items() if name.endswith("length_scale"))
-    return float(np.mean(np.asarray(found) * model.relevance_))
+    return {"length_scales": (model.inputs_.scale / model.inverse_length_scales_).tolist()}
 
 
 def alm_cell(seed: int) -> dict[str, Any]:
@@ -160,7 +155,7 @@ def words_cell(seed: int, which: str) -> dict[str, Any]:
     chosen = [names.index(word) for word in WORDS]
     if which == "voted":
         voters = [classifier(512, "sd", seed), classifier(64, "spgp", seed), classifier(64, "spgp", seed + 100)]
-        each = [voter.fit(X, y).relevance_ for voter in voters]
+        each = [voter.fit(X, y).inverse_length_scales_ for voter in voters]
         votes = np.sum([one >= np.sort(one)[-20] for one in each], 0)
         share = np.mean([one / one.max() for one in each], 0)
         chosen = sorted(np.lexsort((-share, -votes))[:13].tolist())
@@ -177,7 +172,7 @@ def pixels_cell(seed: int) -> dict[str, Any]:
         model = classifier(512, "spgp", seed)
         cell = measured(model, (X[:, chosen], y, X_test[:, chosen], y_test))
         if n == 256:
-            ranking = np.argsort(-model.relevance_)
+            ranking = np.argsort(-model.inverse_length_scales_)
         found |= {f"{key}_{n}": value for key, value in cell.items()}
     return found | {"ranking": ranking.tolist()}
 

@@ -88,8 +88,10 @@ class ForwardEstimator(Face):
         by (u − v)ᵀ M (u − v). M = AᵀA/ℓ², with A the transform of `inputs_`, if any, and ℓ the kernel's length-scales.
         There is none where the kernel is a function or precomputed.
     relevance_ : ndarray of shape (D,)
-        How much each column of `X` matters to the kernels, of sum 1: the diagonal of M in units of a column's standard
-        deviation, averaged over all kernels by their shares. Equal numbers where kernels have no length-scales.
+        How much predictions depend on each column of `X`: shares of total-effect Sobol indices, of sum 1, from at
+        most 500 pairs of training rows. For classifiers the decision values count; several outputs are summed in units
+        of their standard deviations. A column without any effect has 0. There is none where the kernel is precomputed
+        or `X` is a wide sparse matrix.
     tuning_report_ : list of dict
         The race, where there was one: candidate, rows, loss and seconds of each. For classes the last line is the
         model itself on rows it did not learn from: their log loss, and `calibration_error`, by how much its

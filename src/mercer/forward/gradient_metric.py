@@ -15,8 +15,8 @@ from mercer.border.rules import check, literal
 from mercer.border.targets import code_targets, holds_classes
 from mercer.data.column_maps import KINDS
 from mercer.engine import make_plan
+from mercer.forward.kernel_metric import diagonal_shares, metric, spread
 from mercer.forward.members import only, raced_members
-from mercer.forward.relevance import metric, relevance, spread
 from mercer.progress import watched
 
 
@@ -57,7 +57,8 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     metric_ : ndarray of shape (D, D)
         AᵀA: rows are as far apart after the mapping as (u − v)ᵀ AᵀA (u − v) says of their mapped columns u and v.
     relevance_ : ndarray of shape (D,)
-        How much each column of `X` matters, of sum 1: the diagonal of AᵀA in units of a column's standard deviation.
+        How much each column of `X` counts in distances, of sum 1: the diagonal of AᵀA in units of a column's standard
+        deviation. A transformer has no predictions; the `relevance_` of regressors and classifiers measures those.
     kernel_ : Kernel
         The kernel that goes with it, on mapped rows.
     tuning_report_ : list of dict
@@ -113,7 +114,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
             **given.columns(),
             inputs_=best.inputs,
             metric_=M,
-            relevance_=given.per_column(relevance([M], [spread(best.inputs, given)], [1.0])),
+            relevance_=given.per_column(diagonal_shares([M], [spread(best.inputs, given)], [1.0])),
             kernel_=best.kernel,
             tuning_report_=choice.report,
             tuning_seconds_=choice.seconds,

@@ -19,11 +19,12 @@ from mercer.data import ArrayRows, Pieces, Shard, SparseRows
 from mercer.data.shard import even_run
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion, Stages
+from mercer.forward.kernel_metric import metric, sensitivity
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member, problem_of
 from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
-from mercer.forward.relevance import what_matters
+from mercer.forward.relevance import effects
 from mercer.forward.stages import ExpansionPath, Final
 from mercer.forward.stopping import joined
 from mercer.kernels import Kernel
@@ -99,12 +100,8 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     else:
         rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.fetch(index).cpu().numpy()
     classes = isinstance(task.targets, ClassTargets)
-    matters = what_matters(
-        [e.kernel for e in expansions], [m.inputs for m in members], [m.share for m in members], given
-    )
     return {
         **given.columns(),
-        **matters,
         **final.kept,
         "classes_": task.targets.classes if classes else None,
         "calibration_": calibrated(task, grown) if classes else None,
@@ -116,6 +113,8 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "basis_indices_": given.places(index),
         "dual_coef_": expansions[0].weights,
         "kernel_": expansions[0].kernel,
+        "metric_": _metric(expansions[0], given.rows.n_columns),
+        "relevance_": _relevance(task, expansions),
         "regularization_": final.lam,
         "dtype_": _dtype(first.fit.problem),
         "tuning_seconds_": task.choice.seconds,
@@ -136,6 +135,19 @@ def _expansion(one: Grown) -> Expansion:
     weights = one.member.share * one.final.weights.double().cpu().numpy()
     kernel, basis = _kept(one.final.kernel, one.final.basis.double().cpu().numpy())
     return Expansion(one.member.inputs, kernel, basis, weights, _dtype(one.fit.problem))
+
+
+def _metric(first: Expansion, n_inputs: int) -> np.ndarray | None:
+    """The metric of the first kernel; None where it is a function, precomputed or one of products of sparse rows."""
+    falls = sensitivity(first.kernel, n_inputs)
+    return None if falls is None else metric(first.inputs.transform, falls)
+
+
+def _relevance(task: Task, expansions: tuple[Expansion, ...]) -> np.ndarray | None:
+    """The effect of each column on predictions; None where columns are kernel values, or far too many (sparse)."""
+    if task.pairwise or isinstance(task.given.rows, SparseRows):
+        return None
+    return effects(expansions, task.given, task.plan)
 
 
 def _kept(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:

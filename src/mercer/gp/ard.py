@@ -56,8 +56,9 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
     Parameters
     ----------
     models : estimator, sequence of estimators or None, default None
-        Models that vote, each with `relevance_` after fitting; one model votes alone. None: SPGP on three random starts
-        of 32 inducing inputs each, as classifiers where `y` holds classes and as regressors otherwise.
+        Models that vote: sparse Gaussian processes by their inverse length-scales, others by `relevance_`. One model
+        votes alone. None: SPGP on three random starts of 32 inducing inputs each, as classifiers where `y` holds
+        classes and as regressors otherwise.
     threshold : float, default 0.1
         Share of the largest relevance at which a model selects an input.
     min_votes : int or None, default None
@@ -70,7 +71,8 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
     Attributes
     ----------
     relevance_ : ndarray of shape (D,)
-        Mean over models of the relevance, each model's largest set to 1.
+        Mean over models of the inverse length-scales (or of `relevance_`), each model's largest set to 1. The
+        `relevance_` of other estimators measures the effect on predictions instead.
     votes_ : ndarray of shape (D,)
         Models that select each input.
     ranking_ : ndarray of shape (D,)
@@ -126,9 +128,9 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
         weights = () if sample_weight is None else (given.weight,)
         for voter in voters:
             voter.fit(table, given.y, *weights)
-            told = hasattr(voter, "relevance_")
+            told = hasattr(voter, "inverse_length_scales_") or hasattr(voter, "relevance_")
             require(told, "models", "estimators that have `relevance_` after fitting", type(voter).__name__)
-        each = np.stack([_share(voter.relevance_) for voter in voters])
+        each = np.stack([_share(_ranked_by(voter)) for voter in voters])
         relevance, counted = each.mean(0), (each >= self.threshold).sum(0)
         return keep(
             self,
@@ -176,10 +178,16 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
         return mask
 
 
+def _ranked_by(voter: Any) -> np.ndarray:
+    """Inverse length-scales, as in the thesis, where a model has them; else the effect on its predictions."""
+    return voter.inverse_length_scales_ if hasattr(voter, "inverse_length_scales_") else voter.relevance_
+
+
 def _share(relevance: np.ndarray) -> np.ndarray:
     """Relevance as a share of the largest; of several one-versus-rest models an input's best counts."""
     r = np.atleast_2d(relevance)
-    return (r / r.max(1, keepdims=True)).max(0)
+    largest = r.max(1, keepdims=True)
+    return (r / np.where(largest > 0, largest, 1.0)).max(0)
 
 
 def _labels(y: np.ndarray) -> bool:

@@ -103,7 +103,12 @@ class SparseGP(Face):
     kernel_ : Kernel
         The kernel used, on standardised inputs.
     relevance_ : ndarray of shape (D,)
-        Inverse length-scales of the standardised inputs, how much each matters, of sum 1.
+        How much the mean prediction depends on each column of `X`: shares of total-effect Sobol indices, of sum 1,
+        from at most 500 pairs of training rows. A column without any effect has 0. Each latent function of a
+        one-versus-rest classifier has a row of its own.
+    inverse_length_scales_ : ndarray of shape (D,)
+        1/λ_d of the standardised inputs, by which `ARDSelector` ranks them. A column of several coordinates has the
+        root of their sum of squares. Equal numbers where the kernel has one length-scale or none.
     log_marginal_likelihood_ : float
         The evidence of the targets.
     inputs_ : InputMap

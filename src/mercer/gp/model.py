@@ -12,7 +12,9 @@ from mercer.border.inputs import InputMap
 from mercer.border.read import Given
 from mercer.engine import Plan
 from mercer.evidence.posterior import Posterior
-from mercer.forward.relevance import of_sum_one, spread
+from mercer.forward.expansion import Expansion
+from mercer.forward.kernel_metric import spread
+from mercer.forward.relevance import effects
 from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
 
@@ -34,15 +36,17 @@ class FittedGP:
 def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) -> dict[str, Any]:
     """What all faces show of models on the host: inducing inputs in the user's units, weights, kernel, evidence.
 
-    Of several models, one for each class, there are lists; relevances are the rows of an array.
+    Several models, one for each class, give lists; relevances and inverse length-scales are the rows of an array.
     """
+    dtype = str(plan.dtype).removeprefix("torch.")
     each: list[dict[str, Any]] = [
         {
             "basis_": inputs.decode(torch.as_tensor(model.posterior.basis)),
             "basis_indices_": given.places(model.index),
             "dual_coef_": model.posterior.weights,
             "kernel_": model.kernel,
-            "relevance_": of_sum_one(_by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs)),
+            "relevance_": effects([_expansion(model, inputs, dtype)], given, plan),
+            "inverse_length_scales_": _by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs),
         }
         for model in models
     ]
@@ -50,17 +54,24 @@ def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) ->
         attributes = each[0]
     else:
         attributes = {name: [one[name] for one in each] for name in each[0]}
-        attributes["relevance_"] = np.stack(attributes["relevance_"])
+        for name in ("relevance_", "inverse_length_scales_"):
+            attributes[name] = np.stack(attributes[name])
     return {
         **given.columns(),
         **attributes,
         "inputs_": inputs,
-        "dtype_": str(plan.dtype).removeprefix("torch."),
+        "dtype_": dtype,
         "log_marginal_likelihood_": float(sum(model.log_evidence for model in models)),
         "n_iter_": max(1, *(model.n_iter for model in models)),
         "stop_reason_": "; ".join(dict.fromkeys(model.why for model in models)),
         "_models": models,
     }
+
+
+def _expansion(model: FittedGP, inputs: InputMap, dtype: str) -> Expansion:
+    """The posterior mean."""
+    basis, weights = (np.asarray(part, dtype=np.float64) for part in (model.posterior.basis, model.posterior.weights))
+    return Expansion(inputs, model.kernel, basis, weights, dtype)
 
 
 def _by_column(relevance: np.ndarray, given: Given, inputs: InputMap) -> np.ndarray:

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from mercer.border.inputs import InputMap
 from mercer.border.read import read_new
-from mercer.forward.relevance import sensitivity
+from mercer.forward.kernel_metric import sensitivity
 from mercer.kernels import Kernel
 from mercer.report.section import Figure, Section
 from mercer.report.subject import Subject
