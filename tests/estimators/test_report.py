@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mercer
-from mercer.kernels import Gaussian
+from mercer.kernels import Bias, Gaussian
 from mercer.report import svg
 from mercer.report.distance import distances
 from mercer.report.effects import estimated
@@ -162,6 +162,26 @@ def test_what_chance_may_make_is_not_called_a_fault():
     assert "as good" in page.advice[0]
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_each_column_of_the_table_has_its_own_relevance(named):
+    """By place, also where the columns of a frame come in another order than in `fit`."""
+    rows = pd.DataFrame(X, columns=[f"x{(j + 1) % 5}" for j in range(5)]) if named else X
+    model = MODELS[1].fit(rows[LEARN], Y[LEARN])
+    judge = rows[JUDGE][rows.columns[::-1]] if named else rows[JUDGE]
+    found = mercer.report(model, judge, Y[JUDGE], None).to_dict()
+    own = {one["name"]: one["relevance"] for one in model.columns_}
+    assert list(own) == ["x1", "x2", "x3", "x4", "x0"] if named else ["x0", "x1", "x2", "x3", "x4"]
+    assert {one["name"]: one["relevance"] for one in found["columns"]["columns"]} == own
+    assert found["kernel"]["relevance"] == pytest.approx(own)
+    assert found["kernel"]["words"][0].startswith(max(own, key=own.get))
+
+
+def test_a_model_that_says_the_same_of_all_rows_depends_on_no_column():
+    model = mercer.GreedyKernelRegressor(5, kernel=Bias(), regularization=1.0, random_state=0).fit(X[LEARN], Y[LEARN])
+    found = mercer.report(model, X[JUDGE], Y[JUDGE], None).to_dict()
+    assert found["kernel"]["words"] == ["Predictions do not depend on any column."]
+
+
 def test_a_file_with_further_columns_and_levels_is_reported_as_a_frame_is(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"size": rng.normal(size=120).round(3), "tree": rng.choice(["oak", "elm"], 120)})
@@ -232,6 +252,23 @@ def test_many_rows_are_thinned_and_the_page_says_so():
     subject = Subject.of(model, rows, rows[:, 0], None)
     assert subject.table.n_rows == 20_000
     assert subject.given_rows == 25_000
+
+
+@pytest.mark.parametrize("unknown", [np.nan, np.inf, None])
+def test_targets_that_are_missing_or_infinite_are_refused(unknown):
+    model, y = MODELS[1].fit(X[LEARN], Y[LEARN]), Y[JUDGE].astype(object)
+    y[3] = unknown
+    y = y if unknown is None else y.astype(float)
+    with pytest.raises(ValueError, match="y_test must be finite numbers, got '1 missing or infinite of 80'"):
+        mercer.report(model, X[JUDGE], y, None)
+    with pytest.raises(ValueError, match="y_train must be finite numbers, got '1 missing or infinite of 80'"):
+        mercer.report(model, X[JUDGE], Y[JUDGE], None, X_train=X[JUDGE], y_train=y)
+    classes = CLASSES.astype(object)
+    classes[200] = unknown
+    chosen = MODELS[8].fit(X[LEARN], CLASSES[LEARN])
+    if unknown is not np.inf:
+        with pytest.raises(ValueError, match="y_test must be a class for every row, got '1 missing"):
+            mercer.report(chosen, X[JUDGE], classes[JUDGE], None)
 
 
 def test_what_does_not_fit_together_gets_a_sentence():

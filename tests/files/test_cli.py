@@ -232,6 +232,9 @@ def test_a_report_from_a_file_with_words_dates_and_truth_values(tmp_path, capsys
     assert "On 40 test rows the typical error (RMSE) is" in said
     assert "All learned from the same 80 rows." in said
     assert "<h2" in page.read_text()
+    for unknown in ("nan", "inf"):
+        gap = write_csv(tmp_path / "gap.csv", header, [*rows[80:], (*rows[0][:-1], unknown)])
+        assert "1 missing or infinite of 41" in refused(capsys, "report", model, gap, "--out", str(page))
     without = refused(capsys, "fit", learn, "--target", "price", "--out", model, "--without", "remarks")
     assert "--without must be one of the columns" in without
 

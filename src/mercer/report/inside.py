@@ -18,7 +18,7 @@ def columns_section(subject: Subject) -> Section:
     """The columns of the table, and what the model makes of them."""
     table, known = subject.table, _own_columns(subject)
     rows, numbers = [], []
-    extra = sorted({key for one in known.values() for key in one} - {"name", "missing"}) if known else []
+    extra = sorted({key for one in known for key in one} - {"name", "missing"})
     for j, name in enumerate(table.names):
         column = table.columns[j]
         if table.is_numeric(j):
@@ -29,9 +29,9 @@ def columns_section(subject: Subject) -> Section:
             levels = np.unique(column.astype(str))
             missing, kind = float(np.mean(column == "missing")), "levels"
             values = f"{len(levels)}: {shortened(', '.join(levels[:5]), 40)}"
-        own = known.get(name, {})
+        own = known[j] if known else {}
         rows.append([name, kind, values, f"{missing:.1%}", *(_cell(own.get(key)) for key in extra)])
-        numbers.append({"name": name, "kind": kind, "missing": missing, **own})
+        numbers.append({"kind": kind, "missing": missing, **own, "name": name})
     words = [f"{subject.given_rows} test rows of {len(table.names)} columns. {_maps(subject.final)}"]
     if subject.given_rows > table.n_rows:
         words.append(f"{table.n_rows} of them, at even distances, are looked at here.")
@@ -42,16 +42,11 @@ def columns_section(subject: Subject) -> Section:
     return Section("columns", "The table", words, {"rows": subject.given_rows, "columns": numbers}, [grid])
 
 
-def _own_columns(subject: Subject) -> dict[str, dict[str, Any]]:
-    """What the model itself says of its columns, by name."""
+def _own_columns(subject: Subject) -> list[dict[str, Any]]:
+    """What the model itself says of each of its columns, in the order of the table's; nothing of other tables."""
     own = getattr(subject.final, "columns_", None)
-    if own is None or subject.seen is not subject.table:
-        return {}
-    found = {}
-    for one in own.to_dict("records") if hasattr(own, "to_dict") else own:
-        fields = dict(one) if isinstance(one, dict) else {key: getattr(one, key) for key in one.__dataclass_fields__}
-        found[str(fields.get("name"))] = fields
-    return found
+    known = own is not None and subject.seen is subject.table and len(own) == len(subject.table.names)
+    return [dict(one) for one in own or ()] if known else []
 
 
 def _cell(value: Any) -> Any:
@@ -108,7 +103,7 @@ def race_section(subject: Subject) -> Section | None:
 
 
 def kernel_section(subject: Subject) -> Section | None:
-    """Kernels with their length-scales, and how much each column matters to them."""
+    """Kernels with their length-scales, and how much predictions depend on each column."""
     model = subject.final
     members = _members(model)
     own = getattr(model, "relevance_", None)
@@ -119,18 +114,21 @@ def kernel_section(subject: Subject) -> Section | None:
     if members:
         rows = [[one["kernel"], one["metric"], one["basis_vectors"], one["weight_norm"]] for one in members]
         tables.append(Grid("Kernels of the model", ["kernel", "metric", "basis vectors", "norm of weights"], rows))
-    if own is not None:
+    if own is not None and not np.any(own):
+        words.append("Predictions do not depend on any column.")
+    elif own is not None:
         relevance, names = subject.relevance, subject.table.names
         order = subject.most_relevant(MOST_BARS)
         effective = float(np.exp(-(relevance[relevance > 0] * np.log(relevance[relevance > 0])).sum()))
         words.append(
-            f"{names[order[0]]} matters most, with {relevance[order[0]]:.0%} of the relevance; it is spread as over "
-            f"{effective:.1f} equal columns of {len(names)}."
+            f"{names[order[0]]} matters most: it has {relevance[order[0]]:.0%} of the effect on predictions. The "
+            f"effect is spread as over {effective:.1f} equal columns of {len(names)}."
         )
         idle = [names[j] for j in range(len(names)) if relevance[j] < 0.01 / len(names)]
         if idle:
-            words.append(f"Hardly seen by the kernels: {shortened(', '.join(idle), 200)}.")
-        says = f"Relevance of columns, of sum 1; {names[order[0]]} first with {short(relevance[order[0]])}."
+            words.append(f"With hardly any effect on predictions: {shortened(', '.join(idle), 200)}.")
+        largest = f"{names[order[0]]} first with {short(relevance[order[0]])}"
+        says = f"Relevance of columns: their shares in the effect on predictions; {largest}."
         drawn = bars([names[j] for j in order], [relevance[j] for j in order], "relevance", says)
         figures.append(Figure(drawn, says))
         numbers |= {"relevance": dict(zip(names, relevance, strict=True)), "effective_columns": effective}

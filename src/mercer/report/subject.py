@@ -44,11 +44,14 @@ class Subject:
         targets = _targets(targets)
         require(len(targets) == table.n_rows, "y_test", f"as long as X_test ({table.n_rows} rows)", len(targets))
         require(table.n_rows >= 2, "the number of test rows", "at least 2", table.n_rows)
+        _require_known(model, targets, "y_test")
         given = table.n_rows
         if given > MOST_ROWS:
             index = spaced_rows(np.ones(given), MOST_ROWS)
             table, targets = table.part(index), targets[index]
         learned = None if train is None else (Table.of(train[0], names), _targets(host(train[1])))
+        if learned is not None:
+            _require_known(model, learned[1], "y_train")
         return cls(model, table, targets, outputs, given, learned)
 
     @cached_property
@@ -139,11 +142,27 @@ def _targets(y: Any) -> np.ndarray:
     return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
 
+def _require_known(model: Any, y: np.ndarray, name: str) -> None:
+    """Refuse targets that are missing, or infinite numbers: no error can be computed from them."""
+    values = y.ravel()
+    unknown = np.array([_is_missing(one) for one in values.tolist()] if y.dtype.kind == "O" else [False] * len(values))
+    classes = is_classifier(model)
+    if not classes or y.dtype.kind == "f":
+        try:
+            unknown[~unknown] = ~np.isfinite(values[~unknown].astype(np.float64))
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} must be numbers for a regressor, got {values[~unknown][:1].tolist()}") from None
+    wanted = "a class for every row" if classes else "finite numbers"
+    require(not unknown.any(), name, wanted, f"{int(unknown.sum())} missing or infinite of {len(values)}")
+
+
+def _is_missing(value: Any) -> bool:
+    return not isinstance(value, str) and (value is None or str(value) in ("<NA>", "NaT") or value != value)
+
+
 def _output_names(y: Any) -> tuple[str, ...]:
     if hasattr(y, "columns"):
         return tuple(str(name) for name in y.columns)
     name = getattr(y, "name", None)
     width = np.asarray(y).shape[1] if np.asarray(y).ndim == 2 else 1
-    return (
-        (str(name),) if width == 1 and name else ("target",) if width == 1 else tuple(f"y{j + 1}" for j in range(width))
-    )
+    return (str(name),) if width == 1 and name else ("target",) if width == 1 else tuple(f"y{j}" for j in range(width))

@@ -31,17 +31,22 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, names: Any = None) -> Table:
-        """A table from an array, tensor, frame, file or source of rows; `names` where it has none of its own."""
+        """A table from an array, tensor, frame, file or source of rows.
+
+        `names` are those of the model's columns: they order the columns of a frame and name those of an array, which
+        are x0, x1, … without them.
+        """
         if isinstance(X, str | Path | RowSource):
             X, names = _from_source(as_source(X), None if names is None else [str(name) for name in names])
         X = X.to_pandas() if hasattr(X, "to_pandas") else host(X)
         if hasattr(X, "iloc") and hasattr(X, "columns"):
+            X = _in_order(X, names)
             return cls(X, tuple(str(name) for name in X.columns), tuple(numbers_or_text(X[name]) for name in X.columns))
         X = np.asarray(X)
         X = X[:, None] if X.ndim == 1 else X
         labels = tuple(str(name) for name in names) if names is not None else ()
         if len(labels) != X.shape[1]:
-            labels = tuple(f"x{j + 1}" for j in range(X.shape[1]))
+            labels = tuple(f"x{j}" for j in range(X.shape[1]))
         return cls(X, labels, tuple(numbers_or_text(X[:, j]) for j in range(X.shape[1])))
 
     @property
@@ -125,6 +130,13 @@ def numbers_or_text(column: Any) -> np.ndarray:
     return np.asarray([MISSING if gone else str(v) for v, gone in zip(values.tolist(), absent, strict=True)], object)
 
 
+def _in_order(frame: Any, names: Any) -> Any:
+    """A frame with its columns in the order of `names`, where it has just these."""
+    if names is None or len(names) != len(frame.columns) or set(names) != set(frame.columns):
+        return frame
+    return frame[list(names)]
+
+
 def _from_source(source: RowSource, names: list[str] | None) -> tuple[Any, Any]:
     """Rows of a source, as a frame where that is possible: models compare names of columns with those of `fit`."""
     if names is not None and source.names() is not None:
@@ -139,7 +151,7 @@ def _from_source(source: RowSource, names: list[str] | None) -> tuple[Any, Any]:
     except ImportError:
         numbers = all(column.dtype.kind in "biuf" for column in columns)
         return np.column_stack(columns if numbers else [column.astype(object) for column in columns]), found
-    labels = [f"x{j + 1}" for j in range(len(columns))] if found is None else found
+    labels = [f"x{j}" for j in range(len(columns))] if found is None else found
     frame = pandas.DataFrame(dict(enumerate(columns))).set_axis(labels, axis=1)
     return (frame if found is not None or source.mixed else frame.to_numpy()), found
 
