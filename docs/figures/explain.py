@@ -27,7 +27,7 @@ def inputs() -> None:
     model = KernelBoostingRegressor(kernel="gaussian", random_state=0).fit(X, y)
     keep(plots.plot_effect(partial_effects(model, X, "bmi")), "effect")
     keep(plots.plot_effect(partial_effects(model, X, ["bmi", "s5"])), "pair")
-    found = shapley_values(model, X).centred()
+    found = shapley_values(model, X)
     keep(plots.plot_shapley(found), "shapley")
     keep(plots.plot_shapley_row(found, 3), "shapley_row")
 

@@ -10,6 +10,7 @@ from itertools import combinations
 from math import factorial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -111,10 +112,14 @@ def test_a_models_values_are_those_of_all_subsets_of_its_inputs(kernel, monkeypa
     model = mercer.GreedyKernelRegressor(12, kernel=kernel, regularization=1e-3, random_state=0).fit(X, y)
     told = expanded(model)
     truth = brute_force(restricted(told, X[:8]), 4)[:, :, 0]
+    mean = brute_force(restricted(told, model.background_), 4)[:, :, 0].mean(0)
+    off = 1e-10 * np.abs(told.expansions[0].weights).sum()
     for most in (products.SUBSETS, 0):
         monkeypatch.setattr(products, "SUBSETS", most)
-        found = mercer.shapley_values(model, X[:8])
-        np.testing.assert_allclose(found.values, truth, rtol=0, atol=1e-10 * np.abs(told.expansions[0].weights).sum())
+        found = mercer.shapley_values(model, X[:8], background=None)
+        np.testing.assert_allclose(found.values, truth, rtol=0, atol=off)
+        found = mercer.shapley_values(model, X[:8], background=model.background_)
+        np.testing.assert_allclose(found.values, truth - mean, rtol=0, atol=2 * off)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +206,7 @@ def test_fewer_points_are_as_good_as_the_exact_rule(mixture):
 def test_a_linear_kernel_gives_each_input_its_own_term():
     X, y = table()
     model = mercer.GreedyKernelRegressor(8, kernel=kernels.Linear(), regularization=1e-3, random_state=0).fit(X, y)
-    found = mercer.shapley_values(model, X)
+    found = mercer.shapley_values(model, X, background=None)
     alone = np.zeros_like(X)
     alone[:] = model.inputs_.mean
     for d in range(4):
@@ -227,11 +232,60 @@ def test_base_and_values_sum_to_the_prediction(name, n_outputs):
     np.testing.assert_allclose(found.predictions(), model.predict(X[:20]), rtol=0, atol=1e-11 * (1 + size))
 
 
+@pytest.mark.parametrize("name", ["greedy", "gp", "rpemekl"])
+def test_by_default_the_base_is_the_mean_prediction_on_training_rows(name):
+    """On up to 100 of them, or on basis vectors where a model keeps none; rows given take their place."""
+    X, y = table(150)
+    model = {
+        "greedy": mercer.GreedyKernelRegressor(30, kernel=kernels.Gaussian(2.0), random_state=0),
+        "gp": mercer.SparseGPRegressor(12, kernel="gaussian", tuning_rows=80, max_iter=5, random_state=0),
+        "rpemekl": mercer.RPEMEKLRegressor([kernels.Gaussian(2.0)], random_state=0),
+    }[name].fit(X, y)
+    found, raw = mercer.shapley_values(model, X), mercer.shapley_values(model, X, background=None)
+    if name == "rpemekl":
+        first = expanded(model).expansions[0]
+        rows = first.inputs.decode(torch.as_tensor(first.basis))
+        rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), 100)).astype(int)]
+    else:
+        rows = model.background_
+        assert rows.shape == (100, 4)
+        assert {tuple(row) for row in rows.tolist()} <= {tuple(row) for row in X.tolist()}
+    size = sum(float(np.abs(one.weights).sum()) for one in expanded(model).expansions)
+    off = {"rtol": 0, "atol": 1e-10 * (1 + size)}
+    np.testing.assert_allclose(found.base_values, model.predict(rows).mean(), **off)
+    np.testing.assert_allclose(found.predictions(), model.predict(X), **off)
+    np.testing.assert_allclose(mercer.shapley_values(model, rows).values.mean(0), 0, **off)
+    np.testing.assert_allclose(np.ptp(found.values - raw.values, axis=0), 0, **off)  # a constant for each input
+    given = mercer.shapley_values(model, X[:9], background=X[:9])
+    np.testing.assert_allclose(given.base_values, model.predict(X[:9]).mean(), **off)
+
+
+def test_of_a_sum_over_the_inputs_they_are_the_interventional_values_of_other_explainers():
+    """f(x) = Σ f_d(x_d): the value of an input is f_d(x_d) less its mean over the background, by either definition."""
+    X, y = table()
+    model = mercer.GreedyKernelRegressor(8, kernel=kernels.Linear(), regularization=1e-3, random_state=0).fit(X, y)
+    rows = model.background_
+
+    def v(S):
+        mixed = np.repeat(rows[None], 5, 0)
+        mixed[:, :, list(S)] = X[:5, None, list(S)]
+        return model.predict(mixed.reshape(-1, 4)).reshape(5, -1).mean(1)
+
+    np.testing.assert_allclose(mercer.shapley_values(model, X[:5]).values, brute_force(v, 4), rtol=0, atol=1e-9)
+
+
+def test_what_was_left_out_adds_exactly_nothing():
+    X, y = table(80)
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(tree=np.where(X[:, 0] > 0, "oak", "elm"), country="NO")
+    model = mercer.GreedyKernelRegressor(15, kernel=kernels.Matern32(2.0), random_state=0).fit(frame, y)
+    assert not mercer.shapley_values(model, frame).values[:, 5].any()
+
+
 def test_centred_values_sum_to_the_same_from_the_mean_prediction_on():
     X, y = table(100)
     both = np.stack([y, X[:, 1]], 1)
     model = mercer.GreedyKernelRegressor(20, kernel=kernels.Gaussian(2.0), random_state=0).fit(X, both)
-    plain = mercer.shapley_values(model, X)
+    plain = mercer.shapley_values(model, X, background=None)
     centred = plain.centred()
     np.testing.assert_allclose(centred.predictions(), plain.predictions(), atol=1e-9)
     np.testing.assert_allclose(centred.base_values, model.predict(X).mean(0), atol=1e-9)
@@ -260,10 +314,10 @@ def test_an_average_of_kernels_on_mapped_columns_adds_up():
     first = model.expansions_[0]
     second = replace(first, inputs=mapped, kernel=kernels.Laplacian(3.0), basis=mapped.encode(X[:15]).numpy())
     model.expansions_ = (first, second)
-    found = mercer.shapley_values(model, X[:7])
+    found = mercer.shapley_values(model, X[:7], background=None)
     np.testing.assert_allclose(found.predictions(), model.predict(X[:7]), rtol=0, atol=1e-9)
     model.expansions_ = (first,)
-    alone = mercer.shapley_values(model, X[:7])
+    alone = mercer.shapley_values(model, X[:7], background=None)
     assert np.ptp(found.values[:, 3] - alone.values[:, 3]) == 0  # the second kernel does not see the last column
 
 
@@ -281,7 +335,7 @@ def test_a_full_metric_is_looked_at_by_all_subsets(kernel, off):
     turn = np.random.default_rng(1).normal(size=(4, 4))
     second = replace(first, inputs=replace(first.inputs, transform=turn), basis=first.basis @ turn.T)
     model.expansions_ = (first, second)
-    found = mercer.shapley_values(model, X[:6])
+    found = mercer.shapley_values(model, X[:6], background=None)
     U, W = first.inputs.encode(X[:6]).numpy(), first.weights
 
     apart, zero = U[:, None] - first.basis, torch.zeros(1, 4, dtype=torch.float64)

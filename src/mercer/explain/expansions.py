@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import is_
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,11 +17,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mercer.border.inputs import InputMap
+from mercer.data import ArrayRows, RowSource, spaced_rows
 from mercer.engine import Plan, make_plan
 from mercer.explain.inputs import groups_of
 from mercer.explain.product_code import WIDTH
 from mercer.explain.subsets import Turned
 from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, terms_of
+from mercer.forward.background import BACKGROUND_ROWS
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
 
@@ -75,18 +77,53 @@ class PreparedPieces:
     base: Tensor  # what is said without any input, p
 
 
+T = TypeVar("T")
 #: Fitted attributes that this is made of. Where they are the same objects, so is what was made of them: preparing takes
 #: a fifth of the time of one row. Models of more numbers than KEPT take so long that it does not matter.
-FITTED, KEPT = ("expansions_", "_models", "ensemble_", "targets_", "inputs_", "table_"), 1 << 20
-_known: WeakKeyDictionary[Any, tuple[list[Any], PreparedPieces]] = WeakKeyDictionary()
+FITTED, KEPT = ("expansions_", "_models", "ensemble_", "targets_", "inputs_", "table_", "background_"), 1 << 20
+_pieces_of: WeakKeyDictionary[Any, tuple[list[Any], PreparedPieces]] = WeakKeyDictionary()
+_means_of: WeakKeyDictionary[Any, tuple[list[Any], Tensor]] = WeakKeyDictionary()
 
 
 def prepared(model: Any) -> PreparedPieces:
     """What explanations need of a fitted model, kept as long as the model lives and is not fitted again."""
+    return _remembered(_pieces_of, model, partial(_prepared, model), lambda made: _size(made.told) <= KEPT)
+
+
+def training_mean(model: Any, of_rows: Callable[[RowSource], Tensor]) -> Tensor:
+    """The mean over training rows of what `of_rows` says of rows as the model reads them, kept in the same way.
+
+    The training rows are those that the model keeps as its background; else some of its basis vectors.
+    """
+    return _remembered(_means_of, model, lambda: of_rows(ArrayRows(_background(model))).mean(0), lambda _: True)
+
+
+def _background(model: Any) -> np.ndarray:
+    if hasattr(model, "background_"):
+        return np.asarray(model.background_, dtype=np.float64)
+    first = expanded(model).expansions[0]
+    some = spaced_rows(np.ones(len(first.basis)), BACKGROUND_ROWS)
+    return first.inputs.decode(torch.as_tensor(first.basis[some]))
+
+
+def _remembered(
+    known: WeakKeyDictionary[Any, tuple[list[Any], T]], model: Any, make: Callable[[], T], worth: Callable[[T], bool]
+) -> T:
     state = [getattr(model, name, None) for name in ("device", *FITTED)]
-    before, known = _known.get(model, ([], None)) if isinstance(model, BaseEstimator) else ([], None)
-    if known is not None and all(map(is_, before, state)):
-        return known
+    before, made = known.get(model, ([], None)) if isinstance(model, BaseEstimator) else ([], None)
+    if made is not None and all(map(is_, before, state)):
+        return made
+    made = make()
+    if isinstance(model, BaseEstimator) and worth(made):
+        known[model] = state, made
+    return made
+
+
+def _size(told: Expanded) -> int:
+    return sum(one.basis.size + one.weights.size for one in told.expansions)
+
+
+def _prepared(model: Any) -> PreparedPieces:
     told, plan = expanded(model), plan_for(model)
     groups = partial(groups_of, getattr(model, "table_", None))
     alone = [one for one in told.expansions if diagonal_of(one.inputs.transform)]
@@ -95,10 +132,7 @@ def prepared(model: Any) -> PreparedPieces:
     base = torch.as_tensor(told.offset, dtype=torch.float64, device=plan.device)
     for one in parts:
         base = base if one.term.additive else base.add(one.weights.sum(0), alpha=one.term.variance)
-    made = PreparedPieces(told, parts, tied, sum((whole.nothing() for whole in tied), base))
-    if sum(one.basis.size + one.weights.size for one in told.expansions) <= KEPT:
-        _known[model] = state, made
-    return made
+    return PreparedPieces(told, parts, tied, sum((whole.nothing() for whole in tied), base))
 
 
 def expanded(model: Any) -> Expanded:

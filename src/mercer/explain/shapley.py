@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 
 from mercer.border.inputs import EncodedRows
+from mercer.data import RowSource
 from mercer.engine import Plan, each_block
-from mercer.explain.expansions import Piece, expanded, names_of, plan_for, prepared
+from mercer.explain.expansions import Piece, PreparedPieces, expanded, names_of, plan_for, prepared, training_mean
 from mercer.explain.inputs import Inputs
 from mercer.explain.products import values_of
 from mercer.explain.subsets import Turned
@@ -56,21 +57,20 @@ class ShapleyValues:
         return self.base_values + self.values.sum(1)
 
     def centred(self) -> ShapleyValues:
-        """The same beside the mean of these rows: the base is their mean prediction, and sums still hold.
-
-        What an input adds to all rows alike, which its distance from the basis vectors makes, moves into the base.
-        """
+        """The same beside the mean of the rows explained: the base is their mean prediction, and sums still hold."""
         mean = self.values.mean(0)
         base = self.base_values + mean.sum(0)
         return ShapleyValues(self.values - mean, _number(base), self.data, self.feature_names)
 
 
-def shapley_values(model: Any, X: Any) -> ShapleyValues:
+def shapley_values(model: Any, X: Any, background: Any = "training") -> ShapleyValues:
     """Exact Shapley values of the predictions at rows `X`, for models whose kernels are products over the inputs.
 
     An input that is removed no longer tells rows apart: its factor in the kernel is one, as if it were equal to that
-    of every basis vector. Without any input all rows look alike, and the model says its `base_values`. So no
-    background rows are needed, and nothing is sampled; the cost is O(D²) for each row and basis vector. Matérn and
+    of every basis vector. So nothing is sampled; the cost is O(D²) for each row and basis vector. By default the mean
+    values of training rows are subtracted, as other explainers do: `base_values` is then the mean prediction, and a
+    value says what an input adds beside its average. Both sum to the prediction. The first call also explains the
+    training rows that the model keeps (`background_`). Matérn and
     rational quadratic kernels are sums of 20 to 40 products (Matérn 1/2: 70), to 1e-10 of the sum of all weights, and
     take as much longer. In a full metric all 2^D sets of inputs are looked at.
 
@@ -85,6 +85,9 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
         or a diagonal one; up to 12 inputs, radial ones in a full metric too. Others are refused.
     X : array, frame, tensor, file or row source of n rows
         Rows to explain.
+    background : "training", None, or rows like `X`, default "training"
+        The rows whose mean prediction is the base: up to 100 training rows (basis vectors where the model keeps none),
+        or rows given. None: the base is what the model says without any input, which may lie far from all data.
 
     Returns
     -------
@@ -106,11 +109,26 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
     >>> found = shapley_values(model, X[:5])
     >>> found.values.shape, bool(np.allclose(found.predictions(), model.predict(X[:5])))
     ((5, 3), True)
+    >>> bool(abs(found.base_values - model.predict(X).mean()) < 0.2)
+    True
     """
-    whole = prepared(model)
-    inputs, plan = Inputs.of(model, X), plan_for(model)
-    source = inputs.source
-    told, D = whole.told, len((whole.parts or whole.tied)[0].groups)
+    whole, inputs, plan = prepared(model), Inputs.of(model, X), plan_for(model)
+    told, base = whole.told, whole.base
+    values = _of_rows(whole, inputs.source, plan)
+    if background is not None:
+        if isinstance(background, str) and background == "training":
+            mean = training_mean(model, lambda rows: _of_rows(whole, rows, plan))
+        else:
+            mean = _of_rows(whole, Inputs.of(model, background).source, plan).mean(0)
+        values, base = values - mean, base + mean.sum(0)
+    shown = told.shaped(values.cpu().numpy()), _number(told.shaped(base.cpu().numpy().copy()))
+    return ShapleyValues(*shown, inputs.named(), names_of(model))
+
+
+def _of_rows(whole: PreparedPieces, source: RowSource, plan: Plan) -> Tensor:
+    """Shapley values of rows as the model reads them, not centred: n × D × p."""
+    told, groups = whole.told, (whole.parts or whole.tied)[0].groups
+    D = len(groups)
     out = torch.zeros(source.n_rows, D, told.n_outputs, dtype=torch.float64, device=plan.device)
     for one in whole.parts:
         rows, columns = block_shape(len(one.basis), len(one.groups), plan)
@@ -125,8 +143,8 @@ def shapley_values(model: Any, X: Any) -> ShapleyValues:
             out[where] += tied.values(block)
 
         each_block(EncodedRows(source, tied.inputs, plan), plan, ROWS, look)
-    base = _number(told.shaped(whole.base.cpu().numpy().copy()))
-    return ShapleyValues(told.shaped(out.cpu().numpy()), base, inputs.named(), names_of(model))
+    out[:, [d for d, group in enumerate(groups) if not len(group)]] = 0.0  # columns left out, without rounding
+    return out
 
 
 def operations(model: Any, n_rows: int) -> float:

@@ -92,6 +92,8 @@ class ForwardEstimator(Face):
         most 500 pairs of training rows. For classifiers the decision values count; several outputs are summed in units
         of their standard deviations. A column without any effect has 0. There is none where the kernel is precomputed
         or `X` is a wide sparse matrix.
+    background_ : ndarray of shape (at most 100, coordinates)
+        Training rows, as numbers: `shapley_values` refer to the mean prediction on them.
     tuning_report_ : list of dict
         The race, where there was one: candidate, rows, loss and seconds of each. For classes the last line is the
         model itself on rows it did not learn from: their log loss, and `calibration_error`, by how much its

@@ -18,6 +18,7 @@ from mercer.border.targets import ClassTargets, within_reach
 from mercer.data import ArrayRows, Pieces, Shard, SparseRows
 from mercer.data.shard import even_run
 from mercer.engine import Plan
+from mercer.forward.background import background
 from mercer.forward.expansion import Expansion, Stages
 from mercer.forward.kernel_metric import metric, sensitivity
 from mercer.forward.loop import ForwardFit
@@ -113,6 +114,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "basis_indices_": given.places(index),
         "dual_coef_": expansions[0].weights,
         "kernel_": expansions[0].kernel,
+        "background_": None if _without_columns(task) else background(given),
         "metric_": _metric(expansions[0], given.rows.n_columns),
         "relevance_": _relevance(task, expansions),
         "regularization_": final.lam,
@@ -145,9 +147,11 @@ def _metric(first: Expansion, n_inputs: int) -> np.ndarray | None:
 
 def _relevance(task: Task, expansions: tuple[Expansion, ...]) -> np.ndarray | None:
     """The effect of each column on predictions; None where columns are kernel values, or far too many (sparse)."""
-    if task.pairwise or isinstance(task.given.rows, SparseRows):
-        return None
-    return effects(expansions, task.given, task.plan)
+    return None if _without_columns(task) else effects(expansions, task.given, task.plan)
+
+
+def _without_columns(task: Task) -> bool:
+    return task.pairwise or isinstance(task.given.rows, SparseRows)
 
 
 def _kept(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:

@@ -109,6 +109,8 @@ class SparseGP(Face):
     inverse_length_scales_ : ndarray of shape (D,)
         1/λ_d of the standardised inputs, by which `ARDSelector` ranks them. A column of several coordinates has the
         root of their sum of squares. Equal numbers where the kernel has one length-scale or none.
+    background_ : ndarray of shape (at most 100, coordinates)
+        Training rows, as numbers: `shapley_values` refer to the mean prediction on them.
     log_marginal_likelihood_ : float
         The evidence of the targets.
     inputs_ : InputMap

@@ -12,6 +12,7 @@ from mercer.border.inputs import InputMap
 from mercer.border.read import Given
 from mercer.engine import Plan
 from mercer.evidence.posterior import Posterior
+from mercer.forward.background import background
 from mercer.forward.expansion import Expansion
 from mercer.forward.kernel_metric import spread
 from mercer.forward.relevance import effects
@@ -60,6 +61,7 @@ def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) ->
         **given.columns(),
         **attributes,
         "inputs_": inputs,
+        "background_": background(given),
         "dtype_": dtype,
         "log_marginal_likelihood_": float(sum(model.log_evidence for model in models)),
         "n_iter_": max(1, *(model.n_iter for model in models)),

@@ -94,7 +94,7 @@ def _as_numbers(values: np.ndarray) -> np.ndarray:
 def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) -> Any:
     """A dot for each row and input: what the input adds, in the colour of its own value; what varies most is on top.
 
-    `found` is what `shapley_values` returns, or that ``.centred()``, which shows inputs beside their mean.
+    `found` is what `shapley_values` returns.
 
     >>> from mercer.explain.shapley import ShapleyValues
     >>> values = np.array([[1.0, 0.1], [-1.0, 0.1]])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mercer.explain.shapley import operations, shapley_values
+from mercer.forward.background import BACKGROUND_ROWS
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import Band, Line, bars, chart, short, shortened
@@ -77,10 +78,11 @@ def followed(subject: Subject) -> tuple[str, Any]:
 
 @dataclass(frozen=True)
 class Owed:
-    """What each of some rows owes to its columns (rows × columns), of which answer, and how that is known."""
+    """What each of some rows owes to its columns (rows × columns), of which answer, less its mean over which rows."""
 
     values: np.ndarray
     answer: str
+    beside: str
     words: str
 
 
@@ -104,8 +106,8 @@ def rows_section(subject: Subject) -> Section | None:
         figures.append(Figure(bars(labels, value[order], "what the column adds", says, signed=True), says))
         numbers[str(row)] = {"chosen_as": why, "values": dict(zip(table.names, value, strict=True))}
     words = [
-        f"Shapley values divide what the model says of a row ({owed.answer}), beside the mean of others, among its "
-        f"columns. {owed.words}"
+        f"Shapley values divide what the model says of a row ({owed.answer}), less its mean over {owed.beside}, among "
+        f"the columns. {owed.words}"
     ]
     return Section("shapley", "Single rows", words, {"answer": owed.answer, "rows": numbers}, figures=figures)
 
@@ -131,12 +133,11 @@ def chosen_rows(subject: Subject) -> dict[str, int]:
 
 
 def _exact(subject: Subject, at: Sequence[int]) -> Owed | None:
-    beside = np.linspace(0, subject.table.n_rows - 1, BESIDE).astype(int)  # rows whose mean the chosen stand beside
-    part = subject.table.part(np.r_[at, beside])
+    part = subject.table.part(np.asarray(at))
     try:
-        if operations(subject.final, len(at) + BESIDE) > MOST_OPERATIONS:
+        if operations(subject.final, len(at) + BACKGROUND_ROWS) > MOST_OPERATIONS:
             return None
-        values = shapley_values(subject.final, part.X).centred().values[: len(at)]
+        values = shapley_values(subject.final, part.X).values
     except (ValueError, TypeError, AttributeError):  # kernels, or models, that have none in closed form
         return None
     if values.shape[1] != len(part.names):  # of coordinates, not of the table's columns
@@ -145,7 +146,7 @@ def _exact(subject: Subject, at: Sequence[int]) -> Owed | None:
     if values.ndim == 3:
         values = values[..., 0 if classes is None else -1]
     what = f"predicted {subject.outputs[0]}" if classes is None else f"decision value of {classes[-1]}"
-    return Owed(values, what, "")
+    return Owed(values, what, "training rows", "")
 
 
 def estimated(subject: Subject, at: Sequence[int]) -> Owed:
@@ -170,7 +171,7 @@ def estimated(subject: Subject, at: Sequence[int]) -> Owed:
         f"Estimated from {len(orders)} orders of the columns beside {pairs} other test rows; another choice of rows "
         f"and orders would change a value by {short(float(np.max(errors)))} at most, one standard error."
     )
-    return Owed(np.stack(values), what, words)
+    return Owed(np.stack(values), what, "test rows", words)
 
 
 def _shown(value: Any) -> str:
