@@ -22,7 +22,7 @@ from mercer.report import svg
 from mercer.report.distance import distances
 from mercer.report.effects import estimated
 from mercer.report.subject import Subject
-from mercer.report.svg import Line, Points, chart, round_values, short
+from mercer.report.svg import Line, Points, bars, chart, round_values, short
 from mercer.report.table import Table
 
 X, Y = make_friedman1(260, 5, noise=0.3, random_state=0)
@@ -299,6 +299,46 @@ def test_a_chart_keeps_every_point_inside_its_frame_and_ticks_are_round():
         assert svg.TOP <= float(y) <= svg.HEIGHT - svg.BOTTOM
     assert round_values(-0.3, 0.9) == [-0.2, 0.0, 0.2, 0.4, 0.6, 0.8]
     assert short(-1234.4) == "−1234"
+
+
+NUMBERS = [-1.86e-17, -1.2345e-100, 123456.7, -999_999.4, -999_999.6, 50_000.0, 0.00012345, -9999.6, 999.6]
+
+
+def test_numbers_of_bars_are_whole_and_rounding_is_zero():
+    """Ten letters of 12 pixels take 8 pixels each at most: they fit into the room for numbers."""
+    shown = [short(value) for value in NUMBERS]
+    assert [one.replace("\u202f", "") for one in shown] == (
+        ["−1.86e-17", "−1.23e-100", "123457", "−999999", "−1e6", "50000", "1.23e-4", "−10000", "1000"]
+    )
+    assert max(map(len, shown)) * 8 <= svg.NUMBER
+    drawn = bars(["a", "b"], [2.0, -1.86e-17], "x", "says", signed=True)
+    assert re.findall(r'class="end">([^<]*)</text>', drawn) == ["a", "2", "b", "0"]
+
+
+def test_bars_whose_names_would_be_cut_to_the_same_text_have_them_above():
+    names = ["standard, evidence + diagonal, gaussian", "standard, evidence + diagonal, matern32"]
+    drawn = bars(names, [1.0, 2.0], "x", "says", own=1)
+    assert all(f">{name}</text>" in drawn for name in names)
+    assert re.findall(r'class="f(\d)"', drawn) == ["2", "0"]  # its own colour
+
+
+def test_dates_are_dates_truth_values_have_two_parts_and_columns_left_out_add_nothing():
+    rng = np.random.default_rng(0)
+    sold = pd.Timestamp("2021-01-01") + pd.to_timedelta(np.arange(160) % 97, unit="D")
+    frame = pd.DataFrame({"income": rng.uniform(1e4, 9e4, 160), "sold": sold, "lift": np.arange(160) % 2 == 0})
+    frame["country"] = "NO"
+    y = frame["income"] / 1e4 + frame["lift"] + (sold - sold[0]).days / 30
+    model = mercer.GreedyKernelRegressor(25, kernel=Gaussian(3.0), random_state=0).fit(frame[:100], y[:100])
+    page = mercer.report(model, frame[100:], y[100:], None)
+    text, found = page.to_html(), page.to_dict()
+    assert len(found["residuals"]["inputs"]["lift"]["mean"]) == 2
+    assert "2021-01-" in next(one.tables[0].rows[1][2] for one in page.sections if one.key == "columns")
+    assert re.search(r'class="mid">2021-0\d-\d\d</text>', text)
+    assert re.search(r'class="mid">40\u202f000</text>', text)
+    assert "sold = 2021-0" in text
+    for row in found["shapley"]["rows"].values():
+        assert row["values"]["country"] == 0
+    assert "country = NO" in text
 
 
 def test_scikit_learns_page_of_an_estimator_links_to_a_site_that_is_named(monkeypatch):

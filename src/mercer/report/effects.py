@@ -18,7 +18,7 @@ from mercer.explain.shapley import operations, shapley_values
 from mercer.forward.background import BACKGROUND_ROWS
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
-from mercer.report.svg import Band, Line, bars, chart, short, shortened
+from mercer.report.svg import LETTERS, NEGLIGIBLE, Band, Line, bars, chart, short, shortened
 
 #: Inputs and points along each, rows that are averaged, levels of a category.
 INPUTS, POINTS, ROWS, LEVELS = 4, 21, 150, 12
@@ -26,8 +26,6 @@ INPUTS, POINTS, ROWS, LEVELS = 4, 21, 150, 12
 FEWEST, BESIDE, PREDICTIONS, BARS = 8, 60, 20_000, 8
 #: Multiplications that exact values may take: some ten seconds on one core.
 MOST_OPERATIONS = 1e9
-#: Letters that a bar's name has room for.
-LETTERS = 22
 
 
 def effects_section(subject: Subject) -> Section | None:
@@ -49,7 +47,7 @@ def effects_section(subject: Subject) -> Section | None:
                 f"{what.capitalize()} along {name}: the mean changes by {short(change)}; 80 % of rows are in the band."
             )
             marks: list[Band | Line] = [Band(grid, low, high, colour=0), Line(grid, mean, colour=0, dots=True)]
-            figures.append(Figure(chart(marks, name, what, says), says))
+            figures.append(Figure(chart(marks, name, what, says, dates=subject.table.is_date(j)), says))
             found[name] = {"at": grid, "mean": mean, "low": low, "high": high}
         else:
             levels, first, counts = np.unique(column.astype(str), return_index=True, return_counts=True)
@@ -84,6 +82,7 @@ class Owed:
     answer: str
     beside: str
     words: str
+    size: float  # of the answers, beside which values may be rounding
 
 
 def rows_section(subject: Subject) -> Section | None:
@@ -96,7 +95,8 @@ def rows_section(subject: Subject) -> Section | None:
     table, figures, numbers = subject.table, [], {}
     for (why, row), value in zip(rows.items(), owed.values, strict=True):
         order = np.argsort(-np.abs(value))[:BARS]
-        shown = [_shown(table.columns[j][row]) for j in order]
+        value = np.where(np.abs(value) < NEGLIGIBLE * (np.abs(value).max() + owed.size), 0.0, value)
+        shown = [table.said(j, table.columns[j][row]) for j in order]
         cut = [shortened(table.names[j], max(LETTERS - len(one) - 3, 4)) for j, one in zip(order, shown, strict=True)]
         labels = [f"{name} = {value}" for name, value in zip(cut, shown, strict=True)]  # of long names the value stays
         says = (
@@ -137,16 +137,17 @@ def _exact(subject: Subject, at: Sequence[int]) -> Owed | None:
     try:
         if operations(subject.final, len(at) + BACKGROUND_ROWS) > MOST_OPERATIONS:
             return None
-        values = shapley_values(subject.final, part.X).values
+        found = shapley_values(subject.final, part.X)
     except (ValueError, TypeError, AttributeError):  # kernels, or models, that have none in closed form
         return None
+    values, size = found.values, float(np.abs(found.predictions()).max())
     if values.shape[1] != len(part.names):  # of coordinates, not of the table's columns
         return None
     classes = subject.classes
     if values.ndim == 3:
         values = values[..., 0 if classes is None else -1]
     what = f"predicted {subject.outputs[0]}" if classes is None else f"decision value of {classes[-1]}"
-    return Owed(values, what, "training rows", "")
+    return Owed(values, what, "training rows", "", size)
 
 
 def estimated(subject: Subject, at: Sequence[int]) -> Owed:
@@ -160,10 +161,11 @@ def estimated(subject: Subject, at: Sequence[int]) -> Owed:
     others = np.repeat(beside, 2)
     place = np.argsort(orders, axis=1)  # of each column in its order
     taken = place[:, None, :] < np.arange(D + 1)[None, :, None]  # columns exchanged after so many steps
-    values, errors = [], []
+    values, errors, size = [], [], 0.0
     for row in at:
         mixed = np.where(taken, row, others[:, None, None]).reshape(-1, D)
-        gains = np.diff(answer(table.mixed(mixed)).reshape(len(orders), D + 1), axis=1)
+        answers = answer(table.mixed(mixed)).reshape(len(orders), D + 1)
+        gains, size = np.diff(answers, axis=1), max(size, float(np.abs(answers).max()))
         each = np.take_along_axis(gains, place, axis=1).reshape(pairs, 2, D).mean(1)
         values.append(each.mean(0))
         errors.append(each.std(0) / np.sqrt(pairs))
@@ -171,7 +173,7 @@ def estimated(subject: Subject, at: Sequence[int]) -> Owed:
         f"Estimated from {len(orders)} orders of the columns beside {pairs} other test rows; another choice of rows "
         f"and orders would change a value by {short(float(np.max(errors)))} at most, one standard error."
     )
-    return Owed(np.stack(values), what, "test rows", words)
+    return Owed(np.stack(values), what, "test rows", words, size)
 
 
 def _shown(value: Any) -> str:

@@ -94,7 +94,8 @@ def residual_section(subject: Subject) -> Section | None:
         found[name] = {"centre": centre, "mean": mean, "two_standard_errors": twice}
         if clear.any():
             worst = int(np.argmax(np.where(clear, np.abs(mean - level), -1)))
-            words.append(f"Around {name} = {short(centre[worst])} the {what} is {short(mean[worst])} on average.")
+            at = subject.table.said(j, centre[worst])
+            words.append(f"Around {name} = {at} the {what} is {short(mean[worst])} on average.")
         count = {0: "none is", 1: "one is"}.get(int(clear.sum()), f"{clear.sum()} are")
         says = (
             f"{what.capitalize()} along {name}: means of {len(centre)} parts of the test rows with twice their "
@@ -105,7 +106,7 @@ def residual_section(subject: Subject) -> Section | None:
             some = np.unique(np.linspace(0, len(column) - 1, CLOUD // 2).astype(int))
             marks.insert(0, Points(column[some], residual[some]))
         marks.append(Line(centre[[0, -1]], np.array([level, level]), colour=2, dashed=True))
-        figures.append(Figure(chart(marks, name, what, says), says))
+        figures.append(Figure(chart(marks, name, what, says, dates=subject.table.is_date(j)), says))
     if not found:
         return None
     words = words[:4] or ["Along none of these inputs the mean residual is clearly away from what it is overall."]
@@ -120,7 +121,8 @@ def residual_section(subject: Subject) -> Section | None:
 def _by_bin(
     column: np.ndarray, residual: np.ndarray, share: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Centre, mean residual, twice its standard error and what chance may make of it, in parts of equally many rows.
+    """Centre, mean residual, twice its standard error and what chance may make of it, in parts of equally many rows,
+    or for each value where a column has few.
 
     `share` is that of wrong classes among all rows: a part without any has no spread of its own. A limit is passed by
     chance in one page of twenty, all parts of all inputs together.
@@ -129,13 +131,17 @@ def _by_bin(
     values, residual = column[known], residual[known]
     if len(values) < 20 or np.ptp(values) == 0:
         return None
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, min(BINS, len(values) // 10) + 1)))
-    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    counts = np.bincount(place, minlength=len(edges) - 1)
+    distinct, place = np.unique(values, return_inverse=True)
+    if len(distinct) > BINS:
+        edges = np.unique(np.quantile(values, np.linspace(0, 1, min(BINS, len(values) // 10) + 1)))
+        place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+    counts = np.bincount(place)
     full = counts >= 3
-    mean = np.bincount(place, residual, len(edges) - 1)[full] / counts[full]
-    square = np.bincount(place, residual**2, len(edges) - 1)[full] / counts[full]
-    centre = np.bincount(place, values, len(edges) - 1)[full] / counts[full]
+    if not full.any():
+        return None
+    mean = np.bincount(place, residual)[full] / counts[full]
+    square = np.bincount(place, residual**2)[full] / counts[full]
+    centre = np.bincount(place, values)[full] / counts[full]
     spread = np.maximum(square - mean**2, 0) if share is None else np.full(len(mean), share * (1 - share))
     error = np.sqrt(spread / (counts[full] - 1))
     return centre, mean, 2 * error, error * t.ppf(1 - 0.05 / (2 * BINS * INPUTS), counts[full] - 1)

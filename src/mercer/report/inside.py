@@ -24,7 +24,7 @@ def columns_section(subject: Subject) -> Section:
         if table.is_numeric(j):
             finite = column[np.isfinite(column)]
             missing, kind = 1 - len(finite) / len(column), "numbers"
-            values = f"{short(finite.min())} to {short(finite.max())}" if len(finite) else "none"
+            values = f"{table.said(j, finite.min())} to {table.said(j, finite.max())}" if len(finite) else "none"
         else:
             levels = np.unique(column.astype(str))
             missing, kind = float(np.mean(column == "missing")), "levels"

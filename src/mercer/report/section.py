@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.report.svg import short
+from mercer.report.svg import grouped, short
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def said(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, int | np.integer):
-        return f"{int(value):,}".replace(",", "\u202f") if abs(int(value)) >= 10_000 else str(int(value))
+        return grouped(int(value))
     return short(float(value)) if isinstance(value, float | np.floating) else str(value)
 
 

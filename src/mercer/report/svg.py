@@ -16,8 +16,12 @@ import numpy as np
 #: Size of a chart in the units of its own coordinates, and what its labels take of it.
 WIDTH, HEIGHT = 400.0, 270.0
 LEFT, RIGHT, TOP, BOTTOM, LEGEND = 58.0, 14.0, 14.0, 48.0, 14.0
-#: Height of one horizontal bar, and what its name takes.
-BAR, NAME = 22.0, 158.0
+#: Height of one horizontal bar, and what its name and its number take: `short` has ten letters at most.
+BAR, NAME, NUMBER = 22.0, 158.0, 84.0
+#: Letters of a name beside its bar and above it.
+LETTERS, LETTERS_ABOVE = 22, 58
+#: The share of the largest bar below which a number is rounding.
+NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Axis:
     start: float
     end: float
     log: bool = False
+    dates: bool = False
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Coordinates of some values; what lies outside of the range is drawn at its edge."""
@@ -81,7 +86,11 @@ class Axis:
             first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
             if last - first >= 1:
                 return [10.0**k for k in range(first, last + 1, max(1, (last - first) // 4))]
-        return round_values(self.low, self.high)
+        return round_values(self.low, self.high, most=3 if self.dates else 6)
+
+    def named(self, value: float) -> str:
+        """What stands at a tick."""
+        return date(value) if self.dates else short(value)
 
 
 def round_values(low: float, high: float, most: int = 6) -> list[float]:
@@ -110,9 +119,12 @@ def spanned(values: Sequence[np.ndarray], log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def chart(marks: Sequence[Mark], x: str, y: str, says: str, *, log: str = "") -> str:
-    """Marks on a pair of axes named `x` and `y`; `log` may name the axes that are logarithmic, `says` what is seen."""
-    horizontal = Axis(x, *spanned([one.x for one in marks], "x" in log), LEFT, WIDTH - RIGHT, "x" in log)
+def chart(marks: Sequence[Mark], x: str, y: str, says: str, *, log: str = "", dates: bool = False) -> str:
+    """Marks on a pair of axes named `x` and `y`; `says` tells what is seen.
+
+    `log` may name the axes that are logarithmic. With `dates` the values along `x` are days since 1970.
+    """
+    horizontal = Axis(x, *spanned([one.x for one in marks], "x" in log), LEFT, WIDTH - RIGHT, "x" in log, dates)
     values = [v for one in marks for v in ((one.low, one.high) if isinstance(one, Band) else (one.y,))]
     top = TOP + (LEGEND if any(one.label for one in marks) else 0.0)
     vertical = Axis(y, *spanned(values, "y" in log), HEIGHT - BOTTOM, top, "y" in log)
@@ -121,26 +133,38 @@ def chart(marks: Sequence[Mark], x: str, y: str, says: str, *, log: str = "") ->
     return picture("".join(body), says, WIDTH, HEIGHT)
 
 
-def bars(names: Sequence[str], values: Sequence[float], x: str, says: str, *, signed: bool = False) -> str:
-    """Horizontal bars, one for each name, with their numbers; signed ones grow from a line in the middle."""
+def bars(
+    names: Sequence[str], values: Sequence[float], x: str, says: str, *, signed: bool = False, own: int | None = None
+) -> str:
+    """Horizontal bars, one for each name, with their numbers.
+
+    Signed bars grow from a line in the middle. The bar `own` has a colour of its own. Names stand beside their bars, or
+    above them where they would be the same text if cut. Numbers that are rounding beside the largest are 0.
+    """
     numbers = np.asarray(values, dtype=float)
-    most = float(np.abs(numbers).max()) or 1.0
-    room = WIDTH - NAME - 66.0
-    zero, unit = (NAME + room / 2, room / 2 / most) if signed else (NAME, room / most)
+    most = float(np.abs(numbers).max(initial=0.0)) or 1.0
+    numbers = np.where(np.abs(numbers) < NEGLIGIBLE * most, 0.0, numbers)
+    above = len({shortened(str(name), LETTERS) for name in names}) < len({str(name) for name in names})
+    start, step = (4.0, 2 * BAR - 4) if above else (NAME, BAR)
+    room = WIDTH - start - NUMBER
+    zero, unit = (start + room / 2, room / 2 / most) if signed else (start, room / most)
     body = []
     for k, (name, value) in enumerate(zip(names, numbers, strict=True)):
-        top, length = k * BAR + 4, abs(value) * unit
+        top, length = k * step + (BAR - 4 if above else 4), abs(value) * unit
         left = zero - length if value < 0 else zero
+        colour = (1 if value < 0 else 0) if own is None else 0 if k == own else 2
+        label = shortened(str(name), LETTERS) if not above else shortened_inside(str(name), LETTERS_ABOVE)
+        at = f'x="{start:.0f}" y="{top - 4:.0f}"' if above else f'x="{start - 8:.0f}" y="{top + 13:.0f}" class="end"'
         body.append(
-            f'<text x="{NAME - 8:.0f}" y="{top + 13:.0f}" class="end">{escape(shortened(str(name), 22))}</text>'
+            f"<text {at}>{escape(label)}</text>"
             f'<rect x="{left:.1f}" y="{top:.0f}" width="{max(length, 0.5):.1f}" height="{BAR - 7:.0f}" '
-            f'class="f{1 if value < 0 else 0}"/>'
-            f'<text x="{WIDTH - 60:.0f}" y="{top + 13:.0f}">{short(value)}</text>'
+            f'class="f{colour}"/>'
+            f'<text x="{WIDTH - 4:.0f}" y="{top + 13:.0f}" class="end">{short(value)}</text>'
         )
-    height = len(numbers) * BAR + 26
+    height = len(numbers) * step + 26
     if signed:
         body.append(f'<path d="M{zero:.1f} 0V{height - 24:.0f}" class="axis"/>')
-    body.append(f'<text x="{NAME + room / 2:.0f}" y="{height - 6:.0f}" class="mid label">{escape(x)}</text>')
+    body.append(f'<text x="{start + room / 2:.0f}" y="{height - 6:.0f}" class="mid label">{escape(x)}</text>')
     return picture("".join(body), says, WIDTH, height)
 
 
@@ -153,22 +177,41 @@ def picture(body: str, says: str, width: float, height: float) -> str:
 
 
 def short(value: float) -> str:
-    """A number in four figures or fewer.
+    """A number in three figures, or a whole one below a million.
 
-    >>> [short(v) for v in (0.0, 1234567.0, 0.000012345, 3.14159, 20.0)]
-    ['0', '1.23e6', '1.23e-5', '3.14', '20']
+    >>> [short(v) for v in (0.0, 1234567.0, 0.000012345, 3.14159, 20.0, -1234.5)]
+    ['0', '1.23e6', '1.23e-5', '3.14', '20', '−1234']
     """
     value = float(value)
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    text = f"{value:.3g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.2e}"
-    if 1e3 <= abs(value) < 1e4:
-        text = f"{value:.0f}"
+    text = f"{value:.3g}" if 1e-3 <= abs(value) < 999.5 else f"{value:.2e}"
+    if 999.5 <= abs(value) < 999_999.5:
+        text = grouped(value)
     if "e" in text:
         digits, power = text.split("e")
         digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
         text = f"{digits}e{int(power)}"
-    return text.replace("-", "−") if text.startswith("-") else text
+    return text.replace("-", "−", 1) if text.startswith("-") else text
+
+
+def grouped(value: float) -> str:
+    """A whole number, from 10 000 on in groups of three digits."""
+    return f"{value:,.0f}".replace(",", "\u202f" if abs(value) >= 9999.5 else "")
+
+
+def date(days: float) -> str:
+    """The day that is so many days after the first of January 1970.
+
+    >>> date(18700.4)
+    '2021-03-14'
+    """
+    return str(np.datetime64(math.floor(days), "D"))
+
+
+def shortened_inside(text: str, most: int) -> str:
+    """Text of at most so many letters, whose middle is left out."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[most // 2 + 1 - most :]}"
 
 
 def shortened(text: str, most: int) -> str:
@@ -181,7 +224,7 @@ def _frame(x: Axis, y: Axis) -> list[str]:
     out = []
     for value, at in zip(x.ticks(), x(np.asarray(x.ticks())), strict=True):
         out.append(f'<path d="M{at:.1f} {y.end:.0f}V{HEIGHT - BOTTOM:.0f}" class="grid"/>')
-        out.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16:.0f}" class="mid">{short(value)}</text>')
+        out.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16:.0f}" class="mid">{x.named(value)}</text>')
     for value, at in zip(y.ticks(), y(np.asarray(y.ticks())), strict=True):
         out.append(f'<path d="M{LEFT:.0f} {at:.1f}H{WIDTH - RIGHT:.0f}" class="grid"/>')
         out.append(f'<text x="{LEFT - 6:.0f}" y="{at + 4:.1f}" class="end">{short(value)}</text>')

@@ -16,6 +16,7 @@ import numpy as np
 from mercer.border.checked import host
 from mercer.data import RowSource, as_source
 from mercer.data.raw import LEVELLED, RawColumn
+from mercer.report.svg import date, short, shortened
 
 #: What stands for a level that is missing.
 MISSING = "missing"
@@ -94,6 +95,12 @@ class Table:
         if hasattr(self.X, "iloc"):
             return getattr(self.X.dtypes.iloc[j], "kind", "") == "M"
         return self.X.dtype.kind == "O" and any(isinstance(one, datetime.date) for one in self.X[:, j])
+
+    def said(self, j: int, value: Any) -> str:
+        """A value of a column in few letters."""
+        if not self.is_numeric(j):
+            return shortened(str(value), 16)
+        return date(value) if self.is_date(j) and np.isfinite(value) else short(value)
 
     def cell(self, i: int, j: int) -> Any:
         """One value, as it came."""

@@ -40,7 +40,7 @@ def verdict_section(subject: Subject) -> Section:
     says = f"{unit[0].upper()}{unit[1:]} of this model and of three others: " + ", ".join(
         f"{name} {short(one['error'])}" for name, one in every.items()
     )
-    drawn = bars(["this model", *others], [one["error"] for one in every.values()], unit, says)
+    drawn = bars(["this model", *others], [one["error"] for one in every.values()], unit, says, own=0)
     numbers = {"errors": every, "stop_reason": why, "learned_share": learned}
     return Section("verdict", "Verdict", words, numbers, [table], [Figure(drawn, f"{says}.")])
 
