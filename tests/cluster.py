@@ -43,13 +43,13 @@ def as_if_large(bound=10):
         mercer.engine.plan.EXACT_ROWS = kept[1]
 
 
-def started(n, function, *arguments, timeout=TIMEOUT, folder):
+def started(n, function, *arguments, timeout=TIMEOUT, folder, secret=None):
     """`n` processes that run ``function(group, *arguments)``; their answers are files in `folder`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "mercer.distributed", "mercer", "pandas"])
     store = open_store("127.0.0.1")
     whole = [
-        context.Process(target=_child, args=(rank, n, store.port, timeout, str(folder), function, arguments))
+        context.Process(target=_child, args=(rank, n, store.port, timeout, str(folder), secret, function, arguments))
         for rank in range(n)
     ]
     for process in whole:
@@ -70,12 +70,12 @@ def on_one(function, *arguments):
         return [function(group, *arguments)]
 
 
-def on_processes(n, function, *arguments, timeout=TIMEOUT):
+def on_processes(n, function, *arguments, timeout=TIMEOUT, secret=None):
     """What ``function(group, *arguments)`` returns on each of `n` processes; an error of one is raised here."""
     if n == 1:
         return on_one(function, *arguments)
     with TemporaryDirectory() as folder:
-        whole, store = started(n, function, *arguments, timeout=timeout, folder=folder)
+        whole, store = started(n, function, *arguments, timeout=timeout, folder=folder, secret=secret)
         for process in whole:
             process.join(10 * timeout)
         found = answers(n, folder)
@@ -86,10 +86,10 @@ def on_processes(n, function, *arguments, timeout=TIMEOUT):
     return found
 
 
-def _child(rank, n, port, timeout, folder, function, arguments):
+def _child(rank, n, port, timeout, folder, secret, function, arguments):
     torch.set_num_threads(1)
     try:
-        with join(rank, n, "127.0.0.1", port, timeout) as group, within(group), as_if_large():
+        with join(rank, n, "127.0.0.1", port, timeout, secret=secret) as group, within(group), as_if_large():
             answer = function(group, *arguments)
     except Exception as error:
         answer = error

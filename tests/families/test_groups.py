@@ -1,6 +1,9 @@
 """What groups of processes are made of: collectives, places and numbers of rows, partitions on the disk."""
 
+import os
 import re
+import signal
+import time
 from pathlib import Path
 
 import cluster
@@ -10,9 +13,10 @@ import torch
 
 import mercer
 from mercer.data import ArrayRows, Pieces
-from mercer.distributed import LostProcessError, join, open_store
+from mercer.distributed import LostProcessError, UntrustedMessageError, join, open_store
 from mercer.distributed.group import HEAD
 from mercer.distributed.partitions import SpooledRows, write_rows
+from mercer.distributed.signed import Signature
 
 
 class Simulated(mercer.data.Group):
@@ -84,6 +88,71 @@ def test_a_process_that_never_joins_is_named():
     with pytest.raises(LostProcessError, match=r"process 0 of 3 waited 0.5 s .* ranks: 1, 2") as error:
         join(0, 3, "127.0.0.1", store.port, timeout=0.5)
     assert error.value.ranks == [1, 2]
+
+
+def test_a_store_listens_at_its_own_address_alone():
+    table = Path("/proc/net/tcp")
+    if not table.exists():
+        pytest.skip("this system does not tell at which addresses processes listen")
+    store = open_store("127.0.0.1")
+    connections = [line.split() for line in table.read_text().splitlines()[1:]]
+    local = [address.split(":") for _, address, _, state, *_ in connections if state == "0A"]  # listening
+    assert [address for address, port in local if int(port, 16) == store.port] == ["0100007F"]  # 127.0.0.1
+
+
+def test_a_process_that_does_not_know_the_secret_cannot_join():
+    store = open_store("127.0.0.1")
+    store.set("mercer/joins/1", b"\0" * 32 + b"here")
+    with pytest.raises(UntrustedMessageError, match=r"store/mercer/joins/1 must be signed .*, got 36 bytes"):
+        join(0, 2, "127.0.0.1", store.port, timeout=5.0, secret=b"s" * 32)
+
+
+def refused(group):
+    """What a process says to a message that another one signed with another secret, or for another purpose."""
+    told = [group.first(lambda: "trusted")]
+    group._signature = Signature(b"another" if group.rank == 0 else b"s" * 32)
+    for ask in (lambda: group.first(lambda: "forged"), lambda: group.gather("forged")):
+        try:
+            told.append(ask())
+        except UntrustedMessageError as error:
+            told.append(str(error).split(" must")[0])
+    return told
+
+
+def test_a_message_that_is_signed_with_another_secret_is_refused_before_it_is_read():
+    found = cluster.on_processes(2, refused, secret=b"s" * 32)
+    assert found[1] == ["trusted", "the message first/2", "the message gather/3/0"]
+    assert found[0] == ["trusted", "forged", "the message gather/3/1"]
+
+
+def alone_for_longer(group, seconds):
+    """Work of the first process, and of the last one in work that is dealt out, which takes longer than the timeout."""
+    first = group.first(lambda: time.sleep(seconds) or "done")
+    return first, group.dealt(2, lambda places: [time.sleep(seconds * place) or place for place in places])
+
+
+@pytest.mark.cluster
+def test_processes_wait_for_one_that_works_alone_for_longer_than_the_timeout():
+    assert cluster.on_processes(2, alone_for_longer, 5.0, timeout=3.0) == [("done", [0, 1])] * 2
+
+
+def stopped(group):
+    """A first process that no longer runs, though its connections stand."""
+    group.first(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+@pytest.mark.cluster
+def test_a_first_process_that_is_stopped_while_it_works_alone_is_noticed(tmp_path):
+    processes, store = cluster.started(2, stopped, timeout=3.0, folder=tmp_path)
+    try:
+        processes[1].join(60)
+        error = cluster.answers(2, tmp_path)[1]
+        assert isinstance(error, LostProcessError)
+        assert error.ranks == [0]
+    finally:
+        processes[0].kill()
+        processes[0].join()
+        del store
 
 
 def test_a_source_of_one_process_sums_to_itself():

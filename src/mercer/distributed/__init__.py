@@ -3,5 +3,15 @@
 from mercer.distributed.group import LostProcessError, ProcessGroup, open_store
 from mercer.distributed.launch import init, join
 from mercer.distributed.rows import OwnRows, own_rows
+from mercer.distributed.signed import UntrustedMessageError
 
-__all__ = ["LostProcessError", "OwnRows", "ProcessGroup", "init", "join", "open_store", "own_rows"]
+__all__ = [
+    "LostProcessError",
+    "OwnRows",
+    "ProcessGroup",
+    "UntrustedMessageError",
+    "init",
+    "join",
+    "open_store",
+    "own_rows",
+]

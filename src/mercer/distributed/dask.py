@@ -8,6 +8,7 @@ plain estimator on its own rows. Workers without partitions are left alone.
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from dataclasses import dataclass
 from typing import Any, Self
@@ -76,7 +77,7 @@ class OnDask:
         """The model that workers find together, each from the partitions that it has written."""
         from distributed import Variable
 
-        found = written(client, partitions, self.timeout)
+        found, secret = written(client, partitions, self.timeout), secrets.token_bytes(32)
         workers = list(dict.fromkeys(one.worker for one in found))
         with alone_on(client, workers, self.timeout):
             tasks = [
@@ -87,6 +88,7 @@ class OnDask:
                     rank,
                     len(workers),
                     key,
+                    secret,
                     self.timeout,
                     workers=[worker],
                     key=f"{FIT}-{key}-{rank}",

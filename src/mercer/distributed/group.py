@@ -1,15 +1,20 @@
 """The collectives: the only place where processes talk to each other, by torch.distributed.
 
 gloo carries them between CPUs, NCCL between GPUs. Waiting has an end: a process that does not answer in time, or whose
-connection breaks, ends the fit of all others with a sentence that names it.
+connection breaks, ends the fit of all others with a sentence that names it. A process that works alone for longer tells
+the others at intervals that it is at work. Where the group has a secret, messages are signed
+(`mercer.distributed.signed`).
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,11 +23,16 @@ import torch
 from torch import Tensor
 
 from mercer.data.group import Group
+from mercer.distributed.signed import Signature
 
 T = TypeVar("T")
 
 #: Bytes of the head of a message, its length among them: what fits into it needs no second message.
 HEAD, LENGTH = 256, 8
+#: The head of a process that is still at work, and how often such heads are sent: so many times in a timeout.
+AT_WORK, BEATS = b"\xff" * HEAD, 4
+#: Connections to a store that may wait to be accepted.
+BACKLOG = 1024
 #: Seconds that those who noticed a loss wait for each other's word, to tell who is silent.
 GRACE = 3.0
 
@@ -41,21 +51,27 @@ class LostProcessError(RuntimeError):
 class ProcessGroup(Group):
     """Several processes, this one being number `rank` of `size`; `store` is where they found each other.
 
-    `bytes` and `calls` count what this process sent into collectives, so that costs can be told.
+    `bytes` and `calls` count what this process sent into collectives, so that costs can be told. Where there is a
+    `secret`, which all processes must have been given, what they read from each other and from the store is checked
+    against it.
     """
 
-    def __init__(self, rank: int, size: int, store: Any, timeout: float, backend: str = "gloo") -> None:
+    def __init__(
+        self, rank: int, size: int, store: Any, timeout: float, backend: str = "gloo", secret: bytes | None = None
+    ) -> None:
         import torch.distributed as dist
 
         self.rank, self.size, self.timeout, self.bytes, self.calls = rank, size, timeout, 0, 0
-        self._leading = False
+        self._leading, self._signature, self._messages = False, Signature(secret), 0
         if backend == "nccl":  # a lost process is then an error here, and not the end of this one without a word
             os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
-        self._wire = torch.device("cuda" if backend == "nccl" else "cpu")
-        self._store, limit = store, timedelta(seconds=timeout)
+        # a device with its number: threads of their own begin with the first one
+        self._wire = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
+        limit = timedelta(seconds=timeout)
         store.set_timeout(limit)
+        self._store = store if secret is None else signed_store(store, self._signature)
         self._joined(limit)  # torch numbers its groups: one that failed to form would have another number next time
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+        dist.init_process_group(backend, store=self._store, rank=rank, world_size=size, timeout=limit)
 
     def _joined(self, limit: timedelta) -> None:
         """Wait until every process is there."""
@@ -70,6 +86,8 @@ class ProcessGroup(Group):
                 f"their ranks: {', '.join(map(str, missing))}.",
                 missing,
             ) from error
+        for key in keys:
+            self._store.get(key)  # with the right signature, where there are any
 
     def close(self) -> None:
         """Leave the group."""
@@ -100,8 +118,10 @@ class ProcessGroup(Group):
     def first(self, make: Callable[[], T]) -> T:
         if self.size == 1 or self._leading:  # what the first process asks while it works for all is its own affair
             return make()
-        answer: Any
-        answer, body = self._answer(make) if self.rank == 0 else (None, b"")
+        answer, body = None, b""
+        if self.rank == 0:
+            with self._at_work(lambda: self._firsts(_padded(AT_WORK, HEAD))):
+                answer, body = self._answer(make)
         body = self._broadcast(body)
         if self.rank != 0:  # a function of the user's cannot be sent: then every process does the same work
             answer = pickle.loads(body) if body else self._answer(make)[0]
@@ -113,8 +133,9 @@ class ProcessGroup(Group):
     def dealt(self, n: int, make: Callable[[Sequence[int]], list[T]]) -> list[T]:
         if self.size == 1 or self._leading:
             return make(range(n))
-        _, body = self._answer(lambda: make(range(self.rank, n, self.size)))
-        bodies = self.gather(body)
+        with self._at_work(lambda: self._everyones(_padded(AT_WORK, HEAD))):
+            _, body = self._answer(lambda: make(range(self.rank, n, self.size)))
+        bodies = self._gathered(body)
         if not all(bodies):  # a function of the user's cannot be sent: then every process does the same work
             made, error = self._answer(lambda: make(range(n)))[0]
             bodies = []
@@ -141,43 +162,81 @@ class ProcessGroup(Group):
         except (pickle.PicklingError, AttributeError, TypeError):
             return answer, b""
 
+    @contextmanager
+    def _at_work(self, tell: Callable[[], Any]) -> Iterator[None]:
+        """Meanwhile `tell` the processes that wait for this one, again and again, that it is at work.
+
+        They wait for a head of the answer; each head they get instead starts their timeout anew. A process that is
+        killed or stopped tells nothing.
+        """
+        done, failures = threading.Event(), []
+
+        def beat() -> None:
+            try:
+                while not done.wait(self.timeout / BEATS):
+                    tell()
+            except LostProcessError as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=beat, name="mercer-at-work", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+        if failures:
+            raise failures[0]
+
     def same(self, value: Tensor) -> Tensor:
-        if self._leading:
-            return value
+        return value if self._leading else self._firsts(value)
+
+    def _firsts(self, value: Tensor) -> Tensor:
+        """The first process's tensor."""
         import torch.distributed as dist
 
         sent = value.detach().to(self._wire, copy=True).contiguous()
         self._talk(lambda: dist.broadcast(sent, 0), sent)
         return sent.to(value.device)
 
+    def _everyones(self, value: Tensor) -> list[bytes]:
+        """The bytes of all processes, as many of each."""
+        import torch.distributed as dist
+
+        sent = value.to(self._wire)
+        found = [torch.empty_like(sent) for _ in range(self.size)]
+        self._talk(lambda: dist.all_gather(found, sent), sent)
+        return [one.cpu().numpy().tobytes() for one in found]
+
     def gather(self, thing: T) -> list[T]:
         if self._leading:
             return [thing]
-        import torch.distributed as dist
+        return [pickle.loads(body) for body in self._gathered(pickle.dumps(thing))]
 
-        def everyones(bodies: Tensor) -> list[bytes]:
-            sent = bodies.to(self._wire)
-            found = [torch.empty_like(sent) for _ in range(self.size)]
-            self._talk(lambda: dist.all_gather(found, sent), sent)
-            return [one.cpu().numpy().tobytes() for one in found]
-
-        mine = pickle.dumps(thing)
-        heads = everyones(_padded(_head(mine), HEAD))
+    def _gathered(self, body: bytes) -> list[bytes]:
+        """The bytes that each process brings, as soon as none is at work any more."""
+        self._messages += 1
+        mine = self._signature.signed(body, "gather", self._messages, self.rank)
+        heads = self._everyones(_padded(_head(mine), HEAD))
+        while AT_WORK in heads:
+            heads = self._everyones(_padded(_head(mine), HEAD))
         lengths = [_length(head) for head in heads]
         rest = max(lengths) + LENGTH - HEAD
-        tails = everyones(_padded(mine[HEAD - LENGTH :], rest)) if rest > 0 else [b""] * self.size
-        bodies = [(head[LENGTH:] + tail)[:n] for head, tail, n in zip(heads, tails, lengths, strict=True)]
-        return [pickle.loads(body) for body in bodies]
+        tails = self._everyones(_padded(mine[HEAD - LENGTH :], rest)) if rest > 0 else [b""] * self.size
+        found = [(head[LENGTH:] + tail)[:n] for head, tail, n in zip(heads, tails, lengths, strict=True)]
+        return [self._signature.checked(one, "gather", self._messages, rank) for rank, one in enumerate(found)]
 
     def _broadcast(self, body: bytes) -> bytes:
         """The first process's bytes: in one message where they are few, in two where not."""
-        head = self.same(_padded(_head(body), HEAD)).cpu().numpy().tobytes()
+        self._messages += 1
+        mine = self._signature.signed(body, "first", self._messages)
+        head = AT_WORK
+        while head == AT_WORK:
+            head = self._firsts(_padded(_head(mine), HEAD)).cpu().numpy().tobytes()
         length = _length(head)
         rest = length + LENGTH - HEAD
-        if rest <= 0:
-            return head[LENGTH : LENGTH + length]
-        tail = self.same(_padded(body[HEAD - LENGTH :], rest))
-        return head[LENGTH:] + tail.cpu().numpy().tobytes()
+        tail = self._firsts(_padded(mine[HEAD - LENGTH :], rest)).cpu().numpy().tobytes() if rest > 0 else b""
+        return self._signature.checked((head[LENGTH:] + tail)[:length], "first", self._messages)
 
     def _talk(self, collective: Callable[[], Any], sent: Tensor) -> None:
         self.calls, self.bytes = self.calls + 1, self.bytes + sent.numel() * sent.element_size()
@@ -225,10 +284,73 @@ def _padded(body: bytes, size: int) -> Tensor:
 
 
 def open_store(host: str, timeout: float = 600.0) -> Any:
-    """A store at a free port, where the processes of a group find each other; it lives as long as it is held."""
+    """A store at a free port of this address, where the processes of a group find each other.
+
+    It lives as long as it is held. An address that no interface of this machine has, because a network translates it,
+    cannot be listened at: then the store listens at all of them.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
+    limit = timedelta(seconds=timeout)
+    listener = _listening(host)
+    port = listener.getsockname()[1]
+    store = TCPStore(
+        host, port, is_master=True, wait_for_workers=False, timeout=limit, master_listen_fd=listener.fileno()
+    )
+    listener.detach()  # the store closes it
+    return store
+
+
+def _listening(host: str) -> socket.socket:
+    """A socket that listens at a free port of `host`."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        try:
+            listener.bind(address)
+        except OSError:
+            listener.bind(("", 0))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def signed_store(store: Any, signature: Signature) -> Any:
+    """The store, whose values are signed by whoever sets them and checked by whoever gets them.
+
+    gloo keeps the addresses of the processes there.
+    """
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+    class SignedStore(Store):
+        def set(self, key: str, value: Any) -> None:
+            body = value.encode() if isinstance(value, str) else bytes(value)
+            store.set(key, signature.signed(body, "store", key))
+
+        def get(self, key: str) -> bytes:
+            return signature.checked(store.get(key), "store", key)
+
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            return [self.get(key) for key in keys]
+
+        def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+            store.wait(keys, *(() if timeout is None else (timeout,)))
+
+        def check(self, keys: list[str]) -> bool:
+            return bool(store.check(keys))
+
+        def add(self, key: str, amount: int) -> int:
+            return int(store.add(key, amount))
+
+        def delete_key(self, key: str) -> bool:
+            return bool(store.delete_key(key))
+
+        def set_timeout(self, timeout: timedelta) -> None:
+            store.set_timeout(timeout)
+
+    return SignedStore()
 
 
 def reach_store(host: str, port: int, timeout: float) -> Any:

@@ -53,6 +53,17 @@ def init(timeout: float = TIMEOUT, backend: str = "auto") -> Group:
     return group
 
 
-def join(rank: int, size: int, host: str, port: int, timeout: float = TIMEOUT, backend: str = "gloo") -> ProcessGroup:
-    """Join a group whose store (`open_store`) somebody keeps at this address."""
-    return ProcessGroup(rank, size, reach_store(host, port, timeout), timeout, backend)
+def join(
+    rank: int,
+    size: int,
+    host: str,
+    port: int,
+    timeout: float = TIMEOUT,
+    backend: str = "gloo",
+    secret: bytes | None = None,
+) -> ProcessGroup:
+    """Join a group whose store (`open_store`) somebody keeps at this address.
+
+    With a `secret`, the same random bytes for all processes of the group, they refuse messages of anybody else.
+    """
+    return ProcessGroup(rank, size, reach_store(host, port, timeout), timeout, backend, secret)

@@ -154,8 +154,13 @@ def write_rows(path: Path, rows: np.ndarray) -> None:
             np.ascontiguousarray(rows[start : start + step]).tofile(file)
 
 
-def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: str, timeout: float) -> Any:
-    """Fit `model` to the partitions of this worker, together with those that run the same on theirs."""
+def fit_parts(
+    model: Any, parts: Sequence[Spooled], rank: int, size: int, key: str, secret: bytes, timeout: float
+) -> Any:
+    """Fit `model` to the partitions of this worker, together with those that run the same on theirs.
+
+    They find each other at a store of the first one, and trust who has the `secret`.
+    """
     from distributed import Variable, get_client, get_worker
 
     where, own = Variable(f"mercer-{key}", client=get_client()), None
@@ -172,7 +177,7 @@ def fit_parts(model: Any, parts: Sequence[Spooled], rank: int, size: int, key: s
             ) from error
         store = own if own is not None else reach_store(host, port, timeout)
         model = within_worker(model)
-        with ProcessGroup(rank, size, store, timeout) as group, within(group):
+        with ProcessGroup(rank, size, store, timeout, secret=secret) as group, within(group):
             fitted = model.fit(*_table(parts))
             group.gather(rank)  # nobody leaves, nor does the store close, before all are done
         return fitted if rank == 0 else None
