@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from mercer.border.read import MERGED_ROWS, Given
 from mercer.data import ArrayRows, Pieces
@@ -33,4 +34,17 @@ def planned(given: Given, settings: Any) -> tuple[Given, Plan]:
     n_rows = given.shard.length(given.rows.n_rows)
     plan = make_plan(n_rows, settings.device, settings.dtype, settings.memory_limit)
     plan = replace(plan, memory_limit=int(given.shard.group.least(plan.memory_limit)))
-    return gathered(given, max(MERGED_ROWS, plan.exact_rows())), plan
+    given = gathered(given, max(MERGED_ROWS, plan.exact_rows()))
+    return given, exact_sums(plan, given, settings.dtype)
+
+
+def exact_sums(plan: Plan, given: Given, dtype: Any) -> Plan:
+    """The plan, in float64 where processes of CPUs share the rows and the precision was left open.
+
+    Products of float32 tiles are rounded block by block, and blocks follow who holds which rows. That rounding is
+    large enough to change which basis vectors are chosen, so the model would depend on the placement of rows.
+    """
+    left_open = isinstance(dtype, str) and dtype == "auto"
+    if not (given.shard.divided and left_open and plan.device.type == "cpu"):
+        return plan
+    return replace(plan, dtype=torch.float64)

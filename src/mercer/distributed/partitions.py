@@ -42,7 +42,7 @@ class Spooled:
 
 #: Bytes that are written at a time.
 WRITTEN = 2**24
-#: The share of the memory that a worker has left which a fit may plan with, and the least it plans with.
+#: The share of the memory that a worker has left which a fit may plan with at most, and the least it plans with.
 SHARE, LEAST = 0.5, 2**26
 
 
@@ -72,12 +72,22 @@ def each_partition(function: Any, X: Any, y: Any, sample_weight: Any, *more: Any
     for name, one in given.items():
         require(hasattr(one, "to_delayed"), name, "a Dask dataframe, series or array", type(one).__name__)
     tabular = _tabular(X)
+    if tabular:
+        _require_numbers(X)
     X, *others = (_of_kind(one, tabular) for one in given.values())
     for name, one in zip(list(given)[1:], others, strict=True):
         n, wanted = (each.npartitions if tabular else each.numblocks[0] for each in (one, X))
         require(n == wanted, f"the partitions of {name}", f"the {wanted} of X", n)
     y, weight = (*others, None)[:2]
     return _of_frames(function, X, y, weight, *more) if tabular else _of_arrays(function, X, y, weight, *more)
+
+
+def _require_numbers(frame: Any) -> None:
+    """Refuse columns that the plain estimator would code: their levels are not known before all rows are read."""
+    from pandas.api.types import is_numeric_dtype
+
+    others = [str(name) for name, kind in frame.dtypes.items() if not is_numeric_dtype(kind)]
+    require(not others, "X", "columns of numbers on Dask; text, categories and dates have to be coded first", others)
 
 
 def _tabular(collection: Any) -> bool:
@@ -126,6 +136,8 @@ def spool(X: Any, y: Any, weight: Any, key: str) -> Spooled:
     folder = _folder(worker, key)
     folder.mkdir(parents=True, exist_ok=True)
     rows, names = np.asarray(X), getattr(X, "columns", None)
+    if rows.dtype == object and names is not None:  # columns of several types, or with a mark for missing numbers
+        rows = X.to_numpy(np.float64, na_value=np.nan)
     rows = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
     targets = np.asarray(y)
     targets = targets.astype(str) if targets.dtype == object else targets
@@ -206,7 +218,24 @@ def within_worker(model: Any) -> Any:
 def _memory_left(worker: Any) -> int | None:
     """Bytes that a fit may plan with, where the worker has a limit."""
     limit = worker.memory_manager.memory_limit
-    return max(int(SHARE * (limit - worker.monitor.get_process_memory())), LEAST) if limit else None
+    return planned_memory(limit, worker.monitor.get_process_memory()) if limit else None
+
+
+def planned_memory(limit: int, used: int) -> int:
+    """Bytes that a fit plans with on a worker of this limit that holds so many already.
+
+    Some choices of a fit follow its memory, so that must not change with what a worker happens to hold: it is a quarter
+    of the limit, or half of that, and so on, where a quarter is more than half of what is left.
+
+    >>> planned_memory(4 * 2**30, 2**29) == planned_memory(4 * 2**30, 2 * 2**30) == 2**30
+    True
+    >>> planned_memory(4 * 2**30, 3 * 2**30) == 2**29
+    True
+    """
+    planned = SHARE / 2 * limit
+    while planned > max(SHARE * (limit - used), LEAST):
+        planned /= 2
+    return max(int(planned), LEAST)
 
 
 def _table(parts: Sequence[Spooled]) -> tuple[OwnRows, np.ndarray, np.ndarray | None]:

@@ -13,7 +13,7 @@ import torch
 
 from mercer.border.checked import host
 from mercer.border.face import Face
-from mercer.border.gathered import gathered
+from mercer.border.gathered import exact_sums, gathered
 from mercer.border.inputs import InputMap, find_inputs
 from mercer.border.read import MERGED_ROWS, Given, read, read_new
 from mercer.border.rules import NOTHING, Rule, check, literal, number, part_of, whole
@@ -204,7 +204,7 @@ class SparseGP(Face):
         shard, group = given.shard, given.shard.group
         n_rows = shard.n_total if isinstance(shard, Pieces) else given.rows.n_rows
         plan = make_plan(n_rows, self.device, dtype, self.memory_limit)
-        plan = replace(plan, memory_limit=int(group.least(plan.memory_limit)))
+        plan = exact_sums(replace(plan, memory_limit=int(group.least(plan.memory_limit))), given, dtype)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=isinstance(self.kernel, str))
         # copies, since tensors of arrays that nobody may write to are not allowed
         numbers = [torch.as_tensor(np.array(part, dtype=np.float64), device=plan.device) for part in (Y, given.weight)]

@@ -42,6 +42,7 @@ def conjugate_gradients(
     callback: Callable[[int, Tensor], object] | None = None,
     finer: Callable[[Tensor], float] | None = None,
     recompute: bool = True,
+    conjugate_to_all: bool = False,
 ) -> CGResult:
     """Solve A x = b where `apply(p)` is A p and `precondition(r)`, if given, is about A⁻¹ r.
 
@@ -54,6 +55,9 @@ def conjugate_gradients(
     where all columns have reached `tol`, for the tolerance to go on to; until then none rests. Every tenth residual is
     recomputed from x, unless `recompute` is False: in float32 b − A x of a large x is rounding before the recursion's
     own residual, whose steps get smaller and smaller, is.
+    With `conjugate_to_all` every direction is made conjugate to all before it, which takes two arrays like `b` for each
+    step. Without it rounding grows from step to step, and with it what two runs that round differently find, until
+    they end at different steps.
 
     >>> A = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
     >>> found = conjugate_gradients(lambda p: A @ p, torch.tensor([1.0, -2.0], dtype=torch.float64))
@@ -78,6 +82,7 @@ def conjugate_gradients(
     broken = held = torch.zeros_like(running)
     z = M(r)
     p, rz = z, (r * z).sum(0)
+    taken: list[tuple[Tensor, Tensor, Tensor]] = []  # directions p, A p and p'Ap
     energy = torch.zeros_like(rz)
     settled = torch.zeros_like(running)
     n_iter, is_true, asked = 0, True, False
@@ -111,7 +116,14 @@ def conjugate_gradients(
         asked = callback is not None and bool(callback(n_iter, x * scale))
         z = M(r)
         rz, rz_old = (r * z).sum(0), rz
-        p = z + torch.where(conjugate, rz / rz_old, 0.0) * p
+        if not conjugate_to_all:
+            p = z + torch.where(conjugate, rz / rz_old, 0.0) * p
+            continue
+        taken.append((p, q, pq.where(pq > 0, 1.0)))
+        p = z
+        for direction, image, length in taken:
+            p = p - (p * image).sum(0) / length * direction
+        rz = (r * p).sum(0)
     if recompute and not is_true:
         size = torch.linalg.vector_norm(b - apply(x), dim=0)
     largest, steps = f"{float(size.max()):.1e}", "1 step" if n_iter == 1 else f"{n_iter} steps"

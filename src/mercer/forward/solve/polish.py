@@ -113,6 +113,7 @@ def _least_squares(
         energy_tol=tol,
         max_iter=max_iter,
         callback=stepped,
+        conjugate_to_all=True,  # the step at which it ends must not follow rounding, which follows the blocks of rows
     )
     after = at.values(v + found.x)
     begun, ended = at.objective(v, before), at.objective(v + found.x, after)
@@ -180,7 +181,8 @@ def _newton_step(at: WhitenedCoordinates, v: Tensor, f: Tensor, sample: Tensor) 
 
     gradient = at.slopes(w * loss.residual(y, f)) - lam * v
     b = gradient.reshape(-1) if loss.joint else gradient
-    return shaped(conjugate_gradients(system, b, precondition=precondition, tol=0.1, max_iter=20).x)
+    found = conjugate_gradients(system, b, precondition=precondition, tol=0.1, max_iter=20, conjugate_to_all=True)
+    return shaped(found.x)
 
 
 def sparse_ridge(problem: Problem, index: Tensor) -> Tensor:
