@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import mercer
 from mercer.data import CsvRows, ParquetRows
-from mercer.kernels import Gaussian
+from mercer.kernels import Gaussian, Linear
 
 N = 120
 
@@ -239,6 +239,93 @@ def test_what_says_nothing_is_left_out_by_name():
     assert told["count"] == "left out: a name of each row"
     ordered = frame.assign(count=np.argsort(np.argsort(Y)))  # a count that says something stays
     assert "left out" not in boosted().fit(ordered, Y).columns_[-1]["map"]
+
+
+@pytest.fixture(scope="module")
+def numbers_and_constants():
+    """Rows of two columns that matter, and of a year and a truth value that never change."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (120, 2))
+    frame = pd.DataFrame({"a": X[:, 0], "year": 2024.0, "b": X[:, 1], "open": True})
+    return frame, np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=120)
+
+
+def test_the_default_model_of_numbers_leaves_constant_columns_out(numbers_and_constants):
+    frame, y = numbers_and_constants
+    model = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
+    new = frame.assign(year=2030.0, open=False)
+    np.testing.assert_array_equal(model.predict(new), model.predict(frame))
+    np.testing.assert_array_equal(model.predict_interval(new), model.predict_interval(frame))
+    told = {one["name"]: one for one in model.columns_}
+    assert told["year"]["map"] == told["open"]["map"] == "left out: constant"
+    assert told["year"]["length_scale"] == np.inf
+    assert told["year"]["relevance"] == told["open"]["relevance"] == 0.0
+    np.testing.assert_array_equal(  # a gap there is no gap
+        model.predict(frame.assign(year=np.nan)), model.predict(frame)
+    )
+    held = mercer.KernelBoostingRegressor(3, learner_size=20, kernel="gaussian", random_state=0)
+    held.fit(frame, y, X_val=new, y_val=y)  # rows to watch are read as rows to predict are
+    assert held.history_["validation"][-1] < 0.1 * np.var(y)
+
+
+def test_a_column_is_constant_only_if_all_rows_of_positive_weight_say_so(numbers_and_constants):
+    frame, y = numbers_and_constants
+    rows, weight = frame.copy(), np.ones(len(frame))
+    rows.loc[7, "year"] = 2025.0
+    weight[7] = 0.0
+    without, among = (boosted().fit(rows, y, sample_weight=w) for w in (weight, None))
+    assert without.columns_[1]["map"] == "left out: constant"
+    assert among.columns_[1]["map"] == "number"
+    assert np.ptp(among.predict(pd.concat([frame[:1], frame[:1].assign(year=2026.0)]))) > 0
+
+
+def test_constant_columns_of_a_file_are_found_among_all_its_rows(numbers_and_constants, tmp_path):
+    frame, y = numbers_and_constants
+    table = np.column_stack([frame.to_numpy(dtype=float), np.zeros(len(frame))])
+    table[3, 4] = 1.0  # a single row, which the first few may not hold
+    long = np.tile(table, (30, 1))
+    long[len(table) :, 4] = 0.0
+    np.save(tmp_path / "rows.npy", long)
+    path, targets = str(tmp_path / "rows.npy"), np.tile(y, 30)
+    model = mercer.GreedyKernelRegressor(10, kernel=Gaussian(2.0), regularization=1e-2, random_state=0)
+    model.fit(path, targets)
+    assert [one["map"] for one in model.columns_] == [
+        "number", "left out: constant", "number", "left out: constant", "number",
+    ]  # fmt: skip
+    known = model.predict(path)
+    long[:, [1, 3]] = 7.0
+    np.save(tmp_path / "later.npy", long)
+    np.testing.assert_array_equal(model.predict(str(tmp_path / "later.npy")), known)
+
+
+def test_a_kernel_that_is_a_function_sees_every_column_as_it_is(numbers_and_constants):
+    frame, y = numbers_and_constants
+    seen = []
+
+    def of_tasks(A, B):
+        seen.append(float(A[:, 1].max()))
+        return torch.exp(-0.5 * torch.cdist(A, B).square())
+
+    model = mercer.KernelBoostingRegressor(kernel=of_tasks, regularization=0.1, scale_inputs=False, random_state=0)
+    model.fit(frame, y).predict(frame.assign(year=2030.0))
+    assert seen[-1] == 2030.0
+
+
+def test_explanations_give_constant_columns_nothing(numbers_and_constants):
+    frame, y = numbers_and_constants
+    frame = frame.assign(year=3.0)  # products of rows with a large number would round it off
+    new = frame.assign(year=9.0, open=False)[:5]
+    for kernel in (Gaussian(2.0), Gaussian(2.0) + Linear()):
+        model = mercer.KernelBoostingRegressor(
+            kernel=kernel, regularization=0.1, scale_inputs=False, random_state=0
+        ).fit(frame, y)
+        found = mercer.shapley_values(model, new)
+        assert not found.values[:, [1, 3]].any()
+        np.testing.assert_allclose(found.predictions(), model.predict(new), rtol=1e-9, atol=1e-9)
+        assert found.data[0, 1] == 9.0  # the row as it was given
+        effect = mercer.partial_effects(model, pd.concat([frame, new]), "year")
+        assert effect.grid[0].tolist() == [3.0, 9.0]
+        np.testing.assert_allclose(effect.values[0], effect.values[1], rtol=1e-12)
 
 
 BAD = {

@@ -136,3 +136,17 @@ def test_columns_of_a_file_are_found_by_their_names(name, tmp_path):
     frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
     with pytest.raises(ValueError, match=r"less.csv must have a column 'a', got columns \['b'\]"):
         answers(model, tmp_path / "less.csv")
+
+
+def with_constants(rows: np.ndarray, year: float) -> np.ndarray:
+    return np.column_stack([rows[:, :1], np.full(len(rows), year), rows[:, 1:], np.full(len(rows), year > 2024)])
+
+
+@over_models
+def test_columns_of_one_value_in_fit_have_no_influence_whatever_they_hold_later(name):
+    model = fresh(name).fit(with_constants(X, 2024.0), targets(name))
+    np.testing.assert_array_equal(answers(model, with_constants(X, 2030.0)), answers(model, with_constants(X, 2024.0)))
+    assert model.n_features_in_ == 4
+    assert [one["map"] for one in model.columns_] == ["number", "left out: constant"] * 2
+    if getattr(model, "relevance_", None) is not None:
+        assert not np.asarray(model.relevance_)[..., [1, 3]].any()

@@ -125,3 +125,19 @@ def test_what_does_not_go_gets_a_sentence():
         KernelBoostingRegressor().fit(bad, y)
     with pytest.raises(ValueError, match=r"X must be at most .* when made dense, which SparseGPRegressor needs"):
         SparseGPRegressor(memory_limit="1MiB").fit(X, y)
+
+
+def test_words_that_no_row_of_fit_holds_change_nothing():
+    X, y = text_like(200)
+    X = X.tolil()
+    X[:, 400:] = 0.0
+    X[:, 399] = 1.0
+    model = KernelBoostingRegressor(kernel=Gaussian(4.0), regularization=0.1, random_state=0).fit(X, y)
+    new = text_like(20, seed=1)[0].tolil()
+    new[:, 400:] = 0.0
+    new[:, 399] = 1.0
+    other = new.copy()
+    other[:, 450:] = 3.0
+    other[:, 399] = 0.0
+    np.testing.assert_array_equal(model.predict(other), model.predict(new))
+    np.testing.assert_allclose(model.predict(other.toarray()), model.predict(new), rtol=1e-12)

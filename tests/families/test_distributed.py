@@ -237,3 +237,18 @@ def fit_few(group):
     X, y, weight = table(60)
     with cluster.as_if_large(1000):
         return KernelBoostingRegressor(**FIXED, random_state=0).fit(X, y, weight).predict(X)
+
+
+@pytest.mark.cluster
+def test_a_column_is_constant_only_if_it_is_so_on_all_processes():
+    maps, same = zip(*cluster.on_processes(2, fit_constants), strict=True)
+    assert all(same)
+    assert maps == (["number", "number", "left out: constant"],) * 2
+
+
+def fit_constants(group):
+    X, y, _ = table(60)
+    own = np.column_stack([X[:, 0], np.full(len(X), float(group.rank)), np.full(len(X), 5.0)])
+    model = GreedyKernelRegressor(**GREEDY).fit(own_rows(own), y)
+    later = own + np.array([0.0, 0.0, 3.0])
+    return [one["map"] for one in model.columns_], np.array_equal(model.predict(own), model.predict(later))

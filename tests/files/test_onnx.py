@@ -182,3 +182,13 @@ def test_what_has_no_graph_is_refused_in_words(tmp_path):
 def test_a_graph_is_written_where_it_is_asked_for(tmp_path):
     made = mercer.to_onnx(fitted("NRBFRegressor"), tmp_path / "m.onnx")
     assert onnx.load(tmp_path / "m.onnx") == made
+
+
+@over_types
+def test_columns_that_were_constant_in_fit_change_nothing_in_a_graph_or_a_file(dtype, tmp_path):
+    model = mercer.KernelBoostingRegressor(kernel=Gaussian(1.0), regularization=0.1, random_state=0)
+    model.fit(np.column_stack([ROWS, np.full(len(ROWS), 7.0)]), targets_for("KernelBoostingRegressor"))
+    later = np.column_stack([NEW, np.full(len(NEW), 9.0)])
+    agree(model, dtype, later)
+    model.save(tmp_path / "model.mercer")
+    np.testing.assert_array_equal(mercer.load(tmp_path / "model.mercer").predict(later), model.predict(later))

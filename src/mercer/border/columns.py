@@ -103,7 +103,10 @@ def column_table(model: Any) -> list[dict[str, Any]]:
     table: TableMap | None = getattr(model, "table_", None)
     if table is None:
         names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
-        seen = [Described(str(name), "number", 0, 0.0, "number") for name in names]
+        constants = getattr(model, "constants_", None)
+        held = np.zeros(len(names), dtype=bool) if constants is None else constants.mask(len(names))
+        words = np.where(held, "left out: constant", "number").tolist()
+        seen = [Described(str(name), "number", 0, 0.0, map) for name, map in zip(names, words, strict=True)]
     else:
         seen = list(table.described)
     lengths = _length_scales(model, table, len(seen))
@@ -122,7 +125,9 @@ def _length_scales(model: Any, table: TableMap | None, n: int) -> np.ndarray:
     if M is None:
         return np.full(n, np.nan)
     column = np.arange(n) if table is None else table.layout.column
+    constants = getattr(model, "constants_", None)
     steepest = np.zeros(n)
     np.maximum.at(steepest, column, np.diag(M))
+    steepest[[] if constants is None else constants.columns] = 0.0
     with np.errstate(divide="ignore"):
         return 1 / np.sqrt(steepest)

@@ -165,6 +165,9 @@ class Face(Saved, BaseEstimator):
         How columns became numbers, where some were not (categories, dates, missing values).
     fill_ : ndarray of shape (D,)
         What stands for a number that is missing in `predict` alone: the median of some rows.
+    constants_ : Constants
+        The columns of numbers that had one value in all rows of `fit`, and these values. They have no influence: in
+        `predict` they keep that value, whatever `X` holds. Kernels that are functions see all columns as they are.
     """
 
     scale_inputs: Annotated[bool | str, SWITCH | literal("standard")] = True

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mercer.engine.sample import Sample
-from mercer.kernels import Kernel, Precomputed, as_kernel
+from mercer.kernels import Function, Kernel, Precomputed, as_kernel
 from mercer.tuning import tune_kernel, tune_noise
 
 
@@ -26,6 +26,19 @@ class ChosenKernel:
 def is_precomputed(kernel: Any) -> bool:
     """Whether the columns of `X` are kernel values."""
     return isinstance(kernel, Precomputed) or (isinstance(kernel, str) and kernel == "precomputed")
+
+
+def sees_any_column(estimator: Any) -> bool:
+    """Whether rows are compared by a user's function or matrix, which alone knows what values of a column mean."""
+    kernels = getattr(estimator, "kernel", None), getattr(estimator, "kernels", None)
+    several = [one for each in kernels for one in (each if isinstance(each, list | tuple) else [each])]
+    return any(_is_users_own(one) for one in several)
+
+
+def _is_users_own(kernel: Any) -> bool:
+    if isinstance(kernel, Kernel):
+        return isinstance(kernel, Function | Precomputed) or any(map(_is_users_own, kernel.parts().values()))
+    return callable(kernel) or is_precomputed(kernel)
 
 
 def is_tuned(kernel: Any) -> bool:

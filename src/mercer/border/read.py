@@ -19,6 +19,8 @@ from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
 from mercer.border.columns_read import names_of, new_numbers_or_columns, numbers_or_columns, require_different
 from mercer.border.columns_targets import CrossFit, averaged_targets
+from mercer.border.constants import Constants, find_constants
+from mercer.border.kernel import sees_any_column
 from mercer.border.sources import FiniteRows, dense_or_sparse
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
 from mercer.data.group import ALONE
@@ -42,6 +44,7 @@ class Given:
     original: np.ndarray | None = None  # of each row among those given, where some were merged
     table: TableMap | None = None  # how columns became numbers, where they were not all numbers
     means: CrossFit | None = None  # how targets were averaged over levels
+    constants: Constants | None = None  # columns of one value, where all are numbers
 
     @property
     def alive(self) -> np.ndarray:
@@ -83,6 +86,7 @@ class Given:
             "target_column_": self.target,
             "table_": self.table,
             "fill_": self._medians(),
+            "constants_": self.constants,
         }
 
     @property
@@ -96,8 +100,15 @@ class Given:
         return None if self.table is None else self.table.layout
 
     def per_column(self, values: np.ndarray) -> np.ndarray:
-        """Non-negative numbers for each column of `rows`, summed over each column of the table that was given."""
-        return values if self.table is None else self.table.layout.per_column(values)
+        """Non-negative numbers for each column of `rows`, summed over each column of the table that was given.
+
+        Columns without influence have none of them, unless there are no others.
+        """
+        if self.table is not None:
+            return self.table.layout.per_column(values)
+        if self.constants is None or len(self.constants.columns) == self.n_columns:
+            return values
+        return np.where(self.constants.mask(self.n_columns), 0.0, values)
 
     def rows_at(self, index: np.ndarray, weight: np.ndarray) -> Given:
         """The rows at these places of a table in memory, with these weights."""
@@ -184,7 +195,9 @@ def read(
     weight = class_weighted(getattr(estimator, "class_weight", None), given.y, given.weight, given.shard)
     given = replace(given, weight=weight)
     require(given.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
-    return given
+    if table is not None or sees_any_column(estimator):
+        return given
+    return replace(given, constants=find_constants(given.rows, given.weight))
 
 
 def _shared(given: Given, group: Group) -> Given:
@@ -212,7 +225,17 @@ def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
 
 
 def read_new(estimator: Any, X: Any) -> RowSource:
-    """Rows to predict for, their columns checked against those of `fit`: the file that `fit` read will do as well."""
+    """Rows to predict for, their columns checked against those of `fit`: the file that `fit` read will do as well.
+
+    Columns that were constant in `fit` keep the value they had there.
+    """
+    constants = getattr(estimator, "constants_", None)
+    rows = read_as_given(estimator, X)
+    return rows if constants is None else constants.in_rows(rows)
+
+
+def read_as_given(estimator: Any, X: Any) -> RowSource:
+    """Rows as `read_new` has them, with the values that constant columns have now."""
     X = dense_or_sparse(X, estimator)
     if not isinstance(X, RowSource | str | os.PathLike):
         found = new_numbers_or_columns(host(X), estimator)
@@ -225,7 +248,7 @@ def read_new(estimator: Any, X: Any) -> RowSource:
     if isinstance(source, SparseRows):
         return source
     if hasattr(estimator, "table_") or source.mixed:
-        return read_new(estimator, source.columns() if source.mixed else source.take(np.arange(source.n_rows)))
+        return read_as_given(estimator, source.columns() if source.mixed else source.take(np.arange(source.n_rows)))
     return FiniteRows(source)
 
 
@@ -251,7 +274,7 @@ def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
     vars(fitted).update({name: value for name, value in given.columns().items() if value is not None})
     found = new_numbers_or_columns(X_val, fitted)
     if isinstance(found, np.ndarray):
-        return found
+        return found if given.constants is None else given.constants.in_block(torch.from_numpy(found)).numpy()
     assert given.table is not None
     return given.table.encode(found)
 

@@ -2,7 +2,7 @@
 
 Of sparse tables few columns become a table like any other, many stay sparse, their rows named by numbers. Those are
 seen by radial and dot-product kernels alone, by products of rows (`mercer.kernels.numbered`): no column is scaled,
-mapped or left out, since rows would not be sparse after it.
+mapped or left out, since rows would not be sparse after it. Columns of one value keep it (`mercer.border.constants`).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import numpy as np
 from mercer.border.checked import host
 from mercer.border.columns import TableMap
 from mercer.border.columns_read import new_numbers_or_columns
+from mercer.border.constants import Constants, HeldRows
 from mercer.border.read import read_new
 from mercer.border.sources import dense_or_sparse
 from mercer.data import ArrayRows, RowSource, as_source
@@ -25,20 +26,21 @@ class Inputs:
     source: RowSource  # n rows of coordinates
     columns: list[RawColumn] | None  # as they came, where they were not all numbers
     table: TableMap | None
+    constants: Constants | None = None
 
     @classmethod
     def of(cls, model: Any, X: Any) -> Inputs:
         """New rows for a fitted model."""
         table = getattr(model, "table_", None)
         if table is None:
-            return cls(read_new(model, X), None, None)
+            return cls(read_new(model, X), None, None, getattr(model, "constants_", None))
         columns = _as_they_came(model, X)
         return cls(read_new(model, columns), columns, table)
 
     def values(self, index: np.ndarray, columns: Sequence[int]) -> np.ndarray:
         """Values of some columns in some rows; those of levels are their places among `labels`, NaN is missing."""
         if self.columns is None:
-            return self.source.take(index).double().cpu().numpy()[:, columns]
+            return self._as_given(index)[:, columns]
         chosen = [self.columns[c] for c in columns]
         return np.column_stack([np.where(one.missing, np.nan, one.values)[index] for one in chosen]).astype(np.float64)
 
@@ -46,7 +48,7 @@ class Inputs:
         """All rows of the user's table: numbers, or where there are levels, objects with their names."""
         all_rows = np.arange(self.source.n_rows)
         if self.columns is None:
-            return self.source.take(all_rows).double().cpu().numpy()
+            return self._as_given(all_rows)
         places = range(len(self.columns))
         values = self.values(all_rows, places)
         if not any(self.labels(c) for c in places):
@@ -57,6 +59,11 @@ class Inputs:
                 known = np.array([*names, None], dtype=object)
                 out[:, c] = known[np.nan_to_num(values[:, c], nan=-1).astype(int)]
         return out
+
+    def _as_given(self, index: np.ndarray) -> np.ndarray:
+        """Some rows of a table of numbers, with the values that constant columns have now."""
+        source = self.source.rows if isinstance(self.source, HeldRows) else self.source
+        return source.take(index).double().cpu().numpy()
 
     def labels(self, column: int) -> tuple[str, ...] | None:
         """The names of a column's levels."""
@@ -79,7 +86,8 @@ class Inputs:
     def coordinates(self, column: int, values: np.ndarray) -> tuple[list[int], np.ndarray]:
         """Where the coordinates of a column stand, and what they are for these values of it."""
         if self.table is None or self.columns is None:
-            return [column], values[:, None]
+            held = self.constants is not None and column in self.constants.columns
+            return ([], np.empty((len(values), 0))) if held else ([column], values[:, None])
         as_it_came = self.columns[column]
         kind = np.int64 if as_it_came.kind in LEVELLED else np.float64
         one = replace(as_it_came, values=values.astype(kind))

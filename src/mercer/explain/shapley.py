@@ -121,6 +121,10 @@ def shapley_values(model: Any, X: Any, background: Any = "training") -> ShapleyV
         else:
             mean = _of_rows(whole, Inputs.of(model, background).source, plan).mean(0)
         values, base = values - mean, base + mean.sum(0)
+    if inputs.constants is not None and len(values):  # they add the same to all rows
+        held = torch.as_tensor(inputs.constants.columns, device=values.device)
+        base = base + values[0, held].sum(0)
+        values[:, held] = 0.0
     shown = told.shaped(values.cpu().numpy()), _number(told.shaped(base.cpu().numpy().copy()))
     return ShapleyValues(*shown, inputs.named(), names_of(model))
 

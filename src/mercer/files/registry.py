@@ -75,6 +75,7 @@ RENAMED: dict[str, str] = {
 #: listed is checked by its type alone, and by the trial that ends `load`.
 SHAPES: dict[str, dict[str, str]] = {
     "border.InputMap": {"mean": "D", "scale": "D"},
+    "border.Constants": {"columns": "c", "values": "c"},
     "border.RealTargets": {"mean": "p"},
     "border.ClassTargets": {"classes": "C"},
     "data.Bend": {"columns": "b", "centre": "b", "width": "b"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -124,6 +124,7 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
         voters, votes = self._voters(given.y), self.min_votes
         if votes is not None:
             require(votes <= len(voters), "min_votes", f"at most the number of models, {len(voters)}", votes)
+        given = replace(given, constants=None)  # what is kept of a table goes on as it is
         table = given.rows.X if isinstance(given.rows, ArrayRows) and given.table is None else X
         weights = () if sample_weight is None else (given.weight,)
         for voter in voters:

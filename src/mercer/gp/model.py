@@ -80,5 +80,5 @@ def _by_column(relevance: np.ndarray, given: Given, inputs: InputMap) -> np.ndar
     """One number for each column of the user's table; of several coordinates the root of their sum of squares, each
     in units of its standard deviation."""
     if given.table is None:
-        return relevance
+        return given.per_column(relevance)
     return np.sqrt(given.per_column((relevance * spread(inputs, given)) ** 2))

@@ -6,6 +6,7 @@ from typing import Any
 
 from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph
+from mercer.files.onnx.tables import constants_held
 from mercer.files.registry import registry
 from mercer.parts import require
 
@@ -51,7 +52,8 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     one = len(operator.inputs) == 1
     require(one, "a step of mercer", "given one matrix of numbers", f"{len(operator.inputs)} inputs")
     g = Graph(_dtype(operator), f"{scope.get_unique_operator_name('mercer')}_")
-    found = finished(g, operator.raw_operator, g.cast(operator.inputs[0].onnx_name, "float64"))
+    rows = constants_held(g, operator.raw_operator, g.cast(operator.inputs[0].onnx_name, "float64"))
+    found = finished(g, operator.raw_operator, rows)
     for output, (value, _) in zip(operator.outputs, found.values(), strict=False):  # no standard deviations there
         g.nodes.append(helper.make_node("Identity", [value], [output.onnx_name], name=g.fresh("out")))
     container.nodes.extend(g.nodes)

@@ -32,7 +32,19 @@ def _numbers(g: Graph, model: Any) -> tuple[list[Any], str]:
     rows, fill = g.cast("X", "float64"), getattr(model, "fill_", None)
     if fill is not None:
         rows = g.op("Where", g.op("IsNaN", rows), g.constant(fill), rows)
+    rows = constants_held(g, model, rows)
     return [helper.make_tensor_value_info("X", onnx_type(g.dtype), ("rows", int(model.n_features_in_)))], rows
+
+
+def constants_held(g: Graph, model: Any, rows: str) -> str:
+    """Numbers with the values of `fit` in columns that were constant there."""
+    constants = getattr(model, "constants_", None)
+    if constants is None:
+        return rows
+    D = int(model.n_features_in_)
+    values = np.zeros(D)
+    values[constants.columns] = constants.values
+    return g.op("Where", g.constant(constants.mask(D), bool), g.constant(values), rows)
 
 
 def _columns(g: Graph, model: Any, table: Any) -> tuple[list[Any], str]:
