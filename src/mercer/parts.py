@@ -8,6 +8,8 @@ found by a short name and for refusing bad values in a sentence; it never fits a
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, dataclass_transform
@@ -64,6 +66,14 @@ class Part(BaseEstimator):
         if isinstance(choice, type) and issubclass(choice, cls):
             raise ValueError(f"{parameter} must be an object such as {choice.__name__}(), got the class itself")
         raise ValueError(f"{parameter} must be one of {sorted(names)} or a {cls.__name__} object, got {_shown(choice)}")
+
+
+def warn(message: str) -> None:
+    """Warn the user, naming the line that called this package, however deep in it the reason was found."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "mercer":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def require(condition: bool, parameter: str, wanted: str, seen: Any) -> None:

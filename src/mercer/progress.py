@@ -7,6 +7,7 @@ call after each step (`listeners`), and knows nothing of bars. Who listens is sa
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections import Counter
@@ -127,8 +128,14 @@ def listeners(phase: str, total: int | None = None, step: Callable[[Any], int] |
 def watched(fit: Fit) -> Fit:
     """A `fit` whose phases are heard by the estimator's bar (`verbose`), its `callbacks`, and the logger "mercer"."""
 
+    signature = inspect.signature(fit)
+
     @wraps(fit)
     def run(self: Any, *args: Any, **options: Any) -> Any:
+        try:
+            signature.bind(self, *args, **options)
+        except TypeError as error:  # in the name of the estimator, not of the class that defines `fit`
+            raise TypeError(f"{type(self).__name__}.fit() {error}") from None
         given = self.callbacks
         callbacks = (given,) if callable(given) else tuple(given) if isinstance(given, Iterable) else ()
         heard = bool(callbacks) or bool(self.verbose) or (current() is None and LOGGER.isEnabledFor(logging.INFO))

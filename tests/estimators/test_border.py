@@ -647,7 +647,7 @@ BAD_INPUT = {
     "infinity": (with_value(np.inf), Y, "infinity"),
     "nan in y": (X, np.where(Y > 1, np.nan, Y), "NaN"),
     "infinity in y": (X, np.where(Y > 1, np.inf, Y), "infinity"),
-    "text": (np.full((N, 2), "word"), Y, "at least one column that tells rows apart"),
+    "text": (np.full((N, 2), "word"), Y, "at least one column to learn from"),
     "no rows": (X[:0], Y[:0], "0 sample"),
     "no columns": (X[:, :0], Y, "0 feature"),
     "one dimension": (X[:, 0], Y, "Expected 2D array"),
@@ -931,3 +931,17 @@ def test_focused_boosting_learns_and_watches():
     fitted = model(BOOSTING[1], **how, validation_fraction=0.2, patience=8).fit(rows, labels)
     assert fitted.score(rows, labels) > 0.9
     assert len(set(fitted.history_["validation"][12:18])) > 1  # it moves within a focused block
+
+
+def test_arguments_that_fit_does_not_know_are_refused_in_the_name_of_the_estimator():
+    with pytest.raises(
+        TypeError, match=r"^KernelBoostingRegressor\.fit\(\) got an unexpected keyword argument 'eval_set'"
+    ):
+        KernelBoostingRegressor().fit(X, Y, eval_set=[])
+
+
+def test_a_warning_names_the_line_that_called_fit():
+    rows = pd.DataFrame(X)
+    with pytest.warns(UserWarning, match="same index in another order") as seen:
+        KernelBoostingRegressor(kernel=Gaussian(1.0), regularization=1.0).fit(rows, pd.Series(Y)[::-1])
+    assert seen[0].filename == __file__

@@ -235,8 +235,8 @@ def test_what_says_nothing_is_left_out_by_name():
     assert told["void"] == "left out: all values are missing"
     assert told["one"] == "left out: constant"
     assert told["again"] == "left out: the same as 'wood'"
-    assert told["row"] == "left out: a name of each row"
-    assert told["count"] == "left out: a name of each row"
+    assert told["row"] == "left out: an identifier: every row has its own value"
+    assert told["count"] == "left out: an identifier: every row has its own value"
     ordered = frame.assign(count=np.argsort(np.argsort(Y)))  # a count that says something stays
     assert "left out" not in boosted().fit(ordered, Y).columns_[-1]["map"]
 
@@ -328,10 +328,28 @@ def test_explanations_give_constant_columns_nothing(numbers_and_constants):
         np.testing.assert_allclose(effect.values[0], effect.values[1], rtol=1e-12)
 
 
+REVIEWS = [f"I liked it {n} times, and a little less each time" for n in range(N)]
+
+
+def test_free_text_is_left_out_with_a_warning_that_says_what_to_do():
+    frame = FRAME.assign(order_id=[f"A{n:04}" for n in range(N)], review=REVIEWS)
+    with pytest.warns(UserWarning, match="column 'review' of X was left out. It is free text.*TfidfVectorizer") as seen:
+        model = boosted().fit(frame, Y)
+    assert [one.filename for one in seen] == [__file__]  # the line that called fit
+    told = {one["name"]: one["map"] for one in model.columns_}
+    assert told["order_id"] == "left out: an identifier: every row has its own value"
+    assert told["review"] == "left out: free text: every row has its own value"
+
+
+def test_a_table_of_free_text_alone_is_refused_with_the_same_reason():
+    with pytest.raises(ValueError, match="'review' left out: free text: every row has its own value.*TfidfVectorizer"):
+        boosted().fit(pd.DataFrame({"review": REVIEWS}), Y)
+
+
 BAD = {
     "infinite": ({"x": [1.0, np.inf, None], "c": ["a", "b", "a"]}, "infinity"),
-    "nothing but gaps": ({"x": [None, None, None]}, "at least one column that tells rows apart"),
-    "one level": ({"x": ["a", "a", "a"]}, "at least one column that tells rows apart"),
+    "nothing but gaps": ({"x": [None, None, None]}, "at least one column to learn from"),
+    "one level": ({"x": ["a", "a", "a"]}, "at least one column to learn from"),
     "complex": ({"x": [1j, 2j, 3j]}, "real numbers"),
 }
 

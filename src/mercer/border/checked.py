@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from mercer.data import sparse_matrix
 from mercer.data.raw import is_missing
-from mercer.parts import require
+from mercer.parts import require, warn
 
 #: One value is suspect where all others of at least so many rows make this share of its square, or less.
 ALONE_AMONG, ALONE_LITTLE = 20, 1e-4
@@ -60,7 +59,7 @@ def _warn_of_far_values(y: np.ndarray, estimator: Any) -> None:
             who = f"{first} alone makes" if k == 1 else f"{first} with {k - 1} more of {len(y)} rows makes"
             words = f"{who} more than {share:g} % of its variance: other rows will hardly be learned"
             they = "leave it out" if k == 1 else f"leave the {100 * k / len(y):.2g} % of rows out"
-            warnings.warn(f"{words}; {they}, or bend y{robust}", stacklevel=4)
+            warn(f"{words}; {they}, or bend y{robust}")
 
 
 def _plain(y: Any) -> Any:
@@ -103,7 +102,7 @@ def require_same_order(X: Any, y: Any) -> None:
         return
     if rows.is_unique and not rows.equals(targets) and len(rows.union(targets)) == len(rows):
         words = "X and y have the same index in another order; rows are paired by their places, not by the index"
-        warnings.warn(f"{words}: pass y.loc[X.index] if the index names them", UserWarning, stacklevel=4)
+        warn(f"{words}: pass y.loc[X.index] if the index names them")
 
 
 def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Which coordinates the columns of a table get: kinds, levels, gaps and dates are looked at once, in `fit`.
 
-Nothing is left out silently: a column that tells rows nothing (constant, a copy of another one, a mere name of each
-row) is named in the table's description with the reason.
+Nothing is left out silently: a column that tells rows nothing (constant, a copy of another one, an identifier) is named
+in the table's description with the reason. Free text is left out with a warning: it says something, but not as levels.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ from mercer.border.columns_sentinels import sentinel
 from mercer.border.columns_targets import CrossFit
 from mercer.border.columns_values import single_values_matter
 from mercer.data.raw import FEW_ROWS, LEVELLED, RawColumn, as_levels, names_rows
-from mercer.parts import require
+from mercer.parts import require, warn
 
 #: Up to so many levels each has its own coordinate; of more there are the targets' means. Means beside the coordinates,
 #: from 9 levels on, gain nothing: adult (3000 rows) 1 − AUC 0.096 instead of 0.092, hotel_rates (2500) the same error.
 #: With at most 30 of them, churn (51 states) has 5 % more 1 − AUC, hotel_rates 1.3 % more error, adult (41 countries)
 #: 0.4 % less (2000 rows, four splits).
 MOST_LEVELS = 60
+#: What levels are that have so many words and are different in nearly every row; how many of them are looked at, and
+#: what users can do.
+FREE_TEXT, WORDS_OF_TEXT, TEXT_LEVELS = "free text", 3, 1000
+ENCODE = "Encode it first, for example by TfidfVectorizer in a pipeline with make_column_transformer, or drop it to silence this"
 #: Cycles of dates in days, and how many of them the rows must span.
 CYCLES, SPANNED = (1.0, 7.0, 365.2425), 1.5
 #: Days, and parts of them, whose mean targets stand beside the time where they say more than their neighbours' do: what
@@ -79,8 +83,12 @@ def code_table(
         gone = float(column.missing.mean())
         described.append(Described(column.name, column.kind, n_levels, gone, words, column.zone))
         codes += mine
+    texts = [one.name for one in described if FREE_TEXT in one.map]
     reasons = "; ".join(f"{one.name!r} {one.map}" for one in described)
-    require(bool(codes), "X", "a table with at least one column that tells rows apart", reasons[:500])
+    advice = f". {ENCODE}" if texts else ""
+    require(bool(codes), "X", "a table with at least one column to learn from", reasons[:500] + advice)
+    for name in texts:
+        warn(f"column {name!r} of X was left out. It is {FREE_TEXT}: every row has its own value. {ENCODE}")
     table = TableMap(tuple(codes), tuple(described))
     means = CrossFit.of(table, columns, targets)
     if means is None:
@@ -171,12 +179,25 @@ def _left_out(column: RawColumn, known: dict[bytes, str], targets: np.ndarray | 
         rank[distinct] = np.argsort(np.argsort(first))
         rank[-1] = -1
         canonical = rank[values]
+    if column.kind == "category" and names_rows(len(distinct), column):  # before it is taken for a copy of another
+        return f"{FREE_TEXT if _is_free_text(column) else 'an identifier'}: {_own_values(column, distinct)}"
     kind = column.kind if column.kind in LEVELLED else "number"
     key = kind.encode() + blake2b((canonical + 0.0).tobytes()).digest()
     if key in known:
         return f"the same as {known[key]!r}"
     known[key] = column.name
-    return "a name of each row" if _names_rows(column, distinct, targets) else ""
+    return f"an identifier: {_own_values(column, distinct)}" if _counts_rows(column, distinct, targets) else ""
+
+
+def _own_values(column: RawColumn, distinct: np.ndarray) -> str:
+    """How often values are different, in words."""
+    all_differ = len(distinct) == int((~column.missing).sum())
+    return "every row has its own value" if all_differ else "nearly every row has its own value"
+
+
+def _is_free_text(column: RawColumn) -> bool:
+    """Whether most values are several words; only some levels are looked at."""
+    return float(np.median([len(level.split()) for level in column.levels[:TEXT_LEVELS]])) >= WORDS_OF_TEXT
 
 
 def _seen(indicator: np.ndarray, known: dict[bytes, str], column: RawColumn) -> bool:
@@ -185,11 +206,9 @@ def _seen(indicator: np.ndarray, known: dict[bytes, str], column: RawColumn) -> 
     return known.setdefault(key, column.name) != column.name
 
 
-def _names_rows(column: RawColumn, distinct: np.ndarray, targets: np.ndarray | None) -> bool:
-    """Whether levels are names of rows, or numbers count them without saying anything of the targets."""
+def _counts_rows(column: RawColumn, distinct: np.ndarray, targets: np.ndarray | None) -> bool:
+    """Whether numbers count the rows without saying anything of the targets."""
     n = int((~column.missing).sum())
-    if column.kind == "category":
-        return names_rows(len(distinct), column)
     if column.kind != "number" or len(distinct) < n or n <= FEW_ROWS or targets is None:
         return False
     counting = bool((distinct == np.floor(distinct)).all()) and distinct[-1] - distinct[0] < 2 * n

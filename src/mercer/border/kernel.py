@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from mercer.engine.sample import Sample
 from mercer.kernels import Function, Kernel, Precomputed, as_kernel
+from mercer.parts import warn
 from mercer.tuning import tune_kernel, tune_noise
 
 
@@ -83,9 +83,7 @@ def _warn_if_nothing_is_left(sample: Sample, kernel: Kernel, lam: float) -> None
     some = sample.rows.fetch(sample.spaced(100)).double()
     largest = sample.total_weight * float(kernel(some, some).diagonal().abs().mean())
     if lam > 100 * largest:
-        warnings.warn(
+        warn(
             f"regularization={lam:g} leaves nothing to learn from: all rows with their weights together reach "
-            f"{largest:.3g}. Take a smaller penalty, larger weights, or regularization='auto'.",
-            UserWarning,
-            stacklevel=4,
+            f"{largest:.3g}. Take a smaller penalty, larger weights, or regularization='auto'."
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
 
 from mercer.data import WHOLE, Shard
+from mercer.parts import warn
 
 #: A penalty in units of the mean weight beyond which nothing changes any more, and squares still are finite numbers.
 LARGEST_PENALTY = 1e100
@@ -37,9 +36,7 @@ def penalty_in_units(penalty: float, unit: float) -> float:
 def warn_of_small_weights(penalty: float, unit: float, total: float, parameter: str) -> None:
     """Say where small weights alone make a penalty outweigh all rows; `total` is the sum of the weights in units."""
     if penalty / unit >= total > penalty:
-        warnings.warn(
+        warn(
             f"sample_weight sums to {total * unit:.3g}, no more than the penalty {parameter}={penalty:g}, which leaves "
-            "next to nothing to learn; a penalty is meant for weights of mean one",
-            UserWarning,
-            stacklevel=4,
+            "next to nothing to learn; a penalty is meant for weights of mean one"
         )
