@@ -184,6 +184,13 @@ def test_a_class_without_a_name_is_refused_with_its_place(tmp_path):
             ParquetRows(tmp_path / "t.parquet", target="kind").targets()
 
 
+@pytest.mark.parametrize("gap", ["", "NA"])
+def test_numbers_of_which_the_first_is_missing_are_no_classes(gap, tmp_path):
+    (tmp_path / "t.csv").write_text(f"x,price\n1,{gap}\n2,3.5\n3,4\n")
+    with pytest.raises(ValueError, match=rf"t\.csv, line 2: column 'price' must be a number, got '{gap}'"):
+        CsvRows(tmp_path / "t.csv", target="price").targets()
+
+
 def test_text_where_numbers_are_wanted_is_refused_with_column_and_file(tmp_path):
     csv = CsvRows(written(tmp_path, "a,kind\n1,oak\n2,elm\n"), target="kind")
     pq.write_table(pa.table({"a": [1.0, 2.0], "kind": ["oak", "elm"]}), tmp_path / "t.parquet")

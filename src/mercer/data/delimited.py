@@ -29,7 +29,7 @@ class CsvRows(TextRows):
     ----------
     path : path of the file.
     target : name (if there is a header) or number of the column that holds the targets. If the
-        first target is not a number, the targets are class names and stay text.
+        first target that is not missing is no number, the targets are class names and stay text.
     columns : names or numbers of the input columns; None takes all but the target.
     delimiter : the character between two fields.
     encoding : the encoding of the text, such as "cp1252"; one that extends ASCII. A line that is not in this
@@ -91,8 +91,9 @@ class CsvRows(TextRows):
     def targets(self) -> np.ndarray | None:
         if self._target is None:
             return None
-        fields = self._fields(*next(self._lines()))
-        is_text = len(fields) == self._n_stored and not is_number(fields[self._target])
+        first = self._texts(list(islice(self._lines(), MARK_EVERY)), [self._target])[:, 0]
+        known = first[~np.isin(first, NOTHING)]
+        is_text = not is_number((known if len(known) else first)[0])
         read = self._class_names if is_text else self._numbers
         lines = self._lines()
         blocks = iter(lambda: list(islice(lines, TARGET_BLOCK)), [])

@@ -136,7 +136,8 @@ def finished(first: Grown, fits: list[ForwardFit]) -> list[Grown]:
         n_steps = int(np.argmin(fit.history.validation)) + 1 if fit is fits[-1] else fit.n_steps
         path = fit.path()
         final = Final.at(path, n_steps, fit.problem)
-        why = f"learners of {len(fits)} further stages gained ever less on rows held out"
+        stage = "stage" if len(fits) == 1 else "stages"
+        why = f"learners of {len(fits)} further {stage} gained ever less on rows held out"
         outside = outside_values(fit, final, numbers=False)  # of rows held out, which stages always have
         member = replace(first.member, kernel=fit.problem.kernel, name=f"{first.member.name}, finer")
         stages.append(Grown(member, fit, path, final, n_steps, why, outside, before))
