@@ -342,7 +342,7 @@ def test_free_text_is_left_out_with_a_warning_that_says_what_to_do():
 
 
 def test_a_table_of_free_text_alone_is_refused_with_the_same_reason():
-    with pytest.raises(ValueError, match="'review' left out: free text: every row has its own value.*TfidfVectorizer"):
+    with pytest.raises(ValueError, match=r"'review' left out: free text: every row has its own value.*TfidfVectorizer"):
         boosted().fit(pd.DataFrame({"review": REVIEWS}), Y)
 
 

@@ -42,7 +42,7 @@ MOST_LEVELS = 60
 #: What levels are that have so many words and are different in nearly every row; how many of them are looked at, and
 #: what users can do.
 FREE_TEXT, WORDS_OF_TEXT, TEXT_LEVELS = "free text", 3, 1000
-ENCODE = "Encode it first, for example by TfidfVectorizer in a pipeline with make_column_transformer, or drop it to silence this"
+ENCODE = "Encode it first, for example by scikit-learn's TfidfVectorizer in a pipeline, or drop it"
 #: Cycles of dates in days, and how many of them the rows must span.
 CYCLES, SPANNED = (1.0, 7.0, 365.2425), 1.5
 #: Days, and parts of them, whose mean targets stand beside the time where they say more than their neighbours' do: what
