@@ -34,17 +34,25 @@ class Clock:
         #: Processes that end together (`mercer.data.group`): the first one looks at its watch for all.
         self.group: Any = group if within is None else within.group
         self.seconds, self.within = seconds, within
-        self._interrupted = False
+        self._interrupted = self._by_key = False
 
     @property
     def interrupted(self) -> bool:
         return self._interrupted or (self.within is not None and self.within.interrupted)
 
-    def interrupt(self) -> None:
-        """Said by a loop that keeps what it has when the user interrupts it: what comes after it ends at once."""
-        self._interrupted = True
+    def interrupt(self, by_key: bool = True) -> None:
+        """Said by a loop that keeps what it has when the user interrupts it: what comes after it ends at once.
+
+        `by_key` says that Ctrl-C was pressed; a callback may ask for the same without it.
+        """
+        self._interrupted, self._by_key = True, self._by_key or by_key
         if self.within is not None:
-            self.within.interrupt()
+            self.within.interrupt(by_key)
+
+    def raise_interrupt(self) -> None:
+        """Raise the KeyboardInterrupt that a loop kept back, so that loops around the fit end, too."""
+        if self._by_key:
+            raise KeyboardInterrupt
 
     def spent(self) -> float:
         """Seconds since it was made, of the first process for all; where nobody counts, they decide nothing."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
 
 import mercer
 from mercer.data import CsvRows
@@ -136,6 +137,60 @@ def test_columns_of_a_file_are_found_by_their_names(name, tmp_path):
     frame[["b"]].to_csv(tmp_path / "less.csv", index=False)
     with pytest.raises(ValueError, match=r"less.csv must have a column 'a', got columns \['b'\]"):
         answers(model, tmp_path / "less.csv")
+
+
+INTERRUPTED = {  # models that have something to keep after two steps of a phase
+    "boosted numbers": "learners",
+    "boosted classes": "learners",
+    "greedy numbers": "learners",
+    "sparse process": "evidence",
+    "local lines": "EM",
+    "a mixture per class": "EM",
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_an_interrupt_keeps_the_model_so_far_and_ends_loops_around_it(name):
+    seen: list[Any] = []
+
+    def press(event: Any) -> None:
+        if event.phase == INTERRUPTED[name]:
+            seen.append(event)
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+
+    model = fresh(name, callbacks=press, **({"max_iter": 50} if hasattr(MODELS[name], "max_iter") else {}))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, targets(name))
+    assert "interrupted after" in model.stop_reason_
+    assert np.isfinite(answers(model, X).astype(float)).all()
+    seen.clear()
+    with pytest.raises(KeyboardInterrupt):
+        cross_val_score(clone(model), X, targets(name), cv=3)
+    assert len(seen) == 2  # no second fold
+
+
+def test_an_interrupt_among_several_members_leaves_a_model_of_those_that_are_done(monkeypatch):
+    from mercer.forward.solve.exact import AllRows
+
+    rows = np.random.default_rng(1).uniform(-2, 2, (300, 3))
+    y = np.sin(2 * rows[:, 0]) + rows[:, 1] ** 2 + 0.2 * np.random.default_rng(2).normal(size=300)
+    whole = mercer.KernelBoostingRegressor(random_state=0).fit(rows[:200], y[:200])
+    assert len(whole.expansions_) > 1
+    following, calls = AllRows.next, []
+
+    def second_is_interrupted(self: Any, *arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return following(self, *arguments)
+
+    monkeypatch.setattr(AllRows, "next", second_is_interrupted)
+    model = mercer.KernelBoostingRegressor(random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(rows[:200], y[:200])
+    assert len(model.expansions_) == 1
+    assert model.score(rows[200:], y[200:]) > 0.8  # with its own share alone it would predict half of what it should
 
 
 def with_constants(rows: np.ndarray, year: float) -> np.ndarray:

@@ -503,7 +503,9 @@ def test_an_interrupt_keeps_the_mixture_so_far(face):
         if event.phase == "EM" and len(event.state.path) > 3:
             raise KeyboardInterrupt
 
-    model = face(3, n_init=1, tol=0.0, callbacks=[press], random_state=0).fit(X, y_for(face))
+    model = face(3, n_init=1, tol=0.0, callbacks=[press], random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y_for(face))
     assert "interrupted after" in model.stop_reason_
     assert len(model.log_likelihood_path_) >= (1 if getattr(model, "training", "em") == "gradient" else 4)
     assert np.isfinite(finest(model, X)).all()
@@ -520,7 +522,9 @@ def test_an_interrupt_of_gradient_training_keeps_the_last_step(monkeypatch):
         return slopes(*arguments)
 
     monkeypatch.setattr(gradient, "loss_and_slopes", press)
-    model = NRBFRegressor(4, training="gradient", n_init=1, random_state=0).fit(X, Y)
+    model = NRBFRegressor(4, training="gradient", n_init=1, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y)
     assert "interrupted after" in model.stop_reason_
     assert never_falls(model.log_likelihood_path_)
     assert model.log_likelihood_path_[-1] > model.log_likelihood_path_[0]

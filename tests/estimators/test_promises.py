@@ -61,9 +61,49 @@ def test_an_interrupt_keeps_the_learners_made_so_far(model, monkeypatch):
         return step(self)
 
     monkeypatch.setattr(ForwardFit, "step", third_is_interrupted)
-    fitted = fresh(model).fit(X, targets(model))
+    fitted = fresh(model)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(X, targets(model))
     assert fitted.n_steps_ == 2
     assert "interrupted" in fitted.stop_reason_
+
+
+def test_an_interrupt_of_the_polish_keeps_the_learners(monkeypatch):
+    from mercer.forward import boosting_base
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(boosting_base, "polish", interrupted)
+    model = fresh(REGRESSORS[0], polish=True)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y)
+    assert "interrupted after" in model.stop_reason_
+    assert model.score(X, Y) > 0.5
+
+
+def test_validation_rows_calibrate_an_exact_solution_and_leave_its_predictions_alone():
+    options: dict[str, Any] = {"kernel": Gaussian(1.0), "regularization": 0.1, "random_state": 0}
+    noisy = Y[::2] + np.random.default_rng(1).normal(0, 3.0, len(Y[::2]))
+    plain, given, doubted = (
+        KernelBoostingRegressor(**options).fit(X[1::2], Y[1::2], **rows)
+        for rows in ({}, {"X_val": X[::2], "y_val": Y[::2]}, {"X_val": X[::2], "y_val": noisy})
+    )
+    assert "exact" in given.stop_reason_
+    np.testing.assert_allclose(given.predict(X), plain.predict(X), rtol=1e-9)  # sums of rows are cut otherwise
+    widths = [np.ptp(one.predict_interval(X, 0.8), axis=1).mean() for one in (given, doubted)]
+    assert widths[1] > 3 * widths[0]  # the noise of those rows is what intervals are made of
+    error = np.mean((given.predict(X[::2]) - Y[::2]) ** 2) / given.targets_.scale**2
+    assert given.history_["validation"] == pytest.approx([error / 2])  # V is half of a square
+
+    labels = np.where(np.median(Y) < Y, "b", "a")
+    sure, unsure = (
+        KernelBoostingClassifier(**options).fit(X[1::2], labels[1::2], X_val=X[::2], y_val=y_val)
+        for y_val in (labels[::2], np.random.default_rng(0).permutation(labels[::2]))
+    )
+    np.testing.assert_array_equal(sure.predict(X), unsure.predict(X))
+    far = [np.abs(one.predict_proba(X)[:, 0] - 0.5).mean() for one in (sure, unsure)]
+    assert far[1] < 0.5 * far[0]
 
 
 def test_staged_and_path_predictions_of_an_unfitted_model_are_refused():

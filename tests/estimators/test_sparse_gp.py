@@ -294,7 +294,9 @@ def test_an_interrupted_search_keeps_its_best_point(approximation):
         if len(seen) == 3:
             raise KeyboardInterrupt
 
-    model = quick(approximation=approximation, kernel="gaussian", max_iter=50, callbacks=[interrupt]).fit(X, y)
+    model = quick(approximation=approximation, kernel="gaussian", max_iter=50, callbacks=[interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
     assert "interrupted" in model.stop_reason_
     assert len(seen) == 3
     assert np.isfinite(model.predict(X)).all()

@@ -185,7 +185,7 @@ def _hostile(name: str, rng: np.random.Generator, folder: Path, outcome: Outcome
 
 
 def _interrupted(name: str, rng: np.random.Generator, folder: Path, outcome: Outcome) -> None:
-    """A fit that a callback breaks leaves the old model whole, or none."""
+    """A fit that a callback breaks leaves the old model whole, or none; Ctrl-C may leave the model so far."""
     problem, other = (_problem(name, rng, plain_problem) for _ in range(2))
     chosen = settings.default_like(name, rng)
     if "callbacks" not in inspect.signature(getattr(mercer, name)).parameters:
@@ -206,6 +206,9 @@ def _interrupted(name: str, rng: np.random.Generator, folder: Path, outcome: Out
     try:
         _fit(model, other.X, other)
     except (Bomb, KeyboardInterrupt):
+        if raised is KeyboardInterrupt and "interrupted" in getattr(model, "stop_reason_", ""):
+            outcome.faults += faults_of_answer(model, other.X, len(other.X), other.X)
+            return None
         try:
             after = getattr(model, method)(problem.X)
         except NotFittedError:

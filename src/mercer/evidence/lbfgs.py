@@ -52,7 +52,7 @@ def climb(
     >>> found.noise < 1e-4, found.kernel.length_scale > 1
     (True, True)
     """
-    clock = Clock() if clock is None else clock
+    own, clock = clock is None, Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior, largest)
     best: tuple[float, float, np.ndarray] = (-math.inf, -math.inf, at.vector)  # with the prior, without it, where
     n_iter, before = 0, -math.inf
@@ -89,7 +89,7 @@ def climb(
     except _Ended as ended:
         why = str(ended)
     except KeyboardInterrupt:
-        if best[0] == -math.inf:
+        if best[0] == -math.inf or own:  # nothing is kept, or nobody would hear of it
             raise
         clock.interrupt()
         why = clock.reason(n_iter)

@@ -56,7 +56,7 @@ def ascend(
     it ends early where the clock is over, and an interrupt ends it where it stands. The value of the point returned is
     the mean of the last parts' evidences, which stands for that of all rows.
     """
-    clock = Clock() if clock is None else clock
+    own, clock = clock is None, Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior)
     x = at.vector.copy()
     rate = np.full_like(x, RATE)
@@ -82,6 +82,8 @@ def ascend(
             if callback is not None:
                 callback(at.point(x))
     except KeyboardInterrupt:
+        if own:  # nobody would hear of it
+            raise
         clock.interrupt()
     why = clock.reason(taken) if clock.over() else f"after the {n_steps} steps allowed"
     late_values = values[1:][-AVERAGED:] or values
@@ -176,6 +178,8 @@ def refine_basis(
     Returns the kernel, the noise variance, the basis vectors and the bound reached.
     """
     start = Point(kernel, max(noise, PLAIN_NOISE), basis)
-    found = optimise(regression_evidence(Variational()), start, data, rng=rng, max_iter=max_iter, tol=1e-9)
+    clock = Clock()
+    found = optimise(regression_evidence(Variational()), start, data, rng=rng, max_iter=max_iter, tol=1e-9, clock=clock)
+    clock.raise_interrupt()
     assert found.basis is not None
     return found.kernel, found.noise, found.basis, found.value

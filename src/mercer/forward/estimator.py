@@ -180,16 +180,21 @@ class ForwardEstimator(Face):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
-        `X_val`, `y_val`: rows to watch instead of a `validation_fraction` of the training rows. With
+        `X_val`, `y_val`: validation rows in place of a `validation_fraction` of the training rows. They stop the fit
+        and calibrate probabilities and intervals; `history_["validation"]` holds their mean loss after each step. An
+        exact solution has nothing to stop, so they do not change its predictions. With
         ``warm_start=True`` a second call on the same rows goes on where the first one stopped. Ctrl-C keeps the
-        learners made so far.
+        learners made so far and raises KeyboardInterrupt; while kernels are being chosen there are none yet, and an
+        earlier model stays.
         """
         check(self)
         group = ALONE if self._pairwise else current_group()  # values of a kernel belong to rows and columns alike
         budget = Clock(self.time_budget, group=group)
         given, plan = planned(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
         made = partial(self._fitted, given, plan, X_val, y_val, budget)
-        return self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
+        self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
+        budget.raise_interrupt()
+        return self
 
     def _fitted(self, given: Given, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
@@ -205,12 +210,19 @@ class ForwardEstimator(Face):
             warm.require_same(seen)
             task, fits, rng, members = warm.task, warm.fits, warm.fits[0].rng, warm.task.choice.members
         grown: list[Grown] = []
-        for place, (member, fit) in enumerate(zip(members, fits, strict=False)):
-            if grown and not _time_for_another(grown[-1].fit, budget):
-                grown = _with_all_shares(grown, members)
-                break
-            grown += self._grown(task, replace(member, place=place), fit, budget, (place + 1) / len(members))
-        grown = self._again(task, grown, budget, rng)
+        try:
+            for place, (member, fit) in enumerate(zip(members, fits, strict=False)):
+                if grown and not _time_for_another(grown[-1].fit, budget):
+                    break
+                share = (place + 1) / len(members)
+                grown += self._grown(task, replace(member, place=place), fit, budget, share)
+            if not budget.interrupted:
+                grown = self._again(task, _instead_of(members, grown), budget, rng)
+        except KeyboardInterrupt:
+            if not grown:
+                raise
+            budget.interrupt()
+        grown = _instead_of(members, grown) if budget.interrupted else grown
         state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
         return {**fitted(task, grown), "_warm": state}
 
@@ -256,11 +268,18 @@ class ForwardEstimator(Face):
         if task.kept is not None:
             task.kept.follow(fit)
         why = fit.run(rules, listeners("learners", total, lambda fit: fit.n_steps))
+        if fit.interrupted:
+            budget.interrupt()
         if task.kept is not None:
             task.kept.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
-        final = self._finish(fit, Final.at(path, n_steps, fit.problem), budget)
+        final = Final.at(path, n_steps, fit.problem)
+        try:
+            final = self._finish(fit, final, budget)
+        except KeyboardInterrupt:
+            fit.interrupted, why = True, f"interrupted after {n_steps} steps, which are kept"
+            budget.interrupt()
         outside = outside_values(fit, final, task.single, numbers=not self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
         further = self._further(task, first, budget, share)
@@ -312,11 +331,13 @@ class ForwardEstimator(Face):
 
 def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
     """Whether there is time for another exact solution; models that grow step by step end by themselves."""
-    return fit.learner.resumes or budget.over(fit.seconds, SOLVING_SHARE) is None
+    return not budget.interrupted and (fit.learner.resumes or budget.over(fit.seconds, SOLVING_SHARE) is None)
 
 
-def _with_all_shares(grown: list[Grown], members: list[Member]) -> list[Grown]:
-    """The models made in time, with shares that sum to those of all `members`."""
-    made = sum(one.member.share for one in grown)
-    factor = sum(member.share for member in members) / made
+def _instead_of(members: list[Member], grown: list[Grown]) -> list[Grown]:
+    """Members that were grown, with the shares of those that an interrupt or the time budget left out."""
+    places = {one.member.place for one in grown}
+    if len(places) >= len(members):
+        return grown
+    factor = sum(one.share for one in members) / sum(members[place].share for place in places)
     return [replace(one, member=replace(one.member, share=factor * one.member.share)) for one in grown]

@@ -59,7 +59,10 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
     if task.whole is not None:
         little = staging.little * (task.given.n_alive / task.whole.n_alive) ** LONGER
         staging = replace(staging, little=little, anew=_anew(face, task, first, make, budget, share))
-    return finished(first, further_stages(problem, f, first.fit.validation, staging))
+    stages = further_stages(problem, f, first.fit.validation, staging)
+    if any(fit.interrupted for fit in stages):
+        budget.interrupt()
+    return finished(first, stages)
 
 
 def _coded(problem: Problem, task: Task) -> Problem:

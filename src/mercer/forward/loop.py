@@ -70,18 +70,17 @@ class ForwardFit:
         self._began = time.perf_counter() - self.seconds
         while (why := next(filter(None, (rule.reason(self.history) for rule in stopping)), None)) is None:
             try:
-                added = self.step()
+                if not self.step():
+                    why = "no further row is worth adding as a basis vector"
+                    break
+                if watching:
+                    self.flush()
+                asked = [bool(callback(self)) for callback in callbacks]
             except KeyboardInterrupt:
                 if not self.n_steps:
                     raise
                 self.interrupted, why = True, f"interrupted after {self.n_steps} steps, which are kept"
                 break
-            if not added:
-                why = "no further row is worth adding as a basis vector"
-                break
-            if watching:
-                self.flush()
-            asked = [bool(callback(self)) for callback in callbacks]
             if any(self.problem.rows.shard.group.gather(any(asked))):
                 why = "a callback asked to stop"
                 break

@@ -168,6 +168,7 @@ def raced_members(
         more = on_more_rows(own_X, y, weight, [*chosen, *further[0]], **shared, group=group)
         chosen, spare = ([in_all_columns(one, first) for one in own] for own in ([more.best], more.nearly))
         report = report + more.report
+    clock.raise_interrupt()  # there is no model yet that could be kept
     penalty = None if isinstance(regularization, str) else float(regularization)
     return Choice(
         [_as_member(one, penalty) for one in sorted(chosen, key=lambda one: -one.share)],

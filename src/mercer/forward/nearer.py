@@ -88,6 +88,7 @@ def nearer(
         for one in kind
     ]
     ranked += [one for kind in kinds[n_kinds:] for one in kind]
+    clock.raise_interrupt()  # there is no model yet that could be kept
     return replace(choice, members=ranked[:1], spare=ranked[1:], report=report, seconds=choice.seconds + since(began))
 
 

@@ -202,4 +202,6 @@ def select_rows(
     block = partial(Block, min_novelty=MIN_NOVELTY)
     fit = ForwardFit(problem, learner, rng, capacity=min(m, n), make_block=block)
     fit.run(rules)
+    if fit.interrupted:  # rows are no model yet
+        raise KeyboardInterrupt
     return fit.path().rows[:m]

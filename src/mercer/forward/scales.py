@@ -74,7 +74,19 @@ def further_stages(problem: Problem, f: Tensor, watched: Tensor | None, how: Sta
     if begun is None:
         return []
     current = how.anew([], begun)
-    stages, idle = [current], 0
+    stages = [current]
+    try:
+        _grow(stages, how)
+    except KeyboardInterrupt:
+        current = stages[-1]
+        current.flush()
+        current.interrupted = True
+    return stages
+
+
+def _grow(stages: list[ForwardFit], how: Staging) -> None:
+    """Learners for the last of the stages, and further stages after it, until none gains any more."""
+    current, idle = stages[-1], 0
     while how.on(current, how.checked):
         if how.narrowed(current):
             following, _ = _begun(_after(current, 1.0, how.make))
@@ -91,7 +103,6 @@ def further_stages(problem: Problem, f: Tensor, watched: Tensor | None, how: Sta
             stages.append(current)
         elif idle == ENDING:
             break
-    return stages
 
 
 def _after(fit: ForwardFit, factor: float, make: Make) -> ForwardFit:

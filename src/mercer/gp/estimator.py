@@ -122,7 +122,7 @@ class SparseGP(Face):
     n_iter_ : int
         Steps of the search.
     stop_reason_ : str
-        Why the search ended, in words; an interrupt (Ctrl-C) keeps the best point so far.
+        Why the search ended, in words.
     """
 
     n_inducing: Annotated[int, whole()] = 500
@@ -146,7 +146,10 @@ class SparseGP(Face):
 
     @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows `X` (array, frame, tensor, file or row source) and classes or numbers `y`."""
+        """Fit to rows `X` (array, frame, tensor, file or row source) and classes or numbers `y`.
+
+        Ctrl-C during the search keeps the best point so far and raises KeyboardInterrupt; before it, nothing changes.
+        """
         check(self)
         approximation = self._prior()
         group = ALONE if approximation.dense else current_group()  # dense models see few rows, every process all
@@ -154,7 +157,9 @@ class SparseGP(Face):
         given = gathered(read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
-        return self._keep(**(group.first(made) if alone else made()))
+        self._keep(**(group.first(made) if alone else made()))
+        clock.raise_interrupt()
+        return self
 
     @abstractmethod
     def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
@@ -239,7 +244,7 @@ class SparseGP(Face):
         def seen(point: Point) -> None:
             asked = [bool(listener(point)) for listener in heard]  # all of them hear it
             if any(asked) if clock.group is None else any(clock.group.gather(any(asked))):
-                clock.interrupt()
+                clock.interrupt(by_key=False)
 
         return seen
 

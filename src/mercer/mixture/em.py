@@ -171,7 +171,7 @@ def fit_em(
     iterations `done` are taken as done before. Where its `share` of the time on the `clock` is used up, or the user
     interrupts, the mixture of the last iteration is kept.
     """
-    clock = clock or Clock()
+    own, clock = clock is None, clock or Clock()
     heard = any(sample.rows.shard.group.gather(bool(callbacks)))
     began = clock.spent()
     state = expectation(sample, mixture)
@@ -200,6 +200,8 @@ def fit_em(
             if gain < tol and not moved:
                 return replace(result, stop_reason=f"the log-likelihood rose by less than tol={tol:g} per row")
     except KeyboardInterrupt:
+        if own:  # nobody would hear of it
+            raise
         clock.interrupt()
         return replace(result, stop_reason=clock.over() or "")
     return replace(result, stop_reason=f"max_iter={max_iter} iterations were done")

@@ -154,14 +154,17 @@ class MixtureEstimator(Face):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
-        Ctrl-C keeps the mixture of the last iteration; while ``n_components="auto"`` is being found there is none yet.
+        Ctrl-C keeps the mixture of the last iteration and raises KeyboardInterrupt; while ``n_components="auto"`` is
+        being found there is none yet, and an earlier model stays.
         """
         check(self)
         group = current_group()
         clock = Clock(self.time_budget, group=group)
         given = gathered(read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS)
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
-        return self._keep(**(group.first(lambda: self._fitted(given, clock)) if alone else self._fitted(given, clock)))
+        self._keep(**(group.first(lambda: self._fitted(given, clock)) if alone else self._fitted(given, clock)))
+        clock.raise_interrupt()
+        return self
 
     def _fitted(self, given: Given, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
