@@ -138,8 +138,9 @@ class Face(Saved, BaseEstimator):
     device : "auto", "cpu", "cuda" or a torch device, default "auto"
         Where kernel values are computed; "auto" takes a CUDA device if there is one.
     dtype : "auto", "float32" or "float64", default "auto"
-        Precision of kernel values. "auto" is float32 on CUDA and for many rows, float64 else; small matrices are
-        float64 in any case.
+        Precision of kernel values. "auto" is float32 on CUDA and for more than 10 000 rows, float64 else. Greedy and
+        boosted models also take float64 where the rounding of float32 would show beside their own error. Small
+        matrices are float64 in any case.
     memory_limit : int, str or None, default None
         Bytes that `fit` and `predict` may take beside the table, as a number or as "4GB"; None is 60 % of what is
         free.

@@ -26,6 +26,7 @@ from mercer.forward.members import Choice, Free, Member, problem_of
 from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
 from mercer.forward.relevance import effects
+from mercer.forward.rounding import rounded, shows
 from mercer.forward.stages import ExpansionPath, Final
 from mercer.forward.stopping import joined
 from mercer.kernels import Kernel
@@ -93,7 +94,8 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
     """What all forward models keep: expansions, what users look at first in the user's units, and the history."""
     given, first = task.given, grown[0]
     members = [one.member for one in grown]
-    expansions = tuple(_expansion(one) for one in grown)
+    fine = task.free.dtype and _rounding_shows(task, grown)
+    expansions = tuple(_expansion(one, "float64" if fine else _dtype(one.fit.problem)) for one in grown)
     index, final = first.final.index.cpu().numpy(), first.final
     history = joined([one.fit.history for one in grown if one.member.place == first.member.place])
     if isinstance(given.rows, SparseRows):
@@ -118,7 +120,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "metric_": _metric(expansions[0], given.rows.n_columns),
         "relevance_": _relevance(task, expansions),
         "regularization_": final.lam,
-        "dtype_": _dtype(first.fit.problem),
+        "dtype_": expansions[0].dtype,
         "tuning_seconds_": task.choice.seconds,
         "tuning_report_": [*task.choice.report, *(judged(task, grown) if classes else ())],
         "objective_path_": np.array(history.objective),
@@ -133,10 +135,24 @@ def _dtype(problem: Problem) -> str:
     return str(problem.plan.dtype).removeprefix("torch.")
 
 
-def _expansion(one: Grown) -> Expansion:
+def _rounding_shows(task: Task, grown: list[Grown]) -> bool:
+    """Whether predictions in the precision of the fit would be visibly worse than in float64."""
+    coarse = [one for one in grown if one.fit.problem.plan.dtype == torch.float32]
+    outside = outside_of(grown)
+    if not coarse or not len(outside.weight):
+        return False
+
+    def measured() -> bool:
+        changes = [rounded(one.final, one.outside, one.fit.problem.plan, one.member.share) for one in coarse]
+        return shows(changes, outside.targets - outside.values, outside.weight)
+
+    return task.given.shard.group.first(measured)
+
+
+def _expansion(one: Grown, dtype: str) -> Expansion:
     weights = one.member.share * one.final.weights.double().cpu().numpy()
     kernel, basis = _kept(one.final.kernel, one.final.basis.double().cpu().numpy())
-    return Expansion(one.member.inputs, kernel, basis, weights, _dtype(one.fit.problem))
+    return Expansion(one.member.inputs, kernel, basis, weights, dtype)
 
 
 def _metric(first: Expansion, n_inputs: int) -> np.ndarray | None:
@@ -166,7 +182,7 @@ def _stages(one: Grown, expansion: Expansion) -> Stages:
     if isinstance(problem.kernel, Numbered):
         rows = one.path.rows[:, None].astype(np.float64)
     kernel, rows = _kept(problem.kernel, rows)
-    at = Expansion(one.member.inputs, kernel, rows, np.empty(0), _dtype(problem))
+    at = Expansion(one.member.inputs, kernel, rows, np.empty(0), expansion.dtype)
     return Stages(at, one.path, one.member.share, one.n_steps, one.before)
 
 
