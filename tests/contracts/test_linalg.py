@@ -419,21 +419,39 @@ def test_without_recomputed_residuals_a_step_is_one_product():
 
 @few
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(0, 10**6), st.sampled_from([1e-3, 1.0, 1e4]))
-def test_a_factor_by_panels_solves_to_the_digits_of_float32_whatever_the_width(n, width, seed, scale):
+def test_a_factor_by_panels_solves_to_the_digits_of_float64_whatever_the_width(n, width, seed, scale):
     rng = np.random.default_rng(seed)
     B = rng.normal(size=(n, n + 5))
     A, x = torch.as_tensor(scale * (B @ B.T + np.eye(n))), torch.as_tensor(rng.normal(size=(n, 2)))
-    factor = TiledCholesky(n, lambda start, stop: A[start:, start:stop], width)
+    factor = TiledCholesky(A.diagonal(), lambda start, stop: A[start:, start:stop], width)
     condition = float(torch.linalg.cond(A))
-    assert float((factor.solve(A @ x) - x).norm()) <= 1e-5 * condition * float(x.norm())
+    # a solution by a Cholesky factor errs by a small multiple of n roundings times the condition
+    assert float((factor.solve(A @ x) - x).norm()) <= 10 * n * EPS * condition * float(x.norm())
+    m = seed % (n + 1)
+    assert factor.jitter == 0
+    torch.testing.assert_close(
+        factor.corner(m), torch.linalg.cholesky(A)[n - m :, n - m :], rtol=0, atol=1e-9 * scale**0.5
+    )
 
 
 def test_a_factor_by_panels_bears_a_matrix_without_full_rank():
     K = torch.ones(50, 50, dtype=torch.float64)
-    factor = TiledCholesky(50, lambda start, stop: K[start:, start:stop], 16)
-    assert bool(factor.L.tril().isfinite().all())
-    lower = factor.L.tril().double()
-    assert float((lower @ lower.T - K).abs().max()) < 1e-3
+    factor = TiledCholesky(K.diagonal(), lambda start, stop: K[start:, start:stop], 16)
+    L = factor.corner(50)
+    assert factor.jitter <= 1e-13  # fifty roundings, and the ladder's step of ten
+    assert float((L @ L.T - K).abs().max()) <= 2 * factor.jitter + 50 * EPS
+
+
+def test_a_factor_by_panels_refuses_what_the_whole_factor_refuses():
+    for A, words in (
+        (torch.diag(torch.tensor([1.0, -1.0, 1.0])), "negative value -1 on its diagonal"),
+        (torch.tensor([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), "not positive semi-definite"),
+        (torch.full((3, 3), torch.nan), "NaN or infinite"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            cholesky(A)
+        with pytest.raises(ValueError, match=words):
+            TiledCholesky(A.diagonal(), lambda start, stop, A=A: A[start:, start:stop], 2)
 
 
 @over_dtypes

@@ -531,6 +531,17 @@ def test_without_a_limit_part_of_the_free_memory_is_taken():
 
 
 @given(
+    total=st.integers(2**20, 2**40),
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)),
+)
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_memory_that_torch_keeps_for_later_is_free(total, shares):
+    """A GPU of so many bytes: whatever torch has reserved, a plan depends on what is in use alone."""
+    others, in_use, kept = (int(share * total / 3) for share in shares)
+    assert plan.reusable(total - others - in_use - kept, in_use + kept, in_use) == total - others - in_use
+
+
+@given(
     m=st.integers(1, 10**6),
     columns=st.integers(1, 10**4),
     limit=st.integers(2**20, 2**40),

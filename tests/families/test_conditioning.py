@@ -19,11 +19,11 @@ from mercer.engine import Sample, make_plan
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.solve.coordinates import WhitenedCoordinates
-from mercer.forward.solve.exact import FEW_LEFT_OUT_ROWS, AllRows, exact_ridge
+from mercer.forward.solve.exact import AllRows, exact_ridge
 from mercer.forward.solve.polish import polish
 from mercer.forward.stopping import MaxSteps
-from mercer.kernels import Gaussian, Linear, Matern52
-from mercer.linalg import TiledCholesky, conjugate_gradients
+from mercer.kernels import Gaussian, Linear, Matern12, Matern52
+from mercer.linalg import conjugate_gradients
 from mercer.tuning import precise
 from mercer.tuning.precision import FLOAT32_PENALTY, LARGEST_ROUNDING, MANY_ROWS, rounding
 
@@ -255,15 +255,69 @@ def test_left_out_values_are_those_of_models_without_the_row(outputs, weighted):
         np.testing.assert_allclose(seen[i], K[i, rest] @ a, atol=1e-9)  # the systems have a condition below 1e4
 
 
-def test_where_memory_is_short_some_rows_are_left_out_by_panels(monkeypatch):
-    problem = nearly_polynomial(120, torch.float64, lam=0.05, variance=10.0)
-    everything = torch.arange(120)
+def short_of_memory(problem: Problem) -> Problem:
+    """The same problem with memory for half a factor, which is then made by panels."""
+    n = len(problem.y)
+    tight = problem.with_sample(plan=replace(problem.plan, memory_limit=8 * n * n))
+    assert not tight.plan.holds_square(n)
+    assert tight.plan.exact_rows() >= n
+    return tight
+
+
+def test_where_memory_is_short_the_same_rows_are_left_out_by_panels():
+    problem = nearly_polynomial(300, torch.float64, lam=0.05, variance=10.0)
+    everything = torch.arange(300)
     _, whole = exact_ridge(problem, everything, leaves_out=True)
-    tight = problem.with_sample(plan=replace(problem.plan, memory_limit=8 * 120 * 120))
-    assert not tight.plan.holds_square(120)
-    monkeypatch.setattr("mercer.forward.solve.exact.TiledCholesky", lambda n, panel: TiledCholesky(n, panel, width=23))
-    monkeypatch.setattr("mercer.forward.solve.exact.FEW_LEFT_OUT_ROWS", 30)
-    _, some = exact_ridge(tight, everything, leaves_out=True)
-    there = ~some.isnan()[:, 0]
-    assert int(there.sum()) == 30 < FEW_LEFT_OUT_ROWS
-    np.testing.assert_allclose(some[there], whole[there], atol=1e-3 * float((problem.y - whole).abs().max()))
+    _, by_panels = exact_ridge(short_of_memory(problem), everything, leaves_out=True)
+    # the systems have the condition n·variance/λ = 6e4 at most, and a few hundred roundings
+    np.testing.assert_allclose(by_panels, whole, atol=1e-8)
+
+
+@pytest.mark.parametrize("lam", [1e-2, 1e-6, 1e-10, 1e-300])
+@pytest.mark.parametrize("twice", [False, True], ids=["rows", "rows twice"])
+@pytest.mark.parametrize(
+    "kernel",
+    [Gaussian(1.0), 1e4 * Gaussian(300.0), Matern52(100.0), Matern12(1.0), Linear() + 1.0],
+    ids=["gaussian", "nearly constant", "nearly polynomial", "rough", "rank four"],
+)
+def test_a_factor_by_panels_bears_every_kernel_that_the_whole_factor_bears(kernel, twice, lam):
+    """The residual is that of the whole factor, up to a step of ten in the jitter; 300 rows are five panels."""
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(300, 3)))
+    X[150:] = X[:150] if twice else X[150:]
+    y = X[:, :1].sin() + 0.1 * torch.from_numpy(rng.normal(size=(300, 1)))
+    sample = Sample(TensorRows(X), y, torch.ones(300).double(), make_plan(300, device="cpu", memory_limit="1GiB"))
+    problem = Problem(sample, kernel, lam)
+    K = kernel(X, X)
+    residuals = []
+    for at in (problem, short_of_memory(problem)):
+        a, others = exact_ridge(at, torch.arange(300), leaves_out=True)
+        assert bool(others.isfinite().all())
+        residuals.append(float((K @ a + lam * a - y).norm() / y.norm()))
+    assert residuals[1] <= 30 * residuals[0] + 1e-6
+
+
+def test_a_model_solved_by_panels_predicts_what_the_whole_factor_predicts():
+    X, y, X_new, _ = little_noise(400)
+    options = {"kernel": 1e4 * Gaussian([30.0, 30.0, 1e3, 1e3, 1e3]), "regularization": 0.01, "random_state": 0}
+    whole, by_panels = (KernelBoostingRegressor(memory_limit=limit, **options).fit(X, y) for limit in ("1GiB", "2MiB"))
+    assert whole.n_steps_ == by_panels.n_steps_ == 1
+    # n·variance/λ = 4e8 is the condition; values lose its square root at most of 1e-16
+    np.testing.assert_allclose(by_panels.predict(X_new), whole.predict(X_new), atol=1e-5)
+    for one, other in zip(by_panels.predict_interval(X_new), whole.predict_interval(X_new), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_a_solution_that_runs_out_of_memory_is_found_by_panels():
+    X, y, X_new, _ = little_noise(300)
+
+    def scarce(A, B):
+        if len(A) * len(B) > 64 * 300:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.exp(-0.5 * ((A[:, None] - B) ** 2).sum(2))
+
+    model = KernelBoostingRegressor(kernel=scarce, regularization=0.1, scale_inputs=False, memory_limit="1GiB").fit(
+        X, y
+    )
+    whole = clone(model).set_params(kernel=Gaussian(1.0)).fit(X, y)
+    np.testing.assert_allclose(model.predict(X_new), whole.predict(X_new), atol=1e-10)

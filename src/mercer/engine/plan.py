@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -204,8 +205,31 @@ def _device(choice: Any) -> torch.device:
 
 def _free_memory(device: torch.device) -> int:
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        return reusable(
+            torch.cuda.mem_get_info(device)[0],
+            torch.cuda.memory_reserved(device),
+            torch.cuda.memory_allocated(device),
+        )
+    try:  # files that the system keeps in memory make room when asked
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # not Linux
+        pass
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):  # systems that do not tell
         return 4 << 30
+
+
+def reusable(free: int, reserved: int, allocated: int) -> int:
+    """Bytes of a GPU that a process can still allocate: free ones, and those that torch has reserved for itself.
+
+    Torch keeps what is freed for later allocations, so the driver counts it as used; where an allocation does not fit,
+    torch gives it back first. A process that has fitted before then plans as a fresh one does.
+
+    >>> reusable(free=100, reserved=0, allocated=0), reusable(free=20, reserved=80, allocated=0)
+    (100, 100)
+    >>> reusable(free=20, reserved=80, allocated=30)
+    70
+    """
+    return free + reserved - allocated

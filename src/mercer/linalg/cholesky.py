@@ -7,12 +7,15 @@ warning is the caller's business: the functions here return it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.parts import require
+
+T = TypeVar("T")
 
 EPS = torch.finfo(torch.float64).eps
 # m·eps of float32 at m = 10⁵ rows: what is still not positive then is not rounding.
@@ -48,20 +51,32 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
         return torch.where(info == 0, factor, torch.nan), 0.0
     require_finite(A, "the matrix to factor")
     A = A.double()
-    factor, info = torch.linalg.cholesky_ex(A)
-    if not int(info):
-        return factor, 0.0
-    diagonal = A.detach().diagonal()
+
+    def factor(added: float) -> Tensor | None:
+        raised = A if added == 0 else A + added * torch.eye(len(A), dtype=A.dtype, device=A.device)
+        found, info = torch.linalg.cholesky_ex(raised)
+        return None if int(info) else found
+
+    return raised_until(factor, A.detach().diagonal())
+
+
+def raised_until(factor: Callable[[float], T | None], diagonal: Tensor) -> tuple[T, float]:
+    """What `factor` gives for the least jitter with which it gives anything, and that jitter.
+
+    `factor` is called with the number to add to the diagonal of the matrix, which is the jitter times its mean.
+    """
+    found = factor(0.0)
+    if found is not None:
+        return found, 0.0
     mean, lowest = float(diagonal.mean()), float(diagonal.min())
     if lowest < -LARGEST_JITTER * max(mean, 0.0):
         raise ValueError(f"the matrix to factor has the negative value {lowest:.3g} on its diagonal")
     scale = mean if mean > 1e-290 else 1.0  # a smaller mean times the jitter would underflow
-    identity = torch.eye(A.shape[0], dtype=A.dtype, device=A.device)
     jitter = 1e-15
     while jitter <= LARGEST_JITTER * 1.01:  # 1e-15 · 10ⁿ is rounded
-        factor, info = torch.linalg.cholesky_ex(A + jitter * scale * identity)
-        if not int(info):
-            return factor, jitter
+        found = factor(jitter * scale)
+        if found is not None:
+            return found, jitter
         jitter *= 10
     raise ValueError(
         f"the matrix to factor is not positive semi-definite up to rounding: adding {LARGEST_JITTER:g} "
@@ -131,38 +146,64 @@ def rotate_rows(rows: Tensor, rotations: np.ndarray) -> None:
 
 
 class TiledCholesky:
-    """L with L Lᵀ ≈ A in float32, from `panel(start, stop)`, which gives A[start:, start:stop] in any precision.
+    """L with L Lᵀ = A in float64, from `panel(start, stop)`, which gives A[start:, start:stop], and the diagonal of A.
 
-    Left-looking: a panel is made, what the columns before it explain is subtracted in one product, and its first square
-    is factored in float64. The diagonal is raised by what float32 cannot resolve, so a positive semi-definite A has a
-    factor too. A itself never exists: the factor is the only n × n array, a quarter of what a float64 matrix, its
-    factor and their copies take, and twice the rows fit. Its solutions have few digits; conjugate gradients around it,
-    with products in float64, have all of them.
+    Left-looking: a panel of columns is made, the part that the columns before it explain is subtracted, and its first
+    square is factored. A itself never exists and the zeros of L are not kept, so the factor takes 4n² bytes, an eighth
+    of what a matrix, its factor and their copies take. The rules for jitter are those of `cholesky`.
 
     >>> A = torch.tensor([[4.0, 2.0], [2.0, 3.0]], dtype=torch.float64)
-    >>> factor = TiledCholesky(2, lambda start, stop: A[start:, start:stop], width=1)
-    >>> factor.solve(A @ torch.tensor([[1.0], [-1.0]], dtype=torch.float64)).round(decimals=5).tolist()
-    [[1.0], [-1.0]]
+    >>> factor = TiledCholesky(A.diagonal(), lambda start, stop: A[start:, start:stop], width=1)
+    >>> factor.solve(A @ torch.tensor([[1.0], [-1.0]], dtype=torch.float64)).round(decimals=12).tolist(), factor.jitter
+    ([[1.0], [-1.0]], 0.0)
     """
 
-    def __init__(self, n: int, panel: Callable[[int, int], Tensor], width: int | None = None) -> None:
-        width = width or min(PANEL, max(n // 16, 64))
-        first = panel(0, min(width, n))
-        L = torch.empty(n, n, dtype=torch.float32, device=first.device)
-        unresolved = 10 * n**0.5 * torch.finfo(torch.float32).eps
-        for start in range(0, n, width):
-            stop = min(start + width, n)
-            made = first if start == 0 else panel(start, stop)
-            column = made.to(torch.float32, copy=True)
-            column.diagonal().mul_(1 + unresolved)
-            column.addmm_(L[start:, :start], L[start:stop, :start].T, alpha=-1)
-            square = cholesky(column[: stop - start].double())[0].float()
-            L[start:stop, start:stop] = square
-            L[stop:, start:stop] = torch.linalg.solve_triangular(
-                square.T, column[stop - start :], upper=True, left=False
-            )
-        self.L = L
+    def __init__(self, diagonal: Tensor, panel: Callable[[int, int], Tensor], width: int | None = None) -> None:
+        self.n = len(diagonal)
+        self.width = width or min(PANEL, max(self.n // 16, 64))
+        self.panels, self.jitter = raised_until(lambda added: self._panels(panel, added), diagonal)
+
+    def _panels(self, panel: Callable[[int, int], Tensor], added: float) -> list[Tensor] | None:
+        """L[start:, start:stop] of each panel; None where A with so much on its diagonal has no factor."""
+        panels: list[Tensor] = []
+        for start in range(0, self.n, self.width):
+            made = panel(start, min(start + self.width, self.n))
+            require_finite(made, "the matrix to factor")
+            column = made.to(torch.float64, copy=True)
+            del made
+            width = column.shape[1]
+            column[:width].diagonal().add_(added)
+            for before, L in enumerate(panels):
+                rest = L[start - before * self.width :]
+                column.addmm_(rest, rest[:width].T, alpha=-1)
+            square, info = torch.linalg.cholesky_ex(column[:width])
+            if int(info):
+                return None
+            column[:width] = square
+            column[width:] = torch.linalg.solve_triangular(square.T, column[width:], upper=True, left=False)
+            panels.append(column)
+        return panels
 
     def solve(self, r: Tensor) -> Tensor:
-        """About A⁻¹ r (n × p), in float64 of seven digits."""
-        return solve_lower(self.L, r)
+        """A⁻¹ r (n × p)."""
+        x = r.to(torch.float64, copy=True)
+        for start, L in zip(range(0, self.n, self.width), self.panels, strict=True):
+            stop = start + L.shape[1]
+            x[start:stop] = torch.linalg.solve_triangular(L[: stop - start], x[start:stop], upper=False)
+            x[stop:].addmm_(L[stop - start :], x[start:stop], alpha=-1)
+        for start, L in zip(range(0, self.n, self.width)[::-1], self.panels[::-1], strict=True):
+            stop = start + L.shape[1]
+            x[start:stop].addmm_(L[stop - start :].T, x[stop:], alpha=-1)
+            x[start:stop] = torch.linalg.solve_triangular(L[: stop - start].T, x[start:stop], upper=True)
+        return x
+
+    def corner(self, m: int) -> Tensor:
+        """The last m rows and columns of L."""
+        first = self.n - m
+        out = self.panels[0].new_zeros(m, m)
+        for start, L in zip(range(0, self.n, self.width), self.panels, strict=True):
+            stop = start + L.shape[1]
+            if stop > first:
+                begin = max(start, first)
+                out[begin - first :, begin - first : stop - first] = L[begin - start :, begin - start :]
+        return out

@@ -7,7 +7,7 @@ ensemble at its largest: S = N, in one step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.data import TensorRows, spaced_rows
+from mercer.data import spaced_rows
 from mercer.data.source import copies
-from mercer.engine import KernelMatrix
 from mercer.engine.plan import READ
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
@@ -33,12 +32,13 @@ from mercer.forward.solve.guided import (
 )
 from mercer.forward.solve.polish import sparse_ridge
 from mercer.forward.span import Functions
+from mercer.kernels import Kernel
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal, solve_factored
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import part
 
-#: Rows left out, one at a time, at most; and where not even one n × n array of float64 fits.
-LEFT_OUT_ROWS, FEW_LEFT_OUT_ROWS = 2000, 500
+#: Rows left out, one at a time, at most.
+LEFT_OUT_ROWS = 2000
 #: From so many rows on a CPU a factor of single precision, where it is enough, guides conjugate gradients of double, in
 #: half the time of a factor of double.
 SINGLE_ROWS = 2500
@@ -113,10 +113,9 @@ def exact_ridge(
     for at most `LEFT_OUT_ROWS` rows, evenly spaced, and is NaN elsewhere: these rows come last, where
     :math:`[G^{-1}]_{ii}` asks for the last corner of the factor alone. K is formed in float64: it is as ill-conditioned
     as kernel matrices come, and λ may be small. Thousands of rows on a CPU need no factor (`guided`), and rows are left
-    out some hundred at a time. Where n × n numbers take too much memory, a float32 factor made by panels guides
-    conjugate gradients whose tiles are made again each time; :math:`[G^{-1}]_{ii}` then is solved for, at
-    `FEW_LEFT_OUT_ROWS` rows. Steps end early once `expired` says that the time is over: fewer steps are a
-    stronger regularisation.
+    out some hundred at a time. Where n × n numbers of float64 take too much memory, the factor is made by panels and
+    half of it is kept: the same numbers but for the order of sums. Steps end early once `expired` says that the time is
+    over: fewer steps are a stronger regularisation.
     """
     n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
@@ -124,23 +123,18 @@ def exact_ridge(
     folds = folds_in_steps(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
     if folds is not None and (found := _by_steps(problem, X, y, ridge, folds, expired)) is not None:
         return found
-    if not problem.plan.holds_square(n):
-        return _by_panels(problem, X, y, ridge, leaves_out)
     some = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
     if folds:  # other members of an average may have got there by steps
         some = rows_of_folds(n, folds).to(index.device)
     first = torch.ones(n, dtype=torch.bool, device=index.device)
     first[some] = False
     order = torch.cat([first.nonzero()[:, 0], some])
-    G = _symmetric(problem.kernel, X[order])
-    G.diagonal().add_(ridge[order])
-    solution, L = _solved(G, y[order], float(ridge.min()))
+    m = len(some)
+    solution, corner = _factored(problem, X[order], y[order], ridge[order], m)
     a, others = torch.empty_like(y), torch.full_like(y, torch.nan)
     a[order] = solution
     if not leaves_out:
         return a, None
-    m = len(some)
-    corner = L[n - m :, n - m :]
     if corner.device.type == "cpu" and m >= FEW_ROWS and single_is_enough(n, float(ridge.min())):
         corner = corner.float()  # what others predict is asked for a few digits, in two thirds of the time
     corner = inverse_diagonal(corner).double()
@@ -166,30 +160,31 @@ def _by_steps(
     return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X), expired)
 
 
-def _by_panels(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, leaves_out: bool) -> tuple[Tensor, Tensor | None]:
-    """What `exact_ridge` finds, without an n × n array of float64."""
-    n, plan = len(X), replace(problem.plan, dtype=torch.float64)
+def _factored(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """G⁻¹y in float64, and the last m rows and columns of a factor of G, by panels where memory is short."""
+    if problem.plan.holds_square(len(X)):
+        try:
+            return _solved(problem.kernel, X, y, ridge, m)
+        except torch.OutOfMemoryError:
+            pass  # memory that was free when the plan was made is taken, or in pieces
+        torch.cuda.empty_cache()
+    return _by_panels(problem.kernel, X, y, ridge, m)
+
+
+def _by_panels(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """What `_solved` finds, from a factor of which half is kept.
+
+    The kernel is bound once: equal rows of two panels then have equal values, to the last digit.
+    """
+    rows, columns = kernel.columns(X.mean(0, keepdim=True)).prepare(X)
 
     def panel(start: int, stop: int) -> Tensor:
-        made = problem.kernel(X[start:], X[start:stop])
+        made = columns.rebound(X[start:stop])(rows[start:])
         made[: stop - start].diagonal().add_(ridge[start:stop])
         return made
 
-    factor, K_nn = TiledCholesky(n, panel), KernelMatrix(TensorRows(X), problem.kernel, X, plan)
-
-    def solve(b: Tensor, tol: float) -> Tensor:
-        system = lambda v: K_nn.product(v) + ridge[:, None] * v  # noqa: E731
-        return conjugate_gradients(system, b, precondition=factor.solve, tol=tol, max_iter=50).x
-
-    a = solve(y, 1e-12)
-    if not leaves_out:
-        return a, None
-    some = torch.as_tensor(spaced_rows(ridge, FEW_LEFT_OUT_ROWS), device=a.device)
-    units = torch.zeros(n, len(some), dtype=torch.float64, device=a.device)
-    units[some, torch.arange(len(some), device=a.device)] = 1.0
-    others = torch.full_like(y, torch.nan)
-    others[some] = y[some] - a[some] / _without_one(solve(units, 1e-6)[some].diagonal(), ridge, some)
-    return a, others
+    factor = TiledCholesky(kernel.diag(X).double() + ridge, panel)
+    return factor.solve(y), factor.corner(m)
 
 
 def _without_one(corner: Tensor, ridge: Tensor, some: Tensor) -> Tensor:
@@ -214,15 +209,21 @@ def _symmetric(kernel: Callable[[Tensor, Tensor], Tensor], X: Tensor, kept: torc
     return G
 
 
-def _solved(G: Tensor, y: Tensor, least: float) -> tuple[Tensor, Tensor]:
-    """G⁻¹y in float64, and a factor of G: of single precision where that is enough to guide to the solution."""
-    if G.device.type == "cpu" and len(G) >= SINGLE_ROWS and single_is_enough(len(G), least):
+def _solved(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """G⁻¹y in float64, and the last m rows and columns of a factor of G.
+
+    The factor has single precision where that is enough to guide to the solution.
+    """
+    G = _symmetric(kernel, X)
+    G.diagonal().add_(ridge)
+    n, corner = len(G), slice(len(G) - m, len(G))
+    if G.device.type == "cpu" and n >= SINGLE_ROWS and single_is_enough(n, float(ridge.min())):
         L, info = torch.linalg.cholesky_ex(G.float())
         if not int(info):
             found = conjugate_gradients(
                 lambda v: G @ v, y, precondition=lambda r: solve_lower(L, r), tol=1e-11, max_iter=30
             )
             if found.n_iter < 30:
-                return found.x, L
+                return found.x, L[corner, corner]
     L = cholesky(G)[0]
-    return solve_factored(L, y), L
+    return solve_factored(L, y), L[corner, corner]
