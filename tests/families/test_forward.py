@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -678,12 +678,37 @@ def test_exchange_follows_algorithms_1_and_3(seed):
 
 
 @over_outputs
-@pytest.mark.parametrize("seed", range(2))
-def test_exchange_never_raises_the_objective(p, seed):
-    problem = make_problem(p=p, seed=seed)
-    for make in (noisy(ExchangeBlock), noisy(MinimalResidualBlock), ExchangeBlock):
-        fit = grown(problem, SingleVector(MaxResidual()), n_steps=25, make_block=make)
-        assert_never_rises([start_of(fit), *fit.history.objective], 1e-12)
+@pytest.mark.parametrize("lam", [1e-4, LAM, 1.0, 10.0])
+def test_exchange_never_raises_the_objective(p, lam):
+    """Penalties matter: a swap that lowers the residual may raise λ‖f‖² by more, from λ = 1 on in most problems."""
+    on_the_diagonal = [noisy(ExchangeBlock), noisy(MinimalResidualBlock)] if lam == LAM else []
+    for seed in range(3):
+        weight = None if seed % 2 else 1 + np.arange(N) % 3
+        problem = make_problem(p=p, seed=seed, lam=lam, weight=weight)
+        for make in (ExchangeBlock, *on_the_diagonal):
+            fit = grown(problem, SingleVector(MaxResidual()), n_steps=25, make_block=make)
+            assert_never_rises([start_of(fit), *fit.history.objective], 1e-12)
+
+
+@over_outputs
+def test_an_exchange_under_a_penalty_lowers_the_objective_by_what_it_says(p):
+    """The swap's test is the objective of the model without s and with the best weight of l, made in full."""
+    for seed, lam in product(range(6), (LAM, 1.0)):
+        problem = make_problem(p=p, seed=seed, lam=lam, weight=1 + np.arange(N) % 2)
+        block = grown(problem, SingleVector(MaxResidual()), n_steps=8, make_block=ExchangeBlock).current
+        K, Y, w = dense(problem)
+        members, a, r = block.members.tolist(), block.weights().numpy(), Y - block.f.numpy()
+        s = int((r[members] ** 2).sum(1).argmin())
+        l = int(np.where(np.isin(np.arange(N), members), -1.0, (r**2).sum(1)).argmax())
+        rest, J = np.delete(a, s, 0), [*members[:s], *members[s + 1 :]]
+        left = Y - K[:, J] @ rest
+        gamma = (K[l] @ (w[:, None] * left) - lam * K[l, J] @ rest) / (w @ K[l] ** 2 + lam * K[l, l])
+        after = oracles.objective(K, [*J, l], np.vstack([rest, gamma]), Y, w, lam)
+        before = oracles.objective(K, members, a, Y, w, lam)
+        swap = block._swap(block.weights())
+        assert (swap is not None) == (after < before)
+        if swap is not None:
+            np.testing.assert_allclose(swap[3].numpy(), gamma, rtol=1e-6)
 
 
 # --- pruning and the number of basis vectors --------------------------------------------------------
@@ -735,8 +760,8 @@ def test_aic_has_no_value_for_as_many_vectors_as_rows():
         (Tolerance(0.1, 10.0), {"residual_norm": [0.5]}, "the residual norm fell to 0.5, within tol=0.1"),
         (
             Dependence(1e-6, 2),
-            {"novelty": [1, 1e-8, 1e-9]},
-            r"lie in the span of those before them (relative novelty 1e-09",
+            {"novelty": [[1], [1e-8], [1e-9]]},
+            "the last 2 basis vectors lie in the span of those before them, up to less than 1e-06 of their norm",
         ),
         (Validation(2), {"validation": [1.0, 2.0, 3.0], "seconds": [0, 0, 0]}, "the validation error had its minimum"),
     ],
@@ -748,10 +773,13 @@ def test_a_rule_says_why_in_words_and_not_before_it_is_time(rule, history, words
 
 
 def test_dependent_vectors_are_passed_over_and_a_run_of_them_is_cut_off():
-    rule, few = Dependence(1e-6, 3), History(n_rows=10.0, novelty=[1, 1e-9, 1e-9, 0.5, 1e-9, 1e-9])
+    rule, few = Dependence(1e-6, 3), History(n_rows=10.0, novelty=[[1], [1e-9], [1e-9], [0.5], [1e-9], [1e-9]])
     assert rule.reason(few) is None
     assert rule.best(few) is None
-    assert rule.best(History(n_rows=10.0, novelty=[*few.novelty, 1e-9])) == 4
+    assert rule.best(History(n_rows=10.0, novelty=[*few.novelty, [1e-9]])) == 4
+    together = [[1, 1e-9, 0.5], [1, 1e-9, 1e-9]]  # learners of several vectors: the second one is kept
+    assert rule.best(History(n_rows=10.0, novelty=together)) is None
+    assert rule.best(History(n_rows=10.0, novelty=[*together, [1e-9, 1e-9, 1e-9]])) == 2
 
 
 def test_a_row_beside_a_basis_vector_with_another_target_does_not_end_a_fit():

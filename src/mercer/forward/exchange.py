@@ -22,22 +22,45 @@ class _Swapping(Block):
     replayable = False
 
     def _swap(self, weights: Tensor) -> tuple[int, Tensor, Tensor, Tensor] | None:
-        """Member s to leave, row l to enter, its column and its weight; None if the residual would not fall."""
-        problem, shard, total = self.problem, self.problem.rows.shard, self.problem.rows.total
-        residual, w = problem.y - self.f, problem.weight[:, None]
+        """Member s to leave, row l to enter, its column and its weight; None if the objective would not fall."""
+        problem, shard = self.problem, self.problem.rows.shard
+        residual = problem.y - self.f
         if len(self.members) < 2 or self.n_open == 0:
             return None
         size, places = residual.square().sum(1), self.open_rows()
         s = int(shard.pick(size, self.members).argmin())
         _, l = shard.largest(size[places], places)
-        k_s, k_l = self._column(self.members[s][None]), self._column(l)
+        x_s = self.members[s][None]
+        k_s, k_l = self._column(x_s), self._column(l)
         freed = residual + k_s * weights[s].to(residual.dtype)
-        gamma = total((w * k_l * freed).sum(0)) / total((w * k_l.square()).sum())
-        if not bool(total((w * (freed - k_l * gamma).square()).sum()) < total((w * residual.square()).sum())):
+        out, into = self._penalties(x_s, l, k_s, weights[s])
+        slope, bend = self._sum(k_l * freed) - into, self._sum(k_l.square()) + self.span.lam * self._size(l)
+        gamma = slope / bend
+        # twice the objective: what leaving costs in the residual and frees in the penalty, less what entering gains
+        change = self._sum(freed.square()) - self._sum(residual.square()) + out - slope * gamma
+        if not bool(change.sum() < 0):
             return None
-        self._open[shard.held(self.members[s][None])[1]] = True
+        self._open[shard.held(x_s)[1]] = True
         self._open[shard.held(l)[1]] = False
         return s, l, k_l, gamma
+
+    def _penalties(self, x_s: Tensor, l: Tensor, k_s: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """By how much λ‖f‖² changes when s leaves, and λ⟨f, k_l⟩ after that, for each output.
+
+        With g = f − a k_s: ‖g‖² − ‖f‖² = −2a f(x_s) + a²k_ss, and ⟨g, k_l⟩ = g(x_l).
+        """
+        at_s, at_l = (self.problem.pick(self.f, index)[0].double() for index in (x_s, l))
+        k_sl = self.problem.pick(k_s, l)[0].double()
+        leaving = weight * (weight * self._size(x_s) - 2 * at_s)
+        return self.span.lam * leaving, self.span.lam * (at_l - weight * k_sl)
+
+    def _size(self, index: Tensor) -> Tensor:
+        """k(x, x) of one row."""
+        return self.problem.kernel.diag(self.problem.basis(index).double())
+
+    def _sum(self, values: Tensor) -> Tensor:
+        """Sums over the rows by their weights, one for each output."""
+        return self.problem.rows.total((self.problem.weight[:, None] * values).sum(0, dtype=torch.float64))
 
     def _column(self, index: Tensor) -> Tensor:
         problem = self.problem
