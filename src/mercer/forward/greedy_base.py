@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -21,21 +22,31 @@ from mercer.engine.sample import Sample
 from mercer.evidence.optimise import refine_basis
 from mercer.evidence.starts import PLAIN_NOISE, plain_kernel
 from mercer.forward.absorb import Block
-from mercer.forward.combine import Separate
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
-from mercer.forward.learners import Ensemble, Learner, SingleVector
+from mercer.forward.learners import vector_learner, vectors_a_pass
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, tuned_member
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import RandomRows
 from mercer.forward.solve.polish import whitened_ridge
 from mercer.forward.stages import Final
-from mercer.forward.stopping import Dependence, MaxSteps, Stopping, Tolerance
+from mercer.forward.stopping import (
+    AkaikeInformation,
+    Dependence,
+    MaxSteps,
+    MinimumDescriptionLength,
+    Stopping,
+    Tolerance,
+    Validation,
+)
 from mercer.forward.task import Task
 from mercer.losses import Loss
 from mercer.parts import require
+
+#: Rules that read the size off the residual.
+BY_RESIDUAL = (MinimumDescriptionLength, AkaikeInformation)
 
 
 @dataclass(eq=False, repr=False)
@@ -53,12 +64,16 @@ class Greedy(ForwardEstimator):
         Which weights follow: all of them with the penalty in the RKHS, all of them by thin QR of the columns of
         K + σ²I (Nair et al. 2002), one minimal residual iteration, or only the newest weight.
     step_size : int or "auto", default "auto"
-        Basis vectors per pass over the rows; "auto" takes several where there are many rows, and all at once where
-        they are random anyway.
+        Basis vectors per pass over the rows. Several are chosen by their kernel matrix with 16 rows for each of them:
+        those of largest residual, or random ones where `criterion` looks at random candidates. "auto" takes 32 above
+        5000 rows for "max-res" and "largest-residuals", unless `stopping` or `tol` look for a size, and all at once
+        where they are random anyway (then none is passed over); otherwise one. Criteria with a threshold ("ald",
+        "ran") always take one at a time, since each vector has to exceed it.
     exchange : bool, default False
         After each step try to replace the least useful vector (QR downdate and update).
-    stopping : None, "mdl", "aic", a rule or several, default None
-        The size of smallest description length or Akaike information; the model is cut back to it.
+    stopping : None, "mdl", "aic", "validation", a rule or several, default None
+        The size of smallest description length, Akaike information or error on rows held out (a tenth of them, unless
+        `validation_fraction` or `X_val` say otherwise); the model is cut back to it.
     tol : float, default 0.0
         Stop when the residual norm falls to this share of the targets' norm.
     min_novelty : float, default 1e-6
@@ -74,7 +89,7 @@ class Greedy(ForwardEstimator):
         Steps of that climb, about.
     penalty : "rkhs", "gram" or "auto", default "auto"
         λ‖f‖² or σ² on the diagonal of the Gram matrix; "auto" is what `update` is used with in its paper, where
-        MDL and AIC go without σ² (so they do here, unless `regularization` is a number).
+        MDL and AIC go without σ² (so they do here, unless `regularization` is a number). "mrx" has no λ‖f‖².
 
     Attributes
     ----------
@@ -100,19 +115,15 @@ class Greedy(ForwardEstimator):
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_basis")
 
     def _watches(self, given: Given, n_outputs: int, plan: Plan, loss: Loss) -> bool:
-        return False  # the number of basis vectors is asked for
+        return self._by_validation()  # otherwise the number of basis vectors is asked for
 
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         criterion = Criterion.resolve(self.criterion, "criterion")
         n_rows = problem.n_candidates
         step = self._vectors_a_step(criterion, n_rows)
         self._refuse_nonsense(problem, step)
-        learner: Learner = SingleVector(criterion)
-        if step == self.n_basis > 1 and isinstance(criterion, Random):
-            learner = RandomRows(self.n_basis)
-        elif step > 1:
-            draw = "largest" if criterion.n_candidates is None else "random"
-            learner = Ensemble(criterion, Separate(), _sizes(self.n_basis, step), 16 * step, draw)
+        at_once = step == self.n_basis > 1 and isinstance(criterion, Random)
+        learner = RandomRows(self.n_basis) if at_once else vector_learner(criterion, step, self.n_basis)
         return ForwardFit(
             problem,
             learner,
@@ -125,13 +136,16 @@ class Greedy(ForwardEstimator):
 
     def _vectors_a_step(self, criterion: Criterion, n_rows: int) -> int:
         """Several vectors a pass where that is asked for, or where passes over the columns are what costs."""
+        if criterion.threshold > 0:
+            return 1
         if not isinstance(self.step_size, str):
             return self.step_size
-        if self.exchange or self.update != "full" or n_rows <= 5000 or criterion.short_name == "ormp":
+        if self.exchange or self.update != "full" or self.tol > 0 or self._size_rules():
             return 1
+        together = min(vectors_a_pass(criterion, n_rows), self.n_basis)
         plain = self.penalty != "gram" and self.loss == "squared" and not self.prune
-        watched = self.validation_fraction not in (None, "auto") or bool(self._size_rules()) or self.tol > 0
-        return self.n_basis if isinstance(criterion, Random) and plain and not watched else min(32, self.n_basis)
+        watched = self.validation_fraction not in (None, "auto")
+        return self.n_basis if together > 1 and isinstance(criterion, Random) and plain and not watched else together
 
     def _refuse_nonsense(self, problem: Problem, step: int) -> None:
         exact = problem.loss.quadratic
@@ -142,6 +156,8 @@ class Greedy(ForwardEstimator):
             require(exact, "exchange", "False unless the loss is squared", True)
         if self.update == "mrx":
             require(exact, "update", "other than 'mrx' unless the loss is squared", self.update)
+            wanted = "'gram' or 'auto' with update='mrx', whose steps know no penalty in the RKHS"
+            require(self.penalty != "rkhs", "penalty", wanted, self.penalty)
         if self.refine:
             weight, group = problem.weight[problem.weight > 0].cpu().numpy(), problem.rows.shard.group
             equal = group.least(weight.min(initial=np.inf)) == group.largest(weight.max(initial=0.0))
@@ -154,7 +170,7 @@ class Greedy(ForwardEstimator):
     def _block_type(self, problem: Problem) -> Callable[..., Block]:
         gram = self.penalty == "gram" or (self.penalty == "auto" and self.update in ("qr", "mrx"))
         # On columns of K + σ²I every row can reach its own target, so no size rule would ever stop.
-        sized = self.stopping is not None and self.regularization == "auto"
+        sized = any(isinstance(rule, BY_RESIDUAL) for rule in self._size_rules()) and self.regularization == "auto"
         options: dict[str, Any] = {"lam": 0.0, "gram_noise": 0.0 if sized else problem.lam} if gram else {}
         options["min_novelty"] = self.min_novelty
         if self.update == "mrx":
@@ -173,14 +189,22 @@ class Greedy(ForwardEstimator):
         if self.tol > 0:
             start = problem.rows.total((problem.weight[:, None] * problem.y.square()).sum()).sqrt()
             rules.append(Tolerance(self.tol, float(start)))
-        if step == 1 and self.update in ("full", "qr"):
+        if self.update in ("full", "qr"):
             rules.append(Dependence(self.min_novelty))
+        if self._by_validation():
+            wanted = "'auto' or a share where stopping is 'validation' and no X_val is given"
+            require(fit.validation is not None, "validation_fraction", wanted, self.validation_fraction)
         return rules + self._size_rules()
 
     def _size_rules(self) -> list[Stopping]:
+        """The rules given; a rule by name has the estimator's patience, where rows held out are watched."""
         choice = self.stopping
         several = choice if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
-        return [Stopping.resolve(rule, "stopping") for rule in several if rule is not None]
+        named = [Validation(self.patience) if rule == Validation.short_name else rule for rule in several]
+        return [Stopping.resolve(rule, "stopping") for rule in named if rule is not None]
+
+    def _by_validation(self) -> bool:
+        return any(isinstance(rule, Validation) for rule in self._size_rules())
 
     def _choose(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Choice:
         """One kernel by its evidence; where `refine` will move it anyway, tuning is asked at most for its family."""
@@ -192,9 +216,10 @@ class Greedy(ForwardEstimator):
         if self.prune and block is not None and m:
             rules = [rule.short_name for rule in self._size_rules()]
             rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
-            step = min(int(np.searchsorted(fit.history.n_basis, m)), fit.n_steps - 1)  # after which there were so many
+            entered = torch.isin(block.members, final.index).nonzero()[:, 0]
+            step = int(np.searchsorted(fit.history.n_basis, int(entered[-1]) + 1))  # after which all of them were there
             r2 = fit.history.residual_norm[step] ** 2
-            kept, weights = prune(block.span.R[:m, :m], final.weights, r2, fit.history.n_rows, rule)
+            kept, weights = prune(block.span.R[entered[:, None], entered], final.weights, r2, fit.history.n_rows, rule)
             final = replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
         return self._refined(fit.problem, final) if self.refine and m else final
 
@@ -235,8 +260,3 @@ def _plainly(
     if plain is None:
         return tune()
     return ChosenKernel(plain, PLAIN_NOISE if isinstance(regularization, str) else float(regularization))
-
-
-def _sizes(n_basis: int, step: int) -> list[int]:
-    """Vectors of each step, `n_basis` in all: the last one may be smaller."""
-    return [min(step, n_basis - done) for done in range(0, n_basis, step)]

@@ -19,13 +19,15 @@ from mercer.data.source import RowSubset
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates, RowsAtHand
-from mercer.forward.combine import ChosenVectors, Combination, Sketch
-from mercer.forward.criteria import Criterion
+from mercer.forward.combine import ChosenVectors, Combination, Separate, Sketch
+from mercer.forward.criteria import Criterion, Random
 from mercer.forward.span import Functions
 from mercer.parts import Part, part, require
 
 #: The size of a learner: a number, one number per step (the last one goes on), or a function of the step.
 Size = int | Sequence[int] | Callable[[int], int]
+#: Rows above which passes over the columns are what costs, and the vectors that then enter in one pass.
+SINGLE_ROWS, TOGETHER = 5000, 32
 
 
 class Learner(Part):
@@ -164,6 +166,29 @@ class Ensemble(Learner):
             return shard.nth(block.is_open, np.arange(n_open))
         size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
         return shard.best(size, rows, self.subset_size)
+
+
+def vectors_a_pass(criterion: Criterion, n_rows: int) -> int:
+    """Basis vectors that enter in one pass over the rows, where nobody says how many.
+
+    Several enter only where the residuals or chance decide. A learner of several vectors scores them on a subset of the
+    rows, where thresholds and numbers of candidates play no part, and costs MP and BOOST a fifth of their accuracy.
+
+    >>> from mercer.forward.criteria import ApproximateLinearDependence, MaxResidual
+    >>> vectors_a_pass(MaxResidual(), 6000), vectors_a_pass(ApproximateLinearDependence(), 6000)
+    (32, 1)
+    """
+    plain = criterion.residual_alone or isinstance(criterion, Random)
+    return TOGETHER if plain and n_rows > SINGLE_ROWS else 1
+
+
+def vector_learner(criterion: Criterion, step: int, n_basis: int) -> Learner:
+    """Basis vectors one by one, or `step` at a time with weights of their own, `n_basis` in all."""
+    if step == 1:
+        return SingleVector(criterion)
+    sizes = [min(step, n_basis - done) for done in range(0, n_basis, step)]  # the last one may be smaller
+    draw = "largest" if criterion.n_candidates is None else "random"
+    return Ensemble(criterion, Separate(), sizes, 16 * step, draw)
 
 
 def size_at(size: Size, step: int) -> int:

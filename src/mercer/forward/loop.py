@@ -169,7 +169,7 @@ class ForwardFit:
         for objective, residual, held_out, novelty in self._raw:
             self.history.objective.append(float(objective))
             self.history.residual_norm.append(float(residual))
-            self.history.novelty.append(float(novelty))
+            self.history.novelty.append(novelty.tolist())
             if self.validation is not None:
                 self.history.validation.append(float(held_out))
         self._raw.clear()

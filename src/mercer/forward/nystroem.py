@@ -19,22 +19,19 @@ from mercer.border.targets import holds_classes
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.forward.absorb import Block
-from mercer.forward.combine import Separate
 from mercer.forward.criteria import Criterion
 from mercer.forward.expansion import values
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
-from mercer.forward.learners import Ensemble, Learner, SingleVector
+from mercer.forward.learners import vector_learner, vectors_a_pass
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.stopping import Dependence, MaxSteps, Stopping
+from mercer.forward.stopping import Dependence, MaxSteps
 from mercer.kernels import Kernel, Stationary
 from mercer.linalg import whitening
 from mercer.progress import watched
 
 #: Parameters that the greedy model behind the features takes over.
 SHARED = frozenset(field.name for field in fields(Face)) | {"regularization", "tuning_rows"}
-#: Rows above which passes over the columns are what costs, so that several vectors enter a pass.
-SINGLE_ROWS, TOGETHER = 5000, 32
 #: The share of its norm up to which a vector that lies in the span of those before it counts as none.
 MIN_NOVELTY = 1e-6
 
@@ -191,17 +188,11 @@ def select_rows(
     criterion = Criterion.resolve(criterion, "criterion")
     problem = Problem(data.in_tiles(data.plan), kernel, lam)
     n = problem.n_candidates
-    alone = n <= SINGLE_ROWS or criterion.short_name == "ormp"
-    draw = "largest" if criterion.n_candidates is None else "random"
-    learner: Learner = (
-        SingleVector(criterion) if alone else Ensemble(criterion, Separate(), TOGETHER, 16 * TOGETHER, draw)
-    )
-    rules: list[Stopping] = [MaxSteps(min(m, n) if alone else -(-min(m, n) // TOGETHER), "steps")]
-    if alone:
-        rules.append(Dependence(MIN_NOVELTY))
+    m = min(m, n)
+    step = min(vectors_a_pass(criterion, n), m)
     block = partial(Block, min_novelty=MIN_NOVELTY)
-    fit = ForwardFit(problem, learner, rng, capacity=min(m, n), make_block=block)
-    fit.run(rules)
+    fit = ForwardFit(problem, vector_learner(criterion, step, m), rng, capacity=m, make_block=block)
+    fit.run([MaxSteps(-(-m // step), "steps"), Dependence(MIN_NOVELTY)])
     if fit.interrupted:  # rows are no model yet
         raise KeyboardInterrupt
-    return fit.path().rows[:m]
+    return fit.path().rows

@@ -81,7 +81,7 @@ class ReplayedPursuit:
         index = self.chosen[m : m + 1]
         block.terms.append(LearnerTerm(index if block.pool is None else block.pool[index], self.one, slice(m, m + 1)))
         block.members = torch.cat([block.members, index])
-        block.span.novelty = self.novelty[m]
+        block.span.novelty = self.novelty[m : m + 1]
         block.span.size, self.n_open = m + 1, self.n_open - 1
         if block.span.lam:
             block.span.points, block.span._sizes = self.points[: m + 1], self.novelty.new_ones(m + 1)
@@ -103,7 +103,7 @@ class ReplayedPursuit:
         norm = (self._data(F) + own).clamp(min=0).sqrt()
 
         cross, left, rkhs, rest, F = self._project(F, own, products)
-        self.novelty.index_copy_(0, m, torch.where(norm > 0, left / norm.clamp(min=1e-300), 0.0)[None])
+        novelty = left / norm.clamp(min=1e-300)
         floor = (max(10 * eps, block.min_novelty) * norm).square() + 10 * eps * own.clamp(min=0)
         fresh = left.square() > floor
         scale = torch.where(fresh, left, 1.0)
@@ -112,6 +112,7 @@ class ReplayedPursuit:
         fresh = fresh & (left > REAL)
         last = torch.where(fresh, 1 / torch.where(fresh, left, 1.0), 0.0)
         cross, scale = cross + again * scale, scale * torch.where(fresh, left, 1.0)
+        self.novelty.index_copy_(0, m, torch.where(fresh, novelty, 0.0)[None])
 
         phi = F * last.to(F.dtype)
         values.index_copy_(0, m, phi[None])

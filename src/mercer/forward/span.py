@@ -63,7 +63,7 @@ class FunctionSpan:
         self.alive = torch.zeros(capacity, dtype=torch.bool, device=problem.plan.device)  # others are kept as zero
         self.points: Tensor | None = torch.empty(0, problem.rows.n_columns, **wide)
         self.prior, self.coef = torch.zeros(2, capacity, p, **wide)  # prior: λ⟨φ_j, before⟩_H
-        self.novelty = torch.ones((), **wide)  # share of the newest functions that was not in the span
+        self.novelty = torch.ones(1, **wide)  # shares of the newest functions that those before them do not hold
         self.captured: tuple[int, Tensor] | None = None  # kept by `RowCandidates`: functions seen, their sum
         self.orthonormal = True
         self.size = 0
@@ -71,9 +71,8 @@ class FunctionSpan:
     def extend(self, F: Tensor, index: Tensor, A: Tensor, tol: float = 0.0) -> slice:
         """Take in b functions with values `F` (b × n, overwritten) and weights `A` (S × b) on rows `index`.
 
-        A function that lies in the span, to within `tol` of its norm or to within rounding, is kept as zero: it gets no
-        weight.
-        Returns where the new functions stand.
+        A function that lies in the span of those before it, to within `tol` of its norm or to within rounding, is kept
+        as zero and gets no weight. Returns where the new functions stand.
         """
         m, b, A = self.size, F.shape[0], A.double()
         self._reserve(m + b)
@@ -82,16 +81,17 @@ class FunctionSpan:
         norms = (self._data(F, F) + own).diagonal().clamp(min=0).sqrt()
         cross, gram, rkhs, rest = self._project(F, own, products)
         left = gram.diagonal().clamp(min=0).sqrt()
-        self.novelty = torch.where(norms > 0, left / norms.clamp(min=1e-300), 0.0).min()
-        floor = (max(10 * eps, tol) * norms).square() + 10 * eps * own.diagonal().clamp(min=0)
-        C, fresh = self._factor(gram, left, left.square() > floor, eps)
+        floor = ((max(10 * eps, tol) * norms).square() + 10 * eps * own.diagonal().clamp(min=0)).sqrt()
+        C, fresh, rest_of_each = self._factor(gram, left, floor, eps)
+        self.novelty = rest_of_each / norms.clamp(min=1e-300)
         inverse = _inverse(C, fresh)
         F = inverse.to(F.dtype) @ F
         if (m or b > 1) and not (F.device.type == "cpu" and bool((C.diagonal() > ONCE * norms)[fresh].all())):
             # once more, now of unit length: what the first sweep rounded, and functions that were nothing but rounding
             again, gram, rkhs, rest = self._project(F, inverse @ rkhs @ inverse.T, rest @ inverse.T)
             left = gram.diagonal().clamp(min=0).sqrt()
-            D, fresh = self._factor(gram, left, fresh & (left > REAL), eps)
+            D, real, _ = self._factor(gram, left, torch.where(fresh, REAL, torch.inf), eps)
+            self.novelty, fresh = torch.where(fresh & ~real, 0.0, self.novelty), real
             inverse = _inverse(D, fresh)
             F = inverse.to(F.dtype) @ F
             cross, C = cross + again @ C.T, C @ D
@@ -228,27 +228,34 @@ class FunctionSpan:
     def _data(self, F: Tensor, G: Tensor) -> Tensor:
         return self.rows.total((F @ (G if self._equal else G * self.metric).T).double())
 
-    def _factor(self, gram: Tensor, left: Tensor, fresh: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    def _factor(self, gram: Tensor, left: Tensor, floor: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         """Lower factor of the Gram matrix of what is new; identity rows for functions that are not.
 
-        Functions that come together may also depend on each other, as the classes of the softmax do: a pivot that
-        is rounding of the unit diagonal belongs to such a function, and it is passed over.
+        A function is new if more than `floor` of its length `left` is orthogonal to the functions before it. Functions
+        that come together may also depend on each other, as the classes of the softmax do: a pivot that is rounding of
+        the unit diagonal belongs to such a function, and it is passed over. Also returns which functions are new, and
+        the length of what is new in each: zero where that is at most `floor`, a bound where the pivot is rounding.
         """
+        fresh = left > floor
         scale = torch.where(fresh, left, 1.0)
         if len(scale) == 1:
-            return scale[:, None], fresh
+            return scale[:, None], fresh, torch.where(fresh, left, 0.0)
         unit = (gram / scale[:, None] / scale).cpu().numpy()
-        factor, new = np.eye(len(unit)), fresh.cpu().numpy()
+        least = (floor / scale).square().cpu().numpy()
+        factor, new, rest = np.eye(len(unit)), fresh.cpu().numpy(), np.zeros(len(unit))
         for j in range(len(unit)):
             row = factor[j, :j]
             pivot = unit[j, j] - row @ row
-            new[j] &= pivot > 100 * eps
+            bound = max(pivot, 100 * eps)
+            rest[j] = np.sqrt(bound) if new[j] and bound > least[j] else 0.0
+            new[j] &= pivot > max(100 * eps, least[j])
             if new[j]:
                 factor[j, j] = np.sqrt(pivot)
                 factor[j + 1 :, j] = (unit[j + 1 :, j] - factor[j + 1 :, :j] @ row) / factor[j, j]
             else:
                 factor[j, :j] = 0.0
-        return torch.as_tensor(factor).to(scale) * scale[:, None], torch.as_tensor(new).to(fresh)
+        lengths = torch.as_tensor(rest).to(scale) * scale
+        return torch.as_tensor(factor).to(scale) * scale[:, None], torch.as_tensor(new).to(fresh), lengths
 
     def _reserve(self, needed: int) -> None:
         capacity = self.values.shape[0]

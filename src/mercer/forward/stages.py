@@ -93,9 +93,13 @@ class Final:
 
     @classmethod
     def at(cls, path: ExpansionPath, n_steps: int, problem: Problem) -> Final:
-        """The model after `n_steps` steps; basis vectors that came later are left out."""
+        """The model after `n_steps` steps; basis vectors without weight are left out, unless none has any.
+
+        They came later, left again, or lie in the span of those before them.
+        """
         W, device = path.weights(n_steps), problem.plan.device
-        alive = np.flatnonzero((W != 0).any(1)) if n_steps < path.n_steps else np.arange(len(W))
+        weighted = (W != 0).any(1)
+        alive = np.flatnonzero(weighted) if weighted.any() or n_steps < path.n_steps else np.arange(len(W))
         index, weights = (torch.as_tensor(part[alive], device=device) for part in (path.rows, W))
         return cls(index, problem.basis(index), weights, problem.kernel, problem.lam).merged()
 

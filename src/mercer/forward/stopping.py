@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, islice, takewhile
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class History:
     objective: list[float] = field(default_factory=list)
     residual_norm: list[float] = field(default_factory=list)
     validation: list[float] = field(default_factory=list)
-    novelty: list[float] = field(default_factory=list)
+    novelty: list[list[float]] = field(default_factory=list)  # of each function of a step
     seconds: list[float] = field(default_factory=list)
 
     def as_arrays(self) -> dict[str, np.ndarray]:
@@ -142,20 +142,23 @@ class Dependence(Stopping):
     threshold: float = 1e-6
     patience: int = 20
 
-    def _idle(self, history: History) -> int:
-        """How many of the last steps brought nothing new."""
-        return sum(1 for _ in takewhile(lambda novelty: novelty < self.threshold, reversed(history.novelty)))
-
     def reason(self, history: History) -> str | None:
-        if self._idle(history) < self.patience:
+        newest_first = chain.from_iterable(reversed(step) for step in reversed(history.novelty))
+        if sum(1 for _ in islice(takewhile(self._held, newest_first), self.patience)) < self.patience:
             return None
         return (
-            f"the last {self.patience} basis vectors lie in the span of those before them "
-            f"(relative novelty {history.novelty[-1]:.1g} below {self.threshold:g})"
+            f"the last {self.patience} basis vectors lie in the span of those before them, "
+            f"up to less than {self.threshold:g} of their norm"
         )
 
     def best(self, history: History) -> int | None:
-        return max(len(history.novelty) - self._idle(history), 1) if self.reason(history) else None
+        if self.reason(history) is None:
+            return None
+        idle_steps = takewhile(lambda step: all(map(self._held, step)), reversed(history.novelty))
+        return max(len(history.novelty) - len(list(idle_steps)), 1)
+
+    def _held(self, novelty: float) -> bool:
+        return novelty < self.threshold
 
 
 class _Minimum(Stopping):
