@@ -14,7 +14,6 @@ from mercer.border.calibration import fit_calibration
 from mercer.border.targets import code_targets
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.evidence.exact import log_evidence
-from mercer.forward.solve.exact import _without_one
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
 from mercer.losses import Loss
 from mercer.tuning import constants
@@ -106,26 +105,6 @@ def test_an_average_is_no_worse_than_its_best_and_one_is_kept_when_one_is_enough
     assert greedy_average([y + noise[0], y + 3 * noise[0]], judge)[0] == [1.0, 0.0]
 
 
-def test_equal_rows_are_left_out_one_at_a_time():
-    X, y = rows(12, 2), rows(12, 1, seed=1)
-    counts = torch.tensor([1, 3, 2, 1, 1, 5, 1, 1, 2, 1, 1, 1])
-    K, lam = Gaussian(1.0)(X, X), 0.3
-    C = (K + torch.diag(lam / counts)).inverse()
-    fast = y - C @ y / _without_one(C.diagonal(), lam / counts.double(), torch.arange(12))
-    apart = torch.arange(12).repeat_interleave(counts)
-    slow = penalty_path(K[apart][:, apart], y[apart], torch.ones(len(apart)), torch.tensor([lam]))[0]
-    torch.testing.assert_close(fast[apart], slow)
-
-
-def test_a_race_parts_equal_rows():
-    X = torch.tensor([[0.0], [0.0], [1.0], [1.0], [2.0]])
-    label, weight = torch.tensor([[1.0], [0.0], [1.0], [0.0], [0.0]]), torch.tensor([90.0, 10.0, 20.0, 180.0, 1.0])
-    Y = label - (weight[:, None] * label).sum() / weight.sum()
-    found = race(X, Y, weight, classes=True, rng=np.random.default_rng(0))
-    entropy = -0.9 * np.log(0.9) - 0.1 * np.log(0.1)  # of the class where x is known
-    assert found.loss < 1.1 * entropy  # with all equal rows left out nothing is left at x but the other class
-
-
 def test_a_race_whose_time_is_spent_ends_with_the_columns_as_they_are():
     X = torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None]
     found = race(
@@ -149,8 +128,8 @@ def test_what_is_believed_of_a_gain_is_by_its_standard_error():
     assert believed(gain - 0.95, torch.ones(100)) == 0.0  # a gain of half its error
     assert believed(-gain, torch.ones(100)) == 0.0
     assert believed(gain[:2], torch.full((2,), 50.0)) == believed(gain[:2], torch.ones(2))  # only ratios of weights
-    apart, merged = gain[torch.tensor([0, 1, 1, 1])], gain[:2]
-    assert believed(merged, torch.tensor([1.0, 3.0])) == pytest.approx(believed(apart, torch.ones(4)))
+    apart, heavy = gain[torch.tensor([0, 1, 1, 1])], gain[:2]
+    assert believed(heavy, torch.tensor([1.0, 3.0])) < believed(apart, torch.ones(4))  # a weight of 3 is one row
 
 
 def test_of_coins_a_race_believes_less_than_they_seem_to_say():

@@ -101,7 +101,7 @@ def _codes(
     place: int, column: RawColumn, weight: np.ndarray, targets: np.ndarray | None, twice: bool
 ) -> Iterator[Code]:
     """The codes of a column that says something."""
-    odd = sentinel(column.values, targets) if column.kind == "number" else np.nan
+    odd = sentinel(column.values, targets, weight) if column.kind == "number" else np.nan
     missing = column.missing | (column.values == odd)
     gap = bool(missing.any())
     if column.kind == "category":

@@ -15,6 +15,7 @@ import numpy as np
 
 from mercer.border.columns import TableMap
 from mercer.border.columns_codes import Means
+from mercer.data.duplicates import stirred
 from mercer.data.raw import LEVELLED, RawColumn
 
 FOLDS = 5
@@ -140,7 +141,7 @@ def averaged_targets(y: np.ndarray, *, numeric: bool) -> np.ndarray:
 
 def row_folds(columns: Sequence[RawColumn], targets: np.ndarray) -> np.ndarray:
     """A fold for each row, by a hash of its values; equal rows take turns, in the order of their targets."""
-    mixed = _row_hashes(columns)
+    mixed = row_hashes(columns)
     order = np.lexsort((*targets.T, mixed))
     hashes = mixed[order]
     first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
@@ -150,7 +151,8 @@ def row_folds(columns: Sequence[RawColumn], targets: np.ndarray) -> np.ndarray:
     return folds
 
 
-def _row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
+def row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
+    """A hash of each row of columns as they came."""
     mixed = np.full(len(columns[0].values), 0x9E3779B97F4A7C15, dtype=np.uint64)
     for column in columns:
         values = column.values
@@ -162,13 +164,6 @@ def _row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
             bits = np.where(column.missing, np.uint64(1), bits)
         mixed = stirred(mixed ^ bits)
     return mixed
-
-
-def stirred(bits: np.ndarray) -> np.ndarray:
-    """The mixing steps of splitmix64, a permutation of 64-bit words."""
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
 
 
 def _text_hash(text: str) -> int:

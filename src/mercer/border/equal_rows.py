@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from mercer.border.columns_targets import stirred
 from mercer.border.read import Given, merged
 from mercer.data import ArrayRows
+from mercer.data.duplicates import hashed
 
 #: Rows from which equal ones are looked for, and the share of them to which they must come down.
 FEWEST_ROWS, SHARE = 5000, 0.5
@@ -57,9 +57,11 @@ def fewer_rows(
         return None
     keys = [*given.rows.X.T, *(Y.T if by_targets else ()), *(() if given.means is None else [given.means.folds])]
     some = alive[np.linspace(0, len(alive) - 1, LOOKED_AT).astype(int)]
-    if len(np.unique(_hashes([key[some] for key in keys]))) > DIFFERENT * len(some):
+    if len(np.unique(hashed([key[some] for key in keys], len(some)))) > DIFFERENT * len(some):
         return None
-    _, own, counts = np.unique(_hashes([key[alive] for key in keys]), return_inverse=True, return_counts=True)
+    _, own, counts = np.unique(
+        hashed([key[alive] for key in keys], len(alive)), return_inverse=True, return_counts=True
+    )
     parts = _parts(counts, LEAST if given.means is None else 1)  # an input is in every fold of the means of targets
     total = int(parts.sum())
     if total > SHARE * len(alive):
@@ -90,11 +92,3 @@ def _parts(counts: np.ndarray, most: int) -> np.ndarray:
     while (parts := np.maximum(-(-counts // size), least)).sum() > ENOUGH and size < counts.max():
         size += max(size // 8, 1)
     return parts
-
-
-def _hashes(columns: list[np.ndarray]) -> np.ndarray:
-    """64 bits of each row, equal where all columns are; of a million different rows two are with chance 3e-8."""
-    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
-        mixed = stirred(mixed + np.uint64(0x9E3779B97F4A7C15) ^ (column.astype(np.float64) + 0.0).view(np.uint64))
-    return mixed

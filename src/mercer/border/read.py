@@ -17,16 +17,17 @@ from mercer.border.checked import checked_targets, checked_weights, host, requir
 from mercer.border.classes import class_weighted
 from mercer.border.columns import Layout, TableMap
 from mercer.border.columns_fit import code_table
-from mercer.border.columns_read import names_of, new_numbers_or_columns, numbers_or_columns, require_different
-from mercer.border.columns_targets import CrossFit, averaged_targets
+from mercer.border.columns_read import Table, names_of, new_numbers_or_columns, numbers_or_columns, require_different
+from mercer.border.columns_targets import CrossFit, averaged_targets, row_hashes
 from mercer.border.constants import Constants, find_constants
 from mercer.border.kernel import sees_any_column
 from mercer.border.sources import FiniteRows, dense_or_sparse
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
+from mercer.data.duplicates import hashed, hashed_targets, holds_copies, rows_of
 from mercer.data.group import ALONE
 from mercer.parts import require
 
-#: Up to this many rows, identical ones are merged into weights: a weight of 2 then *is* the row twice.
+#: Up to this many rows, a table is put into an order of its own: a weight of 2 then *is* the row twice.
 MERGED_ROWS = 10_000
 #: Rows whose medians stand for numbers that are missing in `predict` alone.
 MEDIAN_ROWS = 1000
@@ -45,6 +46,7 @@ class Given:
     table: TableMap | None = None  # how columns became numbers, where they were not all numbers
     means: CrossFit | None = None  # how targets were averaged over levels
     constants: Constants | None = None  # columns of one value, where all are numbers
+    watched: np.ndarray | None = None  # what rows count that are held out and have weight zero; 1 each where it is None
 
     @property
     def alive(self) -> np.ndarray:
@@ -149,7 +151,7 @@ def read(
     or several; else they are classes.
     Where rows are not `supervised`, levels are not averaged over. A `group` of processes shares a table that all name.
     """
-    target = table = means = None
+    target = table = means = original = None
     stored, divided, dealt = y is None, False, False
     X = dense_or_sparse(X, estimator)
     if isinstance(X, RowSource | str | os.PathLike):
@@ -179,6 +181,9 @@ def read(
     if not (divided and rows.n_rows == 0 and (stored or not dealt)):
         y = checked_targets(host(y), numeric, estimator)
     weight = checked_weights(sample_weight, n_rows, alone=not divided) if n_rows else np.ones(0)
+    if found is not None and supervised and not divided and not getattr(estimator, "_pairwise", False):
+        found, y, weight, original = _without_copies(found, _of_length(y, n_rows), weight)
+        n_rows = len(weight)
     if isinstance(found, list):
         _of_length(y, n_rows)
         twice = supervised and hasattr(estimator, "_coded_twice") and estimator._coded_twice(n_rows)
@@ -190,7 +195,7 @@ def read(
         rows = ArrayRows(found)
     own = rows.shard.numbers(np.arange(rows.n_rows)) if dealt else slice(None)
     y, weight = np.asarray(y) if stored and dealt else _of_length(y, n_rows)[own], weight[own]
-    given = Given(rows, _of_length(y, rows.n_rows), weight, names, target, table=table, means=means)
+    given = Given(rows, _of_length(y, rows.n_rows), weight, names, target, original, table, means)
     given = given if divided or group is ALONE else _shared(given, group)
     weight = class_weighted(getattr(estimator, "class_weight", None), given.y, given.weight, given.shard)
     given = replace(given, weight=weight)
@@ -205,6 +210,23 @@ def _shared(given: Given, group: Group) -> Given:
     rows = given.rows.dealt(group)
     own = rows.shard.numbers(np.arange(rows.n_rows))
     return replace(given, rows=rows, y=given.y[own], weight=given.weight[own], means=None)
+
+
+def _without_copies(found: Table, y: np.ndarray, weight: np.ndarray) -> tuple[Table, np.ndarray, np.ndarray, Any]:
+    """The table with copies merged into one row of their weight, and where each row stood; None where there are none.
+
+    This comes first: neither columns are coded nor rows split before it, so nothing can part copies.
+    """
+    inputs = hashed(found.T, len(found)) if isinstance(found, np.ndarray) else row_hashes(found)
+    targets, alive = hashed_targets(y), weight > 0
+    if not holds_copies(inputs[alive], targets[alive]):
+        return found, y, weight, None
+    _, first, group = np.unique(rows_of(inputs, targets), return_index=True, return_inverse=True)
+    total, order = np.bincount(group.reshape(-1), weights=weight), np.argsort(first)
+    index = first[order]
+    if isinstance(found, np.ndarray):
+        return found[index], y[index], total[order], index
+    return [replace(one, values=one.values[index]) for one in found], y[index], total[order], index
 
 
 def _of_length(y: Any, n_rows: int) -> np.ndarray:
@@ -280,12 +302,18 @@ def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
 
 
 def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
-    """Without rows of weight zero and with identical ones as one; `Y` are the coded targets (n × p)."""
+    """The rows of positive weight, sorted, with copies merged into one; `Y` are the coded targets (n × p).
+
+    Copies were merged when the table was read, unless processes shared it or a column told them apart that is left out.
+    """
     if not isinstance(given.rows, ArrayRows) or given.shard.divided or given.rows.n_rows > MERGED_ROWS:
         return given, Y
     alive = given.alive
     table = np.column_stack([given.rows.X[alive], Y[alive]]).astype(np.float64)
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    index = alive[first]
-    weight = np.bincount(group.reshape(-1), weights=given.weight[alive])
+    X, group = given.rows.X[alive], group.reshape(-1)
+    if not holds_copies(hashed(X.T, len(X)), hashed_targets(Y[alive])):
+        index = alive[np.argsort(group, kind="stable")]
+        return given.rows_at(index, given.weight[index]), Y[index]
+    index, weight = alive[first], np.bincount(group, weights=given.weight[alive])
     return given.rows_at(index, weight), Y[index]

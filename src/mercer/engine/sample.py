@@ -41,6 +41,8 @@ class Sample:
     plan: Plan
     #: A number for each column; those of one number, such as the levels of a category, share a length-scale.
     groups: np.ndarray | None = None
+    #: What rows count that are held out, so that their weight is zero; one each where it is None.
+    watched: Tensor | None = None
 
     @property
     def n_rows(self) -> int:
@@ -89,9 +91,11 @@ class Sample:
     def here(self, places: Tensor) -> Sample:
         """Some rows: of this process those of these places, in order; others keep theirs."""
         rows = TensorRows(self.rows.take(places), self.rows.shard.part(places))
-        return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places])
+        watched = None if self.watched is None else self.watched[places]
+        return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places], watched=watched)
 
     def in_tiles(self, plan: Plan) -> Sample:
         """The same with targets and weights on the plan's device, in the precision of its tiles."""
         Y, weight = (part.to(plan.device, plan.dtype) for part in (self.Y, self.weight))
-        return replace(self, Y=Y, weight=weight, plan=plan)
+        watched = None if self.watched is None else self.watched.to(plan.device, plan.dtype)
+        return replace(self, Y=Y, weight=weight, plan=plan, watched=watched)

@@ -149,6 +149,7 @@ class Renewal:
         self.offset = torch.as_tensor(targets.offset if classes else 0.0).to(first.y)
         y = first.y[held_out]
         self.held_out = Seen(first.rows.take(held_out), y, torch.zeros_like(y[:, 0]), torch.zeros_like(y))
+        self.watched = first.watched(held_out).to(y)
         assert sample.original is not None
         places = held_out.cpu().numpy()
         self.hidden = sample.original[places[places < len(sample.original)]]  # numbers of rows that stay held out
@@ -173,7 +174,10 @@ class Renewal:
             self.found = self._thinned(known.after(new, plan), widest)
         drawn = self._learned(self.found, widest)
         seen = Seen.joined([drawn, self.held_out])
-        left = self.first.with_sample(rows=TensorRows(seen.rows), Y=seen.y - seen.f, weight=seen.weight)
+        watched = torch.cat([torch.zeros_like(drawn.weight), self.watched])
+        left = self.first.with_sample(
+            rows=TensorRows(seen.rows), Y=seen.y - seen.f, weight=seen.weight, watched=watched
+        )
         problem = replace(left, kernel=kernel, codes=seen.y + self.offset)
         return problem, torch.arange(len(drawn.f), len(seen.f), device=plan.device)
 

@@ -161,8 +161,8 @@ class ForwardFit:
         problem, rows = self.problem, self.validation
         assert rows is not None
         if self.focus is not None:
-            return problem.mean(self.focus.loss(problem, self.f, rows))
-        return problem.mean(problem.loss.value(problem.y[rows], self.f[rows]))
+            return problem.mean(self.focus.loss(problem, self.f, rows), rows)
+        return problem.mean(problem.loss.value(problem.y[rows], self.f[rows]), rows)
 
     def flush(self) -> None:
         """Bring the numbers recorded on the device to the host."""

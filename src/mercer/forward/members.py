@@ -226,7 +226,9 @@ def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pair
     rows = with_index(given.rows, plan) if pairwise else inputs.rows(given.rows, plan)
     on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
     groups = None if pairwise or given.layout is None else given.layout.group
-    return Sample(rows, torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device), plan, groups)
+    watched = None if given.watched is None else torch.as_tensor(given.watched, **on_device)
+    coded, weight = torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device)
+    return Sample(rows, coded, weight, plan, groups, watched)
 
 
 def problem_of(

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from mercer.border.left_out import LARGEST, leverages
 from mercer.data import TensorRows
-from mercer.data.source import copies
 from mercer.engine import KernelMatrix
 from mercer.forward.loop import ForwardFit
 from mercer.forward.solve.exact import AllRows
@@ -63,8 +62,7 @@ def outside_values(fit: ForwardFit, final: Final, single: np.ndarray | None = No
     weight = problem.rows.pick(problem.weight, rows)
     values = _values(final, seen)
     if fair:
-        equal = problem.rows.pick(copies(problem.weight), rows)  # one of them is left out
-        pull = _leverages(final, seen, weight, share, levers) / equal.to(seen.device)
+        pull = _leverages(final, seen, weight, share, levers)
         values = y - (y - values) / (1 - pull[:, None])
     return Outside(*_host(values, problem.pick(targets, rows), weight), seen, fair)
 
@@ -78,7 +76,9 @@ def watched_values(fit: ForwardFit, final: Final, single: np.ndarray | None, mos
     rows = problem.rows.shard.spaced(mask, most)
     seen = problem.basis(rows)
     values = KernelMatrix(TensorRows(seen), final.kernel, final.basis, problem.plan).product(final.weights)
-    return Outside(*_host(values, problem.pick(targets, rows), torch.ones(len(rows))), seen)
+    weight = problem.sample.watched
+    weight = torch.ones(len(rows)) if weight is None else problem.rows.pick(weight, rows)
+    return Outside(*_host(values, problem.pick(targets, rows), weight), seen)
 
 
 def _values(final: Final, rows: Tensor) -> Tensor:

@@ -106,10 +106,15 @@ class Problem:
         """Q, the kernel matrix between basis vectors, in float64."""
         return self.kernel(basis.double(), basis.double())
 
-    def mean(self, values: Tensor) -> Tensor:
-        """The mean of numbers that each process has some of."""
-        total = values.sum(dtype=torch.float64)
-        sums = self.rows.total(torch.stack([total, torch.full_like(total, float(values.numel()))]))
+    def watched(self, rows: Tensor) -> Tensor:
+        """What rows that are held out count."""
+        known = self.sample.watched
+        return torch.ones_like(rows, dtype=torch.float64) if known is None else known[rows].double()
+
+    def mean(self, values: Tensor, rows: Tensor) -> Tensor:
+        """The weighted mean of numbers at rows that are held out, of which each process has some."""
+        weight, values = self.watched(rows), values.double().reshape(len(rows), -1)
+        sums = self.rows.total(torch.stack([(weight @ values).sum(), weight.sum() * values.shape[1]]))
         return sums[0] / sums[1]
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:

@@ -283,7 +283,7 @@ def hold_out(
     places = np.sort(np.asarray(shard.held(held)[1]))
     weight = given.weight.copy()
     weight[places] = 0.0
-    return given.weighed(weight), torch.as_tensor(places)
+    return replace(given.weighed(weight), watched=given.weight), torch.as_tensor(places)
 
 
 def _by_class(alive: Tensor, Y: np.ndarray) -> list[Tensor]:

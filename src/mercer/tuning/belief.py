@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mercer.data.source import copies
-
 
 def believed(gain: Tensor, weight: Tensor, luck: Tensor | None = None) -> float:
     """The factor on values whose `gain` over the constant is known of some rows: 1 − ½ (standard error / gain)².
@@ -23,5 +21,5 @@ def believed(gain: Tensor, weight: Tensor, luck: Tensor | None = None) -> float:
     share = weight / weight.sum()
     mean = (share * gain).sum()
     luck = gain if luck is None else luck
-    error = (share.square() / copies(weight) * (luck - (share * luck).sum()).square()).sum()
+    error = (share.square() * (luck - (share * luck).sum()).square()).sum()
     return float((1 - 0.5 * error / mean.square()).clamp(min=0)) if mean > 0 else 0.0

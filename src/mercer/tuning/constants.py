@@ -41,9 +41,6 @@ FOLDED, SMALL, FOLDS = 1400, 600, 3
 #: hotel_rates, healthcare_insurance and titanic, two splits each; single ones change by up to 5 %).
 LAST_FOLDS = 2
 
-#: Rows that merged ones are parted into again, at most: of more, all equal ones judge or none. Not chosen by tables.
-MOST_COPIES = 20_000
-
 #: Gradient steps at most. Without any metric errors rise by 23 % (regression) and 6 % (classes); five instead of
 #: three steps lose 0.5 %. Of fifteen kinds of step (base family, diagonal or full, power ½ or 1, from none or from the
 #: evidence) the two that are used leave 0.4 % of the held-out loss that all of them together would gain.

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mercer.data.column_maps import KINDS, fit_column_map
-from mercer.data.source import copies
 from mercer.tuning import constants as c
 from mercer.tuning.ard import relevances
 from mercer.tuning.closed_form import Judge
@@ -20,21 +19,19 @@ from mercer.tuning.track import Fold, Step, Track
 
 
 class Rows:
-    """The rows of a race in random order, on its device, with column maps and folds made once; equal rows apart.
+    """The rows of a race in random order, on its device, with column maps and folds made once.
 
     Columns of one of the `groups` (an index for each column), such as the levels of a category, share a length-scale.
     """
 
     def __init__(self, X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, rng: np.random.Generator,
                  device: Any, classes: bool, groups: Tensor | None = None, hurried: bool = False) -> None:  # fmt: skip
-        times = copies(weight)
-        times = times if float(times.sum()) <= c.MOST_COPIES else torch.ones_like(times)
-        used = (weight > 0).nonzero()[:, 0].repeat_interleave(times[weight > 0].long())  # equal rows may be parted
+        used = (weight > 0).nonzero()[:, 0]
         order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
         maps = side_by_side([partial(fit_column_map, kind, X, weight, kept) for kind in KINDS], X.device)
         self.maps = dict(zip(KINDS, maps, strict=True))
         self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
-        self.w = (weight / times)[order].double().to(device)
+        self.w = weight[order].double().to(device)
         self.w = self.w / self.w.mean()
         self.n, self.device, self.hurried = len(order), device, hurried
         self.groups = None if groups is None else groups.to(device)

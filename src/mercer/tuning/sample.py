@@ -1,7 +1,7 @@
-"""What tuning sees: rows, targets and weights, checked, a random part of them, equal rows merged, weights of mean one.
+"""What tuning sees: rows, targets and weights, checked, a random part of them, copies merged, weights of mean one.
 
-With weights of mean one nothing that is tuned depends on their scale, and since equal rows are merged first, a weight
-of 2 is still that row twice.
+With weights of mean one nothing that is tuned depends on their scale, and since copies are merged first
+(`mercer.data.duplicates`), a weight of 2 is still that row twice.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource, as_source
+from mercer.data.duplicates import hashed, hashed_targets, holds_copies
 from mercer.parts import require
 
 
@@ -87,9 +88,10 @@ def _taken(values: Any, index: np.ndarray, device: torch.device | str) -> Tensor
 
 
 def _merged(X: Tensor, Y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Equal rows with equal targets as one row of their weight; rows stay as they are where none are equal."""
-    table, group = torch.unique(torch.cat([X, Y], 1), dim=0, return_inverse=True)
-    if len(table) == len(X):
+    """Copies as one row of their weight; rows stay as they are where there are none."""
+    inputs, targets = X.cpu().numpy(), Y.cpu().numpy()
+    if not holds_copies(hashed(inputs.T, len(inputs)), hashed_targets(targets)):
         return X, Y, weight
+    table, group = torch.unique(torch.cat([X, Y], 1), dim=0, return_inverse=True)
     merged = weight.new_zeros(len(table)).index_add_(0, group, weight)
     return table[:, : X.shape[1]].contiguous(), table[:, X.shape[1] :].contiguous(), merged

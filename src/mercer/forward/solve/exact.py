@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.data import spaced_rows
-from mercer.data.source import copies
 from mercer.engine.plan import READ
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
@@ -109,7 +108,7 @@ def exact_ridge(
     r"""Weights a = G⁻¹y of all rows `index` (n × p), and on demand what the others predict at some of them.
 
     Both come from one factor of G = K + λD⁻¹, D the rows' weights, to the digits of float64. Without row i kernel ridge
-    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row; of rows that were merged one is left out. That is found
+    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found
     for at most `LEFT_OUT_ROWS` rows, evenly spaced, and is NaN elsewhere: these rows come last, where
     :math:`[G^{-1}]_{ii}` asks for the last corner of the factor alone. K is formed in float64: it is as ill-conditioned
     as kernel matrices come, and λ may be small. Thousands of rows on a CPU need no factor (`guided`), and rows are left
@@ -138,7 +137,7 @@ def exact_ridge(
     if corner.device.type == "cpu" and m >= FEW_ROWS and single_is_enough(n, float(ridge.min())):
         corner = corner.float()  # what others predict is asked for a few digits, in two thirds of the time
     corner = inverse_diagonal(corner).double()
-    others[some] = y[some] - solution[n - m :] / _without_one(corner, ridge, some)
+    others[some] = y[some] - solution[n - m :] / corner[:, None]
     return a, others
 
 
@@ -185,15 +184,6 @@ def _by_panels(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> t
 
     factor = TiledCholesky(kernel.diag(X).double() + ridge, panel)
     return factor.solve(y), factor.corner(m)
-
-
-def _without_one(corner: Tensor, ridge: Tensor, some: Tensor) -> Tensor:
-    """What a is divided by to give the error without one of the c equal rows of a weight: [G⁻¹]ᵢᵢ/c + (1 − 1/c)/ridge.
-
-    Without one of them ridge becomes ridge·c/(c − 1), a change of rank one of G.
-    """
-    part = 1 / copies(1 / ridge)[some]
-    return (corner * part + (1 - part) / ridge[some])[:, None]
 
 
 def _symmetric(kernel: Callable[[Tensor, Tensor], Tensor], X: Tensor, kept: torch.dtype = torch.float64) -> Tensor:

@@ -78,13 +78,14 @@ class Watch:
 
     def __init__(self, at: WhitenedCoordinates, rows: Tensor, v: Tensor, uses: int) -> None:
         problem = at.problem
-        self._y, self._loss, self._at = problem.y[rows], problem.loss, at
+        self._y, self._loss, self._at, self._rows = problem.y[rows], problem.loss, at, rows
         own = TensorRows(problem.rows.take(rows).to(problem.plan.device, problem.plan.dtype), problem.rows.shard)
         self._K = KernelMatrix(own, problem.kernel, at.basis, problem.plan, uses)
         self.best, self.best_step, self._lowest = v, 0, self._error(v)
 
     def _error(self, v: Tensor) -> float:
-        return float(self._at.problem.mean(self._loss.value(self._y, self._K.product(self._at.weights(v)))))
+        values = self._loss.value(self._y, self._K.product(self._at.weights(v)))
+        return float(self._at.problem.mean(values, self._rows))
 
     def __call__(self, step: int, v: Tensor) -> bool:
         """Whether to stop after this step."""
