@@ -134,7 +134,13 @@ def chart(marks: Sequence[Mark], x: str, y: str, says: str, *, log: str = "", da
 
 
 def bars(
-    names: Sequence[str], values: Sequence[float], x: str, says: str, *, signed: bool = False, own: int | None = None
+    names: Sequence[str],
+    values: Sequence[float] | np.ndarray,
+    x: str,
+    says: str,
+    *,
+    signed: bool = False,
+    own: int | None = None,
 ) -> str:
     """Horizontal bars, one for each name, with their numbers.
 
