@@ -260,7 +260,8 @@ def _explained(name: str, rng: np.random.Generator, folder: Path, outcome: Outco
     kind, table = contain(problem.X, rng, folder, rng.random() < 0.2)
     outcome.story += [family, *problem.story, f"as {kind}", f"{chosen}"]
     if name == "shapley_values":
-        numbers = mercer.shapley_values(model, table).values
+        background = ("training", None, table)[int(rng.integers(3))]
+        numbers = mercer.shapley_values(model, table, background).values
     else:
         column = [0, [0, problem.X.shape[1] - 1], "oak", -1, 0][int(rng.integers(5))]
         numbers = mercer.partial_effects(model, table, column, grid_size=3).values

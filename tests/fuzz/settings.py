@@ -27,6 +27,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "absorption": ("auto", "full", "one", "blocks"),
     "approximation": ("full", "sd", "sr", "pp", "spgp", "variational"),
     "ard": (True, False, "auto"),
+    "background": ("training", None),
     "block_length": (1, 3, 50),
     "categorical_features": ("from_dtype", "from_dtype", None, [0], [True]),
     "c": (1.0, 1e-6, 1e6, [0.1, 1.0]),
