@@ -35,7 +35,7 @@ FEW_COLUMNS = 8
 #: have the share only.
 PREDICTIONS, SHARE, VALUES = 1600, 0.25, 2e6
 #: Numbers in the rows that are predicted at a time.
-BLOCK_NUMBERS = 1 << 22
+BLOCK_NUMBERS = 1 << 19
 
 
 @dataclass(frozen=True)
