@@ -198,7 +198,7 @@ def _finite(table: Kept, names: Sequence[str] | None = None) -> Kept:
             raise ValueError(f"X must hold finite numbers or none, got {column.values[far[0]]} in {where}: infinity")
     clipped: Any
     if isinstance(table, np.ndarray):
-        clipped = np.clip(table, -LARGEST, LARGEST)
+        clipped = table if table.dtype == np.float32 else np.clip(table, -LARGEST, LARGEST)
     else:
         clipped = [one if one.kind in LEVELLED else _clipped(one) for one in columns]
     return clipped
@@ -210,7 +210,7 @@ def _clipped(column: RawColumn) -> RawColumn:
 
 def _within(X: np.ndarray) -> bool:
     """Whether all numbers are there and lie within ±`LARGEST`."""
-    return bool(X.min() >= -LARGEST) and bool(X.max() <= LARGEST)
+    return float(X.min()) >= -LARGEST and float(X.max()) <= LARGEST
 
 
 def _filled(X: Any, estimator: Any) -> np.ndarray:
