@@ -484,6 +484,21 @@ def test_held_out_rows_have_no_say_in_means_of_targets():
     np.testing.assert_allclose(held.rows.X[:, 0] * np.abs(y).max(), other.rows.X[:, 0] * 1e3, rtol=1e-9)
 
 
+BY_CHANCE = {
+    "rows held out": {"validation_fraction": 0.2},
+    "rows of learners": {"subset_size": 40, "learner_size": 5, "n_learners": 6, "absorption": "blocks"},
+}
+
+
+@pytest.mark.parametrize("options", BY_CHANCE.values(), ids=BY_CHANCE)
+def test_the_order_of_columns_decides_nothing_that_is_left_to_chance(options):
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    y, order = np.sin(X[:, 0]) + X[:, 1], [2, 0, 1]
+    one, other = boosted(**options).fit(X, y), boosted(**options).fit(X[:, order], y)
+    # Sums over columns in another order differ by rounding, 1e-16, times the condition number n / penalty = 1e4.
+    np.testing.assert_allclose(other.predict(X[:, order]), one.predict(X), rtol=0, atol=1e-10)
+
+
 def test_neither_order_nor_names_of_rows_matter():
     order = np.random.default_rng(3).permutation(N)
     frame = FRAME.assign(who=(np.arange(N) // 3).astype(str))

@@ -34,7 +34,7 @@ def equal_as_one(
     """
     fewer = fewer_rows(given, Y, rng, by_targets=by_targets)
     if fewer is None:
-        return *merged(given, Y), 1.0
+        return *merged(given, Y, any_columns=True), 1.0
     return *fewer, given.n_alive / fewer[0].n_alive if by_targets else 1.0
 
 

@@ -301,10 +301,11 @@ def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
     return given.table.encode(found)
 
 
-def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
+def merged(given: Given, Y: np.ndarray, *, any_columns: bool = False) -> tuple[Given, np.ndarray]:
     """The rows of positive weight, sorted, with copies merged into one; `Y` are the coded targets (n × p).
 
     Copies were merged when the table was read, unless processes shared it or a column told them apart that is left out.
+    Rows are sorted by their columns, or by a key that is the same for `any_columns` order.
     """
     if not isinstance(given.rows, ArrayRows) or given.shard.divided or given.rows.n_rows > MERGED_ROWS:
         return given, Y
@@ -312,8 +313,27 @@ def merged(given: Given, Y: np.ndarray) -> tuple[Given, np.ndarray]:
     table = np.column_stack([given.rows.X[alive], Y[alive]]).astype(np.float64)
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
     X, group = given.rows.X[alive], group.reshape(-1)
-    if not holds_copies(hashed(X.T, len(X)), hashed_targets(Y[alive])):
+    if holds_copies(hashed(X.T, len(X)), hashed_targets(Y[alive])):
+        index, weight = alive[first], np.bincount(group, weights=given.weight[alive])
+    else:
         index = alive[np.argsort(group, kind="stable")]
-        return given.rows_at(index, given.weight[index]), Y[index]
-    index, weight = alive[first], np.bincount(group, weights=given.weight[alive])
+        weight = given.weight[index]
+    if any_columns:
+        order = _order_of_rows(given.rows.X[index])
+        index, weight = index[order], weight[order]
     return given.rows_at(index, weight), Y[index]
+
+
+def _order_of_rows(X: np.ndarray) -> np.ndarray:
+    """An order of different rows that depends neither on the order they came in nor on that of the columns.
+
+    Random numbers choose rows by their places, so the same table in another order has to have the same places. Rows are
+    sorted by a hash of the ranks of their values, which no change of a column's unit or origin alters.
+    """
+    key = np.zeros(len(X), dtype=np.uint64)
+    for column in X.T:
+        rank = np.unique(column, return_inverse=True)[1].astype(np.uint64) + np.uint64(1)
+        mixed = rank * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        key += mixed ^ (mixed >> np.uint64(27))
+    return np.argsort(key, kind="stable")
