@@ -18,6 +18,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_approximation import Nystroem
@@ -82,6 +83,11 @@ def draw(models: dict[str, Any], found: dict[str, tuple[float, float]], X_test: 
         left.plot(seconds, error, marker, ms=10, label=f"{name}: {error:.2g} %")
     left.set(xscale="log", yscale="log", xlabel="seconds, tuning included", ylabel="variance not explained in %")
     left.set_ylim(min(error for error, _ in found.values()) / 2, max(error for error, _ in found.values()) * 5)
+    slowest, fastest = (pick(seconds for _, seconds in found.values()) for pick in (max, min))
+    left.set_xlim(fastest / 3, slowest * 3)
+    left.xaxis.set_major_locator(LogLocator(subs=(1.0,) if slowest > 10 * fastest else (1.0, 2.0, 5.0)))
+    left.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+    left.xaxis.set_minor_formatter(NullFormatter())  # labels of the ticks between would overlap
     left.grid(alpha=0.3, which="both")
     left.legend(frameon=False, fontsize=8, loc="upper left")
     for name, colour in zip(list(models)[1::-1], ("C1", "C0"), strict=True):

@@ -28,7 +28,7 @@ frame = pd.DataFrame(
         "constant": 1.0,
     }
 )
-season = np.sin(2 * np.pi * sold.dayofyear.to_numpy() / 365)
+season = np.sin(2 * np.pi * sold.day_of_year.to_numpy() / 365)
 price = frame["area"] * worth * (4 + 0.3 * season - 0.02 * frame["age"].fillna(45)) + rng.normal(0, 15, n)
 learn, judge = np.arange(n) < 800, np.arange(n) >= 800
 
