@@ -50,12 +50,14 @@ def table(n=900):
     return X, np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=n)
 
 
-def new_client(n_workers=2):
+def new_client(n_workers=2, share_small=True):
+    """Workers and their client; with `share_small` small tables are shared as large ones are."""
     workers = distributed.LocalCluster(
         n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="2GB"
     )
     client = distributed.Client(workers)
-    client.run(_small())
+    if share_small:
+        client.run(_small())
     return workers, client
 
 
@@ -135,6 +137,59 @@ def test_other_families_run_on_dask(client, model):
     with cluster.as_if_large():
         plain = model.to_local().fit(X, y).predict(X)
     np.testing.assert_allclose(said, plain, atol=1e-6)
+
+
+def collections(kind, rows, n_partitions):
+    """Inputs, targets and weights as Dask arrays, or as frames, of some partitions."""
+    if kind == "array":
+        size = -(-len(rows[0]) // n_partitions)
+        return [da.from_array(one, chunks=(size, *one.shape[1:])) for one in rows]
+    X = pd.DataFrame(rows[0], columns=["a", "b", "c"])
+    return [dd.from_pandas(one, npartitions=n_partitions) for one in (X, *map(pd.Series, rows[1:]))]
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+def test_fits_of_one_collection_on_any_number_of_workers_are_the_model_of_one_process(n_workers):
+    """Ten fits in all; Dask places the partitions otherwise each time.
+
+    Tables of more than 10 000 rows are shared, in float64; float32 sums would follow the placement. Smaller ones the
+    first process learns alone, with everything left open. Sums of different blocks differ by some 1e-14, and weights
+    solve systems of condition up to 1e7 with them (see test_distributed.TOLERANCE).
+    """
+    large, small = table(12_500), table(150)
+    weight = [np.tile([1.0, 2.0, 3.0], len(y))[: len(y)] for _, y in (large, small)]
+    settings = {"kernel": Gaussian(1.0), "regularization": 1e-2, "n_learners": 2, "learner_size": 30, "random_state": 0}
+    plain = KernelBoostingRegressor(dtype="float64", **settings).fit(*large, weight[0])
+    alone = KernelBoostingClassifier(random_state=0).fit(small[0], small[1] > 0, weight[1])
+    workers, client = new_client(n_workers, share_small=False)
+    with workers, client:
+        for kind in ("array", "frame", "array")[: 3 if n_workers == 2 else 2]:
+            dX, dy, dw = collections(kind, (*large, weight[0]), 7)
+            model = DaskKernelBoostingRegressor(client=client, **settings).fit(dX, dy, dw)
+            np.testing.assert_array_equal(model.basis_indices_, plain.basis_indices_)
+            np.testing.assert_allclose(model.to_local().predict(large[0]), plain.predict(large[0]), atol=1e-6)
+        dX, dy, dw = collections("frame", (small[0], small[1] > 0, weight[1]), 5)
+        model = DaskKernelBoostingClassifier(client=client, random_state=0).fit(dX, dy, dw).to_local()
+        given = pd.DataFrame(small[0], columns=["a", "b", "c"])
+        np.testing.assert_allclose(model.predict_proba(given), alone.predict_proba(small[0]), atol=1e-6)
+
+
+def test_a_fit_in_which_one_process_works_alone_for_longer_than_the_timeout_is_not_lost():
+    workers, client = new_client(share_small=False)  # so few rows the first process learns alone
+    X, y = frame()
+    with workers, client:
+        dX, dy = dd.from_pandas(X, npartitions=4), dd.from_pandas(y, npartitions=4)
+        model = DaskKernelBoostingRegressor(client=client, timeout=3.0, callbacks=_slow(seconds=2.0), **SETTINGS)
+        began = time.monotonic()
+        model.fit(dX, dy)
+        assert time.monotonic() - began > 2 * 3.0
+
+
+@pytest.mark.parametrize("column", [pd.Categorical(["u", "v"] * 5), pd.Categorical([1, 2] * 5), ["text"] * 10])
+def test_columns_that_are_no_numbers_are_refused_by_name(column):
+    X = dd.from_pandas(pd.DataFrame({"a": np.arange(10.0), "kind": column}), npartitions=2)
+    with pytest.raises(ValueError, match=r"X must be columns of numbers on Dask; .* got \['kind'\]"):
+        each_partition(_both, X, X["a"], None)
 
 
 def short_of_memory(share, least, many, gram):
@@ -305,11 +360,11 @@ def test_a_worker_that_is_killed_ends_the_fit_and_a_second_one_goes_on(tmp_path)
     np.testing.assert_allclose(resumed.predict(X), whole.predict(X), atol=1e-6)
 
 
-def _slow():
+def _slow(seconds=0.1):
     def wait(fit):
         import time
 
-        time.sleep(0.1)
+        time.sleep(seconds)
 
     return wait
 
