@@ -118,7 +118,8 @@ class ProcessGroup(Group):
     def first(self, make: Callable[[], T]) -> T:
         if self.size == 1 or self._leading:  # what the first process asks while it works for all is its own affair
             return make()
-        answer, body = None, b""
+        answer: Any = None
+        body = b""
         if self.rank == 0:
             with self._at_work(lambda: self._firsts(_padded(AT_WORK, HEAD))):
                 answer, body = self._answer(make)
