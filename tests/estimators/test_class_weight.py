@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.base import is_classifier
+from sklearn.datasets import make_classification
+from sklearn.metrics import roc_auc_score
 from sklearn.utils.class_weight import compute_sample_weight
 
 import mercer
@@ -87,3 +89,16 @@ def test_the_report_of_a_classifier_ends_with_how_far_its_probabilities_are_off(
     assert last["rows"] == 300
     assert 0 <= last["calibration_error"] < 0.15
     assert last["loss"] < np.log(2)
+
+
+def test_a_kernel_is_tuned_for_classes_that_count_the_same():
+    """Weights of classes are no precision of codes: taken for that, rows explained themselves, and a constant was left.
+
+    Unweighted, 1000 rows give an area of 0.76 under the curve, and so does a balanced support vector machine;
+    of 90 rare rows its standard error is 0.03. A constant with some noise had 0.63.
+    """
+    X, y = make_classification(2000, 6, n_informative=4, weights=[0.92], flip_y=0.05, class_sep=0.8, random_state=2)
+    model = mercer.KernelBoostingClassifier(kernel="gaussian", class_weight="balanced", random_state=0)
+    p = model.fit(X[:1000], y[:1000]).predict_proba(X[1000:])[:, 1]
+    assert roc_auc_score(y[1000:], p) > 0.7
+    assert p.max() > 0.8

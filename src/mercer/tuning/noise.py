@@ -19,8 +19,8 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
 
     The amplitude s has its best value in closed form, so the kernel need not be in the targets' units. Where every
     column of `Y` holds two values only, they are class codes, and λ is kept at 1 % of the kernel's mean variance or
-    more: interpolating codes has unbounded evidence. The scale of the weights does not matter: the evidence sees equal
-    rows merged and weights of mean one, and λ is for the weights as they came.
+    more: interpolating codes has unbounded evidence. The scale of the weights does not matter: the evidence sees copies
+    merged and weights of mean one, of class codes none, and λ is for the weights as they came.
 
     >>> from mercer.kernels import Gaussian
     >>> X = torch.linspace(-3, 3, 200, dtype=torch.float64)[:, None]
@@ -30,7 +30,8 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     """
     X = torch.as_tensor(X)
     drawn = draw(X, Y, sample_weight, len(X), np.random.default_rng(0), X.device if device is None else device)
-    X, Y, w = drawn.X, drawn.centred(), drawn.weight
+    X, w = drawn.X, drawn.precision()
+    Y = drawn.centred(w)
     Y = Y / (float(Y.abs().max()) or 1.0)  # squares of the targets themselves may overflow
     root = w.sqrt()[:, None]
     K = kernel(X, X)

@@ -28,8 +28,17 @@ class Drawn:
     weight: Tensor
     mean_weight: float
 
-    def centred(self) -> Tensor:
-        return self.Y - (self.weight[:, None] * self.Y).sum(0) / self.weight.sum()
+    def centred(self, weight: Tensor) -> Tensor:
+        """The targets less their weighted mean."""
+        return self.Y - (weight[:, None] * self.Y).sum(0) / weight.sum()
+
+    def precision(self) -> Tensor:
+        """What weights say of the noise: of measurements they are its precision, of class codes they say nothing.
+
+        A class that counts ten times is not known ten times as well. Taken for that, each of its rows explains itself,
+        and the evidence is largest where rows know nothing of each other.
+        """
+        return torch.ones_like(self.weight) if class_codes(self.Y) else self.weight
 
 
 def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: np.random.Generator, device: torch.device) -> Drawn:

@@ -80,8 +80,9 @@ def tune_kernel(
         variance; its parameters are where the search starts.
     sample_weight : array of shape (n,), optional
         A row of weight 2 counts as that row twice; rows of weight zero are left out. Their scale does not matter:
-        the evidence sees equal rows merged and weights of mean one, and the noise returned, which serves as the
-        penalty of kernel ridge with the weights as they came, is its noise times their mean.
+        the evidence sees copies merged and weights of mean one (none of class codes), and the
+        noise returned, which serves as the penalty of kernel ridge with the weights as they came, is its noise times
+        their mean.
     n_rows : int
         Rows drawn at random for the evidence, whose cost grows as their cube.
     ard : bool or "auto"
@@ -126,7 +127,8 @@ def tune_kernel(
     rng = generator(random_state)
     given = None if isinstance(kernel, str) and kernel in {"auto", *Stationary.choices()} else as_kernel(kernel)
     drawn = draw(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
-    targets, weight = drawn.centred(), drawn.weight
+    weight = drawn.precision()
+    targets = drawn.centred(weight)
     largest = float(targets.abs().max()) or 1.0  # squares of the targets themselves may overflow
     mean2 = (weight[:, None] * (targets / largest).square()).sum() / weight.sum() / targets.shape[1]
     scale = largest * float(mean2) ** 0.5 or 1.0
@@ -143,6 +145,10 @@ def tune_kernel(
     for _ in range(restarts):
         best = max(best, search.perturbed(best, rng), key=lambda point: point.value)
     if codes and given is None:
+        search.Y, search.weight = (
+            drawn.centred(drawn.weight) / scale,
+            drawn.weight,
+        )  # what a row counts when it is left out
         best = judged(search, [best, *found.values()])
     noise = best.noise * scale**2 * drawn.mean_weight
     require(math.isfinite(noise), "the penalty for these targets and weights", "within float64: scale them",
