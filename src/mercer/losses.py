@@ -15,6 +15,9 @@ from torch import Tensor
 
 from mercer.parts import Part, as_float, part, require
 
+#: Halvings of the range of the targets, down to the digits of float32.
+BISECTIONS = 30
+
 
 class Loss(Part, ABC):
     """V(y, f), convex and once differentiable in f, with a curvature for Newton steps."""
@@ -39,6 +42,21 @@ class Loss(Part, ABC):
     @abstractmethod
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
         """∂²V/∂f² (a generalised one where V has a kink in its slope), never negative: the diagonal of the Hessian."""
+
+    def constant(self, y: Tensor, weight: Tensor) -> Tensor:
+        """The constant c of each output that minimises Σ w V(y, c), n × p targets given; by bisection of its slope.
+
+        >>> import torch
+        >>> from mercer.losses import Pinball
+        >>> round(float(Pinball(0.75).constant(torch.arange(101.0)[:, None], torch.ones(101))), 1)
+        75.0
+        """
+        low, high = y.amin(0), y.amax(0)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            rises = (weight[:, None] * self.residual(y, middle.expand_as(y))).sum(0) > 0
+            low, high = torch.where(rises, middle, low), torch.where(rises, high, middle)
+        return (low + high) / 2
 
     def hessian(self, y: Tensor, f: Tensor) -> Tensor:
         """∂²V/∂f∂fᵀ between the outputs of a row, n × p × p (k × p × p × n): diagonal unless outputs meet in V."""

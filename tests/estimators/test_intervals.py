@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
+from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import rbf_kernel
 
 import mercer
@@ -255,3 +256,19 @@ def test_of_many_scores_a_few_are_kept_and_say_the_same():
     levels = np.array([0.001, 0.005, 0.01, 0.05, 0.25, 0.5, 0.9, 0.99, 0.9995])
     truth = np.interp(levels, np.arange(1, 2001) / 2001, np.sort(scores[:, 0]))
     np.testing.assert_allclose(found.quantiles(levels)[0], truth, atol=0.02)
+
+
+@pytest.mark.parametrize("quantile", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_quantile_has_its_share_of_the_rows_below_it(quantile, seed):
+    """Every ninth target is far out, which moves the mean by a standard deviation of the others."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (400, 2))
+    truth = np.sin(X[:, 0]) + 0.3 * X[:, 1]
+    y = truth + 0.1 * rng.normal(size=400)
+    y[::9] += 10
+    model = mercer.KernelBoostingRegressor(loss=Pinball(quantile), random_state=0).fit(X, y)
+    p = model.predict(X)
+    # a share of 400 rows has a standard deviation of 0.025, and a penalised quantile is drawn to that of all rows
+    assert abs((y <= p).mean() - quantile) < 0.1
+    assert r2_score(truth, p) > 0.85

@@ -12,8 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from mercer.data import WHOLE, Shard
 from mercer.parts import require
 
-#: Targets further from the quartiles than so many times their distance move no scale, where a loss is robust.
-REACH = 10.0
+#: How far out targets count where a loss is robust, in distances of the quartiles: Tukey's fences.
+REACH = 1.5
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def within_reach(y: np.ndarray, some: np.ndarray) -> np.ndarray:
     """Targets, none of them further out than `REACH` times the distance of the quartiles of `some` of them.
 
     >>> within_reach(np.array([1.0, 2.0, 3.0, 1e6]), np.array([1.0, 2.0, 3.0])).tolist()
-    [1.0, 2.0, 3.0, 12.5]
+    [1.0, 2.0, 3.0, 4.0]
     """
     low, high = np.quantile(some, [0.25, 0.75], axis=0)
     apart = np.where(high > low, REACH * (high - low), np.inf)  # half of them alike say nothing

@@ -30,7 +30,17 @@ from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
-from mercer.forward.task import Grown, Task, fitted, for_choosing, in_unit, resolved_loss, tamed, watched_rows
+from mercer.forward.task import (
+    Grown,
+    Task,
+    around_constant,
+    fitted,
+    for_choosing,
+    in_unit,
+    resolved_loss,
+    tamed,
+    watched_rows,
+)
 from mercer.forward.warm import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
@@ -251,7 +261,9 @@ class ForwardEstimator(Face):
     def _coded(self, given: Given, loss: Loss) -> Targets:
         """How targets are coded: numbers centred and scaled, classes as ±1."""
         centred = self._races() and loss.quadratic
-        return code_targets(tamed(given, loss), given.weight, classes=self._classes, centred=centred, shard=given.shard)
+        y = tamed(given, loss)
+        targets = code_targets(y, given.weight, classes=self._classes, centred=centred, shard=given.shard)
+        return around_constant(targets, given, loss)
 
     def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.

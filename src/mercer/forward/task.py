@@ -250,7 +250,21 @@ def in_unit(given: Given, noise: float, penalty: float | str) -> Given:
 def for_choosing(given: Given, Y: np.ndarray, targets: Any, loss: Loss) -> np.ndarray:
     """Coded targets that kernels are chosen by: `Y`, or those that are tamed; rows given for watching come last."""
     own = tamed(given, loss)
-    return Y if own is given.y else np.concatenate([targets.encode(own), Y[len(own) :]])
+    if own is given.y:
+        return Y
+    coded, shard = targets.encode(own), given.shard
+    sums = shard.group.sum(torch.from_numpy(np.append(given.weight @ coded, given.weight.sum()))).numpy()
+    return np.concatenate([coded, Y[len(own) :]]) - sums[:-1] / sums[-1]
+
+
+def around_constant(targets: Any, given: Given, loss: Loss) -> Any:
+    """How numbers are coded, with the loss's own best constant in place of their mean: a model of nothing says that."""
+    if loss.quadratic or not loss.for_numbers:
+        return targets
+    some = given.spaced(REACH_ROWS)
+    Y, weight = (torch.from_numpy(given.pick(part, some)) for part in (targets.encode(given.y), given.weight))
+    constant = loss.constant(Y, weight / weight.max()).numpy()
+    return replace(targets, mean=targets.mean + targets.scale * constant)
 
 
 def watch_given(given: Given, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarray) -> tuple[Given, np.ndarray, Tensor]:
