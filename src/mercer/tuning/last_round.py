@@ -77,11 +77,13 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
         for one in members:
             out.append(Candidate(kind, track, track.trial(one.best.rung)))
             heat.note(out[-1])
+        track.forget()
         return out
 
     def settled(heat: Heat, one: Candidate) -> None:
         if not heat.book.over():
             one.best = one.track.tuned(one.best.rung, c.LAST_TRIALS)
+            one.track.forget()
             heat.note(one)
 
     if evident := [kind for kind, steps in tracks if any(step.base is None for step in steps)]:
@@ -92,10 +94,7 @@ def last_round(heat: Heat, finalists: list[Candidate]) -> list[Candidate]:
     further = [partial(_onward, one=one, power=power) for one in found[: c.ONWARD] for power in _powers(heat, one)]
     found += [one for some in heat.side_by_side(further) for one in some]
     descents = [partial(_descended, one=one) for one in _leading(heat, found)]
-    found += [one for some in heat.side_by_side(descents) for one in some]
-    for one in found:
-        one.track.forget()
-    return found
+    return found + [one for some in heat.side_by_side(descents) for one in some]
 
 
 def _powers(heat: Heat, one: Candidate) -> Sequence[float]:
@@ -112,7 +111,9 @@ def _onward(heat: Heat, one: Candidate, power: float) -> list[Candidate]:
         if heat.book.over():
             break
         track = one.track.stepped(Step(one.best.rung, one.best.rung.family != "cityblock", power))
+        one.track.forget()
         new = Candidate(one.kind, track, track.tuned(one.best.rung, c.LAST_TRIALS, c.BEHIND * loss_of(one)))
+        track.forget()
         heat.note(new)
         if loss_of(new) > loss_of(one) * (1 - c.GAIN):
             break
@@ -158,6 +159,7 @@ def _descended(heat: Heat, one: Candidate) -> list[Candidate]:
     start = Rung.near(family, length / track.unit(family), lam)
     track.units[family == "cityblock"] = length / start.factor  # the length-scale itself is kept, not that of a rung
     new = Candidate(one.kind, track, track.tuned(start, c.LAST_TRIALS))
+    track.forget()
     heat.note(new)
     return [new]
 

@@ -88,7 +88,10 @@ def _looks(heat: Heat, kinds: Sequence[str], starts: dict[str, Rung]) -> dict[st
     first, *others = kinds
 
     def look(heat: Heat, kind: str, families: Sequence[str]) -> dict[str, Candidate]:
-        return heat.tried(heat.rows.track(kind), kind, starts, families, c.TRIALS)
+        track = heat.rows.track(kind)
+        found = heat.tried(track, kind, starts, families, c.TRIALS)
+        track.forget()
+        return found
 
     alike = [[family for family in starts if (family == "cityblock") is apart] for apart in (False, True)]
     plain: dict[str, dict[str, Candidate]] = {first: {}}
@@ -153,6 +156,7 @@ def _with_metrics(
             rungs = {family: one.best.rung for family, one in plain.items()}
             track = plain["matern12"].track.stepped(heat.rows.evidence(kind))
             evident = heat.tried(track, kind, rungs, c.ROUGH, c.TRIALS_ON, wide=True)
+            track.forget()
             found += evident.values() if heat.metric != "full" else ()
             at = evident if best_of(evident) < best_of(plain) else plain
         return found + (_climbed(heat, kind, at, "matern12", full=True, most=most) if asked("matern12", True) else [])
@@ -169,7 +173,8 @@ def _climbed(heat: Heat, kind: str, at: dict[str, Candidate], base: str, full: b
     for _ in range(most):
         if heat.book.over(0.7):
             break
-        track = track.stepped(Step(rungs[base], full, c.POWERS[full][0]))
+        before, track = track, track.stepped(Step(rungs[base], full, c.POWERS[full][0]))
+        before.forget()
         at = heat.tried(track, kind, rungs, families, c.TRIALS_ON)
         rungs |= {family: one.best.rung for family, one in at.items()}
         found += at.values()
@@ -177,4 +182,5 @@ def _climbed(heat: Heat, kind: str, at: dict[str, Candidate], base: str, full: b
         if now > best * (1 - c.GAIN):
             break
         best = now
+    track.forget()
     return found

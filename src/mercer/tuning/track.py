@@ -231,13 +231,14 @@ class Track:
         """Of each fold, between rows to fit by, or from these of rows to judge by."""
         kernel = FAMILIES[family]
         key = family == "cityblock", judging
-        if key not in self._seen:
+        found = self._seen.get(key)  # another thread may forget them
+        if found is None:
             found = []
             for fold, T in zip(self.folds, self.transforms, strict=True):
                 A = moved(fold.X, T)
                 found.append(distances(kernel, moved(fold.X_judge, T) if judging else A, A))
             self._seen[key] = found
-        return self._seen[key]
+        return found
 
     def _kernel(self, rung: Rung) -> list[tuple[Tensor, Tensor]]:
         key, known = (rung.family, rung.length, rung.dtype), self._tiles
@@ -254,7 +255,7 @@ class Track:
         return tiles
 
     def forget(self) -> None:
-        """Let go of distances and tiles."""
+        """Free distances and tiles: they are made again where they are needed again."""
         self._seen, self._tiles = {}, None
 
 
