@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear, nnls
 
 PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
 FOLDERS = sorted(path.parent for path in PAPERS.glob("*/cells.json"))
@@ -84,6 +84,28 @@ def test_the_core_vector_machine_finds_the_ball_that_least_squares_finds(C):
     found = minimum(torch.from_numpy(H), torch.zeros(200, dtype=torch.float64), C).numpy()
     # H has a condition of at most C · trace: 4e6 units of the last place at C = 10⁴ are 1e-9 of β; the rest is slack
     assert found == pytest.approx(expected, abs=1e-7 * expected.max())
+
+
+@pytest.mark.parametrize("C", [1.0, 1000.0])
+def test_svm_2k_ends_at_the_optimum_that_bounded_least_squares_finds(C):
+    """Without a price on their difference (D ≈ 0) its two machines are SVMs of one kernel each.
+
+    A duality gap of g leaves ½‖w − w*‖² ≤ g, and values at a row are off by at most ‖w − w*‖ √k(x, x). At C = 1000 the
+    dual once was left at its first step, where one class is predicted everywhere.
+    """
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(150, 2)), np.sign(rng.normal(size=150) + 1)
+    square = ((X[:, None] - X) ** 2).sum(-1)
+    K = np.exp(-square / np.array([2.0, 1.0])[:, None, None])
+    decide = runpy.run_path(str(PAPERS / "mekl13" / "rivals.py"))["svm_2k"](K, y, (C, 1e-6, (0, 1)))
+    expected, allowed = np.zeros(150), 0.0
+    for view in K + 1:
+        L = np.linalg.cholesky(y[:, None] * view * y + 1e-9 * np.eye(150))
+        alpha = lsq_linear(L.T, np.linalg.solve(L, np.ones(150)), (0, C), tol=1e-12).x
+        f = view @ (alpha * y)
+        objective = (alpha * y) @ f / 2 + C * np.maximum(1 - y * f, 0).sum()
+        expected, allowed = expected + f / 2, allowed + np.sqrt(2 * 1e-4 * 2 * objective * 2) / 2
+    assert abs(decide(K) - expected).max() <= 2 * allowed
 
 
 def judged(*runs: float, printed: float, **options: object) -> tuple[float, str]:

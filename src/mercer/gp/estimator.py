@@ -79,7 +79,8 @@ class SparseGP(Face):
     max_iter : int
         Steps of Adam on random parts of the rows; a quarter as many of L-BFGS on all rows follow. Where more than 200
         inducing inputs move, Adam moves a hundred of them first, and the others join when kernel and noise are nearly
-        right. Where inducing inputs stand still and rows are few, all steps are of L-BFGS.
+        right: for three times as many steps of both kinds, or for an eighth as many of L-BFGS where there are at most
+        eight rows for each of them. Where inducing inputs stand still and rows are few, all steps are of L-BFGS.
     tol : float, default 1e-6
         The relative gain at which the steps of L-BFGS end.
     length_scale_prior : float or None, default 2.0
