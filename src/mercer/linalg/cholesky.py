@@ -52,12 +52,12 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
     require_finite(A, "the matrix to factor")
     A = A.double()
 
-    def factor(added: float) -> Tensor | None:
+    def attempt(added: float) -> Tensor | None:
         raised = A if added == 0 else A + added * torch.eye(len(A), dtype=A.dtype, device=A.device)
         found, info = torch.linalg.cholesky_ex(raised)
         return None if int(info) else found
 
-    return raised_until(factor, A.detach().diagonal())
+    return raised_until(attempt, A.detach().diagonal())
 
 
 def raised_until(factor: Callable[[float], T | None], diagonal: Tensor) -> tuple[T, float]:
