@@ -23,6 +23,7 @@ from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
+from mercer.forward.by_loss import by_loss
 from mercer.forward.expansion import Expansion, values
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member
@@ -253,10 +254,16 @@ class ForwardEstimator(Face):
         free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
         task = Task(given, targets, Y, plan, loss, Choice([]), held, self._pairwise, free, kept)
         choose = partial(self._choose, task, for_choosing(given, Y, targets, loss), rng, budget)
+        if not loss.quadratic and free.penalty:
+            choose = partial(self._chosen_by_loss, choose, task, rng, budget)
         choice = choose() if kept is None else kept.chosen(choose, rng)
         if watches and not given.shard.divided and self._learns_all(everyone, p, plan, loss, choice):
             given, held = in_unit(everyone, noise, self.regularization), None  # nobody needs to watch an exact solution
         return replace(task, given=given, choice=choice, held_out=held)
+
+    def _chosen_by_loss(self, choose: Any, task: Task, rng: np.random.Generator, budget: Clock) -> Choice:
+        """What squared error proposes, with penalties chosen by the loss."""
+        return by_loss(choose(), task, rng, budget)
 
     def _coded(self, given: Given, loss: Loss) -> Targets:
         """How targets are coded: numbers centred and scaled, classes as ±1."""

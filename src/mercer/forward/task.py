@@ -259,7 +259,7 @@ def for_choosing(given: Given, Y: np.ndarray, targets: Any, loss: Loss) -> np.nd
 
 def around_constant(targets: Any, given: Given, loss: Loss) -> Any:
     """How numbers are coded, with the loss's own best constant in place of their mean: a model of nothing says that."""
-    if loss.quadratic or not loss.for_numbers:
+    if loss.quadratic or isinstance(targets, ClassTargets):
         return targets
     some = given.spaced(REACH_ROWS)
     Y, weight = (torch.from_numpy(given.pick(part, some)) for part in (targets.encode(given.y), given.weight))
