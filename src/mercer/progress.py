@@ -11,7 +11,8 @@ import inspect
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -104,6 +105,16 @@ def tell(phase: str, total: int | None = None, state: Any = None, step: int | No
     """
     progress = _HEARD.get()
     return progress is not None and progress.tell(phase, total, state, step)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Nobody hears of what runs within: refits that calibrate a model are no steps of its fit."""
+    token = _HEARD.set(None)
+    try:
+        yield
+    finally:
+        _HEARD.reset(token)
 
 
 def passed(n_rows: int) -> None:

@@ -15,7 +15,6 @@ from mercer.border.targets import code_targets
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
-from mercer.losses import Loss
 from mercer.tuning import constants
 from mercer.tuning.ard import Process, relevances
 from mercer.tuning.average import greedy_average
@@ -150,7 +149,7 @@ def test_the_probabilities_of_a_model_are_those_of_the_link(n_classes):
     targets = code_targets(y, np.ones(400), classes=True, centred=True)
     Y = targets.encode(y)
     values = Y + rng.standard_normal(Y.shape)
-    fitted = fit_calibration(targets, values, Y, np.ones(400), Loss.resolve("squared", "loss"))
+    fitted = fit_calibration(targets, values, Y, np.ones(400))
     link = fitted_link(codes_of(torch.from_numpy(Y)), *(torch.from_numpy(a) for a in (values, Y, np.ones(400))))
     slow = link.probabilities(torch.from_numpy(values)).numpy()
     np.testing.assert_allclose(fitted.probabilities(targets.decisions(values)), slow, rtol=1e-6)

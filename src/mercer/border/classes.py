@@ -11,7 +11,7 @@ import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.calibration import FloorAndPower, Temperature
+from mercer.border.calibration import FloorAndPower, Shrunk, Temperature
 from mercer.border.rules import NOTHING, Rule, literal
 from mercer.border.targets import ClassTargets
 from mercer.data import WHOLE, Shard
@@ -74,12 +74,13 @@ class DecisionClassifier(WeighsClasses, ClassifierMixin):
     ----------
     classes_ : ndarray
         The classes.
-    calibration_ : Temperature or FloorAndPower
-        What turns decision values into probabilities.
+    calibration_ : Temperature, FloorAndPower or Shrunk
+        What turns decision values into probabilities, fitted to decision values of rows that the model was not fitted
+        to: held out, out of fold or leave-one-out. On these rows the log loss is not above that of the classes' shares.
     """
 
     targets_: ClassVar[ClassTargets]
-    calibration_: ClassVar[Temperature | FloorAndPower]
+    calibration_: ClassVar[Temperature | FloorAndPower | Shrunk]
     _answers: ClassVar[Callable[..., np.ndarray]]
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -89,6 +90,9 @@ class DecisionClassifier(WeighsClasses, ClassifierMixin):
         return decisions[:, 0] if decisions.shape[1] == 1 else decisions
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities in the order of `classes_`; calibrated where the loss gives none itself."""
+        """Class probabilities in the order of `classes_`, calibrated.
+
+        The most probable class is that of `predict`, unless probabilities had to be shrunk towards the classes' shares.
+        """
         check_is_fitted(self)
         return self._answers(X, lambda values: self.calibration_.probabilities(self.targets_.decisions(values)))

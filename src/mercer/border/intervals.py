@@ -13,15 +13,38 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
+from mercer.border.inputs import InputMap
+from mercer.border.local_scale import fit_local_scale
+from mercer.border.read import read_new
 from mercer.border.targets import RealTargets
+from mercer.data import RowSource
+from mercer.engine import make_plan
 from mercer.parts import as_float, require
 
 #: Sorted scores that are kept of many: so many at either end, where they are far apart, and so many evenly in between.
 #: A model stays small, and between neighbours so close nothing is lost.
 TAIL, BETWEEN = 25, 150
+#: Levels are written with so many roundings.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Calibration rows as the kernel sees them (n × d), and as they came (n × D)."""
+
+    rows: np.ndarray
+    table: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Tensor, given: RowSource, index: Any) -> Shown:
+        """Rows of these numbers in a table."""
+        table = given.fetch(torch.as_tensor(index).cpu())
+        return cls(rows.double().cpu().numpy(), table.double().cpu().numpy())
 
 
 @dataclass(frozen=True)
@@ -38,6 +61,15 @@ class Intervals:
     local: Any = None  # what finds the scale at new rows, where the model itself has none
 
     @classmethod
+    def fitted(
+        cls, residuals: np.ndarray, scale: np.ndarray | float, values: np.ndarray, weight: np.ndarray, shown: Shown
+    ) -> Intervals:
+        """From residuals over the model's own scale, all n × p, and over a local scale where that pays."""
+        scores = residuals / np.maximum(scale, np.finfo(float).tiny)
+        local, further = fit_local_scale(shown.rows, values, scores, weight, shown.table)
+        return cls.of(scores / further, weight, local)
+
+    @classmethod
     def of(cls, scores: np.ndarray, weight: np.ndarray, local: Any = None) -> Intervals:
         """From scores of rows with weights: a weight of two is the row twice.
 
@@ -52,8 +84,27 @@ class Intervals:
         return cls(np.take_along_axis(scores, order, 0)[some], below[some], len(w), local)
 
     def quantiles(self, q: np.ndarray) -> np.ndarray:
-        """Quantiles of new scores for each output, p × q; beyond the outermost scores there are those."""
-        return np.stack([np.interp(q, self.below[:, k], self.scores[:, k]) for k in range(self.scores.shape[1])])
+        """Quantiles of new scores for each output, p × q; infinite where so few rows have none.
+
+        Of n rows those from 1/(n + 1) to n/(n + 1) are known. Further out the sizes of scores stand for either tail:
+        a new one is below the largest of n with probability n/(n + 1). So [q, 1 − q] covers 1 − 2q of new scores as
+        long as that is at most n/(n + 1), and beyond it nothing is known.
+
+        >>> few = Intervals.of(np.array([[-1.0], [2.0]]), np.ones(2))
+        >>> few.quantiles(np.array([0.1, 0.2, 0.5, 0.8])).round(6).tolist()
+        [[-inf, -1.8, 0.5, 2.0]]
+        """
+        return np.stack([self._quantiles(q, k) for k in range(self.scores.shape[1])])
+
+    def _quantiles(self, q: np.ndarray, k: int) -> np.ndarray:
+        below, scores, n = self.below[:, k], self.scores[:, k], self.n_rows
+        found = np.interp(q, below, scores)
+        inside = 1 - 2 * np.minimum(q, 1 - q)  # what an interval between q and 1 − q holds
+        sizes = np.sort(np.abs(scores))[-2:]
+        known = np.arange(n - len(sizes) + 1, n + 1) / (n + 1)
+        far = np.where(inside <= known[-1] + ROUNDING, np.interp(inside, known, sizes), np.inf)
+        found = np.where(q < below[0] - ROUNDING, np.minimum(scores[0], -far), found)
+        return np.where(q > below[-1] + ROUNDING, np.maximum(scores[-1], far), found)
 
 
 def _kept(n: int) -> np.ndarray:
@@ -78,6 +129,8 @@ class IntervalRegressor(RegressorMixin):
 
     intervals_: Intervals
     targets_: RealTargets
+    inputs_: InputMap
+    memory_limit: Any
     _located: Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
     def __sklearn_tags__(self) -> Any:
@@ -90,8 +143,9 @@ class IntervalRegressor(RegressorMixin):
 
         Both tails are left out equally. Coverage holds on average over new rows like those of `fit`, for each output by
         itself; intervals are wider where residuals are larger. Of rows far from those of `fit` nothing is promised:
-        there the intervals of a `SparseGPRegressor` grow, those of other models hardly. With n calibration rows none is
-        surer than (n − 1)/(n + 1), which the widest residuals seen then stand for.
+        there the intervals of a `SparseGPRegressor` grow, those of other models hardly. With n calibration rows both
+        tails are known up to a coverage of (n − 1)/(n + 1), and the size of residuals up to n/(n + 1), from which
+        symmetric intervals are then made. Beyond that the ends are infinite: 90 % takes 9 calibration rows.
         """
         require(0 < as_float(coverage) < 1, "coverage", "a number above 0 and below 1", coverage)
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
@@ -109,6 +163,11 @@ class IntervalRegressor(RegressorMixin):
         good = levels.ndim <= 1 and levels.size > 0 and bool(((levels > 0) & (levels < 1)).all())
         require(good, "q", "a number above 0 and below 1, or several", q)
         values, scale = self._located(X)
+        if self.intervals_.local is not None:
+            source = read_new(self, X)
+            plan = make_plan(source.n_rows, "cpu", "float64", self.memory_limit)
+            scale = scale * self.intervals_.local.at_rows(source, self.inputs_, values, plan)
         reach = self.intervals_.quantiles(np.atleast_1d(levels))  # p × q
-        decoded = [self.targets_.decode(values + scale * reach[:, k]) for k in range(reach.shape[1])]
+        away = (np.where(np.isinf(far), far, scale * far) for far in reach.T)
+        decoded = [self.targets_.decode(values + far) for far in away]
         return decoded[0] if levels.ndim == 0 else np.stack(decoded, -1)

@@ -1,12 +1,21 @@
-"""Rows left out: in folds of a cross-validation, or one at a time by leverages, from one factor of a system."""
+"""Predictions of rows by models that were not fitted to them: in folds of refits, or one at a time by leverages."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.linalg import cholesky
+from mercer.progress import unheard
+
+#: Rows up to which a model is refitted in folds to calibrate it, and the number of folds.
+FOLDED_ROWS, N_FOLDS = 1000, 5
+#: Of more rows about a tenth, and no more than this, is held out of a single refit.
+HELD_OUT_ROWS = 2000
 
 #: No leverage is above this: what is left of a residual then is rounding.
 LARGEST = 1 - 1e-6
@@ -40,3 +49,41 @@ def stratified_folds(labels: np.ndarray, n_folds: int, rng: np.random.Generator)
     folds = np.empty(len(labels), dtype=int)
     folds[order] = np.arange(len(labels)) % min(n_folds, max(len(labels), 1))
     return folds
+
+
+def calibration_folds(labels: np.ndarray) -> list[np.ndarray]:
+    """The rows that each refit leaves out: all rows in turn, in five folds, or of many rows one part.
+
+    The only row of a label stays, since no refit without it could know the label. The assignment is the same for equal
+    labels, so that several models of one table are averaged row by row.
+
+    >>> [len(fold) for fold in calibration_folds(np.zeros(12))], [len(f) for f in calibration_folds(np.zeros(5000))]
+    ([3, 3, 2, 2, 2], [500])
+    """
+    n, rng = len(labels), np.random.default_rng(0)
+    _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    folds = stratified_folds(labels, N_FOLDS if n <= FOLDED_ROWS else max(10, -(-n // HELD_OUT_ROWS)), rng)
+    folds[counts[label] == 1] = -1
+    left_out = (np.flatnonzero(folds == k) for k in range(N_FOLDS if n <= FOLDED_ROWS else 1))
+    return [rows for rows in left_out if len(rows)]
+
+
+def out_of_fold(
+    labels: np.ndarray, refit: Callable[[np.ndarray], np.ndarray], clock: Clock, seconds: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Rows and their values (n × p) by refits without them; ``refit(rows)`` gives those of the rows it leaves out.
+
+    Kernels, penalties and sizes stay those of the model. A fold begins only if there is time for it, by what the last
+    one took; `seconds` is what the model itself took. None where there is time for no fold, or no row to leave out.
+    """
+    rows: list[np.ndarray] = []
+    values: list[np.ndarray] = []
+    for fold in calibration_folds(labels):
+        if clock.over(seconds):
+            break
+        before = clock.spent()
+        with unheard():
+            values.append(refit(fold))
+        rows.append(fold)
+        seconds = clock.spent() - before
+    return (np.concatenate(rows), np.concatenate(values)) if rows else None

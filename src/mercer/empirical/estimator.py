@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, find_inputs
+from mercer.border.left_out import out_of_fold
 from mercer.border.read import Given, merged, read, read_new
 from mercer.border.rules import NOTHING, check, whole
 from mercer.border.targets import code_targets
@@ -46,6 +47,40 @@ class EnsembleTask:
     unit: float
     n_classes: int
     pairs: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Refits:
+    """The same members, trained again without some rows; `seconds` is what all of them took with all rows."""
+
+    task: EnsembleTask
+    training: Training
+    problems: list[MemberProblem]
+    seconds: float
+
+    def out_of_fold(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The numbers of rows and their values (n × p) by members that were not trained on them, if there is time."""
+        task, alive = self.task, self.task.sample.alive
+        training = replace(self.training, learner=self.training.learner.unheard())
+        places = task.given.places(np.arange(task.sample.n_rows))
+        codes = task.sample.Y[alive].cpu().numpy()
+        labels = (codes[:, 0] > 0).astype(int) if codes.shape[1] == 1 else codes.argmax(1)
+
+        def refit(fold: np.ndarray) -> np.ndarray:
+            without = [_without(problem, places[alive[fold]]) for problem in self.problems]
+            members = [one.members for one in training.run(without)[0]]
+            part = task.sample.part(alive[fold])
+            return MemberEnsemble(members, task.pairs, task.n_classes).values(part.rows, part.plan)
+
+        labels = labels if task.n_classes else np.zeros_like(labels)
+        found = out_of_fold(labels, refit, training.clock, self.seconds)
+        return None if found is None else (alive[found[0]], found[1])
+
+
+def _without(problem: MemberProblem, rows: np.ndarray) -> MemberProblem:
+    """A problem in which these rows of the table weigh nothing."""
+    left = torch.as_tensor(np.isin(problem.original, rows), device=problem.sample.weight.device)
+    return replace(problem, sample=replace(problem.sample, weight=torch.where(left, 0.0, problem.sample.weight)))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -125,8 +160,8 @@ class EnsembleEstimator(Face):
         """The pairs of classes that have machines of their own, if any."""
         return []
 
-    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, sample: Sample, c: float) -> dict[str, Any]:
-        """What is kept of how the members did on the rows of `fit`."""
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: Refits) -> dict[str, Any]:
+        """What is kept of how the members did on the rows of `fit`, and without them."""
         return {}
 
     # Fitting
@@ -140,8 +175,10 @@ class EnsembleEstimator(Face):
         task = self._task(X, y, sample_weight, group)
         problems = self._problems(task, rng)
         training, choices = self._training(task, problems, rng, clock)
+        before = clock.spent()
         trained, unfinished = training.run(problems)
-        return self._keep(**self._described(task, training, trained, unfinished), **choices)
+        refits = Refits(task, training, problems, clock.spent() - before)
+        return self._keep(**self._described(refits, trained, unfinished), **choices)
 
     def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:
         """Read the table and code it."""
@@ -183,15 +220,14 @@ class EnsembleEstimator(Face):
         training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
         return training, {"regularization_": penalties[chosen.c], "cv_scores_": chosen.scores}
 
-    def _described(
-        self, task: EnsembleTask, training: Training, trained: list[Trained], unfinished: str
-    ) -> dict[str, Any]:
+    def _described(self, refits: Refits, trained: list[Trained], unfinished: str) -> dict[str, Any]:
         """All that a fit leaves behind."""
+        task, training = refits.task, refits.training
         ensemble = MemberEnsemble([one.members for one in trained], task.pairs, task.n_classes)
         first = ensemble.machines[0][0]
         return {
             **task.given.columns(),
-            **self._judged(trained, ensemble, task.sample, training.c),
+            **self._judged(trained, ensemble, refits),
             "targets_": task.targets,
             "inputs_": task.inputs,
             "dtype_": str(task.sample.plan.dtype).removeprefix("torch."),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import final
 
@@ -98,6 +98,10 @@ class MemberLearner(ABC):
         return False
 
     @abstractmethod
+    def unheard(self) -> MemberLearner:
+        """The same learner, of whose steps nobody hears."""
+
+    @abstractmethod
     def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
         """Two numbers for each point of the grid, larger is better, from the rows held out (a mask, n).
 
@@ -118,6 +122,9 @@ class ClassLearner(MemberLearner):
     @property
     def stacks(self) -> bool:
         return not self.callbacks  # which see the steps of one problem
+
+    def unheard(self) -> ClassLearner:
+        return replace(self, callbacks=())
 
     def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         ones = torch.ones(targets.shape[-1], dtype=torch.float64, device=targets.device)
@@ -158,6 +165,9 @@ class NumberLearner(MemberLearner):
 
     callbacks: Sequence[Callable[[Sweep], object]] = ()
     passes = 3
+
+    def unheard(self) -> NumberLearner:
+        return replace(self, callbacks=())
 
     def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         W, bias, objective = coupled_ridge(joint_moments(coordinates, targets, weight), c, lam)

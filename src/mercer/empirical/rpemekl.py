@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mercer.border.face import face
-from mercer.border.intervals import IntervalRegressor, Intervals
-from mercer.border.left_out import leverages
-from mercer.border.local_scale import fit_local_scale
+from mercer.border.intervals import IntervalRegressor, Intervals, Shown
+from mercer.border.left_out import FOLDED_ROWS, leverages
 from mercer.clock import Clock
 from mercer.empirical.choice import Ranges
 from mercer.empirical.classifier import EnsembleClassifier
 from mercer.empirical.ensemble import MemberEnsemble
-from mercer.empirical.estimator import EnsembleEstimator
+from mercer.empirical.estimator import EnsembleEstimator, Refits
 from mercer.empirical.learners import MemberLearner, NumberLearner
 from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
 from mercer.empirical.training import Trained
@@ -98,30 +98,37 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
     def _learner(self, clock: Clock) -> MemberLearner:
         return NumberLearner(listeners("passes") if self.callbacks else ())
 
-    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, sample: Sample, c: float) -> dict[str, Any]:
-        return {"intervals_": left_out_intervals(ensemble, sample, c)}
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: Refits) -> dict[str, Any]:
+        return {"intervals_": left_out_intervals(ensemble, refits)}
 
     def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        rows, plan = self._new(X)
-        values, local = self.ensemble_.values(rows, plan), self.intervals_.local
-        return values, np.ones_like(values) if local is None else local.at_rows(rows, values, plan)
+        values = self.ensemble_.values(*self._new(X))
+        return values, np.ones_like(values)
 
 
-def left_out_intervals(ensemble: MemberEnsemble, sample: Sample, c: float) -> Intervals:
-    """Residuals of some rows as if each had been left out; random members have like leverages, so one stands for all.
+def left_out_intervals(ensemble: MemberEnsemble, refits: Refits) -> Intervals:
+    """Residuals out of fold, where rows are few, or of some rows as if each had been left out."""
+    sample = refits.task.sample
+    found = refits.out_of_fold() if sample.n_alive <= FOLDED_ROWS else None
+    index = sample.spaced(ASKED_ROWS) if found is None else found[0]
+    part = sample.part(index)
+    values = ensemble.values(part.rows, part.plan) if found is None else found[1]
+    Y, weight = (asked.double().cpu().numpy() for asked in (part.Y, part.weight))
+    X = part.rows.take(np.arange(part.n_rows)).double()
+    left = np.ones(len(Y)) if found is not None else 1 - _leverages(ensemble, part, X, refits)
+    shown = Shown.of(X, refits.task.given.rows, index)
+    return Intervals.fitted((Y - values) / left[:, None], 1.0, values, weight, shown)
+
+
+def _leverages(ensemble: MemberEnsemble, part: Sample, X: Tensor, refits: Refits) -> np.ndarray:
+    """Random members have like leverages, so one stands for all.
 
     Fitted to the mean of M functions of penalty c each, a member is a ridge regression on all their kernel values with
     penalty cM, which its coupling changes little.
     """
-    part, first = sample.part(sample.spaced(ASKED_ROWS)), ensemble.machines[0][0]
-    values = ensemble.values(part.rows, part.plan)
-    Y, weight = (asked.cpu().numpy() for asked in (part.Y, part.weight))
-    X = part.rows.take(np.arange(part.n_rows)).double()
+    first = ensemble.machines[0][0]
     Z = first.basis.to(X)
     tiles = [(kernel(X, Z), kernel(Z, Z)) for kernel in first.kernels]
-    penalty = torch.block_diag(*(c * len(tiles) * square for _, square in tiles))
-    share = part.n_rows / max(sample.n_alive, 1)
-    left = 1 - leverages(torch.cat([tile for tile, _ in tiles], 1), part.weight, penalty, share).cpu().numpy()
-    residuals = (Y - values) / left[:, None]
-    local, scale = fit_local_scale(X.cpu().numpy(), values, residuals, weight)
-    return Intervals.of(residuals / scale, weight, local)
+    penalty = torch.block_diag(*(refits.training.c * len(tiles) * square for _, square in tiles))
+    share = part.n_rows / max(refits.task.sample.n_alive, 1)
+    return leverages(torch.cat([tile for tile, _ in tiles], 1), part.weight, penalty, share).cpu().numpy()

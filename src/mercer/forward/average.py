@@ -81,6 +81,6 @@ def best_few(task: Task, said: Sequence[Outside]) -> list[int]:
 def _loss(task: Task, said: Outside) -> float:
     """The log loss of rows held out, or their mean square."""
     if isinstance(task.targets, ClassTargets):
-        return cross_fitted(task.targets, said.values, said.targets, said.weight, task.loss)[0]
+        return cross_fitted(task.targets, said.values, said.targets, said.weight)[0]
     squares = np.square(said.targets - said.values).sum(1)
     return float(said.weight @ squares / said.weight.sum())

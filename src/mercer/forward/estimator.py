@@ -27,7 +27,7 @@ from mercer.forward.by_loss import by_loss
 from mercer.forward.expansion import Expansion, values
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member
-from mercer.forward.outside import outside_values
+from mercer.forward.outside import Refit, outside_values, refittable
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
@@ -296,15 +296,41 @@ class ForwardEstimator(Face):
         final = Final.at(path, n_steps, fit.problem)
         try:
             final = self._finish(fit, final, budget)
+            refit = self._refit(fit, final, n_steps, budget)
         except KeyboardInterrupt:
             fit.interrupted, why = True, f"interrupted after {n_steps} steps, which are kept"
             budget.interrupt()
-        outside = outside_values(fit, final, task.single, numbers=not self._classes)
+            refit = None
+        outside = outside_values(fit, final, task.single, refit, budget, classes=self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
         further = self._further(task, first, budget, share)
         if task.kept is not None and further:
             task.kept.finish()
         return [first, *further]
+
+    def _refit(self, fit: ForwardFit, final: Final, n_steps: int, budget: Clock) -> Refit | None:
+        """How the model is refitted without some rows, in as many steps; None where it is too large for that."""
+        if not refittable(fit, final) or self._may_go_on(fit):
+            return None
+
+        def refitted(rows: Tensor) -> Final:
+            weight = fit.problem.weight.clone()
+            weight[rows] = 0.0
+            problem = fit.problem.with_sample(weight=weight)
+            again = self._growth(problem, fit.validation, np.random.default_rng(0))
+            rules = [*self._rules(again), MaxSteps(n_steps)]
+            if self.time_budget is not None:
+                rules.append(TimeBudget(budget.left(), self.time_budget))
+            again.run(rules)
+            if again.interrupted:
+                budget.interrupt()
+            return self._finish(again, Final.at(again.path(), again.n_steps, problem), budget)
+
+        return refitted
+
+    def _may_go_on(self, fit: ForwardFit) -> bool:
+        """Whether further stages may build on this one: their values are known of rows held out alone."""
+        return False
 
     def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
         """Stages that build on the first, of families that have them."""
@@ -326,12 +352,8 @@ class ForwardEstimator(Face):
         return self._answers(X, self.targets_.decode)
 
     def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        values, local = self._answers(X, np.asarray), self.intervals_.local
-        if local is None:
-            return values, np.ones_like(values)
-        source = read_new(self, X)
-        plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        return values, local.at_rows(self.inputs_.rows(source, plan), values, plan)
+        values = self._answers(X, np.asarray)
+        return values, np.ones_like(values)
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
         """Predictions after each step, before any polish; members that have fewer steps stay at their last one."""

@@ -111,6 +111,11 @@ class Problem:
         known = self.sample.watched
         return torch.ones_like(rows, dtype=torch.float64) if known is None else known[rows].double()
 
+    def counted(self) -> Tensor:
+        """Weights of all rows, in one unit, also of those that are held out."""
+        known = self.sample.watched
+        return torch.where(self.weight > 0, self.weight, 1.0) if known is None else known
+
     def mean(self, values: Tensor, rows: Tensor) -> Tensor:
         """The weighted mean of numbers at rows that are held out, of which each process has some."""
         weight, values = self.watched(rows), values.double().reshape(len(rows), -1)

@@ -149,7 +149,7 @@ def finished(first: Grown, fits: list[ForwardFit]) -> list[Grown]:
         final = Final.at(path, n_steps, fit.problem)
         stage = "stage" if len(fits) == 1 else "stages"
         why = f"learners of {len(fits)} further {stage} gained ever less on rows held out"
-        outside = outside_values(fit, final, numbers=False)  # of rows held out, which stages always have
+        outside = outside_values(fit, final)  # of rows held out, which stages always have
         member = replace(first.member, kernel=fit.problem.kernel, name=f"{first.member.name}, finer")
         stages.append(Grown(member, fit, path, final, n_steps, why, outside, before))
         before += n_steps

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.border.calibration import cross_fitted, fit_calibration
-from mercer.border.intervals import Intervals
-from mercer.border.local_scale import fit_local_scale
+from mercer.border.intervals import Intervals, Shown
 from mercer.border.read import Given, read_held_out
 from mercer.border.targets import ClassTargets, within_reach
 from mercer.data import ArrayRows, Pieces, Shard, SparseRows
@@ -41,6 +40,8 @@ HELD_OUT_ROWS, HELD_OUT_SHARE, HELD_OUT_MOST = 2000, 0.02, 20_000
 REACH_ROWS = 10_000
 #: The mean of weights up to which sums of them, times squares of targets, fit into single precision.
 LARGEST_WEIGHT = 1e25
+#: Numbers that calibration rows have chosen: a kernel, its length-scale, the penalty, and the calibration itself.
+CHOSEN = 4
 #: Rows below which probabilities are not judged.
 JUDGING_ROWS = 20
 
@@ -196,28 +197,27 @@ def calibrated(task: Task, grown: list[Grown]) -> Any:
     """From decision values to probabilities."""
     tell("calibration")
     outside = outside_of(grown)
-    return fit_calibration(task.targets, outside.values, outside.targets, outside.weight, task.loss)
+    return fit_calibration(task.targets, outside.values, outside.targets, outside.weight, CHOSEN)
 
 
 def judged(task: Task, grown: list[Grown]) -> list[dict[str, Any]]:
     """The model's probabilities on rows it did not learn from, as the last line of the report; none without such."""
     outside, began = outside_of(grown), time.perf_counter()
-    if not outside.fair or len(outside.targets) < JUDGING_ROWS:
+    if len(outside.targets) < JUDGING_ROWS:
         return []
-    loss, error = cross_fitted(task.targets, outside.values, outside.targets, outside.weight, task.loss)
+    loss, error = cross_fitted(task.targets, outside.values, outside.targets, outside.weight)
     line = {"candidate": "the model", "rows": len(outside.targets), "loss": loss, "calibration_error": error}
     return [line | {"seconds": time.perf_counter() - began}]
 
 
 def residual_intervals(task: Task, grown: list[Grown]) -> Intervals:
-    """From predictions to intervals, wider where the first member's kernel sees larger residuals."""
+    """From predictions to intervals, wider where residuals are larger: in any column, or near rows of the kernel."""
     outside = outside_of(grown)
     residuals = outside.targets - outside.values
     if task.pairwise or isinstance(task.given.rows, SparseRows):
         return Intervals.of(residuals, outside.weight)
-    rows = outside.rows.double().cpu().numpy()
-    local, scale = fit_local_scale(rows, outside.values, residuals, outside.weight)
-    return Intervals.of(residuals / scale, outside.weight, local)
+    shown = Shown.of(outside.rows, task.given.rows, outside.index)
+    return Intervals.fitted(residuals, 1.0, outside.values, outside.weight, shown)
 
 
 def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
@@ -268,15 +268,17 @@ def around_constant(targets: Any, given: Given, loss: Loss) -> Any:
 
 
 def watch_given(given: Given, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarray) -> tuple[Given, np.ndarray, Tensor]:
-    """Rows given for watching stand at the end, with weight zero."""
+    """Rows given for watching stand at the end, with weight zero; each counts as much as a training row on average."""
     assert isinstance(given.rows, ArrayRows)
     n, shard = given.rows.n_rows, given.shard
     if isinstance(shard, Pieces):  # these rows are dealt out as well
         start, stop = even_run(shard.group, len(X_val))
         X_val, Y_val, shard = X_val[start:stop], Y_val[start:stop], shard.longer(len(X_val))
     rows = ArrayRows(np.concatenate([given.rows.X, X_val]), shard)
-    weight = np.append(given.weight, np.zeros(len(X_val)))
-    return replace(given, rows=rows, weight=weight), np.concatenate([Y, Y_val]), torch.arange(n, n + len(X_val))
+    mean = given.shard.total(given.weight.sum()) / given.n_alive
+    weight, watched = (np.append(given.weight, np.full(len(X_val), value)) for value in (0.0, mean))
+    given = replace(given, rows=rows, weight=weight, watched=watched)
+    return given, np.concatenate([Y, Y_val]), torch.arange(n, n + len(X_val))
 
 
 def hold_out(

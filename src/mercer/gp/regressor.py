@@ -108,7 +108,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
             "targets_": targets,
             "noise_": model.noise * unit * unit,
             "predictive_noise_": model.predictive_noise * unit * unit,
-            "intervals_": left_out_intervals(model, approximation, task.data),
+            "intervals_": left_out_intervals(model, approximation, task.data, given.rows),
         }
 
     def _noise_given(self) -> float | None:

@@ -16,6 +16,7 @@ from mercer.border.checked import checked_targets, host
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, standardised
+from mercer.border.left_out import out_of_fold
 from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
 from mercer.border.rules import AUTO, check, literal, number, whole
 from mercer.border.targets import code_targets
@@ -127,6 +128,10 @@ class MixtureEstimator(Face):
     def _described(self, fitted: Fitted, inputs: InputMap, targets: Any, sample: Sample) -> dict[str, Any]:
         """What the experts add to the fitted attributes, in the user's units."""
 
+    @abstractmethod
+    def _calibrated(self, fitted: Fitted, targets: Any, given: Given, refits: Refits) -> dict[str, Any]:
+        """What turns answers into probabilities or intervals, from answers at rows that were not fitted."""
+
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         """The experts that EM starts k components with, as a function of k: none where it sees the inputs alone."""
         return lambda k: NoExperts()
@@ -181,12 +186,15 @@ class MixtureEstimator(Face):
         setting = replace(setting, rounding=rounding_variance(sample))
         rng = self._generator(shard.group)
         k, start, results = self._size(sample, setting, targets, rng)
+        before = clock.spent()
         fitted = self._train(sample, k, setting, rng, start)
+        refits = Refits(self, sample, k, setting, clock.spent() - before)
         fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
         return {
             **given.columns(),
             **described_gates(fitted, self._wanted(k, setting.n_classes), inputs),
             **self._described(fitted, inputs, targets, sample),
+            **self._calibrated(fitted, targets, given, refits),
             "classes_": targets.classes if self._classes else None,
             "targets_": targets,
             "inputs_": inputs,
@@ -276,6 +284,34 @@ class MixtureEstimator(Face):
     def score_samples(self, X: Any) -> np.ndarray:
         """log p(x) under the mixture of the gates, in the inputs' own units."""
         return self._each_row(X, log_densities)[:, 0] - np.log(self.inputs_.scale).sum()
+
+
+@dataclass(frozen=True)
+class Refits:
+    """Mixtures of the same size and settings, refitted in folds; `seconds` is what the model itself took."""
+
+    estimator: MixtureEstimator
+    sample: Sample
+    k: int
+    setting: Setting
+    seconds: float
+
+    def out_of_fold(
+        self, labels: np.ndarray, answers: Callable[[Fitted], Callable[[Tensor], Tensor]]
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """The numbers of rows and their answers (n × q) by refits without them; every row that counts has a label."""
+        sample, alive = self.sample, self.sample.alive
+        setting = replace(self.setting, callbacks=())
+
+        def refit(fold: np.ndarray) -> np.ndarray:
+            weight = sample.weight.clone()
+            weight[alive[fold]] = 0.0
+            fitted = self.estimator._train(replace(sample, weight=weight), self.k, setting, np.random.default_rng(0))
+            x = columns(sample.rows.take(torch.as_tensor(alive[fold])).to(sample.plan.device))
+            return answers(fitted)(x).T.double().cpu().numpy()
+
+        found = out_of_fold(labels, refit, setting.clock, self.seconds)
+        return None if found is None else (alive[found[0]], found[1])
 
 
 def _inputs(given: Given, plan: Plan, scale_inputs: bool | str) -> tuple[InputMap, Tensor]:

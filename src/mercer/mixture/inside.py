@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from mercer.border.inputs import InputMap
-from mercer.border.intervals import Intervals
 from mercer.engine import Sample
 from mercer.mixture.em import Mixture, columns, posterior
 from mercer.mixture.experts import LinearExperts, NoisyExperts
@@ -92,19 +91,19 @@ def described_gates(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, 
     }
 
 
-def left_out_intervals(mixture: Mixture, sample: Sample, *, disagree: bool) -> Intervals:
-    r"""Residuals of some rows over the mixture's own standard deviation there, as if each had been left out.
+def fitted_scale(
+    mixture: Mixture, sample: Sample, some: Sample, *, disagree: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Means and standard deviations at `some` rows of `sample`, and 1 − leverage there, n × p, n × p and n × 1.
 
     A local model of q weights shares :math:`N_j = N p(j)` rows, so a row has the leverage :math:`q\,p(j \mid x)/N_j` in
     it on average; the gates, which many rows make, stay as they are.
     """
-    mixture = mixture.to(sample.plan.device)
-    some = sample.part(sample.rows.shard.spaced(sample.weight > 0, ASKED_ROWS))
-    x, y, weight = columns(some.rows.take(torch.arange(some.rows.n_rows))), some.Y.T, some.weight
+    x = columns(some.rows.take(torch.arange(some.rows.n_rows)))
     f, variance = mean_and_variance(mixture, disagree)(x).chunk(2)
     size = 1 + x.shape[0] if isinstance(mixture.experts, LinearExperts) else 1
     rows = sample.total_weight / sample.mean_weight * mixture.gates.weights
     h = (size * gate_probabilities(mixture)(x) / rows.clamp(min=1.0)[:, None]).sum(0)
     left = 1 - h.clamp(max=0.5)  # beyond that the average says little of a row
-    std = variance.clamp(min=np.finfo(float).tiny).sqrt()
-    return Intervals.of(((y - f) / left / std).T.double().cpu().numpy(), weight.double().cpu().numpy())
+    mean, std, kept = (part.double().cpu().numpy() for part in (f.T, variance.sqrt().T, left[:, None]))
+    return mean, std, kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,16 +14,18 @@ from torch import Tensor
 
 from mercer.border.face import face
 from mercer.border.inputs import InputMap
-from mercer.border.intervals import IntervalRegressor
+from mercer.border.intervals import IntervalRegressor, Intervals, Shown
+from mercer.border.left_out import FOLDED_ROWS
+from mercer.border.read import Given
 from mercer.border.rules import literal, number
 from mercer.border.targets import RealTargets
 from mercer.engine import Sample
 from mercer.mixture.em import Mixture
-from mercer.mixture.estimator import MixtureEstimator
+from mercer.mixture.estimator import MixtureEstimator, Refits
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
-from mercer.mixture.inside import gated, left_out_intervals, mean_and_variance
+from mercer.mixture.inside import ASKED_ROWS, fitted_scale, gated, mean_and_variance
 from mercer.mixture.readout import least_squares, local_noise, misleading
 from mercer.parts import require
 
@@ -126,8 +129,23 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         if targets.flat:
             intercept, noise = intercept[:, 0], noise[:, 0]
         local = self.training == "em"
-        described = {"coef_": coef, "intercept_": intercept, "noise_variances_": noise, "_local_means": local}
-        return described | {"intervals_": left_out_intervals(fitted.mixture, sample, disagree=local)}
+        return {"coef_": coef, "intercept_": intercept, "noise_variances_": noise, "_local_means": local}
+
+    def _calibrated(self, fitted: Fitted, targets: RealTargets, given: Given, refits: Refits) -> dict[str, Any]:
+        sample, local = refits.sample, self.training == "em"
+        few = not sample.rows.shard.divided and sample.n_alive <= FOLDED_ROWS
+        labels = np.zeros(sample.n_alive, dtype=int)
+        answers = partial(_mean_and_variance, disagree=local)
+        index, found = (refits.out_of_fold(labels, answers) if few else None) or (sample.spaced(ASKED_ROWS), None)
+        some = sample.part(index)
+        if found is None:
+            f, std, left = fitted_scale(fitted.mixture.to(sample.plan.device), sample, some, disagree=local)
+        else:
+            f, variance = np.hsplit(found, 2)
+            std, left = np.sqrt(variance), np.ones((len(f), 1))
+        residuals = (some.Y.double().cpu().numpy() - f) / left
+        shown = Shown.of(some.rows.take(torch.arange(some.n_rows)), given.rows, index)
+        return {"intervals_": Intervals.fitted(residuals, std, f, some.weight.double().cpu().numpy(), shown)}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets, of the shape `y` had in `fit`; with `return_std` also their standard deviations.
@@ -216,6 +234,10 @@ class NRBFRegressor(MixtureRegressor):
     """
 
     _linear: ClassVar[bool] = False
+
+
+def _mean_and_variance(fitted: Fitted, disagree: bool) -> Callable[[Tensor], Tensor]:
+    return mean_and_variance(fitted.mixture, disagree)
 
 
 def _variance(sample: Sample) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.border.calibration import FloorAndPower, Temperature
+from mercer.border.calibration import FloorAndPower, Shrunk, Temperature
 from mercer.border.targets import ClassTargets, RealTargets
 from mercer.files.onnx.graph import Graph
 
@@ -42,7 +42,13 @@ def calibrated(g: Graph, calibration: Any, decisions: str, width: int) -> str:
             p = g.affine(g.op("MatMul", p, g.constant([[-1.0, 1.0]])), shift=[1.0, 0.0])  # [1 − p, p]
         p = g.op("Max", p, g.constant(calibration.floor))
         return g.op("Softmax", g.affine(g.op("Log", p), calibration.exponent), axis=1)
-    raise ValueError(f"an ONNX graph can hold a Temperature or FloorAndPower, got {type(calibration).__name__}")
+    if isinstance(calibration, Shrunk):
+        p = calibrated(g, calibration.link, decisions, width)
+        n_classes = len(calibration.rates)
+        return g.affine(
+            g.scaled(p, 1 - calibration.share, n_classes), shift=calibration.share * calibration.rates[None]
+        )
+    raise ValueError(f"an ONNX graph can hold a Temperature, FloorAndPower or Shrunk, got {type(calibration).__name__}")
 
 
 def chances(g: Graph, logits: str, two: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.files.onnx.answers import Outputs, chances, most_probable, numbers
+from mercer.files.onnx.answers import Outputs, calibrated, chances, most_probable, numbers
 from mercer.files.onnx.graph import Graph
 from mercer.files.onnx.inputs import encoded
 from mercer.files.onnx.models import drawn
@@ -83,7 +83,8 @@ def _(model: MixtureClassifier, g: Graph, rows: str) -> Outputs:
     else:
         assert isinstance(experts, ClassTable)
         p = g.op("MatMul", A, g.constant(experts.table))
-    return most_probable(g, model.classes_, g.op("Div", p, g.total(p, 1)))
+    p = g.op("Max", g.op("Div", p, g.total(p, 1)), g.constant(np.finfo(float).tiny))
+    return most_probable(g, model.classes_, calibrated(g, model._calibration, g.op("Log", p), len(model.classes_)))
 
 
 def _logistic(g: Graph, x: str, coef: np.ndarray) -> str:
