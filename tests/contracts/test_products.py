@@ -573,13 +573,13 @@ def test_wide_rows_are_read_a_few_at_a_time(uses):
     assert max(read) * 1000 * 8 * 8 <= 2**20
 
 
-def test_what_is_kept_takes_half_the_memory_at_most():
-    on = Plan(CPU, torch.float64, 2 * 100 * 10 * 8)
+def test_what_is_kept_takes_a_third_of_the_memory_at_most():
+    on = Plan(CPU, torch.float64, 3 * 100 * 10 * 8)
     assert on.keeps_tiles(100, 10, uses=2)
     assert not on.keeps_tiles(100, 10, uses=1)
     assert not on.keeps_tiles(101, 10, uses=2)
-    assert on.holds_rows(50, 10)
-    assert not on.holds_rows(51, 10)
+    assert on.holds_rows(75, 10)
+    assert not on.holds_rows(76, 10)
 
 
 def test_too_many_basis_vectors_are_refused_in_a_sentence():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,34 @@ def test_a_slip_is_found_before_anything_is_tuned(options, words, monkeypatch):
     monkeypatch.setattr(tuning, "tune_kernel", never)
     with pytest.raises(ValueError, match=words):
         mercer.GreedyKernelRegressor(**{"kernel": "gaussian"} | options).fit(X, Y)
+
+
+GROWTH = """
+from pathlib import Path
+import numpy as np
+from mercer import KernelBoostingRegressor
+
+def pages(key):
+    return 1024 * int(Path("/proc/self/status").read_text().partition(key + ":")[2].split()[0])
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(3000, 10))
+y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=3000)
+KernelBoostingRegressor(n_learners=2, random_state=0).fit(X[:150], y[:150])  # libraries are loaded
+before = pages("VmRSS")
+Path("/proc/self/clear_refs").write_text("5")
+KernelBoostingRegressor(n_learners=3, random_state=0, memory_limit="32MiB").fit(X, y)
+print(pages("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory cannot be reset here")
+def test_the_selection_of_a_kernel_keeps_to_the_memory():
+    """The selection took 440 MiB of these rows, whatever the limit."""
+    env = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}  # freed blocks are given back
+    ran = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, timeout=600, env=env)
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) <= 1.1 * (32 << 20)  # the bound of benchmarks/speed/memory.py
 
 
 def test_probabilities_of_many_rows_keep_to_the_memory():

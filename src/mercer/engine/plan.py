@@ -102,8 +102,8 @@ class Plan:
         return n_rows * n_columns * self.itemsize * 4 <= self.memory_limit
 
     def keeps_tiles(self, n_rows: int, m: int, uses: int) -> bool:
-        """Whether K (n_rows × m) is kept: it will be used more than once and takes half the memory at most."""
-        return uses > 1 and 2 * n_rows * m * self.itemsize <= self.memory_limit
+        """Whether K (n_rows × m) is kept: it will be used more than once and takes a third of the memory at most."""
+        return uses > 1 and 3 * n_rows * m * self.itemsize <= self.memory_limit
 
     def exact_rows(self, penalty: float = 0.0) -> int:
         """Rows up to which all of them serve as basis vectors: n × n numbers in float32 fit and take seconds."""
