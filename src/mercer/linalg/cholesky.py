@@ -47,8 +47,8 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
     """
     require(A.ndim == 2 and A.shape[0] == A.shape[1], "the matrix to factor", "square", tuple(A.shape))
     if A.is_cuda and torch.cuda.is_current_stream_capturing():
-        factor, info = torch.linalg.cholesky_ex(A.double())
-        return torch.where(info == 0, factor, torch.nan), 0.0
+        found, info = torch.linalg.cholesky_ex(A.double())
+        return torch.where(info == 0, found, torch.nan), 0.0
     require_finite(A, "the matrix to factor")
     A = A.double()
 
