@@ -255,7 +255,14 @@ class Boosting(Resumable, ForwardEstimator):
         steps, reason = self._polish_steps(fit, final.index, budget)
         if reason is not None:
             return replace(final, kept={"polish_reason_": reason})
-        done = polish(fit.problem, final.index, final.weights, max_iter=steps, validation=fit.validation)
+        done = polish(
+            fit.problem,
+            final.index,
+            final.weights,
+            max_iter=steps,
+            validation=fit.validation,
+            expired=lambda: budget.over(share=SOLVING_SHARE) is not None,
+        )
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:

@@ -18,12 +18,15 @@ from mercer.forward.solve.guided import folds_in_steps
 from mercer.kernels import Matern32
 from mercer.kernels.compiled import thin_product
 
-#: Rows of the parts that are timed: of a kernel matrix, of a matrix that conjugate gradients read, and of a factor.
-KERNEL_ROWS, READ_ROWS, FACTOR_ROWS = 512, 3000, 1000
+#: Rows of the parts that are timed: of a kernel matrix, of a matrix that conjugate gradients read, and of a factor at
+#: most.
+KERNEL_ROWS, READ_ROWS, FACTOR_ROWS = 512, 3000, 2500
 #: Steps that conjugate gradients are counted on to take, with what prepares and follows them in units of a step.
 STEPS = 50
-#: A factor and what follows it (left-out rows, values), in units of the factor.
-FACTORS = 1.5
+#: A factor and what follows it (left-out rows, values), in units of the factor; and the power of the rows by which its
+#: time grows: less than three, since larger factors run at a higher rate (5, 9 and 15 GFLOP/s of 1000, 2500 and 6000
+#: rows on two busy cores).
+FACTORS, POWER = 1.5, 2.5
 
 
 def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
@@ -32,7 +35,8 @@ def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
     made = n**2 * _kernel_rate(where, n_columns)
     folds = folds_in_steps(n, p, True) if plan.device.type == "cpu" else None
     if folds is None:
-        return made + FACTORS * n**3 * _factor_rate(where)
+        rows = min(n, FACTOR_ROWS)
+        return made + FACTORS * (n / rows) ** POWER * _factor_seconds(where, rows)
     return made / 2 + STEPS * n**2 * _read_rate(p * (1 + folds))
 
 
@@ -52,16 +56,16 @@ def _read_rate(columns: int) -> float:
 
 
 @lru_cache
-def _factor_rate(device: str) -> float:
-    """Seconds of a Cholesky factor, divided by the cube of its rows."""
-    A = torch.eye(FACTOR_ROWS, dtype=torch.float64, device=device)
-    return seconds_of(lambda: torch.linalg.cholesky(A)) / FACTOR_ROWS**3
+def _factor_seconds(device: str, n: int) -> float:
+    """Seconds of a Cholesky factor of n rows."""
+    A = torch.eye(n, dtype=torch.float64, device=device)
+    return seconds_of(lambda: torch.linalg.cholesky(A))
 
 
 def seconds_of(work: Callable[[], Tensor]) -> float:
-    """Time a piece of work: the shortest of three runs, since the first one may load libraries."""
+    """Time a piece of work: the shorter of two runs, since the first one may load libraries."""
     took = []
-    for _ in range(3):
+    for _ in range(2):
         began = time.perf_counter()
         float(work().reshape(-1)[0])  # wait for a GPU to finish
         took.append(time.perf_counter() - began)

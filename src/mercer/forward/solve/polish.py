@@ -11,6 +11,7 @@ at O(nm²).
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -51,19 +52,20 @@ def polish(
     tol: float = 1e-5,
     max_iter: int = 50,
     validation: Tensor | None = None,
+    expired: Callable[[], bool] = lambda: False,
 ) -> Polished:
     """Improve the weights of basis vectors `index`, from `weights` (m × p) or from zero.
 
     It ends when a step lowers the objective by less than `tol` of what all steps did: steps gain ever less, and what
     is left then changes no error that one could measure (KIN40K: 1.581 %, and still so at a hundred times `tol`).
     With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps, and the weights of
-    the lowest one are kept. Where rounding leads it astray, a `ConvergenceWarning` says so.
+    the lowest one are kept, or once `expired` says that the time is over. Where rounding leads it astray, a `ConvergenceWarning` says so.
     """
     at = WhitenedCoordinates(problem, index, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
     v = at.L.new_zeros(m, p) if weights is None else at.of(weights.double())
     sample = at.sample()
-    watch = None if validation is None else Watch(at, validation, v, max_iter)
+    watch = None if validation is None else Watch(at, validation, v, max_iter, expired)
     solve = _least_squares if isinstance(problem.loss, Squared) else _newton
     v, f, n_iter, why = solve(at, v, sample, tol, max_iter, watch)
     if watch is not None:
@@ -76,8 +78,10 @@ def polish(
 class Watch:
     """The loss on rows held out after each step, and the point that had the lowest."""
 
-    def __init__(self, at: WhitenedCoordinates, rows: Tensor, v: Tensor, uses: int) -> None:
-        problem = at.problem
+    def __init__(
+        self, at: WhitenedCoordinates, rows: Tensor, v: Tensor, uses: int, expired: Callable[[], bool] = lambda: False
+    ) -> None:
+        problem, self._expired = at.problem, expired
         self._y, self._loss, self._at, self._rows = problem.y[rows], problem.loss, at, rows
         own = TensorRows(problem.rows.take(rows).to(problem.plan.device, problem.plan.dtype), problem.rows.shard)
         self._K = KernelMatrix(own, problem.kernel, at.basis, problem.plan, uses)
@@ -91,7 +95,7 @@ class Watch:
         """Whether to stop after this step."""
         if (error := self._error(v)) < self._lowest:
             self.best, self.best_step, self._lowest = v.clone(), step, error
-        return step - self.best_step >= PATIENCE
+        return step - self.best_step >= PATIENCE or self._expired()
 
 
 def _least_squares(
