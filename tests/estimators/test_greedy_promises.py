@@ -200,3 +200,12 @@ def test_minimal_residual_iterations_refuse_a_penalty_that_they_do_not_have():
     X, y = table(60)
     with pytest.raises(ValueError, match="penalty must be 'gram' or 'auto' with update='mrx'"):
         greedy(5, update="mrx", penalty="rkhs").fit(X, y)
+
+
+def test_rows_of_equal_inputs_are_one_candidate():
+    """Inputs of nine values with noisy classes: six vectors are six of the values, not one of them six times."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 9, (200, 1)).astype(float)
+    y = (np.sin(X[:, 0]) > 0) ^ (rng.random(200) < 0.15)
+    model = GreedyKernelClassifier(6, kernel=Gaussian(1.0), regularization=0.1, random_state=0).fit(X, y)
+    assert len(np.unique(model.basis_, axis=0)) == len(model.basis_) == 6

@@ -68,15 +68,19 @@ def test_calibration_is_of_rows_as_they_are_weighted(name):
     assert p.mean() > 0.5 * (weighted + y.mean())
 
 
-def test_shrinking_is_never_worse_than_the_shares_on_the_calibration_rows():
+def test_shrinking_is_never_worse_than_the_shares_where_the_decision_allows_it():
+    """Rows whose decided class was raised above the shares' own are left aside: predictions have the last word."""
     rng = np.random.default_rng(0)
     for seed in range(50):
         n, n_classes = int(rng.integers(4, 60)), int(rng.integers(2, 5))
         true, weight = rng.integers(0, n_classes, n), rng.exponential(size=n)
         values = 10 ** rng.uniform(-1, 2) * rng.normal(size=(n, 1 if n_classes == 2 else n_classes))
-        p = cautious(Temperature(), values, true, weight).probabilities(values)
+        link = cautious(Temperature(), values, true, weight)
         rates = np.bincount(true, weights=weight, minlength=n_classes) / weight.sum()
-        np.testing.assert_allclose(p.sum(1), 1.0, rtol=1e-12)
+        p = Temperature().probabilities(values)
+        p = (1 - link.share) * p + link.share * link.rates if isinstance(link, Shrunk) else p
+        kept = p.argmax(1) == link.probabilities(values).argmax(1)
+        np.testing.assert_allclose(link.probabilities(values)[kept], p[kept], rtol=1e-12)
         own = -weight @ np.log(p[np.arange(n), true]), -weight @ np.log(rates[true])
         assert own[0] <= own[1] * (1 + 1e-9), seed
 
@@ -117,3 +121,12 @@ def test_shrunk_probabilities_survive_a_file(tmp_path):
     model.calibration_ = Shrunk(Temperature(2.0), 0.3, np.array([0.4, 0.6]))
     mercer.save(model, tmp_path / "m.mercer")
     np.testing.assert_array_equal(mercer.load(tmp_path / "m.mercer").predict_proba(X_test), model.predict_proba(X_test))
+
+
+def test_shrinking_keeps_the_decision():
+    """Decisions just on one side of the border stay there, however much the rates say the other class."""
+    decisions = np.linspace(-1, 1, 21)[:, None]
+    for share in (0.1, 0.5, 0.99, 1.0):
+        p = Shrunk(Temperature(), share, np.array([0.2, 0.8])).probabilities(decisions)
+        np.testing.assert_array_equal(p.argmax(1), Temperature().probabilities(decisions).argmax(1))
+        np.testing.assert_allclose(p.sum(1), 1.0, rtol=1e-15)

@@ -852,7 +852,7 @@ def test_polish_keeps_the_weights_that_rows_held_out_like_best(loss):
 def test_steps_of_a_polish_are_as_many_as_fit_beside_what_comes_before_them(monkeypatch):
     """A pass over forty rows and the square of as many basis vectors take a second each."""
     problem, index = make_problem("squared"), torch.arange(40)
-    monkeypatch.setattr(polish_time, "_seconds", lambda work: 1.0)
+    monkeypatch.setattr(polish_time, "seconds_of", lambda work: 1.0)
     a_pass = problem.n_candidates / 40
     before = polish_time.CUBES + polish_time.AROUND * a_pass
     assert affordable_steps(problem, index, before) == 0

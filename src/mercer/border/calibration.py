@@ -21,6 +21,8 @@ from mercer.tuning.link import Codes, fitted_link
 
 #: A share of shrinkage below this changes nothing worth another part of the model.
 LEAST_SHARE = 0.01
+#: By how much the decided class is more probable than any other, where shrinking would have made another one so.
+MARGIN = 1e-5
 
 
 def probabilities(values: np.ndarray, temperature: float) -> np.ndarray:
@@ -98,8 +100,12 @@ class FloorAndPower:
 class Shrunk:
     """Probabilities drawn towards the classes' `rates`: (1 − share) p + share · rates, p being those of `link`.
 
-    >>> Shrunk(Temperature(), 0.5, np.array([0.2, 0.8])).probabilities(np.array([[0.0]]))
-    array([[0.35, 0.65]])
+    The class of largest p stays the most probable one, so that probabilities and predictions agree: where another one
+    would be, it is raised to just above that.
+
+    >>> Shrunk(Temperature(), 0.5, np.array([0.2, 0.8])).probabilities(np.array([[1.0], [-1.0]])).round(3)
+    array([[0.234, 0.766],
+           [0.5  , 0.5  ]])
     """
 
     link: Temperature | FloorAndPower
@@ -107,7 +113,12 @@ class Shrunk:
     rates: np.ndarray
 
     def probabilities(self, decisions: np.ndarray) -> np.ndarray:
-        return (1 - self.share) * self.link.probabilities(decisions) + self.share * self.rates
+        told = self.link.probabilities(decisions)
+        mixed = (1 - self.share) * told + self.share * self.rates
+        rows, decided = np.arange(len(told)), told.argmax(1)
+        raised = np.maximum(mixed[rows, decided], (1 + MARGIN) * mixed.max(1))
+        mixed[rows, decided] = np.where(mixed.argmax(1) == decided, mixed[rows, decided], raised)
+        return mixed / mixed.sum(1, keepdims=True)
 
 
 def cautious(link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndarray, chosen: int = 1) -> Any:
@@ -117,7 +128,8 @@ def cautious(link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndar
     d numbers gain by luck that n rows chose. With the rest g and its standard error e, ½ (e/g)² is the share that James
     and Stein leave to the mean. It goes to equal probabilities, which keep the decision, unless the rates are better by
     more than their own luck. Where the rates alone are still better on these rows, more of them is mixed in: the log
-    loss is convex in their share and ends at theirs, so the result is never worse on these rows.
+    loss is convex in their share and ends at theirs, so the result is no worse on these rows, but for those whose
+    decision is kept.
 
     >>> told, true = np.array([[9.0], [-9.0], [9.0], [9.0]]), np.array([0, 1, 0, 0])  # wrong, each time
     >>> found = cautious(Temperature(), told, true, np.ones(4))

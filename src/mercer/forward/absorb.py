@@ -59,7 +59,7 @@ class Block:
         self.factor = KernelFactor(problem)  # empty until a criterion asks how new rows are
         self.coef_path: list[Tensor] = []
         self.snapshots: list[tuple[Tensor, Tensor]] = []
-        self._open = problem.weight > 0
+        self._open = problem.distinct.clone()
 
     def gradient(self) -> Tensor:
         """w·(−∂V/∂f), n × p."""

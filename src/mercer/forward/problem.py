@@ -6,13 +6,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.data import RowSource, TensorRows
+from mercer.data.duplicates import hashed
 from mercer.engine import KernelMatrix, Plan, Sample
 from mercer.kernels import Columns, Kernel
 from mercer.losses import Loss, Squared
+
+#: Rows up to which inputs are compared with each other.
+COMPARED_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,22 @@ class Problem:
     def candidates(self) -> Tensor:
         """Rows that may become basis vectors: those of positive weight."""
         return self.weight.nonzero()[:, 0]
+
+    @cached_property
+    def distinct(self) -> Tensor:
+        """A mask of the rows of positive weight, one of each set of equal inputs: the others would bring nothing new.
+
+        Only tables at hand of at most `COMPARED_ROWS` rows are compared.
+        """
+        alive = self.weight > 0
+        if not isinstance(self.rows, TensorRows) or self.rows.shard.divided or self.rows.n_rows > COMPARED_ROWS:
+            return alive
+        places = alive.nonzero()[:, 0]
+        X = self.rows.X[places].cpu().numpy()
+        first = np.unique(hashed(X.T, len(X)), return_index=True)[1]
+        mask = torch.zeros_like(alive)
+        mask[places[torch.as_tensor(first, device=places.device)]] = True
+        return mask
 
     @property
     def n_candidates(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.border.calibration import FloorAndPower, Shrunk, Temperature
+from mercer.border.calibration import MARGIN, FloorAndPower, Shrunk, Temperature
 from mercer.border.targets import ClassTargets, RealTargets
 from mercer.files.onnx.graph import Graph
 
@@ -43,12 +43,21 @@ def calibrated(g: Graph, calibration: Any, decisions: str, width: int) -> str:
         p = g.op("Max", p, g.constant(calibration.floor))
         return g.op("Softmax", g.affine(g.op("Log", p), calibration.exponent), axis=1)
     if isinstance(calibration, Shrunk):
-        p = calibrated(g, calibration.link, decisions, width)
-        n_classes = len(calibration.rates)
-        return g.affine(
-            g.scaled(p, 1 - calibration.share, n_classes), shift=calibration.share * calibration.rates[None]
-        )
+        return _shrunk(g, calibration, calibrated(g, calibration.link, decisions, width))
     raise ValueError(f"an ONNX graph can hold a Temperature, FloorAndPower or Shrunk, got {type(calibration).__name__}")
+
+
+def _shrunk(g: Graph, calibration: Shrunk, p: str) -> str:
+    """`Shrunk.probabilities`: the class of largest `p` stays the most probable one."""
+    n_classes = len(calibration.rates)
+    mixed = g.affine(g.scaled(p, 1 - calibration.share, n_classes), shift=calibration.share * calibration.rates[None])
+    decided, now = (g.op("ArgMax", values, axis=1, keepdims=1) for values in (p, mixed))
+    places = g.constant(np.arange(n_classes)[None], np.int64)
+    own, kept = g.op("Equal", decided, places), g.op("Equal", decided, now)
+    raised = g.affine(g.op("ReduceMax", mixed, g.constant([1], np.int64), keepdims=1), 1 + MARGIN)
+    changes = g.op("And", own, g.op("Not", kept))
+    mixed = g.op("Where", changes, raised, mixed)
+    return g.op("Div", mixed, g.op("ReduceSum", mixed, g.constant([1], np.int64), keepdims=1))
 
 
 def chances(g: Graph, logits: str, two: bool) -> str:

@@ -67,7 +67,7 @@ class AllRows(Learner):
         return clock.over(share=share) is not None
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
-        index = block.open_rows()
+        index = block.problem.candidates()
         if len(index) == 0 or step > 0:
             return None
         A, others = exact_ridge(block.problem, index, leaves_out=True, expired=self.expired)

@@ -58,8 +58,9 @@ def polish(
 
     It ends when a step lowers the objective by less than `tol` of what all steps did: steps gain ever less, and what
     is left then changes no error that one could measure (KIN40K: 1.581 %, and still so at a hundred times `tol`).
-    With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps, and the weights of
-    the lowest one are kept, or once `expired` says that the time is over. Where rounding leads it astray, a `ConvergenceWarning` says so.
+    With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps, or once `expired`
+    says that the time is over, and the weights of the lowest one are kept. Where rounding leads it astray, a
+    `ConvergenceWarning` says so.
     """
     at = WhitenedCoordinates(problem, index, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
