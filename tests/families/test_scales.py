@@ -260,7 +260,8 @@ def grown_within(monkeypatch, takes, first, spare, kept=(0,)):
         return [SimpleNamespace(member=member, fit=SimpleNamespace(interrupted=False))]
 
     members = [Member(None, Gaussian(), 1.0, name=name) for name in (first, *spare)]
-    task = SimpleNamespace(choice=SimpleNamespace(members=members[:1], spare=members[1:], seconds=0.0), known=None)
+    choice = SimpleNamespace(members=members[:1], spare=members[1:], seconds=0.0)
+    task = SimpleNamespace(choice=choice, known=None, single=None)
     average.best_average(task, grow(members[0]), grow, watch)
     return names
 
