@@ -116,4 +116,5 @@ def agreement(values: Sequence[np.ndarray], weight: np.ndarray) -> list[float]:
     """
     n_classes = max(values[0].shape[1], 2)
     together = tally(*ballot(values, n_classes)).argmax(1)
-    return [float(weight @ (ballot([f], n_classes)[0].argmax(1) == together) / weight.sum()) for f in values]
+    decided = (ballot([f], n_classes)[0].argmax(1) for f in values)
+    return [float(np.average(own == together, weights=weight)) for own in decided]  # sums in one order: at most 1
