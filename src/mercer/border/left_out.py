@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.clock import Clock
+from mercer.engine import Sample
 from mercer.linalg import cholesky
 from mercer.progress import unheard
 
@@ -87,3 +91,33 @@ def out_of_fold(
         rows.append(fold)
         seconds = clock.spent() - before
     return (np.concatenate(rows), np.concatenate(values)) if rows else None
+
+
+@dataclass(frozen=True)
+class Refits(ABC):
+    """Refits of a model without some rows of its sample, with the kernels, penalties and sizes of the model.
+
+    `labels` are those of the rows that count, and `seconds` is what the model itself took.
+    """
+
+    sample: Sample
+    labels: np.ndarray
+    clock: Clock
+    seconds: float
+
+    @abstractmethod
+    def refit(self, rows: np.ndarray) -> Any:
+        """The model without these rows of the sample."""
+
+    def out_of_fold(self, predict: Callable[[Any, Sample], np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows of the sample and their predictions (n × p) by refits without them; ``predict(model, rows)``.
+
+        None where there is no time for a refit, or no row to leave out.
+        """
+        alive = self.sample.alive
+
+        def predicted(fold: np.ndarray) -> np.ndarray:
+            return predict(self.refit(alive[fold]), self.sample.part(alive[fold]))
+
+        found = out_of_fold(self.labels, predicted, self.clock, self.seconds)
+        return None if found is None else (alive[found[0]], found[1])

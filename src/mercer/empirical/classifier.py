@@ -12,7 +12,7 @@ from mercer.border.classes import DecisionClassifier
 from mercer.border.rules import literal, number, whole
 from mercer.clock import Clock
 from mercer.empirical.ensemble import MemberEnsemble, agreement
-from mercer.empirical.estimator import EnsembleEstimator, Refits
+from mercer.empirical.estimator import EnsembleEstimator, MemberRefits
 from mercer.empirical.hokashyap import Margins
 from mercer.empirical.learners import ClassLearner, MemberLearner
 from mercer.empirical.problem import MULTICLASS, class_pairs
@@ -69,12 +69,12 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
     def _pairs(self, n_classes: int) -> list[tuple[int, int]]:
         return class_pairs(n_classes, self.multiclass)
 
-    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: Refits) -> dict[str, Any]:
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
         shares = [agreement(one.values, one.problem.sample.weight.double().cpu().numpy()) for one in trained]
         H = max(map(len, shares))  # fewer where time was up
-        sample, found = refits.task.sample, refits.out_of_fold()
+        sample, found = refits.task.sample, refits.out_of_fold(MemberEnsemble.at)
         part = sample.part(sample.spaced(SAMPLE_ROWS) if found is None else found[0])
-        values = ensemble.values(part.rows, part.plan) if found is None else found[1]
+        values = ensemble.at(part) if found is None else found[1]
         Y, weight = (one.double().cpu().numpy() for one in (part.Y, part.weight))
         return {
             "agreement_": np.array([own + [np.nan] * (H - len(own)) for own in shares]),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource
-from mercer.engine import KernelMatrix, Plan
+from mercer.engine import KernelMatrix, Plan, Sample
 from mercer.kernels import Kernel
 
 
@@ -96,6 +96,10 @@ class MemberEnsemble:
             return np.mean(said, axis=0)
         scores = tally(*ballot(said, self.n_classes))
         return scores[:, 1:] - scores[:, :1] if self.n_classes == 2 else scores
+
+    def at(self, sample: Sample) -> np.ndarray:
+        """The same of the rows of a sample."""
+        return self.values(sample.rows, sample.plan)
 
     def _by_pairs(self, rows: RowSource, plan: Plan) -> np.ndarray:
         """Every pair of classes has one vote; margins decide between equal votes."""

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, find_inputs
-from mercer.border.left_out import out_of_fold
+from mercer.border.left_out import Refits
 from mercer.border.read import Given, merged, read, read_new
 from mercer.border.rules import NOTHING, check, whole
 from mercer.border.targets import code_targets
@@ -50,31 +50,25 @@ class EnsembleTask:
 
 
 @dataclass(frozen=True)
-class Refits:
-    """The same members, trained again without some rows; `seconds` is what all of them took with all rows."""
+class MemberRefits(Refits):
+    """The same members, trained again without some rows."""
 
     task: EnsembleTask
     training: Training
     problems: list[MemberProblem]
-    seconds: float
 
-    def out_of_fold(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The numbers of rows and their values (n × p) by members that were not trained on them, if there is time."""
-        task, alive = self.task, self.task.sample.alive
-        training = replace(self.training, learner=self.training.learner.unheard())
-        places = task.given.places(np.arange(task.sample.n_rows))
-        codes = task.sample.Y[alive].cpu().numpy()
+    @classmethod
+    def of(cls, task: EnsembleTask, training: Training, problems: list[MemberProblem], seconds: float) -> MemberRefits:
+        codes = task.sample.Y[task.sample.alive].cpu().numpy()
         labels = (codes[:, 0] > 0).astype(int) if codes.shape[1] == 1 else codes.argmax(1)
-
-        def refit(fold: np.ndarray) -> np.ndarray:
-            without = [_without(problem, places[alive[fold]]) for problem in self.problems]
-            members = [one.members for one in training.run(without)[0]]
-            part = task.sample.part(alive[fold])
-            return MemberEnsemble(members, task.pairs, task.n_classes).values(part.rows, part.plan)
-
         labels = labels if task.n_classes else np.zeros_like(labels)
-        found = out_of_fold(labels, refit, training.clock, self.seconds)
-        return None if found is None else (alive[found[0]], found[1])
+        return cls(task.sample, labels, training.clock, seconds, task, training, problems)
+
+    def refit(self, rows: np.ndarray) -> MemberEnsemble:
+        training = replace(self.training, learner=self.training.learner.unheard())
+        places = self.task.given.places(rows)
+        trained, _ = training.run([_without(problem, places) for problem in self.problems])
+        return MemberEnsemble([one.members for one in trained], self.task.pairs, self.task.n_classes)
 
 
 def _without(problem: MemberProblem, rows: np.ndarray) -> MemberProblem:
@@ -160,7 +154,7 @@ class EnsembleEstimator(Face):
         """The pairs of classes that have machines of their own, if any."""
         return []
 
-    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: Refits) -> dict[str, Any]:
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
         """What is kept of how the members did on the rows of `fit`, and without them."""
         return {}
 
@@ -177,7 +171,7 @@ class EnsembleEstimator(Face):
         training, choices = self._training(task, problems, rng, clock)
         before = clock.spent()
         trained, unfinished = training.run(problems)
-        refits = Refits(task, training, problems, clock.spent() - before)
+        refits = MemberRefits.of(task, training, problems, clock.spent() - before)
         return self._keep(**self._described(refits, trained, unfinished), **choices)
 
     def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:
@@ -220,7 +214,7 @@ class EnsembleEstimator(Face):
         training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
         return training, {"regularization_": penalties[chosen.c], "cv_scores_": chosen.scores}
 
-    def _described(self, refits: Refits, trained: list[Trained], unfinished: str) -> dict[str, Any]:
+    def _described(self, refits: MemberRefits, trained: list[Trained], unfinished: str) -> dict[str, Any]:
         """All that a fit leaves behind."""
         task, training = refits.task, refits.training
         ensemble = MemberEnsemble([one.members for one in trained], task.pairs, task.n_classes)

@@ -15,7 +15,7 @@ from mercer.clock import Clock
 from mercer.empirical.choice import Ranges
 from mercer.empirical.classifier import EnsembleClassifier
 from mercer.empirical.ensemble import MemberEnsemble
-from mercer.empirical.estimator import EnsembleEstimator, Refits
+from mercer.empirical.estimator import EnsembleEstimator, MemberRefits
 from mercer.empirical.learners import MemberLearner, NumberLearner
 from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
 from mercer.empirical.training import Trained
@@ -98,7 +98,7 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
     def _learner(self, clock: Clock) -> MemberLearner:
         return NumberLearner(listeners("passes") if self.callbacks else ())
 
-    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: Refits) -> dict[str, Any]:
+    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
         return {"intervals_": left_out_intervals(ensemble, refits)}
 
     def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -106,13 +106,13 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
         return values, np.ones_like(values)
 
 
-def left_out_intervals(ensemble: MemberEnsemble, refits: Refits) -> Intervals:
+def left_out_intervals(ensemble: MemberEnsemble, refits: MemberRefits) -> Intervals:
     """Residuals out of fold, where rows are few, or of some rows as if each had been left out."""
     sample = refits.task.sample
-    found = refits.out_of_fold() if sample.n_alive <= FOLDED_ROWS else None
+    found = refits.out_of_fold(MemberEnsemble.at) if sample.n_alive <= FOLDED_ROWS else None
     index = sample.spaced(ASKED_ROWS) if found is None else found[0]
     part = sample.part(index)
-    values = ensemble.values(part.rows, part.plan) if found is None else found[1]
+    values = ensemble.at(part) if found is None else found[1]
     Y, weight = (asked.double().cpu().numpy() for asked in (part.Y, part.weight))
     X = part.rows.take(np.arange(part.n_rows)).double()
     left = np.ones(len(Y)) if found is not None else 1 - _leverages(ensemble, part, X, refits)
@@ -120,7 +120,7 @@ def left_out_intervals(ensemble: MemberEnsemble, refits: Refits) -> Intervals:
     return Intervals.fitted((Y - values) / left[:, None], 1.0, values, weight, shown)
 
 
-def _leverages(ensemble: MemberEnsemble, part: Sample, X: Tensor, refits: Refits) -> np.ndarray:
+def _leverages(ensemble: MemberEnsemble, part: Sample, X: Tensor, refits: MemberRefits) -> np.ndarray:
     """Random members have like leverages, so one stands for all.
 
     Fitted to the mean of M functions of penalty c each, a member is a ridge regression on all their kernel values with

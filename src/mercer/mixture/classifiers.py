@@ -22,7 +22,7 @@ from mercer.border.targets import ClassTargets
 from mercer.engine import Sample
 from mercer.mixture.class_experts import LogisticExperts
 from mercer.mixture.em import Mixture, columns, posterior
-from mercer.mixture.estimator import MixtureEstimator, Refits
+from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import Experts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.readout import logistic_weights
@@ -49,18 +49,17 @@ class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
 
     _classes: ClassVar[bool] = True
 
-    def _calibrated(self, fitted: Fitted, targets: ClassTargets, given: Given, refits: Refits) -> dict[str, Any]:
+    def _calibrated(self, fitted: Fitted, targets: ClassTargets, given: Given, refits: MixtureRefits) -> dict[str, Any]:
         tell("calibration")
         sample = refits.sample
-        labels = sample.Y[sample.alive, 0].cpu().numpy()
-        divided = sample.rows.shard.divided
-        found = None if divided else refits.out_of_fold(labels, lambda one: self._answers(one.mixture, one.readout))
-        some = sample.part(sample.spaced(CALIBRATION_ROWS) if found is None else found[0])
-        if found is None:
+
+        def answers(model: Fitted, some: Sample) -> np.ndarray:
             x = columns(some.rows.take(torch.arange(some.n_rows)))
-            p = self._answers(fitted.mixture.to(x.device), fitted.readout)(x).T.double().cpu().numpy()
-        else:
-            p = found[1]
+            return self._answers(model.mixture.to(x.device), model.readout)(x).T.double().cpu().numpy()
+
+        found = None if sample.rows.shard.divided else refits.out_of_fold(answers)
+        some = sample.part(sample.spaced(CALIBRATION_ROWS) if found is None else found[0])
+        p = answers(fitted, some) if found is None else found[1]
         codes = np.where(np.arange(p.shape[1]) == some.Y[:, :1].cpu().numpy(), 1.0, -1.0)
         weight = some.weight.double().cpu().numpy()
         return {"calibration_": fit_calibration(ClassTargets(targets.classes), log_probabilities(p), codes, weight)}

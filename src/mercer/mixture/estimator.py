@@ -16,7 +16,7 @@ from mercer.border.checked import checked_targets, host
 from mercer.border.face import Face
 from mercer.border.gathered import gathered
 from mercer.border.inputs import InputMap, standardised
-from mercer.border.left_out import out_of_fold
+from mercer.border.left_out import Refits
 from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
 from mercer.border.rules import AUTO, check, literal, number, whole
 from mercer.border.targets import code_targets
@@ -30,7 +30,7 @@ from mercer.mixture.fit import Fitted, Setting, fit_mixture
 from mercer.mixture.gates import COVARIANCES
 from mercer.mixture.inside import described_gates, gate_probabilities, gated, log_densities, responsibilities
 from mercer.mixture.rounding import rounding_variance
-from mercer.mixture.size import Trials, chosen_size
+from mercer.mixture.size import ChosenSize, Trials, chosen_size
 from mercer.parts import require
 from mercer.progress import listeners, watched
 
@@ -129,7 +129,7 @@ class MixtureEstimator(Face):
         """What the experts add to the fitted attributes, in the user's units."""
 
     @abstractmethod
-    def _calibrated(self, fitted: Fitted, targets: Any, given: Given, refits: Refits) -> dict[str, Any]:
+    def _calibrated(self, fitted: Fitted, targets: Any, given: Given, refits: MixtureRefits) -> dict[str, Any]:
         """What turns answers into probabilities or intervals, from answers at rows that were not fitted."""
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
@@ -185,10 +185,14 @@ class MixtureEstimator(Face):
         setting = self._setting(ridge, variance, clock, len(targets.classes) if self._classes else 0)
         setting = replace(setting, rounding=rounding_variance(sample))
         rng = self._generator(shard.group)
-        k, start, results = self._size(sample, setting, targets, rng)
+        size = self._size(sample, self._trials(setting, targets), rng)
         before = clock.spent()
-        fitted = self._train(sample, k, setting, rng, start)
-        refits = Refits(self, sample, k, setting, clock.spent() - before)
+        k = size.sizes[-1]
+        fitted = self._train(sample, k, setting, rng, size.start)
+        seconds = clock.spent() - before + size.seconds
+        labels = Y[sample.alive, 0] if self._classes else np.zeros(len(sample.alive))
+        unheard = self._trials(replace(setting, callbacks=()), targets)
+        refits = MixtureRefits(sample, labels, clock, seconds, unheard, size.sizes)
         fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
         return {
             **given.columns(),
@@ -199,7 +203,7 @@ class MixtureEstimator(Face):
             "targets_": targets,
             "inputs_": inputs,
             "mixture_": fitted.mixture,
-            "cv_results_": results,
+            "cv_results_": size.results,
         }
 
     def _ridge(self, unit: float, total: float) -> float:
@@ -229,12 +233,14 @@ class MixtureEstimator(Face):
             n_classes=n_classes,
         )
 
-    def _size(
-        self, sample: Sample, setting: Setting, targets: Any, rng: np.random.Generator
-    ) -> tuple[int, Mixture | None, dict[str, Any] | None]:
+    def _size(self, sample: Sample, trials: Trials, rng: np.random.Generator) -> ChosenSize:
         """How many components, what they start from, and the scores that speak for it, where it was left open."""
         if not isinstance(self.n_components, str):
-            return self.n_components, None, None
+            return ChosenSize([self.n_components])
+        return chosen_size(sample, trials, self.max_components, self.n_folds, rng)
+
+    def _trials(self, setting: Setting, targets: Any) -> Trials:
+        """How models of several sizes are fitted and scored."""
 
         def train(part: Sample, k: int, own: np.random.Generator, start: Mixture | None) -> Fitted:
             return self._train(part, k, setting, own, start)
@@ -244,8 +250,7 @@ class MixtureEstimator(Face):
             answers = self._answers(fitted.mixture, fitted.readout)(x)
             return self._score(targets, answers, test.Y.T, test.weight)
 
-        trials = Trials(train, worth, setting.clock, grows=self._grows, classes=self._classes)
-        return chosen_size(sample, trials, self.max_components, self.n_folds, rng)
+        return Trials(train, worth, setting.clock, grows=self._grows, classes=self._classes)
 
     # Looking inside, and predicting
 
@@ -287,31 +292,17 @@ class MixtureEstimator(Face):
 
 
 @dataclass(frozen=True)
-class Refits:
-    """Mixtures of the same size and settings, refitted in folds; `seconds` is what the model itself took."""
+class MixtureRefits(Refits):
+    """Mixtures of the same size and settings, grown as the model was: one started afresh may end at twice its error."""
 
-    estimator: MixtureEstimator
-    sample: Sample
-    k: int
-    setting: Setting
-    seconds: float
+    trials: Trials
+    sizes: list[int]
 
-    def out_of_fold(
-        self, labels: np.ndarray, answers: Callable[[Fitted], Callable[[Tensor], Tensor]]
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """The numbers of rows and their answers (n × q) by refits without them; every row that counts has a label."""
-        sample, alive = self.sample, self.sample.alive
-        setting = replace(self.setting, callbacks=())
-
-        def refit(fold: np.ndarray) -> np.ndarray:
-            weight = sample.weight.clone()
-            weight[alive[fold]] = 0.0
-            fitted = self.estimator._train(replace(sample, weight=weight), self.k, setting, np.random.default_rng(0))
-            x = columns(sample.rows.take(torch.as_tensor(alive[fold])).to(sample.plan.device))
-            return answers(fitted)(x).T.double().cpu().numpy()
-
-        found = out_of_fold(labels, refit, setting.clock, self.seconds)
-        return None if found is None else (alive[found[0]], found[1])
+    def refit(self, rows: np.ndarray) -> Fitted:
+        weight, rng = self.sample.weight.clone(), np.random.default_rng(0)
+        weight[rows] = 0.0
+        sample = replace(self.sample, weight=weight)
+        return self.trials.train(sample, self.sizes[-1], rng, self.trials.start(sample, self.sizes, rng))
 
 
 def _inputs(given: Given, plan: Plan, scale_inputs: bool | str) -> tuple[InputMap, Tensor]:

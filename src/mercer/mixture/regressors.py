@@ -20,8 +20,8 @@ from mercer.border.read import Given
 from mercer.border.rules import literal, number
 from mercer.border.targets import RealTargets
 from mercer.engine import Sample
-from mercer.mixture.em import Mixture
-from mercer.mixture.estimator import MixtureEstimator, Refits
+from mercer.mixture.em import Mixture, columns
+from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
@@ -131,12 +131,11 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         local = self.training == "em"
         return {"coef_": coef, "intercept_": intercept, "noise_variances_": noise, "_local_means": local}
 
-    def _calibrated(self, fitted: Fitted, targets: RealTargets, given: Given, refits: Refits) -> dict[str, Any]:
+    def _calibrated(self, fitted: Fitted, targets: RealTargets, given: Given, refits: MixtureRefits) -> dict[str, Any]:
         sample, local = refits.sample, self.training == "em"
         few = not sample.rows.shard.divided and sample.n_alive <= FOLDED_ROWS
-        labels = np.zeros(sample.n_alive, dtype=int)
         answers = partial(_mean_and_variance, disagree=local)
-        index, found = (refits.out_of_fold(labels, answers) if few else None) or (sample.spaced(ASKED_ROWS), None)
+        index, found = (refits.out_of_fold(answers) if few else None) or (sample.spaced(ASKED_ROWS), None)
         some = sample.part(index)
         if found is None:
             f, std, left = fitted_scale(fitted.mixture.to(sample.plan.device), sample, some, disagree=local)
@@ -236,8 +235,9 @@ class NRBFRegressor(MixtureRegressor):
     _linear: ClassVar[bool] = False
 
 
-def _mean_and_variance(fitted: Fitted, disagree: bool) -> Callable[[Tensor], Tensor]:
-    return mean_and_variance(fitted.mixture, disagree)
+def _mean_and_variance(fitted: Fitted, sample: Sample, disagree: bool) -> np.ndarray:
+    x = columns(sample.rows.take(torch.arange(sample.n_rows)))
+    return mean_and_variance(fitted.mixture.to(x.device), disagree)(x).T.double().cpu().numpy()
 
 
 def _variance(sample: Sample) -> Tensor:

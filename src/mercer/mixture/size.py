@@ -114,11 +114,32 @@ class Trials:
             fitted = self.train(sample, k, rng, start)
             yield fitted
 
+    def start(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Mixture | None:
+        """A mixture of the last size to start a fit from, grown through the smaller ones as the judged ones did."""
+        start = None
+        if self.grows and len(sizes) > 1:
+            for fitted in self.growing(choice_sample(sample, rng, self.clock), sizes[:-1], rng):
+                start = grown(fitted.mixture, sizes[-1])
+                if self.clock.over(share=GROWN_SHARE):
+                    break
+        return start
 
-def chosen_size(
-    sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator
-) -> tuple[int, Mixture | None, dict[str, Any]]:
-    """The size, a mixture to start from that has grown to it as the judged ones did, and the results of all folds."""
+
+@dataclass(frozen=True)
+class ChosenSize:
+    """The sizes up to the one chosen, which is the last, and the mixture that a fit of it starts from.
+
+    `results` are the scores of all folds, and `seconds` is what the growth of `start` took.
+    """
+
+    sizes: list[int]
+    start: Mixture | None = None
+    results: dict[str, Any] | None = None
+    seconds: float = 0.0
+
+
+def chosen_size(sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator) -> ChosenSize:
+    """The size of the best score by one standard error, and a start that has grown to it as the judged ones did."""
     some = choice_sample(sample, rng, trials.clock)
     found, rng.bit_generator.state = sample.rows.shard.group.first(
         lambda: (_judged(some, trials, largest, n_folds, rng), rng.bit_generator.state)
@@ -126,16 +147,11 @@ def chosen_size(
     return found
 
 
-def _judged(
-    some: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator
-) -> tuple[int, Mixture | None, dict[str, Any]]:
+def _judged(some: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator) -> ChosenSize:
     sizes, results = judged_sizes(some, trials, largest, n_folds, rng)
-    start = None
-    for fitted in trials.growing(some, sizes[:-1], rng) if trials.grows else ():
-        start = grown(fitted.mixture, sizes[-1])
-        if trials.clock.over(share=GROWN_SHARE):
-            break
-    return sizes[-1], start, results
+    before = trials.clock.spent()
+    start = trials.start(some, sizes, rng)
+    return ChosenSize(sizes, start, results, trials.clock.spent() - before)
 
 
 def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sample:
