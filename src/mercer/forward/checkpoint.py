@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -173,7 +174,13 @@ def fingerprint(
     rows = np.zeros(1, dtype=np.uint64)
     for start, block in given.rows.blocks(1 << 16):
         rows += _hashes(block.cpu().numpy(), numbers[start : start + len(block)])
-    sums = [rows, *(_hashes(values.reshape(len(values), -1), numbers) for values in (targets, given.weight))]
+    sums = [
+        rows,
+        *(
+            _hashes(values.reshape(len(values), math.prod(values.shape[1:])), numbers)
+            for values in (targets, given.weight)
+        ),
+    ]
     total = given.rows.total(torch.from_numpy(np.concatenate(sums).view(np.int64))).numpy().view(np.uint64)
     n = int(given.shard.total(given.rows.n_rows))
     table = {

@@ -139,8 +139,9 @@ class Problem:
 
     def mean(self, values: Tensor, rows: Tensor) -> Tensor:
         """The weighted mean of numbers at rows that are held out, of which each process has some."""
-        weight, values = self.watched(rows), values.double().reshape(len(rows), -1)
-        sums = self.rows.total(torch.stack([(weight @ values).sum(), weight.sum() * values.shape[1]]))
+        n_outputs = values.shape[1:].numel()  # no -1 in reshape: a process may have no such rows
+        weight, values = self.watched(rows), values.double().reshape(len(rows), n_outputs)
+        sums = self.rows.total(torch.stack([(weight @ values).sum(), weight.sum() * n_outputs]))
         return sums[0] / sums[1]
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
