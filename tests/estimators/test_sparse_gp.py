@@ -465,6 +465,25 @@ def test_the_selector_takes_one_model_and_refuses_what_is_none():
         ARDSelector(CountedRidge()).fit(X, y)
 
 
+@pytest.mark.parametrize("first", [0.0, np.nan], ids=["numbers", "coded"])
+def test_a_selector_sees_a_row_repeated_as_a_row_of_that_weight(first):
+    """A missing value makes the selector code the columns, and its models read the table as it came."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    X[0, 0] = first
+    y, times = np.sin(2 * X[:, 1]), rng.integers(1, 4, 40)
+    selector = ARDSelector(SparseGPRegressor(8, kernel="gaussian", ard=True, max_iter=5, random_state=0))
+    weighted = selector.fit(X, y, times.astype(float)).relevance_
+    repeated = selector.fit(np.repeat(X, times, axis=0), np.repeat(y, times)).relevance_
+    np.testing.assert_allclose(repeated, weighted, rtol=1e-6)
+
+
+def test_classes_of_repeated_rows_are_classes_to_a_selector():
+    classes = np.repeat([0, 1, 2], 12)
+    found = ARDSelector(random_state=0).fit(classes[:, None].astype(float), classes)
+    assert isinstance(found.models_[0], SparseGPClassifier)
+
+
 def test_rows_enough_for_them_and_not_the_few_that_were_tuned_on_give_every_input_a_length_scale():
     """Twenty rows for each input are enough; the evidence of few rows has all inputs share one here."""
     rng = np.random.default_rng(0)

@@ -117,7 +117,7 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the models to rows `X` (array, frame, tensor, file or row source) and count their votes."""
         check(self)
-        given = read(self, X, y, sample_weight)
+        given = read(self, X, y, sample_weight, supervised=False)  # the models merge duplicates and average targets
         columns, wanted = given.n_columns, self.n_features_to_select
         if wanted is not None:
             require(wanted <= columns, "n_features_to_select", f"at most the number of inputs, {columns}", wanted)
