@@ -63,11 +63,13 @@ def test_a_few_rows_wanted_are_never_none():
         assert np.all(some.weight > 0)
 
 
-def renewal(n=4000, size=400, held=200):
+def renewal(n=4000, size=400, held=200, memory_limit=None):
     given = table(n)
     sample = some_rows(given, size + held, np.random.default_rng(0), classes=True)
+    order = np.random.default_rng(2).permutation(len(sample.y))  # fits put rows into an order of their own
+    sample = sample.rows_at(order, sample.weight[order])
     targets = ClassTargets.of(given.y, given.weight, centred=True)
-    plan = make_plan(n, device="cpu", dtype="float64")
+    plan = make_plan(n, device="cpu", dtype="float64", memory_limit=memory_limit)
     Y = torch.as_tensor(targets.encode(sample.y))
     watched = torch.arange(0, held)
     weight = torch.ones(len(Y), dtype=torch.float64)
@@ -112,8 +114,10 @@ def test_a_stage_sees_rows_near_the_border_densely_and_others_with_larger_weight
     assert torch.allclose(codes.abs(), torch.ones((), dtype=codes.dtype))
 
 
-def test_rows_held_out_are_never_learned_from_and_stay_in_order():
-    _, sample, _, anew = renewal()
+@pytest.mark.parametrize("memory_limit", [None, "1MiB"])
+def test_rows_held_out_are_never_learned_from_and_stay_in_order(memory_limit):
+    """Also where the table is read in several blocks."""
+    _, sample, _, anew = renewal(40_000, memory_limit=memory_limit)
     model = [linear_model()]
     first, watched = anew.problem(model, Gaussian(0.2))
     second, again = anew.problem([*model, linear_model(-1.0)], Gaussian(0.1))
@@ -151,10 +155,20 @@ def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(few_row
     assert np.allclose(few.predict_proba(test.rows.X).sum(1), 1)
 
 
+@pytest.mark.parametrize("face", [KernelBoostingRegressor, KernelBoostingClassifier])
+def test_basis_indices_of_drawn_rows_count_copies_of_rows_too(few_rows, face):
+    given = table(3000)
+    X = np.concatenate([given.rows.X[:1000], given.rows.X])
+    y = np.concatenate([given.y[:1000], given.y])
+    model = face(max_rows=300, n_learners=3, random_state=0, metric=None)
+    model.fit(X, y if face is KernelBoostingClassifier else (y == "sea").astype(float))
+    np.testing.assert_array_equal(model.basis_, X[model.basis_indices_])
+
+
 def test_a_regressor_draws_other_rows_of_a_file_for_every_stage_and_says_how_fast(few_rows, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (6000, 3))
-    y = np.sin(5 * X[:, 0]) * np.cos(4 * X[:, 1] + 3 * X[:, 2])
+    y = np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1] + X[:, 2])
     X = pd.DataFrame(X, columns=["a", "b", "c"])
     X.assign(y=y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
     monkeypatch.setattr(further, "LITTLE", 2e-3)

@@ -64,7 +64,7 @@ def some_rows(given: Given, n: int, rng: np.random.Generator, *, classes: bool) 
         numbers, weight = _with_rare_classes(given, numbers, weight, rng)
     rows = ArrayRows(given.rows.fetch(numbers).cpu().numpy())
     means = None if given.means is None else given.means.take(numbers)
-    return replace(given, rows=rows, y=given.y[numbers], weight=weight, original=numbers, means=means)
+    return replace(given, rows=rows, y=given.y[numbers], weight=weight, original=given.places(numbers), means=means)
 
 
 def bernoulli(n_rows: int, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -152,7 +152,9 @@ class Renewal:
         self.watched = first.watched(held_out).to(y)
         assert sample.original is not None
         places = held_out.cpu().numpy()
-        self.hidden = sample.original[places[places < len(sample.original)]]  # numbers of rows that stay held out
+        hidden = np.sort(sample.original[places[places < len(sample.original)]])
+        # numbers, in the whole table, of rows that stay held out; its places are in ascending order
+        self.hidden = hidden if whole.original is None else np.searchsorted(whole.original, hidden)
         self.n_known = 0  # parts of the model that rows held out have been asked about
         self.found: Seen | None = None  # rows that counted when the last stage was drawn
 
