@@ -9,14 +9,16 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.border.equal_rows import equal_as_one
 from mercer.border.face import Face, face
-from mercer.border.read import merged, read, read_new
+from mercer.border.read import read, read_new
 from mercer.border.rules import check, literal
 from mercer.border.targets import code_targets, holds_classes
 from mercer.data.column_maps import KINDS
 from mercer.engine import make_plan
 from mercer.forward.kernel_metric import diagonal_shares, metric, spread
 from mercer.forward.members import only, raced_members
+from mercer.forward.task import in_unit
 from mercer.progress import watched
 
 
@@ -103,11 +105,13 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         classes = self.task == "classification" or (self.task == "auto" and y is not None and holds_classes(y))
         given = read(self, X, y, sample_weight, numeric=not classes)
         targets = code_targets(given.y, given.weight, classes=classes, centred=True)
-        given, Y = merged(given, targets.encode(given.y))
+        rng = self._generator()
+        given, Y, noise = equal_as_one(given, targets.encode(given.y), rng, by_targets=classes)
+        given = in_unit(given, noise, "auto")
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         options: dict[str, Any] = {"metric": self.metric, "seconds": self.time_budget}
         options["kinds"] = KINDS if self.scale_inputs is True else ("standard",)
-        choice = only(raced_members(given, Y, plan, self._generator(), classes=classes, **options), 1)
+        choice = only(raced_members(given, Y, plan, rng, classes=classes, **options), 1)
         best = choice.members[0]
         M = metric(best.inputs.transform, np.ones(given.rows.n_columns))
         return self._keep(
