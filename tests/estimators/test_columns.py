@@ -618,9 +618,9 @@ def test_a_mixed_table_averages_several_races(monkeypatch):
     monkeypatch.setattr(members, "RACED_AGAIN", 50)
     twice = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
     assert len(twice.tuning_report_) > len(once.tuning_report_)
-    # the first race of several is the only one of one, at its share
-    first, same = once.expansions_[0], twice.expansions_[0]
-    np.testing.assert_allclose(same.weights * 3, first.weights, rtol=1e-9)
+    # the model of the only race is one of those of several, at a third of its weights; members come by their shares
+    first = once.expansions_[0].weights
+    assert any(np.allclose(3 * one.weights, first, rtol=1e-9) for one in twice.expansions_)
     fixed = mercer.KernelBoostingRegressor(n_kernels=1, random_state=0).fit(frame, y)
     assert len(fixed.expansions_) == 1
 
