@@ -22,6 +22,7 @@ from mercer import (
     SparseGPClassifier,
     SparseGPRegressor,
 )
+from mercer.border.calibration import Temperature
 from mercer.data import current_group
 from mercer.data.shard import even_run
 from mercer.distributed import own_rows
@@ -105,19 +106,22 @@ def targets(name, y):
 
 
 def answer(model, X):
+    """Predictions, or probabilities without calibration: a table of so few rows that nobody shares it is calibrated by
+    refits, which a shared one is not."""
+    if getattr(model, "calibration_", None) is not None:
+        model.calibration_ = Temperature()
     return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
 
 def said(model):
     """What two fits of one model are compared by."""
-    X = table()[0][:200]
-    answer = model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
+    values = answer(model, table()[0][:200])
     chosen = getattr(model, "basis_indices_", getattr(model, "n_components_", None))
     if hasattr(model, "members_"):
         chosen = np.concatenate([one.basis_indices for members in model.members_ for one in members])
     if hasattr(model, "history_"):
-        return chosen, answer, model.history_["validation"]
-    return chosen, answer, getattr(model, "log_likelihood_path_", ())
+        return chosen, values, model.history_["validation"]
+    return chosen, values, getattr(model, "log_likelihood_path_", ())
 
 
 def all_fits(group, path, names, stored):
