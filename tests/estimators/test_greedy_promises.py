@@ -174,9 +174,9 @@ def test_the_objective_never_rises(n, criterion):
 
 def test_exchange_never_raises_the_objective_and_keeps_to_the_number_of_vectors():
     """A swap used to be judged by the residual alone: from λ = 1 on that raised the objective in half of the fits."""
-    for seed in range(4):
+    for seed in range(2):
         X, y = table(60, 2, seed)
-        model = greedy(25, kernel=Gaussian(0.5), exchange=True, regularization=10.0).fit(X, y)
+        model = greedy(15, kernel=Gaussian(0.5), exchange=True, regularization=10.0).fit(X, y)
         path = model.objective_path_
         assert np.diff(path).max(initial=0.0) <= 1e-10 * path[0]
         few = greedy(25, kernel=Gaussian(0.5), exchange=True, regularization=1e-3).fit(X, y)
