@@ -41,7 +41,7 @@ def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> fl
     """The temperature under which the classes `Y` (±1) are most likely; keeps the order of decision values.
 
     Targets are smoothed as by Platt: of N rows of a class one more row of every class stands beside them, so that no
-    temperature is zero, however well few rows are told apart. One number cannot move the decision, so predictions and
+    temperature is zero, however well few rows are separated. One number cannot move the decision, so predictions and
     probabilities agree.
 
     >>> round(fit_temperature(np.array([[-1.0], [1.0]]), np.array([[-1.0], [1.0]]), np.ones(2)), 2)  # p = 2/3
@@ -169,7 +169,7 @@ def luck_share(gain: np.ndarray, weight: np.ndarray, luck: float) -> float:
 
 
 def _mean(towards: np.ndarray, rates: np.ndarray, share: float, more: float) -> np.ndarray:
-    """What probabilities are drawn towards, in all."""
+    """Find the probabilities that both shrinkages together draw towards."""
     both = (1 - more) * share * towards + more * rates
     return both / both.sum()
 
@@ -202,7 +202,7 @@ def cross_fitted(targets: ClassTargets, values: np.ndarray, Y: np.ndarray, weigh
 
 
 def fit_calibration(targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, chosen: int = 1) -> Any:
-    """What makes the classes `Y` (coded, n × p) most likely from held-out or out-of-fold `values`.
+    """Fit the map that makes classes `Y` (coded, n × p) most likely from held-out or out-of-fold `values`.
 
     `chosen` are the numbers that these rows have chosen: the map here, and what the model was tuned by.
     """

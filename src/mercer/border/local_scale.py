@@ -80,7 +80,7 @@ class LocalScale:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What a scale may depend on, of the rows it is fitted to: all but the level is the same for every output."""
+    """The inputs that a scale may depend on; all but the level is the same for every output."""
 
     around: np.ndarray
     positions: np.ndarray  # of columns between their knots, n × D

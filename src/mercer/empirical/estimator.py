@@ -155,7 +155,7 @@ class EnsembleEstimator(Face):
         return []
 
     def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
-        """What is kept of how the members did on the rows of `fit`, and without them."""
+        """Fitted attributes that describe the members on the rows of `fit` and out of fold."""
         return {}
 
     # Fitting

@@ -113,7 +113,7 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
 
 
 def _foreign(path: str | os.PathLike[str]) -> str:
-    """What to say of a file whose beginning or length is not that of `save`'s."""
+    """Describe a file whose beginning or length is not that of `save`'s."""
     with open(path, "rb") as file:
         pickled = file.read(1) == b"\x80"
     if pickled:
