@@ -269,9 +269,6 @@ class Boosting(Resumable, ForwardEstimator):
         goes_on = self._goes_on(first.fit) and time_to_begin(first.fit, budget, share)
         return further(self, task, first, budget, share) if goes_on else []
 
-    def _may_go_on(self, fit: ForwardFit) -> bool:
-        return self._goes_on(fit)
-
     def _goes_on(self, fit: ForwardFit) -> bool:
         """Whether the model may grow beyond its first stage: everything was left open, and rows are watched."""
         open_ended = self._races() and self._sizes_are_open() and not self.warm_start and not fit.interrupted

@@ -262,7 +262,7 @@ class ForwardEstimator(Face):
         return replace(task, given=given, choice=choice, held_out=held)
 
     def _chosen_by_loss(self, choose: Any, task: Task, rng: np.random.Generator, budget: Clock) -> Choice:
-        """What squared error proposes, with penalties chosen by the loss."""
+        """Select by squared error, then choose the penalties by the loss."""
         return by_loss(choose(), task, rng, budget)
 
     def _coded(self, given: Given, loss: Loss) -> Targets:
@@ -310,7 +310,7 @@ class ForwardEstimator(Face):
 
     def _refit(self, fit: ForwardFit, final: Final, n_steps: int, budget: Clock) -> Refit | None:
         """How the model is refitted without some rows, in as many steps; None where it is too large for that."""
-        if not refittable(fit, final) or self._may_go_on(fit):
+        if not refittable(fit, final) or self._goes_on(fit):
             return None
 
         def refitted(rows: Tensor) -> Final:
@@ -328,7 +328,7 @@ class ForwardEstimator(Face):
 
         return refitted
 
-    def _may_go_on(self, fit: ForwardFit) -> bool:
+    def _goes_on(self, fit: ForwardFit) -> bool:
         """Whether further stages may build on this one: their values are known of rows held out alone."""
         return False
 

@@ -96,7 +96,7 @@ def refittable(fit: ForwardFit, final: Final) -> bool:
 
 
 def watched_values(fit: ForwardFit, final: Final, single: np.ndarray | None, most: int) -> Outside:
-    """What a model says of its rows held out, of `most` of them."""
+    """Predictions of a model at its held-out rows, at most `most` of them."""
     problem = fit.problem
     mask = torch.zeros_like(problem.weight, dtype=torch.bool)
     mask[fit.validation] = True
@@ -107,7 +107,7 @@ def watched_values(fit: ForwardFit, final: Final, single: np.ndarray | None, mos
 
 
 def _leave_one_out(fit: ForwardFit, single: np.ndarray | None) -> Outside | None:
-    """What the other rows predict at each of some rows, where the solution is exact."""
+    """Leave-one-out predictions at some rows, where the solution is exact."""
     problem, learner = fit.problem, fit.learner
     left_out = learner.left_out if isinstance(learner, AllRows) else None
     if left_out is None:

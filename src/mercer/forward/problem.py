@@ -128,7 +128,7 @@ class Problem:
         return self.kernel(basis.double(), basis.double())
 
     def watched(self, rows: Tensor) -> Tensor:
-        """What rows that are held out count."""
+        """Weights of rows that are held out."""
         known = self.sample.watched
         return torch.ones_like(rows, dtype=torch.float64) if known is None else known[rows].double()
 

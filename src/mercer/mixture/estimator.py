@@ -130,7 +130,7 @@ class MixtureEstimator(Face):
 
     @abstractmethod
     def _calibrated(self, fitted: Fitted, targets: Any, given: Given, refits: MixtureRefits) -> dict[str, Any]:
-        """What turns answers into probabilities or intervals, from answers at rows that were not fitted."""
+        """Fit the calibration or the intervals to predictions at rows that were not fitted."""
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         """The experts that EM starts k components with, as a function of k: none where it sees the inputs alone."""

@@ -25,7 +25,7 @@ class Rows:
     """
 
     def __init__(self, X: Tensor, Y: Tensor, weight: Tensor, kept: Tensor | None, rng: np.random.Generator,
-                 device: Any, classes: bool, groups: Tensor | None = None, hurried: bool = False) -> None:  # fmt: skip
+                 device: Any, classes: bool, groups: Tensor | None = None) -> None:  # fmt: skip
         used = (weight > 0).nonzero()[:, 0]
         order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
         maps = side_by_side([partial(fit_column_map, kind, X, weight, kept) for kind in KINDS], X.device)
@@ -33,7 +33,8 @@ class Rows:
         self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
         self.w = weight[order].double().to(device)
         self.w = self.w / self.w.mean()
-        self.n, self.device, self.hurried = len(order), device, hurried
+        self.n, self.device = len(order), device
+        self.hurried = False  # set after the first stage, when its time tells how long all of them take
         self.groups = None if groups is None else groups.to(device)
         self.codes = codes_of(self.Y) if classes else None
         most = max(max(self.last, self.evident) + max(self.last, c.LAST_JUDGING_ROWS), self.metric)
