@@ -19,7 +19,7 @@ GROUPS = {
     "mercer.gp": "Gaussian processes",
     "mercer.mixture": "Mixtures of local experts",
     "mercer.empirical": "Several empirical kernels",
-    "mercer.tuning": "Tuning",
+    "mercer.selection": "Tuning",
     "mercer": "Reports, explanations, files",
 }
 #: Modules whose own lists are public too.

@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-import mercer.border.gathered
-import mercer.border.read
 import mercer.engine.plan
 import mercer.gp.estimator
 import mercer.mixture.estimator
+import mercer.preprocessing.collect
+import mercer.preprocessing.read
 from mercer.data.group import within
 from mercer.distributed import join, open_store
 
@@ -26,8 +26,8 @@ TIMEOUT = 120.0
 def as_if_large(bound=10):
     """Tables of more than `bound` rows are shared and not solved exactly, here and in processes started meanwhile."""
     modules = (
-        mercer.border.read,
-        mercer.border.gathered,
+        mercer.preprocessing.read,
+        mercer.preprocessing.collect,
         mercer.gp.estimator,
         mercer.mixture.estimator,
     )

@@ -24,8 +24,8 @@ from tables import log_loss
 from tables_data import TASKS, Table, names, table
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
-from mercer.tuning import constants, last_round, race, race_rows
-from mercer.tuning.closed_form import Judge
+from mercer.selection import constants, last_round, race, race_rows
+from mercer.selection.closed_form import Judge
 
 #: What counts as no error at all, so that ratios stay finite.
 LEAST = 1e-4

@@ -20,7 +20,7 @@ from mercer.mixture.classifiers import ENRBFClassifier, NRBFClassifier
 from mercer.mixture.densities import CommonBasisMixtureClassifier, GaussianMixtureClassifier
 from mercer.mixture.regressors import ENRBFRegressor, NRBFRegressor
 from mercer.report import report
-from mercer.tuning import one_standard_error, tune_kernel
+from mercer.selection import one_standard_error, tune_kernel
 from mercer.version import __version__ as __version__
 
 __all__ = [

@@ -28,7 +28,7 @@ from mercer import (
     KernelBoostingClassifier,
     KernelBoostingRegressor,
 )
-from mercer.border.calibration import Temperature
+from mercer.base.calibration import Temperature
 from mercer.data import CsvRows, NpyRows, ParquetRows
 from mercer.datasets import make_ripley, make_sinc
 from mercer.forward.criteria import MaxResidual

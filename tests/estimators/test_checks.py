@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import mercer
 from mercer.kernels import Gaussian
-from mercer.tuning import ard, constants
+from mercer.selection import ard, constants
 
 #: Nothing to tune; what is tuned by default is checked with other faces.
 FIXED: dict[str, Any] = {"kernel": Gaussian(2.0), "regularization": 0.1}

@@ -11,7 +11,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 import mercer
 from mercer import kernels
-from mercer.border.calibration import calibration_error
+from mercer.base.calibration import calibration_error
 from mercer.datasets import make_ripley
 
 QUICK = {

@@ -440,8 +440,8 @@ def test_fifty_thousand_levels_are_means_of_targets():
     n = 120_000
     level = rng.integers(0, 50_000, n)
     effect = rng.normal(size=50_000)
-    from mercer.border.columns_fit import code_table
     from mercer.data.raw import RawColumn
+    from mercer.preprocessing.columns_fit import code_table
 
     column = RawColumn("who", "category", level, tuple(f"p{k:05d}" for k in range(50_000)))
     y = effect[level] + 0.1 * rng.normal(size=n)
@@ -454,8 +454,8 @@ def test_fifty_thousand_levels_are_means_of_targets():
 def test_means_of_targets_know_nothing_of_a_rows_own_target():
     """Of pure noise with a few rows a level, the coordinate of a row is not correlated with its own target; the mean
     over all rows of the level, the row among them, would be (about 0.5 for four rows)."""
-    from mercer.border.columns_fit import code_table
     from mercer.data.raw import RawColumn
+    from mercer.preprocessing.columns_fit import code_table
 
     rng = np.random.default_rng(1)
     n, k = 8000, 2000
@@ -471,7 +471,7 @@ def test_means_of_targets_know_nothing_of_a_rows_own_target():
 
 
 def test_held_out_rows_have_no_say_in_means_of_targets():
-    from mercer.border.read import read
+    from mercer.preprocessing.read import read
 
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"who": rng.integers(0, 90, 300).astype(str), "x": rng.normal(size=300)})
@@ -603,7 +603,7 @@ def test_days_that_matter_one_by_one_have_means_of_their_own():
     model.fit(frame, weather + 0.1 * rng.normal(size=600))
     assert "mean target of each of 30 days" in model.columns_[0]["map"]
     hours = pd.DataFrame({"at": pd.to_datetime(["2024-01-05 01:00", "2024-01-05 23:00", "2025-01-05 01:00"])})
-    early, late, another_year = mercer.border.read.read_new(model, hours).take([0, 1, 2]).numpy()[:, -1]
+    early, late, another_year = mercer.preprocessing.read.read_new(model, hours).take([0, 1, 2]).numpy()[:, -1]
     assert early == late
     assert another_year == pytest.approx(model.table_.codes[-1].prior.item())
 
@@ -660,7 +660,7 @@ def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(mon
 def test_a_member_that_saw_some_columns_says_the_same_of_all(kind, full):
     from mercer.data.column_maps import fit_column_map
     from mercer.forward.members import in_all_columns
-    from mercer.tuning.race import RacedKernel
+    from mercer.selection.race import RacedKernel
 
     X = torch.as_tensor(np.random.default_rng(0).normal(size=(30, 4)))
     view = torch.tensor([True, False, True, True])

@@ -13,9 +13,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import mercer
 from mercer import kernels
-from mercer.border.intervals import Intervals
-from mercer.border.left_out import leverages
-from mercer.border.local_scale import fit_local_scale
+from mercer.base.intervals import Intervals
+from mercer.base.noise_scale import fit_local_scale
+from mercer.base.out_of_fold import leverages
 from mercer.data import TensorRows
 from mercer.engine import Sample, make_plan
 from mercer.forward.problem import Problem

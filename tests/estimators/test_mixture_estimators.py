@@ -30,7 +30,7 @@ from mercer import (
     NRBFRegressor,
     one_standard_error,
 )
-from mercer.border.calibration import Temperature
+from mercer.base.calibration import Temperature
 from mercer.datasets import THREE_GAUSSIANS, make_sin2, make_three_gaussians
 from mercer.mixture import gradient
 from mercer.plots.mixture import plot_boundary, plot_gates, plot_slopes
@@ -364,7 +364,7 @@ def test_a_class_of_one_row_may_be_held_out_and_two_rows_are_enough(face):
 
 @over_classifiers
 def test_a_class_all_of_whose_rows_weigh_nothing_is_none(face, monkeypatch):
-    monkeypatch.setattr("mercer.border.read.MERGED_ROWS", 0)  # as where there are too many rows to merge
+    monkeypatch.setattr("mercer.preprocessing.read.MERGED_ROWS", 0)  # as where there are too many rows to merge
     weight = (LABELS != "middle") * 1.0
     model = face(2, n_init=1, max_iter=5, random_state=0).fit(X, LABELS, sample_weight=weight)
     assert model.classes_.tolist() == ["high", "low"]

@@ -8,10 +8,10 @@ from sklearn.metrics import log_loss
 
 import mercer
 from mercer import kernels
-from mercer.border.calibration import Shrunk, Temperature, cautious, fit_calibration, fit_temperature
-from mercer.border.left_out import calibration_folds, out_of_fold
-from mercer.border.targets import code_targets
+from mercer.base.calibration import Shrunk, Temperature, cautious, fit_calibration, fit_temperature
+from mercer.base.out_of_fold import calibration_folds, out_of_fold
 from mercer.clock import Clock
+from mercer.preprocessing.targets import code_targets
 
 #: Settings that only make a fit quicker; a Gaussian process of so few rows needs no other.
 FAST = {

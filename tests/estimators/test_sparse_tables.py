@@ -10,7 +10,7 @@ import torch
 
 from mercer import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoostingRegressor, SparseGPRegressor
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern32, Normalized, Polynomial
-from mercer.kernels.numbered import Entries, Numbered
+from mercer.kernels.sparse_rows import Entries, Numbered
 
 WIDE = 600
 

@@ -6,7 +6,7 @@ import pytest
 
 from mercer.engine import plan as plans
 from mercer.forward import boosting_base
-from mercer.tuning import constants, more_rows
+from mercer.selection import constants, more_rows
 
 
 def pytest_ignore_collect(collection_path, config):

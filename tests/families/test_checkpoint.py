@@ -216,7 +216,7 @@ def test_a_full_disk_is_an_error_and_the_old_checkpoint_stands(kept, monkeypatch
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mercer.whole.os.fsync", full)
+    monkeypatch.setattr("mercer.atomic_write.os.fsync", full)
     with pytest.raises(OSError, match=r"No space left on device.*what was written before stands"):
         fit()
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before

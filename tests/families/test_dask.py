@@ -15,7 +15,7 @@ import pytest
 
 import mercer.distributed.dask
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
-from mercer.border.calibration import Temperature
+from mercer.base.calibration import Temperature
 from mercer.distributed import LostProcessError
 from mercer.distributed.dask import (
     DaskGaussianMixtureClassifier,
@@ -64,13 +64,13 @@ def new_client(n_workers=2, share_small=True):
 
 def _small():
     def lower():  # travels by value: workers do not know this file
-        import mercer.border.gathered
-        import mercer.border.read
         import mercer.engine.plan
         import mercer.gp.estimator
         import mercer.mixture.estimator
+        import mercer.preprocessing.collect
+        import mercer.preprocessing.read
 
-        mercer.border.read.MERGED_ROWS = mercer.border.gathered.MERGED_ROWS = 10
+        mercer.preprocessing.read.MERGED_ROWS = mercer.preprocessing.collect.MERGED_ROWS = 10
         mercer.gp.estimator.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
         mercer.engine.plan.EXACT_ROWS = (10, 10)
 

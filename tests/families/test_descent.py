@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
-from mercer.tuning import constants
-from mercer.tuning.descent import Descent
-from mercer.tuning.metric import distances, moved, tile
-from mercer.tuning.race import race
+from mercer.selection import constants
+from mercer.selection.descent import Descent
+from mercer.selection.metric import distances, moved, tile
+from mercer.selection.race import race
 
 TURN = torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.2, 0.0, 0.7]], dtype=torch.float64)
 RADIAL = (Gaussian(1.3), Matern32(2.0), Matern12(2.0))
@@ -59,7 +59,7 @@ def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(m
     assert found[0] > found[1] > 2 * found[2:].max()
     assert error(found, lam) < 0.5 * error(start, 0.01)
     assert error(found, lam) < error(descent.descended(lambda: True)[0], 0.01)  # which ended after one step
-    monkeypatch.setattr("mercer.tuning.descent.DESCENT_GAIN", 99.0)
+    monkeypatch.setattr("mercer.selection.descent.DESCENT_GAIN", 99.0)
     assert descent.descended() is None
 
 

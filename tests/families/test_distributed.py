@@ -22,7 +22,7 @@ from mercer import (
     SparseGPClassifier,
     SparseGPRegressor,
 )
-from mercer.border.calibration import Temperature
+from mercer.base.calibration import Temperature
 from mercer.data import current_group
 from mercer.data.shard import even_run
 from mercer.distributed import own_rows

@@ -8,9 +8,6 @@ import pytest
 import torch
 
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
-from mercer.border.inputs import InputMap
-from mercer.border.read import Given
-from mercer.border.targets import ClassTargets
 from mercer.data import ArrayRows, ParquetRows, TensorRows
 from mercer.engine import Sample, make_plan
 from mercer.forward import draws, further
@@ -18,6 +15,9 @@ from mercer.forward.draws import Renewal, bernoulli, rows_at_a_time, some_rows
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.kernels import Gaussian
+from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.read import Given
+from mercer.preprocessing.targets import ClassTargets
 
 
 def table(n, seed=0, weight=None):

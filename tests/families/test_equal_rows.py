@@ -6,10 +6,10 @@ import torch
 from sklearn.kernel_ridge import KernelRidge
 
 import mercer
-from mercer.border.equal_rows import ENOUGH, fewer_rows
-from mercer.border.read import Given
 from mercer.data import ArrayRows
 from mercer.kernels import Matern52
+from mercer.preprocessing.duplicate_inputs import ENOUGH, fewer_rows
+from mercer.preprocessing.read import Given
 
 RNG = np.random.default_rng(0)
 POINTS = RNG.normal(size=(60, 3))

@@ -9,10 +9,10 @@ import torch
 from sklearn.metrics.pairwise import rbf_kernel
 
 import mercer
-from mercer.border.inputs import InputMap
 from mercer.forward.kernel_metric import diagonal_shares, metric, sensitivity
 from mercer.kernels import Function, Gaussian, Precomputed
-from mercer.tuning.race import race
+from mercer.preprocessing.inputs import InputMap
+from mercer.selection.race import race
 
 
 def table(n: int, D: int, seed: int = 0) -> tuple[np.ndarray, np.random.Generator]:

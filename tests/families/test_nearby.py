@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-import mercer.forward.nearer
+import mercer.forward.local_length_scales
 from mercer import KernelBoostingRegressor
-from mercer.border.inputs import InputMap
-from mercer.border.read import read
 from mercer.clock import Clock
 from mercer.data import Pieces, TensorRows
 from mercer.data.column_maps import ColumnMap
 from mercer.data.group import ALONE
 from mercer.engine import Sample, make_plan
 from mercer.evidence.exact import log_evidence
+from mercer.forward.local_length_scales import nearer
 from mercer.forward.members import Choice, Member
-from mercer.forward.nearer import nearer
 from mercer.kernels import Gaussian, Linear, Matern32
-from mercer.tuning import nearby
-from mercer.tuning.nearby import MOST_CHANGE, from_near, near_evidence, neighbourhoods
-from mercer.tuning.neighbours import NEIGHBOURS, asked_rows, neighbours_error
+from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.read import read
+from mercer.selection import nearby
+from mercer.selection.neighbourhoods import MOST_CHANGE, from_near, near_evidence, neighbourhoods
+from mercer.selection.neighbours import NEIGHBOURS, asked_rows, neighbours_error
 
 
 def sample_of(X: np.ndarray, Y: np.ndarray, weight: np.ndarray | None = None, groups: np.ndarray | None = None):
@@ -134,7 +134,7 @@ def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch
     assert len(choice.report) == 2
     assert choice.report[1]["loss"] < choice.report[0]["loss"]
     assert seen(free_penalty=False).members[0].lam == 10.0
-    monkeypatch.setattr(mercer.forward.nearer, "neighbours_error", lambda sample, asked: 1.0)
+    monkeypatch.setattr(mercer.forward.local_length_scales, "neighbours_error", lambda sample, asked: 1.0)
     assert np.array_equal(seen().members[0].inputs.transform, np.ones(4))
 
 
@@ -142,7 +142,10 @@ def test_members_that_see_the_inputs_alike_are_of_one_kind():
     maps, turns = ColumnMap("standard", *(torch.zeros(2),) * 4), (np.ones(2), np.full(2, 2.0))
     views = [InputMap(np.zeros(2), np.ones(2), maps, turn) for turn in turns]
     members = [Member(views[k], Gaussian(), 1.0, name=name) for name, k in (("a", 0), ("b", 1), ("c", 0))]
-    assert [[one.name for one in kind] for kind in mercer.forward.nearer._kinds(members)] == [["a", "c"], ["b"]]
+    assert [[one.name for one in kind] for kind in mercer.forward.local_length_scales._kinds(members)] == [
+        ["a", "c"],
+        ["b"],
+    ]
 
 
 def test_what_looks_agree_on_lies_between_them():

@@ -18,7 +18,7 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Member
 from mercer.forward.stopping import History
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
-from mercer.tuning import more_rows
+from mercer.selection import more_rows
 from tests.families.test_scales import problem_of
 
 

@@ -10,21 +10,21 @@ import pytest
 import torch
 
 from mercer import KernelBoostingClassifier
-from mercer.border.calibration import fit_calibration
-from mercer.border.targets import code_targets
+from mercer.base.calibration import fit_calibration
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
-from mercer.tuning import constants
-from mercer.tuning.ard import Process, relevances
-from mercer.tuning.average import greedy_average
-from mercer.tuning.belief import believed
-from mercer.tuning.closed_form import Judge, penalty_path
-from mercer.tuning.link import FLOOR, Link, codes_of, fitted_link, log_losses
-from mercer.tuning.metric import distances, moved, outer, power_of, slopes, tile
-from mercer.tuning.race import Race, race
-from mercer.tuning.side_by_side import beside
-from mercer.tuning.track import Fold, Rung, Track
+from mercer.preprocessing.targets import code_targets
+from mercer.selection import constants
+from mercer.selection.average import greedy_average
+from mercer.selection.closed_form import Judge, penalty_path
+from mercer.selection.evidence_metric import Process, relevances
+from mercer.selection.link import FLOOR, Link, codes_of, fitted_link, log_losses
+from mercer.selection.metric import distances, moved, outer, power_of, slopes, tile
+from mercer.selection.parallel import beside
+from mercer.selection.race import Race, race
+from mercer.selection.shrinkage import believed
+from mercer.selection.track import Fold, Rung, Track
 
 FAMILIES = [Gaussian(1.3), Matern32(2.0), Matern12(2.0), Laplacian(3.0)]
 

@@ -12,7 +12,7 @@ from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence import recorded
 from mercer.evidence.approximations import ProjectedProcess, PseudoInputs, Variational
-from mercer.evidence.recorded import regression_evidence
+from mercer.evidence.cuda_graph import regression_evidence
 from mercer.evidence.sparse import sparse_evidence
 from mercer.kernels import Gaussian, Matern52, Polynomial, RationalQuadratic, as_kernel
 

@@ -17,15 +17,15 @@ from mercer.forward.average import averaged, best_few
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
 from mercer.forward.focus import HingeFocus
+from mercer.forward.held_out import Outside
 from mercer.forward.learners import Ensemble
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Member
-from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
 from mercer.forward.task import Grown
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
-from mercer.tuning.more_rows import SQUARES, by_evidence, on_more_rows, scaled
-from mercer.tuning.race import race
+from mercer.selection.more_rows import SQUARES, by_evidence, on_more_rows, scaled
+from mercer.selection.race import race
 
 
 def problem_of(X, y, kernel, lam=1e-2, watched=()):

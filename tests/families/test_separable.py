@@ -10,7 +10,7 @@ import torch
 import mercer
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import Bias, Gaussian, Laplacian, Matern12, Scaled, Separable, Sum
-from mercer.tuning import tune_kernel
+from mercer.selection import tune_kernel
 
 
 def steps(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,6 @@ import torch
 
 import mercer
 from mercer import kernels
-from mercer.border.inputs import InputMap
 from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
 from mercer.explain import product_code, products, subset_code
@@ -27,6 +26,7 @@ from mercer.explain.shapley import block_shape
 from mercer.explain.subsets import by_subsets
 from mercer.explain.terms import terms_of
 from mercer.kernels.compiled import machine_code
+from mercer.preprocessing.inputs import InputMap
 
 
 def brute_force(v, D: int) -> np.ndarray:

@@ -29,7 +29,7 @@ from mercer.kernels import (
     Scaled,
     Sum,
 )
-from mercer.tuning import Tuned, log_evidence, tune_noise
+from mercer.selection import Tuned, log_evidence, tune_noise
 
 KERNELS = [
     Gaussian(1.2),

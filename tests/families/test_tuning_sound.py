@@ -10,8 +10,8 @@ import torch
 from mercer import tune_kernel
 from mercer.evidence.exact import left_out
 from mercer.kernels import Gaussian, Matern32, Matern52, Polynomial, Scaled
-from mercer.tuning import Tuned, tune_noise
-from mercer.tuning.families import LARGEST_VARIANCE, Search
+from mercer.selection import Tuned, tune_noise
+from mercer.selection.evidence_search import LARGEST_VARIANCE, Search
 
 
 def noisy_classes(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:

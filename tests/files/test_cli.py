@@ -258,7 +258,7 @@ def test_a_disk_that_is_full_is_named_and_nothing_half_is_left(table, tmp_path, 
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("mercer.whole.os.fsync", full)
+    monkeypatch.setattr("mercer.atomic_write.os.fsync", full)
     out = tmp_path / "m.mercer"
     error = refused(capsys, "fit", table, "--target", "price", "--out", str(out), *QUICK)
     assert error == f"mercer: {out}: No space left on device\n"

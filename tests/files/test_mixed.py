@@ -9,7 +9,7 @@ import pytest
 
 import mercer
 
-pytest.importorskip("mercer.border.columns")
+pytest.importorskip("mercer.preprocessing.columns")
 pandas = pytest.importorskip("pandas")
 
 

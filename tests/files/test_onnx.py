@@ -13,11 +13,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import mercer
-from mercer.border.inputs import InputMap
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.inputs import encoded
 from mercer.kernels import Gaussian, Laplacian, Matern12, Precomputed
+from mercer.preprocessing.inputs import InputMap
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, THREE, fitted, public_estimators, said, targets_for
 
 onnx = pytest.importorskip("onnx")

@@ -14,7 +14,7 @@ import torch
 from sklearn.base import clone
 
 import mercer
-from mercer.border.face import on_host
+from mercer.base.estimator import on_host
 from mercer.kernels import Gaussian
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said
 

@@ -20,10 +20,10 @@ import torch
 from protocol import PATIENCE, Setting, Split
 
 from mercer import GreedyKernelRegressor
-from mercer.border.targets import RealTargets
 from mercer.forward.criteria import OrderRecursive
 from mercer.forward.stopping import AkaikeInformation, MinimumDescriptionLength
 from mercer.kernels import Gaussian
+from mercer.preprocessing.targets import RealTargets
 
 
 class BareKernelSum(GreedyKernelRegressor):

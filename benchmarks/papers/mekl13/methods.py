@@ -10,7 +10,7 @@ from measure import clock
 from rivals import RIVALS, Pairwise, scores
 
 from mercer import MultiKernelMHKSClassifier, RPEMEKLClassifier
-from mercer.border.left_out import stratified_folds
+from mercer.base.out_of_fold import stratified_folds
 
 SIZES = (0.1, 0.2, 0.3, 0.4, 0.5)
 #: Small problems by the thousand: one core each, so that cells may be measured side by side.

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 
 from mercer.datasets import THREE_GAUSSIANS, make_sin2, make_three_gaussians
 from mercer.plots.mixture import plot_boundary, plot_gates, plot_slopes
-from mercer.tuning import one_standard_error
+from mercer.selection import one_standard_error
 
 PAPER = tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
 #: Components of the thesis' classifiers; those of GMC are of both classes.

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 import mercer
+from mercer.atomic_write import require_place, written
 from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
 from mercer.parts import require, visible
-from mercer.whole import require_place, written
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
 DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130

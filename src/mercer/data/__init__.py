@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.data.ahead import read_ahead
 from mercer.data.arrays import ArrayRows, FrameRows, PreparedRows, TensorRows, require_numbers
 from mercer.data.column_maps import Bend, find_bend
 from mercer.data.columns import FilePath
@@ -20,6 +19,7 @@ from mercer.data.group import Group, current_group
 from mercer.data.libsvm import LibsvmRows
 from mercer.data.npy import NpyRows
 from mercer.data.parquet import ParquetRows, parquet_files, stored_names
+from mercer.data.prefetch import read_ahead
 from mercer.data.shard import WHOLE, Pieces, Shard
 from mercer.data.source import RowSource, spaced_rows
 from mercer.data.sparse import SparseRows, sparse_matrix

@@ -2,7 +2,7 @@
 
 Four kinds: `standard` leaves the shape of a column as it is, `bend` is logarithmic in both tails, `clip` bounds a
 column smoothly, `scores` makes it normal whatever it was. Each ends with mean 0 and variance 1, so neither shift nor
-scale of a column matters. Which kind suits a table is not decided here (`mercer.tuning.race`). A `Bend` maps the
+scale of a column matters. Which kind suits a table is not decided here (`mercer.selection.race`). A `Bend` maps the
 columns with heavy tails alone.
 """
 

@@ -1,7 +1,7 @@
 """Columns of a user's table as they came, whatever library holds it: numbers, dates, or codes of named levels.
 
 pandas and polars are asked by their methods and not imported here; pyarrow is, by those functions that see a column of
-its. What a kernel sees of a column is not decided here (`mercer.border.columns`).
+its. What a kernel sees of a column is not decided here (`mercer.preprocessing.columns`).
 """
 
 from __future__ import annotations

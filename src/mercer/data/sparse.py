@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.data.source import RowSource
-from mercer.kernels.numbered import Entries
+from mercer.kernels.sparse_rows import Entries
 from mercer.parts import require
 
 

@@ -22,8 +22,8 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Bunch
 
+from mercer.atomic_write import written
 from mercer.datasets.registry import REGISTRY, Dataset
-from mercer.whole import written
 
 
 def available() -> list[str]:

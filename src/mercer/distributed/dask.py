@@ -16,7 +16,7 @@ from typing import Any, Self
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.face import face, keep
+from mercer.base.estimator import face, keep
 from mercer.distributed.launch import TIMEOUT
 from mercer.distributed.partitions import each_partition, fit_parts, give_back, spool, within_worker
 from mercer.distributed.waiting import FIT, alone_on, cleared, first_answer, written

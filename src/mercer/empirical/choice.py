@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.left_out import stratified_folds
-from mercer.border.weights import penalty_in_units, warn_of_small_weights
+from mercer.base.out_of_fold import stratified_folds
 from mercer.clock import Clock
 from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.learners import LARGEST_COUPLING, Grid, MemberLearner
 from mercer.empirical.problem import MemberProblem
+from mercer.preprocessing.weights import penalty_in_units, warn_of_small_weights
 
 #: The values of c and λ among which MEKL13 chooses.
 PAPER_GRID = tuple(2.0**k for k in range(-4, 5))

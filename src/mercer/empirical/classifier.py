@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from mercer.border.calibration import fit_calibration
-from mercer.border.classes import DecisionClassifier
-from mercer.border.rules import literal, number, whole
+from mercer.base.calibration import fit_calibration
+from mercer.base.classifier import DecisionClassifier
+from mercer.base.parameters import literal, number, whole
 from mercer.clock import Clock
 from mercer.empirical.ensemble import MemberEnsemble, agreement
 from mercer.empirical.estimator import EnsembleEstimator, MemberRefits

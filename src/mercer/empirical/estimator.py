@@ -11,14 +11,9 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.face import Face
-from mercer.border.gathered import gathered
-from mercer.border.inputs import InputMap, find_inputs
-from mercer.border.left_out import Refits
-from mercer.border.read import Given, merged, read, read_new
-from mercer.border.rules import NOTHING, check, whole
-from mercer.border.targets import code_targets
-from mercer.border.weights import unit_weights
+from mercer.base.estimator import Face
+from mercer.base.out_of_fold import Refits
+from mercer.base.parameters import NOTHING, check, whole
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
 from mercer.data.group import ALONE, Group
@@ -30,6 +25,11 @@ from mercer.empirical.problem import MemberProblem, member_problem, pair_problem
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
 from mercer.engine.sample import Sample
+from mercer.preprocessing.collect import gathered
+from mercer.preprocessing.inputs import InputMap, find_inputs
+from mercer.preprocessing.read import Given, merged, read, read_new
+from mercer.preprocessing.targets import code_targets
+from mercer.preprocessing.weights import unit_weights
 from mercer.progress import watched
 
 

@@ -10,12 +10,8 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.checked import host
-from mercer.border.face import Face, face
-from mercer.border.inputs import InputMap, find_inputs
-from mercer.border.read import Given, merged, read_new, read_rows
-from mercer.border.rules import NOTHING, check, number, part_of, whole
-from mercer.border.weights import unit_weights
+from mercer.base.estimator import Face, face
+from mercer.base.parameters import NOTHING, check, number, part_of, whole
 from mercer.clock import Clock
 from mercer.data import RowSource
 from mercer.empirical.coordinates import MappedRows
@@ -27,6 +23,10 @@ from mercer.forward.criteria import Criterion
 from mercer.forward.nystroem import select_basis
 from mercer.kernels import Kernel
 from mercer.parts import require
+from mercer.preprocessing.inputs import InputMap, find_inputs
+from mercer.preprocessing.read import Given, merged, read_new, read_rows
+from mercer.preprocessing.validate import host
+from mercer.preprocessing.weights import unit_weights
 from mercer.progress import watched
 
 #: Rows of the first map within a time budget.

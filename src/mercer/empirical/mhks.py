@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Annotated, Any
 
-from mercer.border.face import face
-from mercer.border.rules import several_of
+from mercer.base.estimator import face
+from mercer.base.parameters import several_of
 from mercer.empirical.choice import Ranges
 from mercer.empirical.classifier import EnsembleClassifier
 from mercer.empirical.parameters import ROWS, SeveralKernels, one_or_several

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Annotated, Any
 
-from mercer.border.rules import NOTHING, Rule, literal, number, several_of, whole
+from mercer.base.parameters import NOTHING, Rule, literal, number, several_of, whole
 
 
 def one_or_several(least: float) -> Rule:

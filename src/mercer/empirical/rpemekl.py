@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.face import face
-from mercer.border.intervals import IntervalRegressor, Intervals, Shown
-from mercer.border.left_out import FOLDED_ROWS, leverages
+from mercer.base.estimator import face
+from mercer.base.intervals import IntervalRegressor, Intervals, Shown
+from mercer.base.out_of_fold import FOLDED_ROWS, leverages
 from mercer.clock import Clock
 from mercer.empirical.choice import Ranges
 from mercer.empirical.classifier import EnsembleClassifier

@@ -1,7 +1,7 @@
 """The Gaussian-process evidence of a kernel and a noise level, with its gradient, and the rows as the others see them.
 
 This file knows the formulas and nothing else; which rows, which family and which optimiser is
-the business of `mercer.tuning.tune`.
+the business of `mercer.selection.tune`.
 """
 
 from __future__ import annotations

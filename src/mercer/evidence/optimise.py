@@ -20,9 +20,9 @@ from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Variational
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Gradient, Point
+from mercer.evidence.cuda_graph import regression_evidence
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
-from mercer.evidence.recorded import regression_evidence
 from mercer.evidence.starts import PLAIN_NOISE
 from mercer.kernels import Kernel
 

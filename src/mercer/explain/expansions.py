@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.border.inputs import InputMap
 from mercer.data import ArrayRows, RowSource, spaced_rows
 from mercer.engine import Plan, make_plan
 from mercer.explain.inputs import groups_of
@@ -26,6 +25,7 @@ from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, terms_of
 from mercer.forward.background import BACKGROUND_ROWS
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
+from mercer.preprocessing.inputs import InputMap
 
 
 @dataclass(frozen=True)

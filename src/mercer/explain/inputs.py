@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from mercer.border.checked import host
-from mercer.border.columns import TableMap
-from mercer.border.columns_read import new_numbers_or_columns
-from mercer.border.constants import Constants, HeldRows
-from mercer.border.read import read_new
-from mercer.border.sources import dense_or_sparse
 from mercer.data import ArrayRows, RowSource, as_source
 from mercer.data.raw import LEVELLED, RawColumn
+from mercer.preprocessing.columns import TableMap
+from mercer.preprocessing.columns_read import new_numbers_or_columns
+from mercer.preprocessing.constant_columns import Constants, HeldRows
+from mercer.preprocessing.read import read_new
+from mercer.preprocessing.sources import dense_or_sparse
+from mercer.preprocessing.validate import host
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.inputs import EncodedRows
 from mercer.data import RowSource
 from mercer.engine import Plan, each_block
 from mercer.explain.expansions import Piece, PreparedPieces, expanded, names_of, plan_for, prepared, training_mean
@@ -32,6 +31,7 @@ from mercer.explain.inputs import Inputs
 from mercer.explain.products import values_of
 from mercer.explain.subsets import Turned
 from mercer.explain.terms import diagonal_of, terms_of
+from mercer.preprocessing.inputs import EncodedRows
 
 #: Elements of a tile (rows × basis vectors) of one input on a CPU; on a GPU as many as fill it.
 ELEMENTS = (1 << 14, 1 << 22)

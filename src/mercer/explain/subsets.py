@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.inputs import InputMap
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion
 from mercer.kernels import Bias, Kernel, Product, Scaled, Sum
 from mercer.kernels.cpu import TILE, scratch
-from mercer.kernels.numbered import by_products
 from mercer.kernels.radial import Radial
+from mercer.kernels.sparse_rows import by_products
 from mercer.parts import require
+from mercer.preprocessing.inputs import InputMap
 
 #: Inputs of which all subsets are looked at, at most.
 MOST_INPUTS = 12

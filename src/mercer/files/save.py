@@ -15,13 +15,13 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.atomic_write import written
 from mercer.files.registry import name_of, registry
 from mercer.files.tree import Reader, TreeWriter
 from mercer.files.trial import try_one_row
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
 from mercer.version import __version__
-from mercer.whole import written
 
 #: Raised when files change so that older versions cannot read them; every number that was ever released is read.
 FORMAT = 1

@@ -16,10 +16,10 @@ import scipy.sparse
 import torch
 from sklearn.base import BaseEstimator
 
-from mercer.border.rules import check
+from mercer.base.parameters import check
 from mercer.files.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
 from mercer.kernels import Kernel
-from mercer.kernels.numbered import Entries
+from mercer.kernels.sparse_rows import Entries
 from mercer.parts import Part, require
 
 #: Nested deeper than this, a tree is none of ours.

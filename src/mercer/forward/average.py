@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from mercer.border.calibration import cross_fitted
-from mercer.border.targets import ClassTargets
+from mercer.base.calibration import cross_fitted
 from mercer.clock import Clock
 from mercer.forward.further import STAGING_SHARE
+from mercer.forward.held_out import Outside, watched_values
 from mercer.forward.members import Member
-from mercer.forward.outside import Outside, watched_values
 from mercer.forward.task import Grown, Task, outside_of
+from mercer.preprocessing.targets import ClassTargets
 
 #: Models that are grown at most where there is time for them; the time that must be left for one more, in units of what
 #: one of its name took before; and, where there was none, the share of all time: a model that is cut short is judged

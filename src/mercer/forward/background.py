@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mercer.border.read import Given
+from mercer.preprocessing.read import Given
 
 #: Rows of a background, as many as the explainers of the package shap take.
 BACKGROUND_ROWS = 100

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mercer.border.classes import DecisionClassifier
-from mercer.border.face import face
-from mercer.border.intervals import IntervalRegressor
+from mercer.base.classifier import DecisionClassifier
+from mercer.base.estimator import face
+from mercer.base.intervals import IntervalRegressor
 from mercer.forward.boosting_base import Boosting
 
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from mercer.border.read import Given
-from mercer.border.rules import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.base.parameters import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
@@ -25,10 +24,9 @@ from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
 from mercer.forward.focus import Focus
 from mercer.forward.further import further
 from mercer.forward.learners import Ensemble, Size
+from mercer.forward.local_length_scales import nearer
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Member, only, raced_members, tuned_member
-from mercer.forward.nearer import nearer
-from mercer.forward.pace import by_pace
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.exact_time import exact_seconds
@@ -37,10 +35,12 @@ from mercer.forward.solve.polish_time import affordable_steps
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import Grown, Task
+from mercer.forward.trial_fits import by_pace
 from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Loss
 from mercer.parts import require
-from mercer.tuning.constants import RACES
+from mercer.preprocessing.read import Given
+from mercer.selection.constants import RACES
 
 #: Shares of the time budget that are spent when the race ends, when a large table has been seen from near, and when
 #: members have been tried on all rows.
@@ -101,9 +101,9 @@ class Boosting(Resumable, ForwardEstimator):
 
     kernel : "auto", a name, a Kernel or a function, default "auto"
         With "auto", column maps, metrics, kernels and penalties race on some of the rows, and rows that were not fitted
-        decide (`mercer.tuning.race`); so they do unless `scale_inputs` is other than True. A name is that family, its
-        parameters tuned by the evidence; a kernel object is taken as it is; "precomputed" says that `X` holds kernel
-        values; a function of two tensors of rows gives the values between them
+        decide (`mercer.selection.race`); so they do unless `scale_inputs` is other than True. A name is that family,
+        its parameters tuned by the evidence; a kernel object is taken as it is; "precomputed" says that `X` holds
+        kernel values; a function of two tensors of rows gives the values between them
         (`mercer.kernels.Function`).
     metric : "auto", None, "diagonal" or "full", default "auto"
         In what metric inputs are compared, where kernels race: by columns as they are mapped (None), each times a

@@ -24,16 +24,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.read import Given
-from mercer.border.rules import FOLDER, NOTHING
+from mercer.atomic_write import written
+from mercer.base.parameters import FOLDER, NOTHING
 from mercer.data import Group
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.plain import plain, restored
 from mercer.forward.span import Functions
-from mercer.forward.warm import hashed
+from mercer.forward.warm_start import hashed
 from mercer.parts import part, require
-from mercer.whole import written
+from mercer.preprocessing.read import Given
 
 FORMAT = 2
 #: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.inputs import InputMap, on_their_way
-from mercer.border.read import Given
 from mercer.data import ArrayRows, TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.losses import squared_hinge
+from mercer.preprocessing.inputs import InputMap, on_their_way
+from mercer.preprocessing.read import Given
 from mercer.progress import tell
 
 #: Rows learned from at a time, on a CPU and on a GPU.

@@ -12,22 +12,17 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.equal_rows import equal_as_one
-from mercer.border.face import Face
-from mercer.border.gathered import planned
-from mercer.border.kernel import is_precomputed
-from mercer.border.read import Given, read, read_new
-from mercer.border.rules import AUTO, NOTHING, SWITCH, check, number, part_of, whole
-from mercer.border.targets import Targets, code_targets
+from mercer.base.estimator import Face
+from mercer.base.parameters import AUTO, NOTHING, SWITCH, check, number, part_of, whole
 from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.forward.by_loss import by_loss
 from mercer.forward.expansion import Expansion, values
+from mercer.forward.held_out import Refit, outside_values, refittable
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member
-from mercer.forward.outside import Refit, outside_values, refittable
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
@@ -42,10 +37,15 @@ from mercer.forward.task import (
     tamed,
     watched_rows,
 )
-from mercer.forward.warm import Fingerprint, Warm
+from mercer.forward.warm_start import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
+from mercer.preprocessing.collect import planned
+from mercer.preprocessing.duplicate_inputs import equal_as_one
+from mercer.preprocessing.read import Given, read, read_new
+from mercer.preprocessing.targets import Targets, code_targets
 from mercer.progress import listeners, watched
+from mercer.selection.kernel_choice import is_precomputed
 
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
 GROWING_SHARE = 0.7

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.inputs import InputMap
 from mercer.data import RowSource, TensorRows
 from mercer.engine import KernelMatrix, Plan
-from mercer.forward.numbered import entries_of
+from mercer.forward.sparse_rows import entries_of
 from mercer.forward.stages import ExpansionPath
 from mercer.kernels import Kernel
-from mercer.kernels.numbered import Numbered
+from mercer.kernels.sparse_rows import Numbered
+from mercer.preprocessing.inputs import InputMap
 
 #: Rows whose answers are made from the model's values at a time.
 ANSWER_ROWS = 1 << 16

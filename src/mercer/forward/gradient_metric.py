@@ -9,16 +9,16 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.equal_rows import equal_as_one
-from mercer.border.face import Face, face
-from mercer.border.read import read, read_new
-from mercer.border.rules import check, literal
-from mercer.border.targets import code_targets, holds_classes
+from mercer.base.estimator import Face, face
+from mercer.base.parameters import check, literal
 from mercer.data.column_maps import KINDS
 from mercer.engine import make_plan
 from mercer.forward.kernel_metric import diagonal_shares, metric, spread
 from mercer.forward.members import only, raced_members
 from mercer.forward.task import in_unit
+from mercer.preprocessing.duplicate_inputs import equal_as_one
+from mercer.preprocessing.read import read, read_new
+from mercer.preprocessing.targets import code_targets, holds_classes
 from mercer.progress import watched
 
 
@@ -33,7 +33,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         \quad M = \tfrac1n \sum_n \nabla f(x_n)\, \nabla f(x_n)^\top ,
 
     the model is fitted again, and so on as long as rows that were not fitted are predicted better. It is the race of
-    `KernelBoostingRegressor` with one kernel (`mercer.tuning.race`). The kernel's length-scale is not folded in: the
+    `KernelBoostingRegressor` with one kernel (`mercer.selection.race`). The kernel's length-scale is not folded in: the
     squares of A sum to the number of columns, so mapped rows are as long as standardised ones, on average, and what a
     neighbouring model takes for a good length-scale remains one.
 

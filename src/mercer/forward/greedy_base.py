@@ -12,9 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.kernel import ChosenKernel, choose_kernel
-from mercer.border.read import Given
-from mercer.border.rules import AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.base.parameters import AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import Plan
@@ -44,6 +42,8 @@ from mercer.forward.stopping import (
 from mercer.forward.task import Task
 from mercer.losses import Loss
 from mercer.parts import require
+from mercer.preprocessing.read import Given
+from mercer.selection.kernel_choice import ChosenKernel, choose_kernel
 
 #: Rules that read the size off the residual.
 BY_RESIDUAL = (MinimumDescriptionLength, AkaikeInformation)

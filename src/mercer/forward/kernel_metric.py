@@ -2,7 +2,7 @@
 
 A kernel of length-scales ℓ on rows that are mapped column by column and then multiplied by A sees two of them at the
 squared distance (u − v)ᵀ M (u − v), M = Aᵀ diag(1/ℓ²) A. The diagonal of M says how fast the kernel falls along each
-column. `mercer.tuning` searches for metrics; `mercer.forward.relevance` measures the effect on predictions.
+column. `mercer.selection` searches for metrics; `mercer.forward.relevance` measures the effect on predictions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from mercer.border.inputs import InputMap
-from mercer.border.read import Given
 from mercer.kernels import Bias, Function, Kernel, Precomputed
-from mercer.kernels.numbered import Numbered
+from mercer.kernels.sparse_rows import Numbered
+from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.read import Given
 
 #: Rows from which the spread of columns is taken.
 SPREAD_ROWS = 4000

@@ -16,20 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.inputs import InputMap, find_inputs
-from mercer.border.kernel import choose_kernel, is_precomputed, is_tuned
-from mercer.border.read import Given
 from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.forward.expansion import with_index
-from mercer.forward.numbered import numbered_kernel
 from mercer.forward.problem import Problem
+from mercer.forward.sparse_rows import numbered_kernel
 from mercer.kernels import Kernel
 from mercer.losses import Loss
-from mercer.tuning import precise
-from mercer.tuning.constants import FAR, RACED_AGAIN, RACES
+from mercer.preprocessing.inputs import InputMap, find_inputs
+from mercer.preprocessing.read import Given
+from mercer.selection import precise
+from mercer.selection.constants import FAR, RACED_AGAIN, RACES
+from mercer.selection.kernel_choice import choose_kernel, is_precomputed, is_tuned
 
 #: Rows that the race may see: column maps are fitted to them, the rest looks at far fewer.
 RACE_ROWS = 20_000
@@ -71,7 +71,7 @@ class Free:
 class Choice:
     """The members chosen, the seconds that took, the table of all candidates, and members that were nearly as good.
 
-    `begun` is the fit of the first member, where choosing it took some learners (`mercer.forward.pace`).
+    `begun` is the fit of the first member, where choosing it took some learners (`mercer.forward.trial_fits`).
     """
 
     members: list[Member]
@@ -114,15 +114,15 @@ def raced_members(
     again: bool = False,
     **options: Any,
 ) -> Choice:
-    """The members that held-out rows like best (`mercer.tuning.race`), with a penalty of their own or the one given.
+    """The members that held-out rows like best (`mercer.selection.race`), with a penalty of their own or the one given.
 
     `options` are the race's own: `metric`, `kinds` of column maps, and `seconds` that it may take. Of a `large` table
-    one member is kept, chosen again by more rows (`mercer.tuning.more_rows`); processes of a group divide that work.
+    one member is kept, chosen again by more rows (`mercer.selection.more_rows`); processes of a group divide that work.
     With `again` a mixed table that is not large and has all the time runs several races, and their averages are
     averaged; so are those of two races where columns are coded twice (`Layout.views`).
     """
-    from mercer.tuning.more_rows import by_evidence, on_more_rows
-    from mercer.tuning.race import race
+    from mercer.selection.more_rows import by_evidence, on_more_rows
+    from mercer.selection.race import race
 
     began, group = time.perf_counter(), given.shard.group
     some = given.draw(affordable_rows(plan.memory_limit), rng)
@@ -247,7 +247,7 @@ def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pair
 def problem_of(
     member: Member, given: Given, Y: np.ndarray, plan: Plan, loss: Loss, free: Free, *, pairwise: bool = False
 ) -> Problem:
-    """What a member minimises, in tiles whose rounding does not show (`mercer.tuning.precision`)."""
+    """What a member minimises, in tiles whose rounding does not show (`mercer.selection.precision`)."""
     sample = sample_of(given, Y, member.inputs, plan, pairwise=pairwise)
     some = sample.part(sample.spaced(PRECISION_ROWS))
     table = some.rows.take(np.arange(some.n_rows)), some.Y, some.weight

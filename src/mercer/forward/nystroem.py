@@ -11,11 +11,8 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.face import Face, face
-from mercer.border.kernel import is_precomputed
-from mercer.border.read import read_new, read_rows
-from mercer.border.rules import AUTO, check, number, part_of, whole
-from mercer.border.targets import holds_classes
+from mercer.base.estimator import Face, face
+from mercer.base.parameters import AUTO, check, number, part_of, whole
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.forward.absorb import Block
@@ -28,7 +25,10 @@ from mercer.forward.problem import Problem
 from mercer.forward.stopping import Dependence, MaxSteps
 from mercer.kernels import Kernel, Stationary
 from mercer.linalg import whitening
+from mercer.preprocessing.read import read_new, read_rows
+from mercer.preprocessing.targets import holds_classes
 from mercer.progress import watched
+from mercer.selection.kernel_choice import is_precomputed
 
 #: Parameters that the greedy model behind the features takes over.
 SHARED = frozenset(field.name for field in fields(Face)) | {"regularization", "tuning_rows"}

@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.inputs import FARTHEST, InputMap
-from mercer.border.read import Given
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.forward.expansion import Expansion
 from mercer.kernels import Function, Kernel
+from mercer.preprocessing.inputs import FARTHEST, InputMap
+from mercer.preprocessing.read import Given
 
 #: Pairs of rows that measure every column, at least and at most, and those that measure the columns of largest effect.
 FIRST_PAIRS, PAIRS = (5, 20), (200, 500)

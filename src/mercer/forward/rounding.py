@@ -15,7 +15,7 @@ import torch
 
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Plan
-from mercer.forward.outside import Outside
+from mercer.forward.held_out import Outside
 from mercer.forward.stages import Final
 
 #: Rounding of predictions shows above this share of the model's error: it adds 4e-4 to the mean squared error, a tenth

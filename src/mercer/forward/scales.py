@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
+from mercer.forward.held_out import outside_values
 from mercer.forward.loop import ForwardFit
-from mercer.forward.outside import outside_values
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.task import Grown
-from mercer.tuning.more_rows import scaled
+from mercer.selection.more_rows import scaled
 
 #: Length-scales of the kernel that is tried next, in units of those at hand, and of those that are tried as well where
 #: the model would end: 711 learners of one kernel brought ten million drawn rows of the robot's arm to 0.069 % where

@@ -10,28 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.border.calibration import cross_fitted, fit_calibration
-from mercer.border.intervals import Intervals, Shown
-from mercer.border.read import Given, read_held_out
-from mercer.border.targets import ClassTargets, within_reach
+from mercer.base.calibration import cross_fitted, fit_calibration
+from mercer.base.intervals import Intervals, Shown
 from mercer.data import ArrayRows, Pieces, Shard, SparseRows
 from mercer.data.shard import even_run
 from mercer.engine import Plan
 from mercer.forward.background import background
 from mercer.forward.expansion import Expansion, Stages
+from mercer.forward.held_out import Outside
 from mercer.forward.kernel_metric import metric, sensitivity
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member, problem_of
-from mercer.forward.outside import Outside
 from mercer.forward.problem import Problem
 from mercer.forward.relevance import effects
 from mercer.forward.rounding import rounded, shows
 from mercer.forward.stages import ExpansionPath, Final
 from mercer.forward.stopping import joined
 from mercer.kernels import Kernel
-from mercer.kernels.numbered import Numbered
+from mercer.kernels.sparse_rows import Numbered
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
+from mercer.preprocessing.read import Given, read_held_out
+from mercer.preprocessing.targets import ClassTargets, within_reach
 from mercer.progress import tell
 
 #: Rows held out where nothing is said: a tenth, and no more than this, or than a fiftieth of very many.

@@ -14,15 +14,15 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.checked import host
-from mercer.border.face import Saved, face, keep
-from mercer.border.read import read, read_new
-from mercer.border.rules import NOTHING, Rule, check, number, whole
+from mercer.base.estimator import Saved, face, keep
+from mercer.base.parameters import NOTHING, Rule, check, number, whole
 from mercer.data import ArrayRows, RowSource
 from mercer.engine.sample import generator
 from mercer.gp.classifier import SparseGPClassifier
 from mercer.gp.regressor import SparseGPRegressor
 from mercer.parts import require
+from mercer.preprocessing.read import read, read_new
+from mercer.preprocessing.validate import host
 
 #: Rows of a file that are read at once.
 BLOCK_ROWS = 10_000

@@ -11,11 +11,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.classes import WeighsClasses
-from mercer.border.face import face, on_host
-from mercer.border.read import Given, merged
-from mercer.border.rules import literal, whole
-from mercer.border.targets import ClassTargets
+from mercer.base.classifier import WeighsClasses
+from mercer.base.estimator import face, on_host
+from mercer.base.parameters import literal, whole
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
@@ -31,6 +29,8 @@ from mercer.gp.timed_rows import FinalPass, in_words
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
 from mercer.parts import require
+from mercer.preprocessing.read import Given, merged
+from mercer.preprocessing.targets import ClassTargets
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0

@@ -11,13 +11,8 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import torch
 
-from mercer.border.checked import host
-from mercer.border.face import Face
-from mercer.border.gathered import exact_sums, gathered
-from mercer.border.inputs import InputMap, find_inputs
-from mercer.border.read import MERGED_ROWS, Given, read, read_new
-from mercer.border.rules import NOTHING, Rule, check, literal, number, part_of, whole
-from mercer.border.weights import unit_weights
+from mercer.base.estimator import Face
+from mercer.base.parameters import NOTHING, Rule, check, literal, number, part_of, whole
 from mercer.clock import Clock
 from mercer.data import WHOLE, Pieces, current_group
 from mercer.data.group import ALONE
@@ -31,6 +26,11 @@ from mercer.gp.search import SparseSearch
 from mercer.gp.task import GPTask
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
+from mercer.preprocessing.collect import exact_sums, gathered
+from mercer.preprocessing.inputs import InputMap, find_inputs
+from mercer.preprocessing.read import MERGED_ROWS, Given, read, read_new
+from mercer.preprocessing.validate import host
+from mercer.preprocessing.weights import unit_weights
 from mercer.progress import listeners, watched
 
 

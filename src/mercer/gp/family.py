@@ -19,7 +19,7 @@ from mercer.evidence.starts import SPREAD_ROWS, plain_start
 from mercer.gp.inducing_rows import choose_rows
 from mercer.gp.task import GPTask
 from mercer.kernels import Kernel
-from mercer.tuning.tune import FAMILIES
+from mercer.selection.tune import FAMILIES
 
 #: Inducing inputs and steps of each family.
 INDUCING, STEPS = 32, 25

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from mercer.border.intervals import Intervals, Shown
-from mercer.border.left_out import LARGEST
+from mercer.base.intervals import Intervals, Shown
+from mercer.base.out_of_fold import LARGEST
 from mercer.data import RowSource
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation

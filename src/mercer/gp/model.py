@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.border.inputs import InputMap
-from mercer.border.read import Given
 from mercer.engine import Plan
 from mercer.evidence.posterior import Posterior
 from mercer.forward.background import background
@@ -18,6 +16,8 @@ from mercer.forward.kernel_metric import spread
 from mercer.forward.relevance import effects
 from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
+from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.read import Given
 
 
 @dataclass(frozen=True)

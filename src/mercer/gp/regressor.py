@@ -11,21 +11,19 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.face import face, on_host
-from mercer.border.intervals import IntervalRegressor
-from mercer.border.read import Given, merged, read_new
-from mercer.border.rules import AUTO, number
-from mercer.border.targets import RealTargets
+from mercer.base.estimator import face, on_host
+from mercer.base.intervals import IntervalRegressor
+from mercer.base.parameters import AUTO, number
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample, generator
 from mercer.evidence.approximations import Approximation, SubsetOfData
 from mercer.evidence.coordinates import LEAST_NOISE, Point
+from mercer.evidence.cuda_graph import regression_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence
 from mercer.evidence.posterior import draw, log_density
-from mercer.evidence.recorded import regression_evidence
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
 from mercer.evidence.starts import PLAIN_NOISE, as_many_lengths, elsewhere, family_of, plain_kernel
 from mercer.gp.estimator import SparseGP
@@ -36,7 +34,9 @@ from mercer.gp.task import GPTask
 from mercer.gp.timed_rows import FinalPass, in_words, rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_whole
-from mercer.tuning import tune_kernel, tune_noise
+from mercer.preprocessing.read import Given, merged, read_new
+from mercer.preprocessing.targets import RealTargets
+from mercer.selection import tune_kernel, tune_noise
 
 #: Rows that tell the family of a kernel: its parameters are looked for afterwards, on all rows.
 FAMILY_ROWS = 400

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
 from mercer.kernels.forms import FusedForm
-from mercer.kernels.pulled import pulled
+from mercer.kernels.vjp import pulled
 from mercer.parts import Part, as_float, part, require
 
 #: Weights on the entries of a tile to gradients in the parameters, in X and in Z.

@@ -13,9 +13,9 @@ from mercer.linalg.cholesky import (
     rotate_rows,
     solve_factored,
 )
-from mercer.linalg.halves import mirrored, times_lower, times_upper, upper_gram, upper_product
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
+from mercer.linalg.packed_symmetric import mirrored, times_lower, times_upper, upper_gram, upper_product
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [

@@ -12,13 +12,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.calibration import Temperature, fit_calibration
-from mercer.border.classes import WeighsClasses
-from mercer.border.face import face
-from mercer.border.inputs import InputMap
-from mercer.border.read import Given
-from mercer.border.rules import number
-from mercer.border.targets import ClassTargets
+from mercer.base.calibration import Temperature, fit_calibration
+from mercer.base.classifier import WeighsClasses
+from mercer.base.estimator import face
+from mercer.base.parameters import number
 from mercer.engine import Sample
 from mercer.mixture.class_experts import LogisticExperts
 from mercer.mixture.em import Mixture, columns, posterior
@@ -26,6 +23,9 @@ from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import Experts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.readout import logistic_weights
+from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.read import Given
+from mercer.preprocessing.targets import ClassTargets
 from mercer.progress import tell
 
 #: Training rows that calibrate where none could be held out.

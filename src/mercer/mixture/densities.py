@@ -9,10 +9,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 
-from mercer.border.face import face
-from mercer.border.inputs import InputMap
-from mercer.border.rules import SWITCH
-from mercer.border.targets import ClassTargets
+from mercer.base.estimator import face
+from mercer.base.parameters import SWITCH
 from mercer.engine import Sample
 from mercer.mixture.class_experts import Categorical, ClassTable
 from mercer.mixture.classifiers import MixtureClassifier
@@ -20,6 +18,8 @@ from mercer.mixture.em import Mixture
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, Setting, fit_classes
 from mercer.mixture.readout import class_shares
+from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.targets import ClassTargets
 
 
 @face

@@ -12,15 +12,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.checked import checked_targets, host
-from mercer.border.face import Face
-from mercer.border.gathered import gathered
-from mercer.border.inputs import InputMap, standardised
-from mercer.border.left_out import Refits
-from mercer.border.read import MERGED_ROWS, Given, merged, read, read_new
-from mercer.border.rules import AUTO, check, literal, number, whole
-from mercer.border.targets import code_targets
-from mercer.border.weights import penalty_in_units, unit_weights, warn_of_small_weights
+from mercer.base.estimator import Face
+from mercer.base.out_of_fold import Refits
+from mercer.base.parameters import AUTO, check, literal, number, whole
 from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
 from mercer.engine import Plan, Sample, each_block, make_plan
@@ -28,10 +22,16 @@ from mercer.mixture.em import Mixture, columns
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, Setting, fit_mixture
 from mercer.mixture.gates import COVARIANCES
-from mercer.mixture.inside import described_gates, gate_probabilities, gated, log_densities, responsibilities
+from mercer.mixture.membership import described_gates, gate_probabilities, gated, log_densities, responsibilities
 from mercer.mixture.rounding import rounding_variance
 from mercer.mixture.size import ChosenSize, Trials, chosen_size
 from mercer.parts import require
+from mercer.preprocessing.collect import gathered
+from mercer.preprocessing.inputs import InputMap, standardised
+from mercer.preprocessing.read import MERGED_ROWS, Given, merged, read, read_new
+from mercer.preprocessing.targets import code_targets
+from mercer.preprocessing.validate import checked_targets, host
+from mercer.preprocessing.weights import penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.progress import listeners, watched
 
 #: What scikit-learn calls them.

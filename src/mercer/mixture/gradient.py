@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import Sample, each_block
-from mercer.kernels.pulled import pulled
+from mercer.kernels.vjp import pulled
 from mercer.linalg import minimize_lbfgs
 from mercer.mixture.em import EMResult, Mixture, columns, posterior
 from mercer.mixture.gates import Floor, Gates

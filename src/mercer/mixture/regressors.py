@@ -12,22 +12,22 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.border.face import face
-from mercer.border.inputs import InputMap
-from mercer.border.intervals import IntervalRegressor, Intervals, Shown
-from mercer.border.left_out import FOLDED_ROWS
-from mercer.border.read import Given
-from mercer.border.rules import literal, number
-from mercer.border.targets import RealTargets
+from mercer.base.estimator import face
+from mercer.base.intervals import IntervalRegressor, Intervals, Shown
+from mercer.base.out_of_fold import FOLDED_ROWS
+from mercer.base.parameters import literal, number
 from mercer.engine import Sample
 from mercer.mixture.em import Mixture, columns
 from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.gradient import fit_gradient
-from mercer.mixture.inside import ASKED_ROWS, fitted_scale, gated, mean_and_variance
+from mercer.mixture.membership import ASKED_ROWS, fitted_scale, gated, mean_and_variance
 from mercer.mixture.readout import least_squares, local_noise, misleading
 from mercer.parts import require
+from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.read import Given
+from mercer.preprocessing.targets import RealTargets
 
 #: How models are trained, and how much of the time is EM's then.
 TRAININGS = {"em": 1.0, "two-step": 0.9, "gradient": 0.5}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.border.left_out import stratified_folds
+from mercer.base.out_of_fold import stratified_folds
 from mercer.clock import Clock
 from mercer.engine import Sample
 from mercer.mixture.em import Mixture
@@ -21,7 +21,7 @@ from mercer.mixture.fit import Fitted
 from mercer.mixture.gates import Gates, make_gates
 from mercer.parts import require
 from mercer.progress import tell
-from mercer.tuning.selection import one_standard_error
+from mercer.selection.one_standard_error import one_standard_error
 
 #: Rows at most on which the number of components is cross-validated; and those for each second of a time budget.
 CHOICE_ROWS, ROWS_A_SECOND = 10_000, 400

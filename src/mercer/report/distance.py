@@ -14,10 +14,10 @@ import torch
 from scipy.spatial import cKDTree
 from scipy.stats import chi2
 
-from mercer.border.inputs import InputMap
-from mercer.border.read import read_new
 from mercer.forward.kernel_metric import sensitivity
 from mercer.kernels import Kernel
+from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.read import read_new
 from mercer.report.section import Figure, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import Line, chart, short

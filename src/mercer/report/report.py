@@ -9,18 +9,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from mercer.atomic_write import written
 from mercer.parts import require, visible
 from mercer.report.distance import distance_section
 from mercer.report.effects import effects_section, rows_section
 from mercer.report.errors import fit_section, residual_section
 from mercer.report.growth import cost_section, growth_section, repeat_section
-from mercer.report.inside import columns_section, kernel_section, local_section, race_section
+from mercer.report.model import columns_section, kernel_section, local_section, race_section
 from mercer.report.page import page
 from mercer.report.section import Section, plain
 from mercer.report.subject import Subject
 from mercer.report.trust import trust_section
 from mercer.report.verdict import advice, verdict_section
-from mercer.whole import written
 
 #: Every section in the order of the page; one returns None where the model has nothing to tell.
 SECTIONS = (

@@ -12,9 +12,9 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.border.checked import host
 from mercer.data import spaced_rows
 from mercer.parts import require
+from mercer.preprocessing.validate import host
 from mercer.report.table import Table
 
 #: Test rows that are looked at; of more, as many are taken at even distances.

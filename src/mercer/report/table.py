@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from mercer.border.checked import host
 from mercer.data import RowSource, as_source
 from mercer.data.raw import LEVELLED, RawColumn
+from mercer.preprocessing.validate import host
 from mercer.report.svg import date, short, shortened
 
 #: What stands for a level that is missing.

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mercer.border.calibration import MARGIN, FloorAndPower, Shrunk, Temperature
-from mercer.border.targets import ClassTargets, RealTargets
+from mercer.base.calibration import MARGIN, FloorAndPower, Shrunk, Temperature
 from mercer.files.onnx.graph import Graph
+from mercer.preprocessing.targets import ClassTargets, RealTargets
 
 #: The outputs of a graph by their names, each with its type ("float", "int64" or "string").
 Outputs = dict[str, tuple[str, str]]

@@ -10,13 +10,13 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from mercer.atomic_write import written
 from mercer.data.frames import is_frame, raw_columns
 from mercer.data.raw import LEVELLED
 from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.tables import given_rows
 from mercer.parts import require
-from mercer.whole import written
 
 
 def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float32", X: Any = None) -> Any:

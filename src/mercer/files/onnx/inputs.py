@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.border.inputs import FARTHEST, InputMap
 from mercer.data.column_maps import REACH, Bend, ColumnMap
 from mercer.files.onnx.graph import Graph
 from mercer.parts import require
+from mercer.preprocessing.inputs import FARTHEST, InputMap
 
 #: Beyond this, asinh(z) is log 2z to the last digit, and z² need not be a number.
 LARGE = 1e8

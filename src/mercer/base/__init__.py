@@ -1,0 +1,1 @@
+"""Base classes of the estimators: parameters, checks, calibration, intervals, saving."""

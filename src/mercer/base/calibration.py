@@ -1,0 +1,222 @@
+"""From decision values to probabilities, by numbers fitted on held-out or out-of-fold decision values.
+
+A temperature is for decision values of any scale. Least squares on centred codes estimates probabilities themselves, so
+there a floor and an exponent take its place (`mercer.selection.link`). Few rows draw both towards caution: the
+temperature is fitted to Platt's smoothed targets. On the calibration rows the log loss is never above that of the
+classes' shares, towards which probabilities are shrunk where they would be worse (`Shrunk`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_expit, log_softmax, softmax
+
+from mercer.preprocessing.targets import ClassTargets
+from mercer.selection.link import Codes, fitted_link
+
+#: A share of shrinkage below this changes nothing worth another part of the model.
+LEAST_SHARE = 0.01
+#: By how much the decided class is more probable than any other, where shrinking would have made another one so.
+MARGIN = 1e-5
+
+
+def probabilities(values: np.ndarray, temperature: float) -> np.ndarray:
+    """Class probabilities from decision values: a sigmoid for one column, softmax for more.
+
+    >>> probabilities(np.array([[0.0]]), 1.0).tolist()
+    [[0.5, 0.5]]
+    """
+    if values.shape[1] == 1:
+        p = expit(values[:, 0] / temperature)
+        return np.column_stack([1 - p, p])
+    return softmax(values / temperature, axis=1)
+
+
+def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> float:
+    """The temperature under which the classes `Y` (±1) are most likely; keeps the order of decision values.
+
+    Targets are smoothed as by Platt: of N rows of a class one more row of every class stands beside them, so that no
+    temperature is zero, however well few rows are separated. One number cannot move the decision, so predictions and
+    probabilities agree.
+
+    >>> round(fit_temperature(np.array([[-1.0], [1.0]]), np.array([[-1.0], [1.0]]), np.ones(2)), 2)  # p = 2/3
+    1.44
+    """
+    true, weight = _truth(Y), weight / weight[weight > 0].mean()
+    n_classes = max(Y.shape[1], 2)
+    size = np.bincount(true, weights=weight, minlength=n_classes)
+    soft = (np.eye(n_classes) * size[:, None] + 1) / (size[:, None] + n_classes)  # a row for each class
+    soft = soft[true]
+
+    def negative_log_likelihood(log_t: float) -> float:
+        scaled = values / np.exp(log_t)
+        if values.shape[1] == 1:
+            logs = np.column_stack([log_expit(-scaled), log_expit(scaled)])
+        else:
+            logs = log_softmax(scaled, axis=1)
+        return -float(weight @ (soft * logs).sum(1))
+
+    return float(np.exp(minimize_scalar(negative_log_likelihood, bounds=(-7.0, 7.0), method="bounded").x))
+
+
+def _truth(Y: np.ndarray) -> np.ndarray:
+    """The place of each row's class, from codes n × p that are largest at it."""
+    return (Y[:, 0] > 0).astype(int) if Y.shape[1] == 1 else Y.argmax(1)
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Decision values divided by one number, then a sigmoid or softmax."""
+
+    temperature: float = 1.0
+
+    def probabilities(self, decisions: np.ndarray) -> np.ndarray:
+        return probabilities(decisions, self.temperature)
+
+
+@dataclass(frozen=True)
+class FloorAndPower:
+    """p ∝ max(p̂, floor)^exponent, where p̂ = (1 + decision) / 2.
+
+    >>> FloorAndPower(0.01, 1.0).probabilities(np.array([[0.5]]))
+    array([[0.25, 0.75]])
+    """
+
+    floor: float
+    exponent: float
+
+    def probabilities(self, decisions: np.ndarray) -> np.ndarray:
+        p = (1 + decisions) / 2
+        p = np.column_stack([1 - p, p]) if p.shape[1] == 1 else p
+        return softmax(self.exponent * np.log(np.maximum(p, self.floor)), axis=1)
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Probabilities drawn towards the classes' `rates`: (1 − share) p + share · rates, p being those of `link`.
+
+    The class of largest p stays the most probable one, so that probabilities and predictions agree: where another one
+    would be, it is raised to just above that.
+
+    >>> Shrunk(Temperature(), 0.5, np.array([0.2, 0.8])).probabilities(np.array([[1.0], [-1.0]])).round(3)
+    array([[0.234, 0.766],
+           [0.5  , 0.5  ]])
+    """
+
+    link: Temperature | FloorAndPower
+    share: float
+    rates: np.ndarray
+
+    def probabilities(self, decisions: np.ndarray) -> np.ndarray:
+        told = self.link.probabilities(decisions)
+        mixed = (1 - self.share) * told + self.share * self.rates
+        rows, decided = np.arange(len(told)), told.argmax(1)
+        raised = np.maximum(mixed[rows, decided], (1 + MARGIN) * mixed.max(1))
+        mixed[rows, decided] = np.where(mixed.argmax(1) == decided, mixed[rows, decided], raised)
+        return mixed / mixed.sum(1, keepdims=True)
+
+
+def cautious(link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndarray, chosen: int = 1) -> Any:
+    """`link`, or that shrunk by as much as its gain over the classes' rates may be luck, and by as much as it needs.
+
+    Few rows say little, and what chose the model by them says too much: of their mean gain over the rates, d/n is what
+    d numbers gain by luck that n rows chose. With the rest g and its standard error e, ½ (e/g)² is the share that James
+    and Stein leave to the mean. It goes to equal probabilities, which keep the decision, unless the rates are better by
+    more than their own luck. Where the rates alone are still better on these rows, more of them is mixed in: the log
+    loss is convex in their share and ends at theirs, so the result is no worse on these rows, but for those whose
+    decision is kept.
+
+    >>> told, true = np.array([[9.0], [-9.0], [9.0], [9.0]]), np.array([0, 1, 0, 0])  # wrong, each time
+    >>> found = cautious(Temperature(), told, true, np.ones(4))
+    >>> round(found.share, 2), found.rates.round(2).tolist()
+    (1.0, [0.75, 0.25])
+    """
+    alive = weight > 0
+    decisions, true, weight = decisions[alive], true[alive], weight[alive] / weight[alive].sum()
+    p = link.probabilities(decisions)
+    n_classes, n_rows = p.shape[1], 1 / float((weight**2).sum())
+    rates = np.bincount(true, weights=weight, minlength=n_classes)
+    told, rate = p[np.arange(len(p)), true], rates[true]
+
+    def loss(q: np.ndarray) -> float:
+        return -float(weight @ np.log(np.maximum(q, np.finfo(float).tiny)))
+
+    share = luck_share(np.log(np.maximum(told, np.finfo(float).tiny) / rate), weight, chosen / n_rows)
+    even = np.full(n_classes, 1 / n_classes)
+    towards, mixed = even, (1 - share) * told + share / n_classes
+    by_rates = (1 - share) * told + share * rate
+    if loss(mixed) > loss(by_rates) + (n_classes - 1) / n_rows:
+        towards, mixed = rates, by_rates
+    more = 0.0
+    if loss(mixed) > loss(rate):
+        more = float(minimize_scalar(lambda m: loss((1 - m) * mixed + m * rate), bounds=(0.0, 1.0), method="bounded").x)
+        more = more if loss((1 - more) * mixed + more * rate) < loss(rate) else 1.0
+    kept = (1 - more) * (1 - share)
+    return link if kept > 1 - LEAST_SHARE else Shrunk(link, 1 - kept, _mean(towards, rates, share, more))
+
+
+def luck_share(gain: np.ndarray, weight: np.ndarray, luck: float) -> float:
+    """The share of a gain that may be luck, ½ (standard error / (gain − luck))²; weights have sum one."""
+    mean = float(weight @ gain)
+    error = float(weight**2 @ (gain - mean) ** 2)
+    left = mean - luck
+    return min(0.5 * error / left**2, 1.0) if left > 0 else 1.0
+
+
+def _mean(towards: np.ndarray, rates: np.ndarray, share: float, more: float) -> np.ndarray:
+    """Find the probabilities that both shrinkages together draw towards."""
+    both = (1 - more) * share * towards + more * rates
+    return both / both.sum()
+
+
+def calibration_error(p: np.ndarray, truth: np.ndarray, weight: np.ndarray, bins: int = 15) -> float:
+    """Expected calibration error: by how much the probability of the likeliest class is off, on average over its bins.
+
+    `p` is n × classes, `truth` the place of each row's class.
+
+    >>> calibration_error(np.array([[0.2, 0.8], [0.2, 0.8]]), np.array([1, 0]), np.ones(2))
+    0.3...
+    """
+    sure, right = p.max(1), p.argmax(1) == truth
+    which = np.minimum((sure * bins).astype(int), bins - 1)
+    gap = np.bincount(which, weights=weight * (sure - right), minlength=bins)
+    return float(np.abs(gap).sum() / weight.sum())
+
+
+def cross_fitted(targets: ClassTargets, values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Log loss and calibration error of the probabilities of rows, each half calibrated by the other one."""
+    p = np.empty((len(Y), len(targets.classes)))
+    for half in (slice(0, None, 2), slice(1, None, 2)):
+        others = np.ones(len(Y), dtype=bool)
+        others[half] = False
+        link = fit_calibration(targets, values[others], Y[others], weight[others])
+        p[half] = link.probabilities(targets.decisions(values[half]))
+    truth = _truth(targets.decisions(Y))
+    own = np.log(np.clip(p[np.arange(len(p)), truth], 1e-15, None))
+    return float(-(weight @ own) / weight.sum()), calibration_error(p, truth, weight)
+
+
+def fit_calibration(targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, chosen: int = 1) -> Any:
+    """Fit the map that makes classes `Y` (coded, n × p) most likely from held-out or out-of-fold `values`.
+
+    `chosen` are the numbers that these rows have chosen: the map here, and what the model was tuned by.
+    """
+    alive = weight > 0
+    if not alive.any():
+        return Temperature()
+    decisions, codes, weight = (values + targets.offset)[alive], (Y + targets.offset)[alive], weight[alive]
+    return cautious(_link(targets, decisions, codes, weight), decisions, _truth(codes), weight, chosen)
+
+
+def _link(targets: ClassTargets, decisions: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Any:
+    if np.all(targets.offset == 0):
+        return Temperature(fit_temperature(decisions, codes, weight))
+    p = codes.shape[1]
+    ends = torch.full((p,), -1.0, dtype=torch.float64), torch.full((p,), 2.0, dtype=torch.float64)
+    link = fitted_link(Codes(*ends), *(torch.as_tensor(a) for a in (decisions, codes, weight)))
+    return FloorAndPower(link.floor / max(p, 2), link.exponent)  # a link's floor is in shares of 1/classes

@@ -1,0 +1,62 @@
+"""The regularisation of a fixed kernel by evidence: one eigendecomposition, then a search in one number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from mercer.kernels import Kernel
+from mercer.selection.class_codes import LEAST_NOISE
+from mercer.selection.sample import class_codes, draw
+
+
+def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, device: Any = None) -> float:
+    r"""The penalty λ under which targets of covariance :math:`s(K + \lambda D^{-1})` are most likely.
+
+    The amplitude s has its best value in closed form, so the kernel need not be in the targets' units. Where every
+    column of `Y` holds two values only, they are class codes, and λ is kept at 1 % of the kernel's mean variance or
+    more: interpolating codes has unbounded evidence. The scale of the weights does not matter: the evidence sees copies
+    merged and weights of mean one, of class codes none, and λ is for the weights as they came.
+
+    >>> from mercer.kernels import Gaussian
+    >>> X = torch.linspace(-3, 3, 200, dtype=torch.float64)[:, None]
+    >>> noise = torch.randn(200, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> 0.003 < tune_noise(Gaussian(), X, X.sin() + 0.1 * noise) < 0.1
+    True
+    """
+    X = torch.as_tensor(X)
+    drawn = draw(X, Y, sample_weight, len(X), np.random.default_rng(0), X.device if device is None else device)
+    X, w = drawn.X, drawn.precision()
+    Y = drawn.centred(w)
+    Y = Y / (float(Y.abs().max()) or 1.0)  # squares of the targets themselves may overflow
+    root = w.sqrt()[:, None]
+    K = kernel(X, X)
+    least = LEAST_NOISE * float(K.diagonal().mean()) if class_codes(drawn.Y) else 0.0
+    values, vectors = torch.linalg.eigh(K * root * root.T)
+    spectrum = values.clamp(min=0).cpu().numpy()
+    energy = (vectors.T @ (root * Y)).square().sum(1).cpu().numpy()
+    n, p = float(w.sum()), Y.shape[1]
+    largest = max(float(spectrum[-1]), 1e-300)
+    within = float(energy.sum())
+    if spectrum[-1] <= 1e-200:  # a kernel that is zero at these rows: any penalty leaves the constant
+        return max(1.0, least) * drawn.mean_weight
+    if within <= 1e-300:
+        return max(1e-6 * largest, least) * drawn.mean_weight
+
+    def negative(log_lam: float) -> float:
+        lam = np.exp(log_lam)
+        scale = max(float((energy / (spectrum + lam)).sum()) / (n * p), 1e-300)
+        # rows of weight w stand for w copies: the copies' differences carry (w − 1) log λ
+        log_det = np.log(spectrum + lam).sum() + (n - len(spectrum)) * log_lam
+        return p * log_det + n * p * np.log(scale)
+
+    bounds = np.log(largest * 1e-12), np.log(largest * 10)
+    grid = np.linspace(*bounds, 25)
+    start = int(np.argmin([negative(t) for t in grid]))
+    inner = grid[max(start - 1, 0)], grid[min(start + 1, 24)]
+    found = float(np.exp(minimize_scalar(negative, bounds=inner, method="bounded").x))
+    return max(found, least) * drawn.mean_weight

@@ -1,0 +1,189 @@
+"""`tune_kernel`: kernel, length-scales and noise by maximising the evidence on a random subset of rows.
+
+The one place where kernel parameters are chosen from data; every estimator calls it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mercer.clock import Clock
+from mercer.engine import make_plan
+from mercer.engine.sample import generator
+from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
+from mercer.parts import require, require_number, require_whole
+from mercer.selection.class_codes import LEAST_NOISE, judged
+from mercer.selection.evidence_search import NOISE_BOUNDS, OUTER, Search
+from mercer.selection.sample import class_codes, draw
+
+#: Seconds that a search on a thousand rows takes on a slow machine; others as the cube of their rows.
+THOUSAND_ROWS = 20.0
+#: Families tried by ``kernel="auto"``, smoothest first.
+FAMILIES: tuple[type[Stationary], ...] = (Gaussian, Matern52, Matern32, Matern12)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A tuned kernel, the noise variance that serves as regularisation, and how they were found."""
+
+    kernel: Kernel
+    noise: float
+    log_marginal_likelihood: float
+    n_evaluations: int
+    families: dict[str, float]
+
+    @property
+    def length_scale(self) -> np.ndarray | None:
+        """The length-scale of all inputs, or one of each (None for kernels without them)."""
+        scales = [v for name, v in self.kernel.tunable().items() if name.endswith("length_scale")]
+        return np.atleast_1d(np.asarray(scales[0])) if scales else None
+
+    @property
+    def relevance(self) -> np.ndarray | None:
+        """Inverse length-scales: how much each input matters."""
+        return None if self.length_scale is None else 1 / self.length_scale
+
+
+def tune_kernel(
+    X: Any,
+    y: Any,
+    kernel: Any = "auto",
+    *,
+    sample_weight: Any = None,
+    n_rows: int = 1000,
+    ard: bool | str = "auto",
+    groups: Any = None,
+    restarts: int = 0,
+    max_iter: int = 100,
+    tol: float = 1e-10,
+    time_budget: float | None = None,
+    device: Any = "auto",
+    random_state: Any = None,
+) -> Tuned:
+    """Choose a kernel and a noise level for `X` and `y` by maximising the GP marginal likelihood.
+
+    Parameters
+    ----------
+    X : array or tensor of shape (n, D)
+    y : array or tensor of shape (n,) or (n, p)
+        Targets are centred and scaled inside; several outputs share the kernel. For two classes pass ±1: where
+        every column holds two values only, they are codes, the noise is kept at 1 % of the variance or more, and of a
+        radial kernel the family, the noise and a factor common to all length-scales are chosen, around what the
+        evidence proposes, by the log loss of each row under all others.
+    kernel : "auto", a short name, or a kernel
+        The name of a stationary kernel, or ``"auto"`` (the best of Gaussian, Matérn 5/2, Matérn 3/2 and
+        Matérn 1/2 by evidence), gives ``variance · kernel + bias``. A kernel object keeps its form, times a
+        variance; its parameters are where the search starts.
+    sample_weight : array of shape (n,), optional
+        A row of weight 2 counts as that row twice; rows of weight zero are left out. Their scale does not matter:
+        the evidence sees copies merged and weights of mean one (none of class codes), and the
+        noise returned, which serves as the penalty of kernel ridge with the weights as they came, is its noise times
+        their mean.
+    n_rows : int
+        Rows drawn at random for the evidence, whose cost grows as their cube.
+    ard : bool or "auto"
+        One length-scale per input (True), one for all (False), or one per input if that raises the
+        log evidence of every output by more than ½ log n for each further length-scale ("auto").
+    groups : sequence of D whole numbers, optional
+        Inputs of one number, such as the coordinates of a category's levels, share a length-scale.
+    restarts : int
+        Further searches from random starting points; the best of all is returned.
+    max_iter : int
+        Steps of each climb.
+    tol : float
+        The best family is climbed once more, until a step gains less than this share of the evidence. From 1e-6 on
+        that climb is left out: a third of the time, for digits that no prediction shows.
+    time_budget : float or None
+        Seconds that the search may take: fewer rows are drawn where they would not do, and the climb ends in time.
+    device : "auto", "cpu", "cuda" or a torch device
+    random_state : int, RandomState or None
+        Of the rows drawn and of the restarts.
+
+    Returns
+    -------
+    Tuned
+        With `kernel`, `noise` (a variance: the λ of kernel ridge), `log_marginal_likelihood` of the
+        centred targets and `families` (the log evidence of each family tried).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mercer import tune_kernel
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, (200, 2))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)          # the second input does not matter
+    >>> tuned = tune_kernel(X, y, "gaussian", ard=True, random_state=0)
+    >>> round(tuned.noise ** 0.5, 1), bool(tuned.relevance[0] > 10 * tuned.relevance[1])
+    (0.1, True)
+    """
+    _require_numbers(n_rows, ard, restarts, max_iter, tol)
+    if time_budget is not None:
+        require_number("time_budget", time_budget, "None or a positive number of seconds", np.nextafter(0, 1))
+        n_rows = max(min(n_rows, int(1000 * (time_budget / THOUSAND_ROWS) ** (1 / 3))), 50)
+    rng = generator(random_state)
+    given = None if isinstance(kernel, str) and kernel in {"auto", *Stationary.choices()} else as_kernel(kernel)
+    drawn = draw(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
+    weight = drawn.precision()
+    targets = drawn.centred(weight)
+    largest = float(targets.abs().max()) or 1.0  # squares of the targets themselves may overflow
+    mean2 = (weight[:, None] * (targets / largest).square()).sum() / weight.sum() / targets.shape[1]
+    scale = largest * float(mean2) ** 0.5 or 1.0
+    codes = class_codes(drawn.Y)
+    least = LEAST_NOISE if codes else NOISE_BOUNDS[0]
+    clock = Clock(time_budget)
+    search = Search(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, clock=clock,
+                    groups=_groups(groups, drawn.X.shape[1]))  # fmt: skip
+    if given is None:
+        found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])
+    else:
+        found = {type(given).__name__: search.climb(Scaled(given), 0.1)}
+    best = max(found.values(), key=lambda point: point.value)
+    for _ in range(restarts):
+        best = max(best, search.perturbed(best, rng), key=lambda point: point.value)
+    if codes and given is None:
+        search.Y, search.weight = (
+            drawn.centred(drawn.weight) / scale,
+            drawn.weight,
+        )  # what a row counts when it is left out
+        best = judged(search, [best, *found.values()])
+    noise = best.noise * scale**2 * drawn.mean_weight
+    require(math.isfinite(noise), "the penalty for these targets and weights", "within float64: scale them",
+            f"targets of size {scale:.3g} and weights of mean {drawn.mean_weight:.3g}")  # fmt: skip
+    shift = -float(weight.sum()) * targets.shape[1] * math.log(scale)
+    return Tuned(
+        kernel=_in_target_units(best.kernel, scale),
+        noise=noise,
+        log_marginal_likelihood=best.value + shift,
+        n_evaluations=search.n_evaluations,
+        families={name: point.value + shift for name, point in found.items()},
+    )
+
+
+def _require_numbers(n_rows: Any, ard: Any, restarts: Any, max_iter: Any, tol: Any) -> None:
+    for name, value, least in (("n_rows", n_rows, 2), ("restarts", restarts, 0), ("max_iter", max_iter, 1)):
+        require_whole(name, value, least)
+    known = isinstance(ard, bool | np.bool_) or (isinstance(ard, str) and ard == "auto")
+    require(known, "ard", "True, False or 'auto'", ard)
+    require_number("tol", tol, "a finite number of at least 0", 0.0)
+
+
+def _groups(groups: Any, n_inputs: int) -> np.ndarray | None:
+    """The groups of the inputs, counted from 0."""
+    if groups is None:
+        return None
+    given = np.asarray(groups)
+    require(given.shape == (n_inputs,), "groups", f"one number for each of {n_inputs} inputs", given.shape)
+    return np.unique(given, return_inverse=True)[1].reshape(-1)
+
+
+def _in_target_units(kernel: Kernel, scale: float) -> Kernel:
+    """The kernel for targets as they came: outer variances times scale², parameters as plain numbers."""
+    values = {
+        name: (np.asarray(value) * (scale**2 if name in OUTER else 1.0)).tolist()
+        for name, value in kernel.tunable().items()
+    }
+    return kernel.replaced(values)
