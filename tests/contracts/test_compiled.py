@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import mercer.kernels
+import mercer.codegen
+from mercer.codegen import compiled as module
+from mercer.codegen.cpu import over_rows
+from mercer.codegen.forms import FEW_INPUTS, LEAST
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32, Matern52, Separable
-from mercer.kernels import compiled as module
-from mercer.kernels.cpu import over_rows
-from mercer.kernels.forms import FEW_INPUTS, LEAST
 from tests import oracles
 
 EPS = oracles.EPS[torch.float32]
@@ -216,8 +216,8 @@ def test_without_llvm_everything_is_torchs(kernel, always, monkeypatch):
 
 def test_llvm_may_be_missing(monkeypatch):
     for name in ("machine_code", "vector_code"):
-        monkeypatch.delitem(sys.modules, f"mercer.kernels.{name}", raising=False)
-        monkeypatch.delattr(mercer.kernels, name, raising=False)
+        monkeypatch.delitem(sys.modules, f"mercer.codegen.{name}", raising=False)
+        monkeypatch.delattr(mercer.codegen, name, raising=False)
     monkeypatch.setitem(sys.modules, "llvmlite", None)
     assert module.machine_code.__wrapped__() is None
 

@@ -413,7 +413,7 @@ PEAK = """
 import resource, sys, torch
 from mercer.engine import KernelMatrix, make_plan
 from mercer.kernels import Matern52
-from mercer.kernels.compiled import machine_code
+from mercer.codegen.compiled import machine_code
 from mercer.linalg import whitening
 from mercer.data import TensorRows
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from mercer.kernels import compiled as module
-from mercer.kernels.compiled import thin_product
+from mercer.codegen import compiled as module
+from mercer.codegen.compiled import thin_product
 
 
 @pytest.mark.parametrize("enough", [0, 10**9])

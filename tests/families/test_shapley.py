@@ -16,6 +16,7 @@ import torch
 
 import mercer
 from mercer import kernels
+from mercer.codegen.compiled import machine_code
 from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
 from mercer.explain import product_code, products, subset_code
@@ -25,7 +26,6 @@ from mercer.explain.products import narrowed, product_shapley, rule_of, weighted
 from mercer.explain.shapley import block_shape
 from mercer.explain.subsets import by_subsets
 from mercer.explain.terms import terms_of
-from mercer.kernels.compiled import machine_code
 from mercer.preprocessing.inputs import InputMap
 
 

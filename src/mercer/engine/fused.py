@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mercer.codegen.forms import FEW_INPUTS
 from mercer.engine.packing import PADDING, UNITS, Packed, chunks, pack, packed_width, split_columns
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, FusedForm, Kernel
 from mercer.kernels.columns import affine_product, affine_scores
-from mercer.kernels.forms import FEW_INPUTS
 from mercer.kernels.radial_columns import radial_gradients
 
 #: Programs per launch, where the work allows: several waves over the chip, so that the last one matters little.

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.kernels.compiled import machine_code
-from mercer.kernels.cpu import over_rows
+from mercer.codegen.compiled import machine_code
+from mercer.codegen.cpu import over_rows
 
 #: Factors, in all calls so far, from which on the loop is made: this takes 35 ms, and a factor 2 ns instead of 9.
 ENOUGH = 1 << 21
@@ -84,7 +84,7 @@ def weighted(exponents: Tensor, rule: Quadrature) -> Tensor:
 
 def away(w: Any, x: Any) -> Any:
     """2^x − 1 for x ≤ 0, as `w` writes it."""
-    from mercer.kernels.vector_code import DOUBLES, constant
+    from mercer.codegen.vector_code import DOUBLES, constant
 
     b, one, rounding = w.build, constant(1.0, DOUBLES), constant(ROUNDING, DOUBLES)
     x = w.call("maxnum", x, constant(LOWEST, DOUBLES))
@@ -103,7 +103,7 @@ def made() -> Any:
 
     Pairs and values are D × `length`, of which some strips of WIDTH pairs are worked on.
     """
-    from mercer.kernels.vector_code import DOUBLE, DOUBLES, INT, Writer, constant
+    from mercer.codegen.vector_code import DOUBLE, DOUBLES, INT, Writer, constant
 
     w = Writer("shapley", "dddddddiiii")
     b, (scales, counts, points, weights, pairs, out, room, strips, D, Q, length) = w.build, w.function.args

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mercer.codegen.cpu import over_rows
+from mercer.codegen.forms import ClosedForm
 from mercer.explain.product_code import WIDTH, away
 from mercer.explain.subsets import shares
 from mercer.kernels import RationalQuadratic
-from mercer.kernels.cpu import over_rows
-from mercer.kernels.forms import ClosedForm
 from mercer.kernels.radial import Radial
 
 #: Inputs up to which all sets take less time than the kernel's mixture: of eight inputs a row of 500 basis vectors
@@ -70,7 +70,7 @@ def made(form: ClosedForm | float, unit: float) -> Any:
 
     What the kernel is a function of is the sum of exponents in this unit.
     """
-    from mercer.kernels.vector_code import DOUBLES, INT, Writer, constant
+    from mercer.codegen.vector_code import DOUBLES, INT, Writer, constant
 
     w = Writer("subsets", "ddddiiiiii")
     b, (pairs, weights, out, room, rows, strips, D, sets, p, stride) = w.build, w.function.args

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.codegen.cpu import TILE, scratch
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion
 from mercer.kernels import Bias, Kernel, Product, Scaled, Sum
-from mercer.kernels.cpu import TILE, scratch
 from mercer.kernels.radial import Radial
 from mercer.kernels.sparse_rows import by_products
 from mercer.parts import require

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mercer.codegen.forms import FusedForm
 from mercer.kernels.base import Bias, Kernel, Product, Scaled, Sum
 from mercer.kernels.columns import Columns
 from mercer.kernels.custom import Function, Normalized, Precomputed
 from mercer.kernels.dot import Linear, Polynomial
-from mercer.kernels.forms import FusedForm
 from mercer.kernels.radial import Gaussian, Matern12, Matern32, Matern52, Radial, RationalQuadratic
 from mercer.kernels.separable import Laplacian, Separable
 from mercer.kernels.stationary import Stationary

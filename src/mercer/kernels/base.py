@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor
 
+from mercer.codegen.forms import FusedForm
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
-from mercer.kernels.forms import FusedForm
 from mercer.kernels.vjp import pulled
 from mercer.parts import Part, as_float, part, require
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.kernels.compiled import city_block
+from mercer.codegen.compiled import city_block
 
 #: Columns of two values from which on the product pays for the passes around it.
 ENOUGH = 4

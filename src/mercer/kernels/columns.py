@@ -14,7 +14,7 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
-from mercer.kernels.forms import FusedForm
+from mercer.codegen.forms import FusedForm
 from mercer.parts import require
 
 

@@ -8,9 +8,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from mercer.codegen.forms import FusedForm
 from mercer.kernels.base import Kernel, checked_number
 from mercer.kernels.columns import Columns
-from mercer.kernels.forms import FusedForm
 from mercer.parts import as_float, part, require
 
 

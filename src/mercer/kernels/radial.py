@@ -2,7 +2,7 @@
 
 Each kernel is its profile and one constant. The profile receives the *negative* scaled
 squared distance, because one matrix product gives it with no further pass over the tile; in units
-in which its exponential is the one that this machine is fastest at (`mercer.kernels.cpu`).
+in which its exponential is the one that this machine is fastest at (`mercer.codegen.cpu`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from mercer.codegen.cpu import FIRST, LOG2E, RATE, SECOND, power, scratch
+from mercer.codegen.forms import ClosedForm
 from mercer.kernels.base import checked_number
-from mercer.kernels.cpu import FIRST, LOG2E, RATE, SECOND, power, scratch
-from mercer.kernels.forms import ClosedForm
 from mercer.kernels.radial_columns import RadialColumns
 from mercer.kernels.stationary import Stationary
 from mercer.parts import part

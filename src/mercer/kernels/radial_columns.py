@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol, final
 import torch
 from torch import Tensor
 
-from mercer.kernels.cpu import FIRST, TILE, scratch
-from mercer.kernels.forms import FEW_INPUTS, ClosedForm, FusedForm
+from mercer.codegen.cpu import FIRST, TILE, scratch
+from mercer.codegen.forms import FEW_INPUTS, ClosedForm, FusedForm
 from mercer.kernels.stationary import StationaryColumns, number_like
 
 

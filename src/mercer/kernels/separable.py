@@ -15,8 +15,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from mercer.codegen.forms import ClosedForm, FusedForm
 from mercer.kernels.city_block import CityBlock
-from mercer.kernels.forms import ClosedForm, FusedForm
 from mercer.kernels.stationary import Stationary, StationaryColumns
 from mercer.parts import as_float, part, require
 

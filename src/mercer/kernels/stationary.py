@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.codegen.compiled import OUTPUTS, Compiled, pays
+from mercer.codegen.cpu import TILE
+from mercer.codegen.forms import ClosedForm
 from mercer.kernels.base import Kernel
 from mercer.kernels.columns import Columns, affine_product, affine_scores
-from mercer.kernels.compiled import OUTPUTS, Compiled, pays
-from mercer.kernels.cpu import TILE
-from mercer.kernels.forms import ClosedForm
 from mercer.parts import require
 
 #: Length-scales outside this range would leave the range of float64 once they are squared.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.kernels.cpu import FEATURES, scratch
+from mercer.codegen.cpu import FEATURES, scratch
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mercer.codegen.compiled import city_block
+from mercer.codegen.cpu import RATE, power
 from mercer.kernels import Kernel, Radial
 from mercer.kernels.city_block import CityBlock, two_valued
-from mercer.kernels.compiled import city_block
-from mercer.kernels.cpu import RATE, power
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9

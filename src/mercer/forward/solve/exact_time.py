@@ -13,10 +13,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from mercer.codegen.compiled import thin_product
 from mercer.engine.plan import Plan
 from mercer.forward.solve.guided import folds_in_steps
 from mercer.kernels import Matern32
-from mercer.kernels.compiled import thin_product
 
 #: Rows of the parts that are timed: of a kernel matrix, of a matrix that conjugate gradients read, and of a factor at
 #: most.

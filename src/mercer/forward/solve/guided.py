@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mercer.codegen.compiled import thin_product
 from mercer.forward.solve.guide import Guide
-from mercer.kernels.compiled import thin_product
 from mercer.linalg import conjugate_gradients
 
 #: Folds of rows that are left out, at most; their share of all rows, and their rows at most.

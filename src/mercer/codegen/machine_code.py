@@ -19,8 +19,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from mercer.kernels.forms import ClosedForm
-from mercer.kernels.vector_code import FLOAT, INT, LANES, SMALL, WIDE, WIDTH, Writer, constant
+from mercer.codegen.forms import ClosedForm
+from mercer.codegen.vector_code import FLOAT, INT, LANES, SMALL, WIDE, WIDTH, Writer, constant
 
 #: Rows at a time.
 ROWS = 8 if WIDE else 6

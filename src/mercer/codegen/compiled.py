@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.kernels.cpu import over_rows, scratch
-from mercer.kernels.forms import ClosedForm
+from mercer.codegen.cpu import over_rows, scratch
+from mercer.codegen.forms import ClosedForm
 
 MKL = torch.backends.mkl.is_available()
 #: Values from which on machine code is made. Reading LLVM takes 0.1 s and a function as long, once in a process; a
@@ -46,8 +46,8 @@ NUMBERS_SUMMED = 8192
 def machine_code() -> ModuleType | None:
     """The module that makes functions, None where LLVM is missing or does not know this machine."""
     try:
-        from mercer.kernels import machine_code as module
-        from mercer.kernels import vector_code
+        from mercer.codegen import machine_code as module
+        from mercer.codegen import vector_code
 
         vector_code.Writer("nothing", "").compiled()
     except (ImportError, OSError, RuntimeError, AttributeError):

@@ -1,7 +1,7 @@
 """A small language for loops over vectors of numbers, which LLVM turns into machine code for this CPU.
 
 Vectors are some tens of numbers of single or double precision; LLVM splits them into what the CPU has. This is the one
-module that knows LLVM (`llvmlite`); what is computed is said in `mercer.kernels.machine_code` and
+module that knows LLVM (`llvmlite`); what is computed is said in `mercer.codegen.machine_code` and
 `mercer.explain.product_code`.
 """
 
