@@ -187,7 +187,7 @@ def test_categorical_features_by_name_number_or_mask_are_the_same():
 def test_a_date_is_a_trend_and_the_cycles_it_covers():
     at = pd.date_range("2020-01-01", periods=60, freq="7h")
     table = boosted().fit(pd.DataFrame({"at": at}), np.arange(60.0)).table_
-    assert [code.words for code in table.codes] == ["days", "cycle of 1 days", "cycle of 7 days"]
+    assert [code.description for code in table.codes] == ["days", "cycle of 1 days", "cycle of 7 days"]
     coded = table.encode([_column("at", pd.to_datetime(["2021-05-03 06:00", "2021-05-04 06:00"]))])
     np.testing.assert_allclose(coded[0, 1:3], coded[1, 1:3], atol=1e-9)
     assert coded[1, 0] - coded[0, 0] == 1.0
@@ -479,8 +479,8 @@ def test_held_out_rows_have_no_say_in_means_of_targets():
     weight = np.ones(300)
     weight[:100] = 0
     model = boosted()
-    held = read(model, frame, y, numeric=True).weighed(weight)
-    other = read(model, frame, np.where(weight == 0, 1e3, y), numeric=True).weighed(weight)
+    held = read(model, frame, y, numeric=True).with_weights(weight)
+    other = read(model, frame, np.where(weight == 0, 1e3, y), numeric=True).with_weights(weight)
     np.testing.assert_allclose(held.rows.X[:, 0] * np.abs(y).max(), other.rows.X[:, 0] * 1e3, rtol=1e-9)
 
 

@@ -16,7 +16,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.kernels import Gaussian
 from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
 
 
@@ -24,7 +24,7 @@ def table(n, seed=0, weight=None):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, 2))
     y = np.where(X[:, 0] > 0.2 * np.sin(6 * X[:, 1]), "land", "sea")
-    return Given(ArrayRows(X), y, np.ones(n) if weight is None else weight)
+    return TableData(ArrayRows(X), y, np.ones(n) if weight is None else weight)
 
 
 @pytest.mark.parametrize(("n_rows", "n"), [(1000, 10), (1000, 900), (50_000, 5000)])
@@ -45,10 +45,10 @@ def test_rows_of_weight_zero_are_never_drawn_and_rare_classes_always_are():
     given = table(20_000, weight=np.where(np.arange(20_000) % 2, 1.0, 0.0))
     given.y[[1, 4001, 9001]] = "ice"
     some = some_rows(given, 500, np.random.default_rng(0), classes=True)
-    assert np.all(some.original % 2 == 1)
+    assert np.all(some.row_indices % 2 == 1)
     assert np.sum(some.y == "ice") == 3
-    assert np.array_equal(some.y, given.y[some.original])
-    assert np.array_equal(some.rows.X, given.rows.X[some.original])
+    assert np.array_equal(some.y, given.y[some.row_indices])
+    assert np.array_equal(some.rows.X, given.rows.X[some.row_indices])
     # what a class weighs beside another is what it weighs in the table, up to chance
     ice, land = (some.weight[some.y == label].sum() for label in ("ice", "land"))
     assert ice / land == pytest.approx(3 / np.sum((given.y == "land") & (given.weight > 0)), rel=0.5)

@@ -9,7 +9,7 @@ import mercer
 from mercer.data import ArrayRows
 from mercer.kernels import Matern52
 from mercer.preprocessing.duplicate_inputs import ENOUGH, fewer_rows
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 
 RNG = np.random.default_rng(0)
 POINTS = RNG.normal(size=(60, 3))
@@ -22,7 +22,7 @@ WEIGHT = RNG.uniform(0.5, 2.0, size=len(WHICH))
 @pytest.mark.parametrize("by_targets", [False, True])
 def test_squared_errors_of_any_function_differ_by_a_constant(by_targets):
     targets = np.sign(Y) if by_targets else Y
-    given = Given(ArrayRows(POINTS[WHICH]), targets, WEIGHT)
+    given = TableData(ArrayRows(POINTS[WHICH]), targets, WEIGHT)
     fewer, means = fewer_rows(given, targets[:, None], np.random.default_rng(1), by_targets=by_targets)
     assert len(means) <= ENOUGH
     assert not by_targets or set(means[:, 0]) == {-1.0, 1.0}
@@ -38,7 +38,7 @@ def test_squared_errors_of_any_function_differ_by_a_constant(by_targets):
 
 
 def test_rows_that_differ_are_left_alone():
-    given = Given(ArrayRows(RNG.normal(size=(6000, 2))), np.zeros(6000), np.ones(6000))
+    given = TableData(ArrayRows(RNG.normal(size=(6000, 2))), np.zeros(6000), np.ones(6000))
     assert fewer_rows(given, np.zeros((6000, 1)), np.random.default_rng(0), by_targets=False) is None
 
 

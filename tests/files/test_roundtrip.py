@@ -14,7 +14,7 @@ import torch
 from sklearn.base import clone
 
 import mercer
-from mercer.base.estimator import on_host
+from mercer.base.estimator import to_numpy
 from mercer.kernels import Gaussian
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said
 
@@ -188,5 +188,5 @@ def test_tensors_inside_anything_become_arrays():
         inner: Any
 
     plain = Part([1, 2])
-    assert on_host(plain) is plain
-    assert isinstance(on_host(Part((torch.ones(1),))).inner[0], np.ndarray)
+    assert to_numpy(plain) is plain
+    assert isinstance(to_numpy(Part((torch.ones(1),))).inner[0], np.ndarray)

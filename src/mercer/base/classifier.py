@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.base.calibration import FloorAndPower, Shrunk, Temperature
-from mercer.base.parameters import NOTHING, Rule, literal
+from mercer.base.parameters import NONE, Rule, literal
 from mercer.parts import as_float
 from mercer.preprocessing.targets import ClassTargets
 
@@ -22,7 +22,7 @@ def _is_table(value: Any) -> bool:
     return all(0 < as_float(weight) < float("inf") for weight in value.values())
 
 
-CLASS_WEIGHT = NOTHING | literal("balanced") | Rule("a dict of positive weights by class", _is_table)
+CLASS_WEIGHT = NONE | literal("balanced") | Rule("a dict of positive weights by class", _is_table)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from mercer.base.parameters import CALLBACKS, CATEGORIES, SECONDS, SWITCH, literal
+from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, SECONDS, literal
 from mercer.data.group import ALONE, Group
 from mercer.engine.sample import generator
 from mercer.preprocessing.columns import column_table
@@ -29,31 +29,31 @@ DOCUMENTATION = "MERCER_DOCS"
 INHERITED = ("Parameters", "Attributes")
 
 
-def on_host(value: Any) -> Any:
+def to_numpy(value: Any) -> Any:
     """The same with arrays in place of tensors, inside lists, tuples, dicts and dataclasses too.
 
     What holds no tensor is returned as it is, not as a copy.
 
     >>> import torch
-    >>> on_host({"weights": [torch.ones(2)], "why": "converged"})
+    >>> to_numpy({"weights": [torch.ones(2)], "why": "converged"})
     {'weights': [array([1., 1.], dtype=float32)], 'why': 'converged'}
     """
     if isinstance(value, Tensor):
         return value.detach().cpu().contiguous().numpy()  # in another order, products are rounded otherwise
     if type(value) in (list, tuple):
-        members = [on_host(one) for one in value]
+        members = [to_numpy(one) for one in value]
         return value if all(a is b for a, b in zip(members, value, strict=True)) else type(value)(members)
     if type(value) is dict:
-        found = {name: on_host(one) for name, one in value.items()}
+        found = {name: to_numpy(one) for name, one in value.items()}
         return value if all(found[name] is one for name, one in value.items()) else found
     if is_dataclass(value) and not isinstance(value, type):
         held = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
-        changed = {name: new for name, one in held.items() if (new := on_host(one)) is not one}
+        changed = {name: new for name, one in held.items() if (new := to_numpy(one)) is not one}
         return replace(value, **changed) if changed else value
     return value
 
 
-def explained(cls: type) -> str:
+def inherit_docstring(cls: type) -> str:
     """The docstring of `cls` with what its bases say of their parameters and attributes, its own words first.
 
     So a parameter is explained by the class that declares it, and shown by every face.
@@ -68,7 +68,7 @@ def explained(cls: type) -> str:
     ...     '''
     >>> class Car(Base):
     ...     '''A car.'''
-    >>> print(explained(Car))
+    >>> print(inherit_docstring(Car))
     A car.
     <BLANKLINE>
     Parameters
@@ -104,14 +104,14 @@ def _entries(body: str) -> dict[str, str]:
 
 
 @dataclass_transform(kw_only_default=False)
-def face(cls: type) -> Any:
+def estimator_dataclass(cls: type) -> Any:
     """Make a class an estimator: a dataclass with scikit-learn's `repr`, whose help explains inherited parameters."""
     made: Any = dataclass(eq=False, repr=False)(cls)
-    made.__doc__ = explained(made)
+    made.__doc__ = inherit_docstring(made)
     return made
 
 
-class Saved:
+class SaveMixin:
     """What can be written to a file."""
 
     def save(self, path: str | os.PathLike[str], *, stages: bool = False, small: bool = False) -> None:
@@ -122,7 +122,7 @@ class Saved:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Face(Saved, BaseEstimator):
+class BaseKernelEstimator(SaveMixin, BaseEstimator):
     """Base of all estimators: a table comes in as an array, frame, tensor, file or source.
 
     Parameters
@@ -171,7 +171,7 @@ class Face(Saved, BaseEstimator):
         `predict` they keep that value, whatever `X` holds. Kernels that are functions see all columns as they are.
     """
 
-    scale_inputs: Annotated[bool | str, SWITCH | literal("standard")] = True
+    scale_inputs: Annotated[bool | str, BOOL | literal("standard")] = True
     categorical_features: Annotated[Any, CATEGORIES] = "from_dtype"
     time_budget: Annotated[float | None, SECONDS] = None
     device: Any = "auto"
@@ -222,7 +222,7 @@ def keep(estimator: Any, **fitted: Any) -> Any:
 
     `_warm`, with which a fit goes on, is left as it is.
     """
-    known = {name: value if name == "_warm" else on_host(value) for name, value in fitted.items() if value is not None}
+    known = {name: value if name == "_warm" else to_numpy(value) for name, value in fitted.items() if value is not None}
     for name in vars(estimator).get("_kept", ()):
         delattr(estimator, name)
     vars(estimator).update(known, _kept=tuple(known))

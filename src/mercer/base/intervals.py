@@ -34,16 +34,16 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Shown:
+class CalibrationRows:
     """Calibration rows as the kernel sees them (n × d), and as they came (n × D)."""
 
     rows: np.ndarray
     table: np.ndarray
 
     @classmethod
-    def of(cls, rows: Tensor, given: RowSource, index: Any) -> Shown:
+    def of(cls, rows: Tensor, source: RowSource, index: Any) -> CalibrationRows:
         """Rows of these numbers in a table."""
-        table = given.fetch(torch.as_tensor(index).cpu())
+        table = source.fetch(torch.as_tensor(index).cpu())
         return cls(rows.double().cpu().numpy(), table.double().cpu().numpy())
 
 
@@ -62,7 +62,12 @@ class Intervals:
 
     @classmethod
     def fitted(
-        cls, residuals: np.ndarray, scale: np.ndarray | float, values: np.ndarray, weight: np.ndarray, shown: Shown
+        cls,
+        residuals: np.ndarray,
+        scale: np.ndarray | float,
+        values: np.ndarray,
+        weight: np.ndarray,
+        shown: CalibrationRows,
     ) -> Intervals:
         """From residuals over the model's own scale, all n × p, and over a local scale where that pays."""
         scores = residuals / np.maximum(scale, np.finfo(float).tiny)

@@ -1,6 +1,6 @@
 """What a parameter may be: a rule that stands in its declaration, checked in one place before any data is looked at.
 
-    n_learners: Annotated[int | str, AUTO | whole()] = "auto"
+    n_learners: Annotated[int | str, AUTO | integer()] = "auto"
 
 says the type to a reader, the default to scikit-learn, and the range to `check`.
 """
@@ -69,7 +69,7 @@ def literal(*values: Any) -> Rule:
     return Rule(words, holds)
 
 
-def whole(least: int = 1) -> Rule:
+def integer(least: int = 1) -> Rule:
     """A whole number of at least `least`."""
     return Rule(f"a whole number of at least {least}", lambda value: is_whole(value, least))
 
@@ -99,7 +99,7 @@ def part_of(kind: type[Part]) -> Rule:
     )
 
 
-def several_of(rule: Rule) -> Rule:
+def sequence_of(rule: Rule) -> Rule:
     """A sequence of at least one value, each of which obeys `rule`."""
 
     def holds(value: Any) -> bool:
@@ -123,16 +123,16 @@ def _range_words(low: float, high: float, open_low: bool, open_high: bool) -> st
 
 
 AUTO = literal("auto")
-NOTHING = literal(None)
-SWITCH = literal(True, False)
+NONE = literal(None)
+BOOL = literal(True, False)
 ANY_FUNCTION = Rule("a function", callable)
-CALLBACKS = NOTHING | Rule(
+CALLBACKS = NONE | Rule(
     "a function or several",
     lambda value: callable(value) or (isinstance(value, Iterable) and all(callable(one) for one in value)),
 )
 FOLDER = Rule("the path of a folder", lambda value: isinstance(value, str | PathLike) and bool(str(value)))
 CATEGORIES = (
-    NOTHING
+    NONE
     | literal("from_dtype")
     | Rule(
         "several names or numbers of columns, or a mask",
@@ -143,4 +143,4 @@ CATEGORIES = (
         ),
     )
 )
-SECONDS = NOTHING | number(0.0, open_low=True, wanted="a positive number of seconds")
+SECONDS = NONE | number(0.0, open_low=True, wanted="a positive number of seconds")

@@ -28,11 +28,11 @@ def hashed(columns: Iterable[np.ndarray], n_rows: int) -> np.ndarray:
     """
     mixed = np.full(n_rows, START)
     for column in columns:
-        mixed = stirred(mixed + START ^ (column.astype(np.float64) + 0.0).view(np.uint64))
+        mixed = mix_hash(mixed + START ^ (column.astype(np.float64) + 0.0).view(np.uint64))
     return mixed
 
 
-def stirred(bits: np.ndarray) -> np.ndarray:
+def mix_hash(bits: np.ndarray) -> np.ndarray:
     """The mixing steps of splitmix64, a permutation of 64-bit words."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -67,4 +67,4 @@ def holds_copies(inputs: np.ndarray, targets: np.ndarray) -> bool:
 
 def rows_of(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """A hash of inputs and targets together."""
-    return stirred(stirred(inputs) ^ targets)
+    return mix_hash(mix_hash(inputs) ^ targets)

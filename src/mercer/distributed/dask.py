@@ -16,7 +16,7 @@ from typing import Any, Self
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.base.estimator import face, keep
+from mercer.base.estimator import estimator_dataclass, keep
 from mercer.distributed.launch import TIMEOUT
 from mercer.distributed.partitions import each_partition, fit_parts, give_back, spool, within_worker
 from mercer.distributed.waiting import FIT, alone_on, cleared, first_answer, written
@@ -141,22 +141,22 @@ class OnDaskClasses(OnDask):
         return self._lazily("predict_proba", X, [str(one) for one in self.classes_])
 
 
-@face
+@estimator_dataclass
 class DaskKernelBoostingRegressor(OnDask, KernelBoostingRegressor):
     """`KernelBoostingRegressor` on the workers of a Dask cluster."""
 
 
-@face
+@estimator_dataclass
 class DaskKernelBoostingClassifier(OnDaskClasses, KernelBoostingClassifier):
     """`KernelBoostingClassifier` on the workers of a Dask cluster."""
 
 
-@face
+@estimator_dataclass
 class DaskGaussianMixtureClassifier(OnDaskClasses, GaussianMixtureClassifier):
     """`GaussianMixtureClassifier` on the workers of a Dask cluster."""
 
 
-@face
+@estimator_dataclass
 class DaskSparseGPRegressor(OnDask, SparseGPRegressor):
     """`SparseGPRegressor` on the workers of a Dask cluster; `to_local()` also gives deviations and draws."""
 

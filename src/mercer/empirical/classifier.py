@@ -9,7 +9,7 @@ import numpy as np
 
 from mercer.base.calibration import fit_calibration
 from mercer.base.classifier import DecisionClassifier
-from mercer.base.parameters import literal, number, whole
+from mercer.base.parameters import integer, literal, number
 from mercer.clock import Clock
 from mercer.empirical.ensemble import MemberEnsemble, agreement
 from mercer.empirical.estimator import EnsembleEstimator, MemberRefits
@@ -57,7 +57,7 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
     learning_rate: Annotated[float, number(0.0, 1.0, open_low=True)] = 0.99
     initial_margin: Annotated[float, number(0.0)] = 1e-6
     tol: Annotated[float, number(0.0)] = 1e-3
-    max_iter: Annotated[int, whole()] = 100
+    max_iter: Annotated[int, integer()] = 100
 
     _classes: ClassVar[bool] = True
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.base.estimator import Face
+from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.out_of_fold import Refits
-from mercer.base.parameters import NOTHING, check, whole
+from mercer.base.parameters import NONE, check, integer
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
 from mercer.data.group import ALONE, Group
@@ -25,9 +25,9 @@ from mercer.empirical.problem import MemberProblem, member_problem, pair_problem
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
 from mercer.engine.sample import Sample
-from mercer.preprocessing.collect import gathered
+from mercer.preprocessing.collect import collect_small_table
 from mercer.preprocessing.inputs import InputMap, find_inputs
-from mercer.preprocessing.read import Given, merged, read, read_new
+from mercer.preprocessing.read import TableData, merged, read, read_new
 from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import watched
@@ -40,7 +40,7 @@ class EnsembleTask:
     Weights are divided by `unit`; `n_classes` is 0 for numbers.
     """
 
-    given: Given
+    given: TableData
     targets: Any
     inputs: InputMap
     sample: Sample
@@ -78,7 +78,7 @@ def _without(problem: MemberProblem, rows: np.ndarray) -> MemberProblem:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class EnsembleEstimator(Face):
+class EnsembleEstimator(BaseKernelEstimator):
     """Members on random rows, trained in parallel; the faces say what is learnt and how members are heard.
 
     Parameters
@@ -122,8 +122,8 @@ class EnsembleEstimator(Face):
         How inputs are coded.
     """
 
-    c: Annotated[Any, NOTHING | one_or_several(0.0)] = None
-    n_folds: Annotated[int, whole(2)] = 5
+    c: Annotated[Any, NONE | one_or_several(0.0)] = None
+    n_folds: Annotated[int, integer(2)] = 5
     n_jobs: Annotated[int | None, JOBS] = None
 
     #: Whether the targets are classes.
@@ -180,7 +180,7 @@ class EnsembleEstimator(Face):
         given = read(
             self, X, y, sample_weight, numeric=not self._classes, group=own
         )  # every process has all rows and some members
-        given = gathered(given, given.shard.length(given.rows.n_rows))
+        given = collect_small_table(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)
         given, Y = merged(replace(given, weight=weight), targets.encode(given.y))

@@ -10,8 +10,8 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.base.estimator import Face, face
-from mercer.base.parameters import NOTHING, check, number, part_of, whole
+from mercer.base.estimator import BaseKernelEstimator, estimator_dataclass
+from mercer.base.parameters import NONE, check, integer, number, part_of
 from mercer.clock import Clock
 from mercer.data import RowSource
 from mercer.empirical.coordinates import MappedRows
@@ -24,7 +24,7 @@ from mercer.forward.nystroem import select_basis
 from mercer.kernels import Kernel
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap, find_inputs
-from mercer.preprocessing.read import Given, merged, read_new, read_rows
+from mercer.preprocessing.read import TableData, merged, read_new, read_rows
 from mercer.preprocessing.validate import host
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import watched
@@ -39,8 +39,8 @@ CHOOSING_SHARE = 0.7
 SHORTEST = 1e-9
 
 
-@face
-class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
+@estimator_dataclass
+class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKernelEstimator):
     r"""Coordinates whose inner products are a kernel: exactly on p chosen rows, its Nyström approximation elsewhere.
 
     .. math:: \Phi(x) = \Lambda^{-1/2} Q^\top [k(x, x_1), \dots, k(x, x_p)]^\top, \qquad K = Q \Lambda Q^\top,
@@ -100,8 +100,8 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
     subset_size: Annotated[int | float | None, ROWS] = 300
     _: KW_ONLY
     criterion: Annotated[Any, part_of(Criterion)] = "random"
-    rank: Annotated[int | None, NOTHING | whole()] = None
-    tol: Annotated[float | None, NOTHING | number(0.0, 1.0, open_high=True)] = None
+    rank: Annotated[int | None, NONE | integer()] = None
+    tol: Annotated[float | None, NONE | number(0.0, 1.0, open_high=True)] = None
 
     @watched
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -126,7 +126,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
             _n_features_out=made.rank,
         )
 
-    def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[Given, np.ndarray]:
+    def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[TableData, np.ndarray]:
         """The table, equal rows merged, and the targets of all rows."""
         require(self._draws or y is not None, "criterion", "'random' where there are no targets", self.criterion)
         given = read_rows(self, X, sample_weight)
@@ -143,7 +143,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face
 
     def _rows(
         self,
-        given: Given,
+        given: TableData,
         targets: np.ndarray,
         inputs: InputMap,
         kernel: Kernel,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Annotated, Any
 
-from mercer.base.estimator import face
-from mercer.base.parameters import several_of
+from mercer.base.estimator import estimator_dataclass
+from mercer.base.parameters import sequence_of
 from mercer.empirical.choice import Ranges
 from mercer.empirical.classifier import EnsembleClassifier
 from mercer.empirical.parameters import ROWS, SeveralKernels, one_or_several
 
 
-@face
+@estimator_dataclass
 class MHKSClassifier(EnsembleClassifier):
     r"""Regularised Ho-Kashyap classifier (MHKS) in the coordinates of one kernel.
 
@@ -50,13 +50,13 @@ class MHKSClassifier(EnsembleClassifier):
     kernel: Any = "gaussian"
     regularization: Annotated[Any, one_or_several(0.0)] = 1.0
     _: KW_ONLY
-    subset_size: Annotated[Any, ROWS | several_of(ROWS)] = None
+    subset_size: Annotated[Any, ROWS | sequence_of(ROWS)] = None
 
     def _candidates(self) -> Ranges:
         return Ranges([self.kernel], self._penalty(), subset_size=self.subset_size)
 
 
-@face
+@estimator_dataclass
 class MultiKernelMHKSClassifier(SeveralKernels, EnsembleClassifier):
     r"""MultiK-MHKS: one Ho-Kashyap classifier per kernel, on maps of all rows, drawn towards their mean.
 

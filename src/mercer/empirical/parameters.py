@@ -6,12 +6,12 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Annotated, Any
 
-from mercer.base.parameters import NOTHING, Rule, literal, number, several_of, whole
+from mercer.base.parameters import NONE, Rule, integer, literal, number, sequence_of
 
 
 def one_or_several(least: float) -> Rule:
     """The paper's candidates, or a number of at least `least`, or several."""
-    return literal("paper") | number(least) | several_of(number(least))
+    return literal("paper") | number(least) | sequence_of(number(least))
 
 
 def _is_jobs(value: Any) -> bool:
@@ -19,8 +19,8 @@ def _is_jobs(value: Any) -> bool:
 
 
 #: Rows of a map: all, a number, or a share.
-ROWS = NOTHING | whole() | number(0.0, 1.0, open_low=True, wanted="a share above 0 and at most 1")
-JOBS = NOTHING | Rule("a whole number other than 0 (below 65536)", _is_jobs)
+ROWS = NONE | integer() | number(0.0, 1.0, open_low=True, wanted="a share above 0 and at most 1")
+JOBS = NONE | Rule("a whole number other than 0 (below 65536)", _is_jobs)
 
 
 @dataclass(eq=False, repr=False)
@@ -59,5 +59,5 @@ class RandomMembers:
     """
 
     _: KW_ONLY
-    n_members: Annotated[int, whole()] = 3
-    subset_size: Annotated[Any, ROWS | several_of(ROWS)] = 300
+    n_members: Annotated[int, integer()] = 3
+    subset_size: Annotated[Any, ROWS | sequence_of(ROWS)] = 300

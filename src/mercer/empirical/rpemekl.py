@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.base.estimator import face
-from mercer.base.intervals import IntervalRegressor, Intervals, Shown
+from mercer.base.estimator import estimator_dataclass
+from mercer.base.intervals import CalibrationRows, IntervalRegressor, Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS, leverages
 from mercer.clock import Clock
 from mercer.empirical.choice import Ranges
@@ -26,7 +26,7 @@ from mercer.progress import listeners
 ASKED_ROWS = 2000
 
 
-@face
+@estimator_dataclass
 class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
     r"""RPEMEKL: a majority vote of H coupled multiple-kernel classifiers, each on maps of p random rows.
 
@@ -52,7 +52,7 @@ class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
         return Ranges(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
 
 
-@face
+@estimator_dataclass
 class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, EnsembleEstimator):
     r"""The mean of H coupled multiple-kernel least squares fits, each on maps of p random rows; any number of targets.
 
@@ -116,7 +116,7 @@ def left_out_intervals(ensemble: MemberEnsemble, refits: MemberRefits) -> Interv
     Y, weight = (asked.double().cpu().numpy() for asked in (part.Y, part.weight))
     X = part.rows.take(np.arange(part.n_rows)).double()
     left = np.ones(len(Y)) if found is not None else 1 - _leverages(ensemble, part, X, refits)
-    shown = Shown.of(X, refits.task.given.rows, index)
+    shown = CalibrationRows.of(X, refits.task.given.rows, index)
     return Intervals.fitted((Y - values) / left[:, None], 1.0, values, weight, shown)
 
 

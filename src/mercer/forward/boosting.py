@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mercer.base.classifier import DecisionClassifier
-from mercer.base.estimator import face
+from mercer.base.estimator import estimator_dataclass
 from mercer.base.intervals import IntervalRegressor
 from mercer.forward.boosting_base import Boosting
 
 
-@face
+@estimator_dataclass
 class KernelBoostingRegressor(IntervalRegressor, Boosting):
     r"""Boosting whose learners are ensembles of basis vectors.
 
@@ -43,7 +43,7 @@ class KernelBoostingRegressor(IntervalRegressor, Boosting):
     """
 
 
-@face
+@estimator_dataclass
 class KernelBoostingClassifier(DecisionClassifier, Boosting):
     r"""Boosting whose learners are ensembles of basis vectors, for two or more classes.
 

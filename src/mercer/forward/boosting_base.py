@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from mercer.base.parameters import ANY_FUNCTION, AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.base.parameters import ANY_FUNCTION, AUTO, BOOL, NONE, integer, literal, number, part_of, sequence_of
 from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
@@ -39,7 +39,7 @@ from mercer.forward.trial_fits import by_pace
 from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Loss
 from mercer.parts import require
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.selection.constants import RACES
 
 #: Shares of the time budget that are spent when the race ends, when a large table has been seen from near, and when
@@ -123,21 +123,21 @@ class Boosting(Resumable, ForwardEstimator):
         What came of the polish, in words.
     """
 
-    n_learners: Annotated[int | str, AUTO | whole()] = "auto"
+    n_learners: Annotated[int | str, AUTO | integer()] = "auto"
     _: KW_ONLY
-    learner_size: Annotated[Size | str, AUTO | whole() | several_of(whole()) | ANY_FUNCTION] = "auto"
-    subset_size: Annotated[int | str, AUTO | whole()] = "auto"
+    learner_size: Annotated[Size | str, AUTO | integer() | sequence_of(integer()) | ANY_FUNCTION] = "auto"
+    subset_size: Annotated[int | str, AUTO | integer()] = "auto"
     criterion: Annotated[Any, part_of(Criterion)] = "largest-residuals"
     combination: Annotated[Any, part_of(Combination)] = "mp"
-    gram_rows: Annotated[int | str | None, NOTHING | AUTO | whole()] = "auto"
+    gram_rows: Annotated[int | str | None, NONE | AUTO | integer()] = "auto"
     absorption: Annotated[str, literal("auto", "full", "one", "blocks")] = "auto"
-    block_length: Annotated[int, whole()] = 50
+    block_length: Annotated[int, integer()] = 50
     shrinkage: Annotated[float, number(0.0, 1.0, open_low=True)] = 1.0
-    focus: Annotated[Any, NOTHING | part_of(Focus)] = None
-    polish: Annotated[bool | str, SWITCH | AUTO] = "auto"
+    focus: Annotated[Any, NONE | part_of(Focus)] = None
+    polish: Annotated[bool | str, BOOL | AUTO] = "auto"
     metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
-    n_kernels: Annotated[int | str, AUTO | whole()] = "auto"
-    max_rows: Annotated[int | str | None, NOTHING | AUTO | whole(2)] = "auto"
+    n_kernels: Annotated[int | str, AUTO | integer()] = "auto"
+    max_rows: Annotated[int | str | None, NONE | AUTO | integer(2)] = "auto"
 
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "checkpoint", "n_learners", "polish")
 
@@ -199,10 +199,10 @@ class Boosting(Resumable, ForwardEstimator):
     def _sizes_are_open(self) -> bool:
         return self.learner_size == "auto" and self.n_learners == "auto"
 
-    def _watches(self, given: Given, n_outputs: int, plan: Plan, loss: Loss) -> bool:
+    def _watches(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         return self._sizes_are_open() and not self._exact(given.n_alive, n_outputs, given.rows.n_columns, plan, loss)
 
-    def _learns_all(self, given: Given, n_outputs: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
+    def _learns_all(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
         size = given.n_alive, n_outputs, given.rows.n_columns
         return all(self._exact(*size, plan, loss, one.lam) for one in choice.members)
 
@@ -275,7 +275,7 @@ class Boosting(Resumable, ForwardEstimator):
         least_squares = fit.problem.loss.quadratic and isinstance(fit.problem.kernel, Stationary)
         return open_ended and least_squares and fit.validation is not None and not isinstance(fit.learner, AllRows)
 
-    def _drawn(self, given: Given, plan: Plan, rng: np.random.Generator) -> Given:
+    def _drawn(self, given: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
         """The table, or some of its rows where it is too large to learn from whole."""
         if self.max_rows is None or given.shard.divided or self._pairwise or isinstance(given.rows, SparseRows):
             return given

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from mercer.atomic_write import written
-from mercer.base.parameters import FOLDER, NOTHING
+from mercer.base.parameters import FOLDER, NONE
 from mercer.data import Group
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
@@ -33,7 +33,7 @@ from mercer.forward.plain import plain, restored
 from mercer.forward.span import Functions
 from mercer.forward.warm_start import hashed
 from mercer.parts import part, require
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 
 FORMAT = 2
 #: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.
@@ -167,7 +167,7 @@ class Checkpoint:
 
 
 def fingerprint(
-    face: Any, given: Given, targets: np.ndarray, X_val: Any, y_val: Any, free: tuple[str, ...]
+    face: Any, given: TableData, targets: np.ndarray, X_val: Any, y_val: Any, free: tuple[str, ...]
 ) -> dict[str, Any]:
     """Rows, targets, weights and settings, as text that does not depend on which process holds which rows."""
     numbers = given.shard.numbers(np.arange(given.rows.n_rows))
@@ -256,10 +256,10 @@ class Resumable:
         fit's folder is refused.
     """
 
-    checkpoint: Annotated[Any, NOTHING | FOLDER] = None
+    checkpoint: Annotated[Any, NONE | FOLDER] = None
 
     def _checkpoint(
-        self: Any, given: Given, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator
+        self: Any, given: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator
     ) -> Checkpoint | None:
         if self.checkpoint is None:
             return None

@@ -24,7 +24,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.losses import squared_hinge
 from mercer.preprocessing.inputs import InputMap, on_their_way
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.progress import tell
 
 #: Rows learned from at a time, on a CPU and on a GPU.
@@ -53,7 +53,7 @@ def rows_at_a_time(wanted: int | str, n_columns: int, plan: Plan, seconds: float
     return most
 
 
-def some_rows(given: Given, n: int, rng: np.random.Generator, *, classes: bool) -> Given:
+def some_rows(given: TableData, n: int, rng: np.random.Generator, *, classes: bool) -> TableData:
     """About `n` rows at random. Of a rare class more than its share is taken, with weights that undo it."""
     numbers = bernoulli(len(given.weight), n, rng)
     numbers = numbers[given.weight[numbers] > 0]
@@ -64,7 +64,7 @@ def some_rows(given: Given, n: int, rng: np.random.Generator, *, classes: bool) 
         numbers, weight = _with_rare_classes(given, numbers, weight, rng)
     rows = ArrayRows(given.rows.fetch(numbers).cpu().numpy())
     means = None if given.means is None else given.means.take(numbers)
-    return replace(given, rows=rows, y=given.y[numbers], weight=weight, original=given.places(numbers), means=means)
+    return replace(given, rows=rows, y=given.y[numbers], weight=weight, row_indices=given.places(numbers), means=means)
 
 
 def bernoulli(n_rows: int, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -81,7 +81,7 @@ def bernoulli(n_rows: int, n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _with_rare_classes(
-    given: Given, numbers: np.ndarray, weight: np.ndarray, rng: np.random.Generator
+    given: TableData, numbers: np.ndarray, weight: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     seen, counts = np.unique(given.y[numbers], return_counts=True)
     count = dict(zip(seen.tolist(), counts.tolist(), strict=True))
@@ -132,8 +132,8 @@ class Renewal:
 
     def __init__(
         self,
-        whole: Given,
-        sample: Given,
+        whole: TableData,
+        sample: TableData,
         targets: Any,
         inputs: InputMap,
         first: Problem,
@@ -150,11 +150,11 @@ class Renewal:
         y = first.y[held_out]
         self.held_out = Seen(first.rows.take(held_out), y, torch.zeros_like(y[:, 0]), torch.zeros_like(y))
         self.watched = first.watched(held_out).to(y)
-        assert sample.original is not None
+        assert sample.row_indices is not None
         places = held_out.cpu().numpy()
-        hidden = np.sort(sample.original[places[places < len(sample.original)]])
+        hidden = np.sort(sample.row_indices[places[places < len(sample.row_indices)]])
         # numbers, in the whole table, of rows that stay held out; its places are in ascending order
-        self.hidden = hidden if whole.original is None else np.searchsorted(whole.original, hidden)
+        self.hidden = hidden if whole.row_indices is None else np.searchsorted(whole.row_indices, hidden)
         self.n_known = 0  # parts of the model that rows held out have been asked about
         self.found: Seen | None = None  # rows that counted when the last stage was drawn
 

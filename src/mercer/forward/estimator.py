@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.estimator import Face
-from mercer.base.parameters import AUTO, NOTHING, SWITCH, check, number, part_of, whole
+from mercer.base.estimator import BaseKernelEstimator
+from mercer.base.parameters import AUTO, BOOL, NONE, check, integer, number, part_of
 from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
 from mercer.data.group import ALONE
@@ -40,9 +40,9 @@ from mercer.forward.task import (
 from mercer.forward.warm_start import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
-from mercer.preprocessing.collect import planned
-from mercer.preprocessing.duplicate_inputs import equal_as_one
-from mercer.preprocessing.read import Given, read, read_new
+from mercer.preprocessing.collect import plan_for
+from mercer.preprocessing.duplicate_inputs import merge_duplicate_inputs
+from mercer.preprocessing.read import TableData, read, read_new
 from mercer.preprocessing.targets import Targets, code_targets
 from mercer.progress import listeners, watched
 from mercer.selection.kernel_choice import is_precomputed
@@ -54,7 +54,7 @@ SOLVING_SHARE = 0.9
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ForwardEstimator(Face):
+class ForwardEstimator(BaseKernelEstimator):
     """A kernel expansion grown step by step; a family says how (`_growth`) and how it ends (`_finish`).
 
     Parameters
@@ -127,11 +127,11 @@ class ForwardEstimator(Face):
 
     kernel: Any = "auto"
     regularization: Annotated[Any, AUTO | number(0.0)] = "auto"
-    tuning_rows: Annotated[int, whole(2)] = 1000
+    tuning_rows: Annotated[int, integer(2)] = 1000
     loss: Annotated[Any, part_of(Loss)] = "squared"
-    validation_fraction: Annotated[Any, NOTHING | AUTO | number(0.0, 1.0, open_low=True, open_high=True)] = "auto"
-    patience: Annotated[int, whole()] = 10
-    warm_start: Annotated[bool, SWITCH] = False
+    validation_fraction: Annotated[Any, NONE | AUTO | number(0.0, 1.0, open_low=True, open_high=True)] = "auto"
+    patience: Annotated[int, integer()] = 10
+    warm_start: Annotated[bool, BOOL] = False
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
@@ -164,10 +164,10 @@ class ForwardEstimator(Face):
         """The model of the last step kept, improved where that was asked for."""
 
     @abstractmethod
-    def _watches(self, given: Given, n_outputs: int, plan: Plan, loss: Loss) -> bool:
+    def _watches(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         """Whether rows are held out although nobody asked for it."""
 
-    def _learns_all(self, given: Given, n_outputs: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
+    def _learns_all(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
         """Whether what was chosen needs no rows held out, although something else might have."""
         return False
 
@@ -175,11 +175,11 @@ class ForwardEstimator(Face):
     def _choose(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Choice:
         """Inputs, kernel and penalty of every member, by targets `Y`, for a task that has none yet."""
 
-    def _drawn(self, given: Given, plan: Plan, rng: np.random.Generator) -> Given:
+    def _drawn(self, given: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
         """The table, or some of its rows where a family does not learn from all of them at once."""
         return given
 
-    def _checkpoint(self, given: Given, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator) -> Any:
+    def _checkpoint(self, given: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator) -> Any:
         """Where the state of the fit is kept, if anywhere."""
         return None
 
@@ -201,13 +201,13 @@ class ForwardEstimator(Face):
         check(self)
         group = ALONE if self._pairwise else current_group()  # values of a kernel belong to rows and columns alike
         budget = Clock(self.time_budget, group=group)
-        given, plan = planned(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
+        given, plan = plan_for(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
         made = partial(self._fitted, given, plan, X_val, y_val, budget)
         self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
         budget.raise_interrupt()
         return self
 
-    def _fitted(self, given: Given, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
+    def _fitted(self, given: TableData, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
         seen = Fingerprint.of(self, given, X_val, y_val, self._growing) if self.warm_start else None
         warm = getattr(self, "_warm", None) if seen is not None else None
@@ -237,15 +237,17 @@ class ForwardEstimator(Face):
         state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
         return {**fitted(task, grown), "_warm": state}
 
-    def _task(self, given: Given, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock) -> Task:
+    def _task(
+        self, given: TableData, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock
+    ) -> Task:
         """Code the targets, hold rows out, choose the members."""
         targets = self._coded(given, Loss.resolve(self.loss, "loss"))
         Y = targets.encode(given.y)
         loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
         noise = 1.0
         if not self._pairwise:
-            given, Y, noise = equal_as_one(given, Y, rng, by_targets=self._classes or not loss.quadratic)
-            plan = plan if given.shard.divided else planned(given, self)[1]
+            given, Y, noise = merge_duplicate_inputs(given, Y, rng, by_targets=self._classes or not loss.quadratic)
+            plan = plan if given.shard.divided else plan_for(given, self)[1]
         p = Y.shape[1]
         watches = X_val is None and self.validation_fraction == "auto" and self._watches(given, p, plan, loss)
         kept, everyone = self._checkpoint(given, targets, X_val, y_val, rng), given
@@ -265,7 +267,7 @@ class ForwardEstimator(Face):
         """Select by squared error, then choose the penalties by the loss."""
         return by_loss(choose(), task, rng, budget)
 
-    def _coded(self, given: Given, loss: Loss) -> Targets:
+    def _coded(self, given: TableData, loss: Loss) -> Targets:
         """How targets are coded: numbers centred and scaled, classes as ±1."""
         centred = self._races() and loss.quadratic
         y = tamed(given, loss)

@@ -9,21 +9,21 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.base.estimator import Face, face
+from mercer.base.estimator import BaseKernelEstimator, estimator_dataclass
 from mercer.base.parameters import check, literal
 from mercer.data.column_maps import KINDS
 from mercer.engine import make_plan
 from mercer.forward.kernel_metric import diagonal_shares, metric, spread
 from mercer.forward.members import only, raced_members
 from mercer.forward.task import in_unit
-from mercer.preprocessing.duplicate_inputs import equal_as_one
+from mercer.preprocessing.duplicate_inputs import merge_duplicate_inputs
 from mercer.preprocessing.read import read, read_new
 from mercer.preprocessing.targets import code_targets, holds_classes
 from mercer.progress import watched
 
 
-@face
-class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
+@estimator_dataclass
+class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKernelEstimator):
     r"""Map the inputs so that their distances say what matters to the targets; any other model may follow.
 
     Columns are brought to comparable scales and multiplied by a power of M, the mean over rows of the outer product of
@@ -106,7 +106,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         given = read(self, X, y, sample_weight, numeric=not classes)
         targets = code_targets(given.y, given.weight, classes=classes, centred=True)
         rng = self._generator()
-        given, Y, noise = equal_as_one(given, targets.encode(given.y), rng, by_targets=classes)
+        given, Y, noise = merge_duplicate_inputs(given, targets.encode(given.y), rng, by_targets=classes)
         given = in_unit(given, noise, "auto")
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         options: dict[str, Any] = {"metric": self.metric, "seconds": self.time_budget}

@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.classifier import DecisionClassifier
-from mercer.base.estimator import face
+from mercer.base.estimator import estimator_dataclass
 from mercer.base.intervals import IntervalRegressor
-from mercer.base.parameters import AUTO, NOTHING, SWITCH, literal, number, part_of, several_of, whole
+from mercer.base.parameters import AUTO, BOOL, NONE, integer, literal, number, part_of, sequence_of
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import Plan
@@ -45,7 +45,7 @@ from mercer.forward.stopping import (
 from mercer.forward.task import Task
 from mercer.losses import Loss
 from mercer.parts import require
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.selection.kernel_choice import ChosenKernel, choose_kernel
 
 #: Rules that choose the size by the residual.
@@ -101,24 +101,24 @@ class BaseGreedyKernel(ForwardEstimator):
         Lower bound of the log evidence of the refined model.
     """
 
-    n_basis: Annotated[int, whole()] = 500
+    n_basis: Annotated[int, integer()] = 500
     _: KW_ONLY
     criterion: Annotated[Any, part_of(Criterion)] = "max-res"
     update: Annotated[str, literal("full", "qr", "mrx", "one")] = "full"
-    step_size: Annotated[int | str, AUTO | whole()] = "auto"
-    exchange: Annotated[bool, SWITCH] = False
-    stopping: Annotated[Any, NOTHING | part_of(Stopping) | several_of(part_of(Stopping))] = None
+    step_size: Annotated[int | str, AUTO | integer()] = "auto"
+    exchange: Annotated[bool, BOOL] = False
+    stopping: Annotated[Any, NONE | part_of(Stopping) | sequence_of(part_of(Stopping))] = None
     tol: Annotated[float, number(0.0)] = 0.0
     min_novelty: Annotated[float, number(0.0, 1.0, open_high=True)] = 1e-6
-    prune: Annotated[bool, SWITCH] = False
-    refine: Annotated[bool, SWITCH] = False
-    refine_iter: Annotated[int, whole()] = 200
+    prune: Annotated[bool, BOOL] = False
+    refine: Annotated[bool, BOOL] = False
+    refine_iter: Annotated[int, integer()] = 200
     penalty: Annotated[str, literal("auto", "rkhs", "gram")] = "auto"
-    patience: Annotated[int, whole()] = 20
+    patience: Annotated[int, integer()] = 20
 
     _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_basis")
 
-    def _watches(self, given: Given, n_outputs: int, plan: Plan, loss: Loss) -> bool:
+    def _watches(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         return self._by_validation()  # otherwise `n_basis` is the size
 
     def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
@@ -270,7 +270,7 @@ def _choose_family(
     return ChosenKernel(plain, PLAIN_NOISE if isinstance(regularization, str) else float(regularization))
 
 
-@face
+@estimator_dataclass
 class GreedyKernelRegressor(IntervalRegressor, BaseGreedyKernel):
     r"""A sparse kernel model whose basis vectors are chosen greedily from the rows.
 
@@ -295,7 +295,7 @@ class GreedyKernelRegressor(IntervalRegressor, BaseGreedyKernel):
     """
 
 
-@face
+@estimator_dataclass
 class GreedyKernelClassifier(DecisionClassifier, BaseGreedyKernel):
     r"""A sparse kernel classifier whose basis vectors are chosen greedily from the rows.
 

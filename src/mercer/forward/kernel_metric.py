@@ -15,7 +15,7 @@ import numpy as np
 from mercer.kernels import Bias, Function, Kernel, Precomputed
 from mercer.kernels.sparse_rows import Numbered
 from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 
 #: Rows from which the spread of columns is taken.
 SPREAD_ROWS = 4000
@@ -83,7 +83,7 @@ def of_sum_one(numbers: np.ndarray) -> np.ndarray:
     return numbers / total if total > 0 else np.full(len(numbers), 1 / len(numbers))
 
 
-def spread(inputs: InputMap, given: Given) -> np.ndarray:
+def spread(inputs: InputMap, given: TableData) -> np.ndarray:
     """The standard deviation of each column as it is mapped, before any transform."""
     some = given.spaced(SPREAD_ROWS)
     Z, weight = (

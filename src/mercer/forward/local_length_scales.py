@@ -22,7 +22,7 @@ from mercer.engine.sample import Sample
 from mercer.forward.members import Choice, Member, sample_of
 from mercer.forward.trial_fits import contenders
 from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.selection.neighbourhoods import Near, agreed, from_near
 from mercer.selection.neighbours import asked_rows, neighbours_error
 
@@ -39,7 +39,7 @@ MOST_LESS = 10.0
 
 
 def nearer(
-    choice: Choice, given: Given, Y: np.ndarray, plan: Plan, rng: np.random.Generator, seconds: float | None,
+    choice: Choice, given: TableData, Y: np.ndarray, plan: Plan, rng: np.random.Generator, seconds: float | None,
     free_penalty: bool = True,
 ) -> Choice:  # fmt: skip
     """The members chosen, their metric corrected, and what may serve further models.
@@ -93,7 +93,7 @@ def nearer(
     return replace(choice, members=ranked[:1], spare=ranked[1:], report=report, seconds=choice.seconds + since(began))
 
 
-def _since(given: Given, began: float) -> float:
+def _since(given: TableData, began: float) -> float:
     """Seconds since then, of the first process for all."""
     seconds: float = given.shard.group.first(lambda: time.perf_counter() - began)
     return seconds

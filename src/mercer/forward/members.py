@@ -26,7 +26,7 @@ from mercer.forward.sparse_rows import numbered_kernel
 from mercer.kernels import Kernel
 from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap, find_inputs
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.selection import precise
 from mercer.selection.constants import FAR, RACED_AGAIN, RACES
 from mercer.selection.kernel_choice import choose_kernel, is_precomputed, is_tuned
@@ -82,7 +82,7 @@ class Choice:
 
 
 def tuned_member(
-    given: Given, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, choose: Any = choose_kernel
+    given: TableData, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, choose: Any = choose_kernel
 ) -> Choice:
     """One member: inputs standardised as asked for, kernel and penalty given or tuned by the evidence.
 
@@ -103,7 +103,7 @@ def tuned_member(
 
 
 def raced_members(
-    given: Given,
+    given: TableData,
     Y: np.ndarray,
     plan: Plan,
     rng: np.random.Generator,
@@ -130,7 +130,7 @@ def raced_members(
     y, weight = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
     coded: dict[str, Any] = {}
     if (layout := given.layout) is not None:
-        coded = {"kept": torch.as_tensor(layout.kept), "groups": torch.as_tensor(layout.group)}
+        coded = {"kept": torch.as_tensor(layout.keeps_unit), "groups": torch.as_tensor(layout.group)}
 
     clock = Clock(options.pop("seconds", None))
     shared: dict[str, Any] = {"device": plan.device, "clock": clock, "memory": plan.memory_limit}
@@ -221,7 +221,7 @@ def in_all_columns(one: Any, view: Tensor) -> Any:
     return replace(one, columns=columns, transform=transform)
 
 
-def _races(given: Given) -> int:
+def _races(given: TableData) -> int:
     """How many races a table of this many rows runs."""
     n = given.n_alive
     return next((times for most, times in RACES if RACED_AGAIN <= n <= most), 1)
@@ -234,18 +234,18 @@ def _as_member(one: Any, penalty: float | None) -> Member:
     return Member(inputs, one.kernel, one.penalty if penalty is None else penalty, one.share, one.name)
 
 
-def sample_of(given: Given, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pairwise: bool) -> Sample:
+def sample_of(given: TableData, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pairwise: bool) -> Sample:
     """The rows as a member's kernel sees them, with targets and weights."""
     rows = with_index(given.rows, plan) if pairwise else inputs.rows(given.rows, plan)
     on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
     groups = None if pairwise or given.layout is None else given.layout.group
-    watched = None if given.watched is None else torch.as_tensor(given.watched, **on_device)
+    watched = None if given.validation_weight is None else torch.as_tensor(given.validation_weight, **on_device)
     coded, weight = torch.as_tensor(Y, **on_device), torch.as_tensor(given.weight, **on_device)
     return Sample(rows, coded, weight, plan, groups, watched)
 
 
 def problem_of(
-    member: Member, given: Given, Y: np.ndarray, plan: Plan, loss: Loss, free: Free, *, pairwise: bool = False
+    member: Member, given: TableData, Y: np.ndarray, plan: Plan, loss: Loss, free: Free, *, pairwise: bool = False
 ) -> Problem:
     """What a member minimises, in tiles whose rounding does not show (`mercer.selection.precision`)."""
     sample = sample_of(given, Y, member.inputs, plan, pairwise=pairwise)

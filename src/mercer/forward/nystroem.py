@@ -11,8 +11,8 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.base.estimator import Face, face
-from mercer.base.parameters import AUTO, check, number, part_of, whole
+from mercer.base.estimator import BaseKernelEstimator, estimator_dataclass
+from mercer.base.parameters import AUTO, check, integer, number, part_of
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.forward.absorb import Block
@@ -31,7 +31,7 @@ from mercer.progress import watched
 from mercer.selection.kernel_choice import is_precomputed
 
 #: Parameters that the greedy model behind the features takes over.
-SHARED = frozenset(field.name for field in fields(Face)) | {"regularization", "tuning_rows"}
+SHARED = frozenset(field.name for field in fields(BaseKernelEstimator)) | {"regularization", "tuning_rows"}
 #: The share of its norm up to which a vector that lies in the span of those before it counts as none.
 MIN_NOVELTY = 1e-6
 
@@ -70,8 +70,8 @@ def select_basis(
     return face(n_basis, criterion=criterion, kernel=kernel, **options).fit(X, y).basis_indices_
 
 
-@face
-class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
+@estimator_dataclass
+class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKernelEstimator):
     """Nyström features on basis vectors chosen greedily for the targets: a drop-in for scikit-learn's `Nystroem`.
 
     Features are whitened, so that their inner products are the kernel's best approximation on the chosen
@@ -115,12 +115,12 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     True
     """
 
-    n_components: Annotated[int, whole()] = 100
+    n_components: Annotated[int, integer()] = 100
     _: KW_ONLY
     criterion: Annotated[Any, part_of(Criterion)] = "max-res"
     kernel: Any = "auto"
     regularization: Annotated[Any, AUTO | number(0.0)] = "auto"
-    tuning_rows: Annotated[int, whole(2)] = 1000
+    tuning_rows: Annotated[int, integer(2)] = 1000
 
     @property
     def _pairwise(self) -> bool:

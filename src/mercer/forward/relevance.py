@@ -24,7 +24,7 @@ from mercer.engine import KernelMatrix, Plan
 from mercer.forward.expansion import Expansion
 from mercer.kernels import Function, Kernel
 from mercer.preprocessing.inputs import FARTHEST, InputMap
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 
 #: Pairs of rows that measure every column, at least and at most, and those that measure the columns of largest effect.
 FIRST_PAIRS, PAIRS = (5, 20), (200, 500)
@@ -49,7 +49,7 @@ class Pairs:
     outputs: np.ndarray | float  # p
 
     @classmethod
-    def of(cls, given: Given, n_pairs: int) -> Pairs:
+    def of(cls, given: TableData, n_pairs: int) -> Pairs:
         """About `n_pairs` pairs of different rows of positive weight; of few rows, each row with several others."""
         rng = np.random.default_rng(0)  # a stream of its own: fits that go on draw as they would without it
         index = given.draw(n_pairs, rng)
@@ -80,7 +80,7 @@ def _precisions(Y: np.ndarray) -> np.ndarray:
     return np.square(deviation[np.isfinite(deviation)].min(initial=1.0) / deviation)
 
 
-def effects(expansions: Sequence[Expansion], given: Given, plan: Plan) -> np.ndarray:
+def effects(expansions: Sequence[Expansion], given: TableData, plan: Plan) -> np.ndarray:
     """The share of each column of the user's table in all total effects: non-negative, of sum 1.
 
     A column that no kernel sees has exactly 0; all columns have where predictions are constant. Several outputs are

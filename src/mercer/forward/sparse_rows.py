@@ -15,7 +15,7 @@ from mercer.engine.sample import Sample
 from mercer.kernels import Kernel, as_kernel
 from mercer.kernels.sparse_rows import Entries, Numbered, require_products
 from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.selection.kernel_choice import choose_kernel, is_tuned
 
 #: Rows by which a kernel is tuned at most: they have as many coordinates, so the evidence costs more than elsewhere.
@@ -31,7 +31,7 @@ class RowNumbers(InputMap):
 
 
 def numbered_kernel(
-    given: Given, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, seconds: float | None
+    given: TableData, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, seconds: float | None
 ) -> tuple[RowNumbers, Kernel, float, float]:
     """Inputs, kernel and penalty for a sparse table, and the seconds it took: one length-scale for all columns.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.base.calibration import cross_fitted, fit_calibration
-from mercer.base.intervals import Intervals, Shown
+from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.data import ArrayRows, Pieces, Shard, SparseRows
 from mercer.data.shard import even_run
 from mercer.engine import Plan
@@ -30,7 +30,7 @@ from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import Numbered
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
-from mercer.preprocessing.read import Given, read_held_out
+from mercer.preprocessing.read import TableData, read_held_out
 from mercer.preprocessing.targets import ClassTargets, within_reach
 from mercer.progress import tell
 
@@ -50,7 +50,7 @@ JUDGING_ROWS = 20
 class Task:
     """The table given, its coded targets, the members to be grown on it, and rows to watch."""
 
-    given: Given
+    given: TableData
     targets: Any
     Y: np.ndarray
     plan: Plan
@@ -60,7 +60,7 @@ class Task:
     pairwise: bool
     free: Free
     kept: Any = None  # the checkpoint that follows this fit, if any
-    whole: Given | None = None  # the table of which `given` are some rows
+    whole: TableData | None = None  # the table of which `given` are some rows
 
     @property
     def single(self) -> np.ndarray:
@@ -216,7 +216,7 @@ def residual_intervals(task: Task, grown: list[Grown]) -> Intervals:
     residuals = outside.targets - outside.values
     if task.pairwise or isinstance(task.given.rows, SparseRows):
         return Intervals.of(residuals, outside.weight)
-    shown = Shown.of(outside.rows, task.given.rows, outside.index)
+    shown = CalibrationRows.of(outside.rows, task.given.rows, outside.index)
     return Intervals.fitted(residuals, 1.0, outside.values, outside.weight, shown)
 
 
@@ -231,14 +231,14 @@ def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     return loss
 
 
-def tamed(given: Given, loss: Loss) -> np.ndarray:
+def tamed(given: TableData, loss: Loss) -> np.ndarray:
     """Targets as scales and kernels are found by: all of them, or, where a loss is robust, none from far out."""
     if loss.quadratic or not loss.for_numbers or given.y.dtype.kind != "f":
         return given.y
     return within_reach(given.y, given.pick(given.y, given.spaced(REACH_ROWS)))
 
 
-def in_unit(given: Given, noise: float, penalty: float | str) -> Given:
+def in_unit(given: TableData, noise: float, penalty: float | str) -> TableData:
     """The table with weights in the unit of a penalty: where that is free only their ratios matter."""
     mean = given.shard.total(given.weight.sum()) / given.n_alive
     if isinstance(penalty, str):
@@ -247,7 +247,7 @@ def in_unit(given: Given, noise: float, penalty: float | str) -> Given:
     return given
 
 
-def for_choosing(given: Given, Y: np.ndarray, targets: Any, loss: Loss) -> np.ndarray:
+def for_choosing(given: TableData, Y: np.ndarray, targets: Any, loss: Loss) -> np.ndarray:
     """Coded targets that kernels are chosen by: `Y`, or those that are tamed; rows given for watching come last."""
     own = tamed(given, loss)
     if own is given.y:
@@ -257,7 +257,7 @@ def for_choosing(given: Given, Y: np.ndarray, targets: Any, loss: Loss) -> np.nd
     return np.concatenate([coded, Y[len(own) :]]) - sums[:-1] / sums[-1]
 
 
-def around_constant(targets: Any, given: Given, loss: Loss) -> Any:
+def around_constant(targets: Any, given: TableData, loss: Loss) -> Any:
     """How numbers are coded, with the loss's own best constant in place of their mean: a model of nothing says that."""
     if loss.quadratic or isinstance(targets, ClassTargets):
         return targets
@@ -267,7 +267,9 @@ def around_constant(targets: Any, given: Given, loss: Loss) -> Any:
     return replace(targets, mean=targets.mean + targets.scale * constant)
 
 
-def watch_given(given: Given, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarray) -> tuple[Given, np.ndarray, Tensor]:
+def watch_given(
+    given: TableData, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarray
+) -> tuple[TableData, np.ndarray, Tensor]:
     """Rows given for watching stand at the end, with weight zero; each counts as much as a training row on average."""
     assert isinstance(given.rows, ArrayRows)
     n, shard = given.rows.n_rows, given.shard
@@ -277,13 +279,13 @@ def watch_given(given: Given, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarra
     rows = ArrayRows(np.concatenate([given.rows.X, X_val]), shard)
     mean = given.shard.total(given.weight.sum()) / given.n_alive
     weight, watched = (np.append(given.weight, np.full(len(X_val), value)) for value in (0.0, mean))
-    given = replace(given, rows=rows, weight=weight, watched=watched)
+    given = replace(given, rows=rows, weight=weight, validation_weight=watched)
     return given, np.concatenate([Y, Y_val]), torch.arange(n, n + len(X_val))
 
 
 def hold_out(
-    given: Given, Y: np.ndarray, share: float | str, rng: np.random.Generator, *, classes: bool
-) -> tuple[Given, Tensor]:
+    given: TableData, Y: np.ndarray, share: float | str, rng: np.random.Generator, *, classes: bool
+) -> tuple[TableData, Tensor]:
     """A share of the rows gets weight zero, to be watched; of classes, an equal share of each.
 
     What comes back are their places on this process.
@@ -299,7 +301,7 @@ def hold_out(
     places = np.sort(np.asarray(shard.held(held)[1]))
     weight = given.weight.copy()
     weight[places] = 0.0
-    return replace(given.weighed(weight), watched=given.weight), torch.as_tensor(places)
+    return replace(given.with_weights(weight), validation_weight=given.weight), torch.as_tensor(places)
 
 
 def _by_class(alive: Tensor, Y: np.ndarray) -> list[Tensor]:
@@ -321,14 +323,14 @@ def _shares(shard: Shard, groups: list[Tensor], n: int, rng: np.random.Generator
 
 def watched_rows(
     face: Any,
-    given: Given,
+    given: TableData,
     targets: Any,
     Y: np.ndarray,
     X_val: Any,
     y_val: Any,
     watches: bool,
     rng: np.random.Generator,
-) -> tuple[Given, np.ndarray, Tensor | None]:
+) -> tuple[TableData, np.ndarray, Tensor | None]:
     """The rows to watch, if any: those given, or a share of the training rows."""
     if X_val is not None:
         X_val, y_val = read_held_out(face, given, X_val, y_val, numeric=not face._classes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mercer.data import ArrayRows, spaced_rows
 from mercer.parts import require
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.preprocessing.validate import host
 
 #: Rows of a source that are compared; of an array all are.
@@ -25,7 +25,7 @@ class Fingerprint:
     settings: dict[str, str]
 
     @classmethod
-    def of(cls, face: Any, given: Given, X_val: Any, y_val: Any, growing: tuple[str, ...]) -> Fingerprint:
+    def of(cls, face: Any, given: TableData, X_val: Any, y_val: Any, growing: tuple[str, ...]) -> Fingerprint:
         some = spaced_rows(np.ones(given.rows.n_rows), COMPARED_ROWS)
         rows = given.rows.X if isinstance(given.rows, ArrayRows) else given.rows.take(some).cpu().numpy()
         table = {

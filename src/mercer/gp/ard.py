@@ -14,8 +14,8 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.base.estimator import Saved, face, keep
-from mercer.base.parameters import NOTHING, Rule, check, number, whole
+from mercer.base.estimator import SaveMixin, estimator_dataclass, keep
+from mercer.base.parameters import NONE, Rule, check, integer, number
 from mercer.data import ArrayRows, RowSource
 from mercer.engine.sample import generator
 from mercer.gp.classifier import SparseGPClassifier
@@ -39,11 +39,11 @@ def _several(models: Any) -> list[Any]:
     return list(models) if isinstance(models, Iterable) else [models]
 
 
-MODELS = NOTHING | Rule("an estimator or a sequence of at least one", _can_vote)
+MODELS = NONE | Rule("an estimator or a sequence of at least one", _can_vote)
 
 
-@face
-class ARDSelector(SelectorMixin, Saved, BaseEstimator):
+@estimator_dataclass
+class ARDSelector(SelectorMixin, SaveMixin, BaseEstimator):
     r"""Keep the inputs that matter to Gaussian processes with one length-scale per input.
 
     The relevance of input d is 1/λ_d of the standardised inputs in
@@ -103,8 +103,8 @@ class ARDSelector(SelectorMixin, Saved, BaseEstimator):
     models: Annotated[Any, MODELS] = None
     _: KW_ONLY
     threshold: Annotated[float, number(0.0, 1.0)] = 0.1
-    min_votes: Annotated[int | None, NOTHING | whole()] = None
-    n_features_to_select: Annotated[int | None, NOTHING | whole()] = None
+    min_votes: Annotated[int | None, NONE | integer()] = None
+    n_features_to_select: Annotated[int | None, NONE | integer()] = None
     random_state: Any = None
 
     def __sklearn_tags__(self) -> Any:

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.classifier import WeighsClasses
-from mercer.base.estimator import face, on_host
-from mercer.base.parameters import literal, whole
+from mercer.base.estimator import estimator_dataclass, to_numpy
+from mercer.base.parameters import integer, literal
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
@@ -29,14 +29,14 @@ from mercer.gp.timed_rows import FinalPass, in_words
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
 from mercer.parts import require
-from mercer.preprocessing.read import Given, merged
+from mercer.preprocessing.read import TableData, merged
 from mercer.preprocessing.targets import ClassTargets
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0
 
 
-@face
+@estimator_dataclass
 class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
@@ -79,19 +79,19 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     (True, (1000, 2))
     """
 
-    n_inducing: Annotated[int, whole()] = 100
+    n_inducing: Annotated[int, integer()] = 100
     _: KW_ONLY
     multi_class: Annotated[str, literal("one_vs_rest", "softmax")] = "one_vs_rest"
-    max_iter: Annotated[int, whole(0)] = 50
+    max_iter: Annotated[int, integer(0)] = 50
 
     _classes: ClassVar[bool] = True
 
-    def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
+    def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
         targets = ClassTargets.of(given.y, given.weight, given.shard)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._tunes())
-        models = [on_host(self._model(one)) for one in self._shares(task)]
+        models = [to_numpy(self._model(one)) for one in self._shares(task)]
         return {**shown(models, given, inputs, task.data.plan), "targets_": targets, "classes_": targets.classes}
 
     def _prior(self) -> Approximation:

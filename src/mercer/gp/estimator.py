@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import torch
 
-from mercer.base.estimator import Face
-from mercer.base.parameters import NOTHING, Rule, check, literal, number, part_of, whole
+from mercer.base.estimator import BaseKernelEstimator
+from mercer.base.parameters import NONE, Rule, check, integer, literal, number, part_of
 from mercer.clock import Clock
 from mercer.data import WHOLE, Pieces, current_group
 from mercer.data.group import ALONE
@@ -26,9 +26,9 @@ from mercer.gp.search import SparseSearch
 from mercer.gp.task import GPTask
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
-from mercer.preprocessing.collect import exact_sums, gathered
+from mercer.preprocessing.collect import collect_small_table, exact_sums
 from mercer.preprocessing.inputs import InputMap, find_inputs
-from mercer.preprocessing.read import MERGED_ROWS, Given, read, read_new
+from mercer.preprocessing.read import MERGED_ROWS, TableData, read, read_new
 from mercer.preprocessing.validate import host
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import listeners, watched
@@ -51,7 +51,7 @@ SWITCH_OR_AUTO = literal(True, False, "auto")
 
 
 @dataclass(eq=False, repr=False)
-class SparseGP(Face):
+class SparseGP(BaseKernelEstimator):
     """How sparse Gaussian processes are started, climbed and asked; the faces add what their targets need.
 
     Parameters
@@ -126,7 +126,7 @@ class SparseGP(Face):
         Why the search ended, in words.
     """
 
-    n_inducing: Annotated[int, whole()] = 500
+    n_inducing: Annotated[int, integer()] = 500
     _: KW_ONLY
     approximation: Annotated[Any, part_of(Approximation)] = "spgp"
     inducing: Annotated[Any, INDUCING] = "k-means++"
@@ -134,13 +134,13 @@ class SparseGP(Face):
     optimize_kernel: Annotated[bool | str, SWITCH_OR_AUTO] = "auto"
     kernel: Any = "auto"
     ard: Annotated[bool | str, SWITCH_OR_AUTO] = "auto"
-    tuning_rows: Annotated[int, whole(2)] = 1000
-    max_iter: Annotated[int, whole(0)] = 100
+    tuning_rows: Annotated[int, integer(2)] = 1000
+    max_iter: Annotated[int, integer(0)] = 100
     tol: Annotated[float, number(0.0, 1.0, open_high=True)] = 1e-6
-    length_scale_prior: Annotated[float | None, NOTHING | number(1e-3, 1e3, wanted="a number from 0.001 to 1000")] = (
+    length_scale_prior: Annotated[float | None, NONE | number(1e-3, 1e3, wanted="a number from 0.001 to 1000")] = (
         LENGTH_SCALE_PRIOR
     )
-    n_restarts: Annotated[int, whole(0)] = 0
+    n_restarts: Annotated[int, integer(0)] = 0
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
@@ -155,7 +155,9 @@ class SparseGP(Face):
         approximation = self._prior()
         group = ALONE if approximation.dense else current_group()  # dense models see few rows, every process all
         clock = Clock(self.time_budget, group=group)
-        given = gathered(read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS)
+        given = collect_small_table(
+            read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS
+        )
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
         self._keep(**(group.first(made) if alone else made()))
@@ -163,7 +165,7 @@ class SparseGP(Face):
         return self
 
     @abstractmethod
-    def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
+    def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
 
     # What is asked for
@@ -200,7 +202,7 @@ class SparseGP(Face):
     # Rows and searches
 
     def _task(
-        self, given: Given, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool
+        self, given: TableData, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool
     ) -> tuple[InputMap, GPTask]:
         """The rows as the kernel sees them; `relative` weights have mean one, so that their unit means nothing."""
         if relative:

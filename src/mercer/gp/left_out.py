@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from mercer.base.intervals import Intervals, Shown
+from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.base.out_of_fold import LARGEST
 from mercer.data import RowSource
 from mercer.engine.sample import Sample
@@ -40,7 +40,7 @@ def left_out_intervals(model: FittedGP, approximation: Approximation, data: Samp
     fitted_noise = approximation.alpha * rest + model.noise / some.weight.double()
     left = 1 - (g / fitted_noise).clamp(max=LARGEST)
     std = (rest + g / left + model.predictive_noise).sqrt()
-    shown = Shown.of(some.rows.take(np.arange(some.n_rows)), given, index)
+    shown = CalibrationRows.of(some.rows.take(np.arange(some.n_rows)), given, index)
     return _scores((some.Y.double() - mean) / left[:, None], std, mean, some.weight, shown)
 
 
@@ -65,11 +65,11 @@ def _dense(model: FittedGP, data: Sample, given: RowSource) -> Intervals:
     v, noise = total[:, 0, 0], model.noise / some.weight.double()
     left = v.new_ones(len(v)) if fresh else 1 - (v / noise).clamp(max=LARGEST)
     std = (v / left + model.predictive_noise).sqrt()
-    shown = Shown.of(some.rows.take(np.arange(some.n_rows)), given, index)
+    shown = CalibrationRows.of(some.rows.take(np.arange(some.n_rows)), given, index)
     return _scores((some.Y.double() - mean) / left[:, None], std, mean, some.weight, shown)
 
 
-def _scores(residuals: Tensor, std: Tensor, mean: Tensor, weight: Tensor, shown: Shown) -> Intervals:
+def _scores(residuals: Tensor, std: Tensor, mean: Tensor, weight: Tensor, shown: CalibrationRows) -> Intervals:
     r, s, f, w = (part.double().cpu().numpy() for part in (residuals, std, mean, weight))
     return Intervals.fitted(r, s[:, None], f, w, shown)
 

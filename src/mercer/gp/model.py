@@ -17,7 +17,7 @@ from mercer.forward.relevance import effects
 from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
 from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class FittedGP:
     predictive_noise: float = 0.0  # of new targets
 
 
-def shown(models: list[FittedGP], given: Given, inputs: InputMap, plan: Plan) -> dict[str, Any]:
+def shown(models: list[FittedGP], given: TableData, inputs: InputMap, plan: Plan) -> dict[str, Any]:
     """What all faces show of models on the host: inducing inputs in the user's units, weights, kernel, evidence.
 
     Several models, one for each class, give lists; relevances and inverse length-scales are the rows of an array.
@@ -76,7 +76,7 @@ def _expansion(model: FittedGP, inputs: InputMap, dtype: str) -> Expansion:
     return Expansion(inputs, model.kernel, basis, weights, dtype)
 
 
-def _by_column(relevance: np.ndarray, given: Given, inputs: InputMap) -> np.ndarray:
+def _by_column(relevance: np.ndarray, given: TableData, inputs: InputMap) -> np.ndarray:
     """One number for each column of the user's table; of several coordinates the root of their sum of squares, each
     in units of its standard deviation."""
     if given.table is None:

@@ -11,7 +11,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.estimator import face, on_host
+from mercer.base.estimator import estimator_dataclass, to_numpy
 from mercer.base.intervals import IntervalRegressor
 from mercer.base.parameters import AUTO, number
 from mercer.clock import Clock
@@ -34,7 +34,7 @@ from mercer.gp.task import GPTask
 from mercer.gp.timed_rows import FinalPass, in_words, rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_whole
-from mercer.preprocessing.read import Given, merged, read_new
+from mercer.preprocessing.read import TableData, merged, read_new
 from mercer.preprocessing.targets import RealTargets
 from mercer.selection import tune_kernel, tune_noise
 
@@ -44,7 +44,7 @@ FAMILY_ROWS = 400
 LITTLE_NOISE = 1e-4
 
 
-@face
+@estimator_dataclass
 class SparseGPRegressor(IntervalRegressor, SparseGP):
     r"""Gaussian process regression on few inducing inputs, with predictions that know their uncertainty.
 
@@ -91,12 +91,12 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     _: KW_ONLY
     regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
 
-    def _fitted(self, given: Given, approximation: Approximation, clock: Clock) -> dict[str, Any]:
+    def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
         targets = RealTargets.of(given.y, given.weight, given.shard)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._noise_given() is None)
-        model = on_host(self._dense(task) if approximation.dense else self._sparse(task))
+        model = to_numpy(self._dense(task) if approximation.dense else self._sparse(task))
         attributes = shown([model], given, inputs, task.data.plan)
         # the evidence of the targets as they came: densities have the inverse unit of the targets
         weight = task.data.total_weight

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mercer.base.calibration import Temperature, fit_calibration
 from mercer.base.classifier import WeighsClasses
-from mercer.base.estimator import face
+from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import number
 from mercer.engine import Sample
 from mercer.mixture.class_experts import LogisticExperts
@@ -24,7 +24,7 @@ from mercer.mixture.experts import Experts
 from mercer.mixture.fit import Fitted, Setting
 from mercer.mixture.readout import logistic_weights
 from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
 from mercer.progress import tell
 
@@ -49,7 +49,9 @@ class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
 
     _classes: ClassVar[bool] = True
 
-    def _calibrated(self, fitted: Fitted, targets: ClassTargets, given: Given, refits: MixtureRefits) -> dict[str, Any]:
+    def _calibrated(
+        self, fitted: Fitted, targets: ClassTargets, given: TableData, refits: MixtureRefits
+    ) -> dict[str, Any]:
         tell("calibration")
         sample = refits.sample
 
@@ -97,7 +99,7 @@ def log_probabilities(p: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(p / p.sum(1, keepdims=True), np.finfo(float).tiny))
 
 
-@face
+@estimator_dataclass
 class ENRBFClassifier(MixtureClassifier):
     r"""Extended normalised RBF classifier: local logistic models, blended by the posterior of a Gaussian mixture.
 
@@ -155,7 +157,7 @@ class ENRBFClassifier(MixtureClassifier):
         return {"coef_": slopes[:, 0] if two else slopes, "intercept_": intercept[:, 0] if two else intercept}
 
 
-@face
+@estimator_dataclass
 class NRBFClassifier(MixtureClassifier):
     r"""Two-step normalised RBF classifier: a Gaussian mixture of the inputs, then a logistic model of its activations.
 

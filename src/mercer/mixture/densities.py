@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 
-from mercer.base.estimator import face
-from mercer.base.parameters import SWITCH
+from mercer.base.estimator import estimator_dataclass
+from mercer.base.parameters import BOOL
 from mercer.engine import Sample
 from mercer.mixture.class_experts import Categorical, ClassTable
 from mercer.mixture.classifiers import MixtureClassifier
@@ -22,7 +22,7 @@ from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.targets import ClassTargets
 
 
-@face
+@estimator_dataclass
 class GaussianMixtureClassifier(MixtureClassifier):
     r"""Bayes' rule on a Gaussian mixture per class (GMC).
 
@@ -76,7 +76,7 @@ class GaussianMixtureClassifier(MixtureClassifier):
         return {"component_classes_": targets.classes[experts.table.argmax(1).numpy()]}
 
 
-@face
+@estimator_dataclass
 class CommonBasisMixtureClassifier(MixtureClassifier):
     r"""One Gaussian mixture for all classes, with the share of each class in every component.
 
@@ -109,7 +109,7 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
     """
 
     _: KW_ONLY
-    supervised: Annotated[bool, SWITCH] = True
+    supervised: Annotated[bool, BOOL] = True
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
         if not self.supervised:

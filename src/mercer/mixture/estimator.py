@@ -12,9 +12,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.estimator import Face
+from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.out_of_fold import Refits
-from mercer.base.parameters import AUTO, check, literal, number, whole
+from mercer.base.parameters import AUTO, check, integer, literal, number
 from mercer.clock import Clock
 from mercer.data import WHOLE, current_group
 from mercer.engine import Plan, Sample, each_block, make_plan
@@ -26,9 +26,9 @@ from mercer.mixture.membership import described_gates, gate_probabilities, gated
 from mercer.mixture.rounding import rounding_variance
 from mercer.mixture.size import ChosenSize, Trials, chosen_size
 from mercer.parts import require
-from mercer.preprocessing.collect import gathered
+from mercer.preprocessing.collect import collect_small_table
 from mercer.preprocessing.inputs import InputMap, standardised
-from mercer.preprocessing.read import MERGED_ROWS, Given, merged, read, read_new
+from mercer.preprocessing.read import MERGED_ROWS, TableData, merged, read, read_new
 from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.validate import checked_targets, host
 from mercer.preprocessing.weights import penalty_in_units, unit_weights, warn_of_small_weights
@@ -39,7 +39,7 @@ ALIASES = {"diag": "diagonal", "kmeans": "k-means++", "random_from_data": "rando
 
 
 @dataclass(eq=False, repr=False)
-class MixtureEstimator(Face):
+class MixtureEstimator(BaseKernelEstimator):
     """A mixture of local experts; a face says which (`_experts`), how trained (`_train`) and what it answers.
 
     Parameters
@@ -98,14 +98,14 @@ class MixtureEstimator(Face):
         How targets are coded.
     """
 
-    n_components: Annotated[int | str, AUTO | whole()] = 5
+    n_components: Annotated[int | str, AUTO | integer()] = 5
     _: KW_ONLY
     covariance_type: Annotated[str, literal(*COVARIANCES, "diag")] = "diagonal"
-    max_components: Annotated[int, whole()] = 20
-    n_folds: Annotated[int, whole(2)] = 3
-    n_init: Annotated[int, whole()] = 3
+    max_components: Annotated[int, integer()] = 20
+    n_folds: Annotated[int, integer(2)] = 3
+    n_init: Annotated[int, integer()] = 3
     init: Annotated[str, literal("k-means++", "random", "kmeans", "random_from_data")] = "k-means++"
-    max_iter: Annotated[int, whole()] = 200
+    max_iter: Annotated[int, integer()] = 200
     tol: Annotated[float, number(0.0)] = 1e-5
     covariance_floor: Annotated[float, number(1e-12, 1.0, open_high=True)] = 1e-4
 
@@ -129,7 +129,7 @@ class MixtureEstimator(Face):
         """What the experts add to the fitted attributes, in the user's units."""
 
     @abstractmethod
-    def _calibrated(self, fitted: Fitted, targets: Any, given: Given, refits: MixtureRefits) -> dict[str, Any]:
+    def _calibrated(self, fitted: Fitted, targets: Any, given: TableData, refits: MixtureRefits) -> dict[str, Any]:
         """Fit the calibration or the intervals to predictions at rows that were not fitted."""
 
     def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
@@ -165,13 +165,15 @@ class MixtureEstimator(Face):
         check(self)
         group = current_group()
         clock = Clock(self.time_budget, group=group)
-        given = gathered(read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS)
+        given = collect_small_table(
+            read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS
+        )
         alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         self._keep(**(group.first(lambda: self._fitted(given, clock)) if alone else self._fitted(given, clock)))
         clock.raise_interrupt()
         return self
 
-    def _fitted(self, given: Given, clock: Clock) -> dict[str, Any]:
+    def _fitted(self, given: TableData, clock: Clock) -> dict[str, Any]:
         """All that a fit of this table leaves behind."""
         shard = given.shard
         weight, unit = unit_weights(given.weight, shard)
@@ -305,7 +307,7 @@ class MixtureRefits(Refits):
         return self.trials.train(sample, self.sizes[-1], rng, self.trials.start(sample, self.sizes, rng))
 
 
-def _inputs(given: Given, plan: Plan, scale_inputs: bool | str) -> tuple[InputMap, Tensor]:
+def _inputs(given: TableData, plan: Plan, scale_inputs: bool | str) -> tuple[InputMap, Tensor]:
     """How columns are coded, and their variances then; they are centred in any case."""
     inputs = standardised(given, plan)
     own = inputs.scale

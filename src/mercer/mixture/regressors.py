@@ -12,8 +12,8 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.estimator import face
-from mercer.base.intervals import IntervalRegressor, Intervals, Shown
+from mercer.base.estimator import estimator_dataclass
+from mercer.base.intervals import CalibrationRows, IntervalRegressor, Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS
 from mercer.base.parameters import literal, number
 from mercer.engine import Sample
@@ -26,7 +26,7 @@ from mercer.mixture.membership import ASKED_ROWS, fitted_scale, gated, mean_and_
 from mercer.mixture.readout import least_squares, local_noise, misleading
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import RealTargets
 
 #: How models are trained, and how much of the time is EM's then.
@@ -131,7 +131,9 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         local = self.training == "em"
         return {"coef_": coef, "intercept_": intercept, "noise_variances_": noise, "_local_means": local}
 
-    def _calibrated(self, fitted: Fitted, targets: RealTargets, given: Given, refits: MixtureRefits) -> dict[str, Any]:
+    def _calibrated(
+        self, fitted: Fitted, targets: RealTargets, given: TableData, refits: MixtureRefits
+    ) -> dict[str, Any]:
         sample, local = refits.sample, self.training == "em"
         few = not sample.rows.shard.divided and sample.n_alive <= FOLDED_ROWS
         answers = partial(_mean_and_variance, disagree=local)
@@ -143,7 +145,7 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
             f, variance = np.hsplit(found, 2)
             std, left = np.sqrt(variance), np.ones((len(f), 1))
         residuals = (some.Y.double().cpu().numpy() - f) / left
-        shown = Shown.of(some.rows.take(torch.arange(some.n_rows)), given.rows, index)
+        shown = CalibrationRows.of(some.rows.take(torch.arange(some.n_rows)), given.rows, index)
         return {"intervals_": Intervals.fitted(residuals, std, f, some.weight.double().cpu().numpy(), shown)}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -166,7 +168,7 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         return values, np.sqrt(variance)
 
 
-@face
+@estimator_dataclass
 class ENRBFRegressor(MixtureRegressor):
     r"""Extended normalised RBF network: local linear models, blended by the posterior of a Gaussian mixture.
 
@@ -206,7 +208,7 @@ class ENRBFRegressor(MixtureRegressor):
     _linear: ClassVar[bool] = True
 
 
-@face
+@estimator_dataclass
 class NRBFRegressor(MixtureRegressor):
     r"""Normalised RBF network: local constants, blended by the posterior of a Gaussian mixture.
 

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from mercer.data.raw import RawColumn
-from mercer.preprocessing.columns_codes import Code, Counts, Levels, Means
+from mercer.preprocessing.columns_codes import Code, Counts, OneHot, TargetMean
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Layout:
 
     column: np.ndarray
     group: np.ndarray
-    kept: np.ndarray
+    keeps_unit: np.ndarray
     n_columns: int
     #: The coordinates that each of several models sees, where columns are coded twice.
     views: tuple[np.ndarray, ...] = ()
@@ -51,9 +51,9 @@ class Described:
 class TableMap:
     """From a table's columns to coordinates.
 
-    >>> from mercer.preprocessing.columns_codes import Levels, Value
+    >>> from mercer.preprocessing.columns_codes import OneHot, Value
     >>> seen = (Described("size", "number", 0, 0.0, "number"), Described("kind", "category", 2, 0.0, "2 levels"))
-    >>> table = TableMap((Value(0, 1.5), Levels(1, ("ash", "oak"), False)), seen)
+    >>> table = TableMap((Value(0, 1.5), OneHot(1, ("ash", "oak"), False)), seen)
     >>> rows = [RawColumn("size", "number", np.array([2.0])), RawColumn("kind", "category", np.array([0]), ("oak",))]
     >>> table.encode(rows).round(2).tolist(), table.layout.column.tolist()
     ([[2.0, 0.0, 0.71]], [0, 1, 1])
@@ -74,17 +74,17 @@ class TableMap:
         return Layout(
             np.repeat([code.column for code in self.codes], widths).astype(int),
             np.repeat(np.arange(len(widths)), widths),
-            np.repeat([code.kept for code in self.codes], widths).astype(bool),
+            np.repeat([code.keeps_unit for code in self.codes], widths).astype(bool),
             self.n_columns,
             tuple(np.repeat(view, widths) for view in self._views()),
         )
 
     def _views(self) -> list[list[bool]]:
         """Codes of columns that have both: those without means, and those without levels."""
-        of = {kind: {code.column for code in self.codes if type(code) is kind} for kind in (Levels, Means)}
-        twice = of[Levels] & of[Means]
-        second = [code.column in twice and isinstance(code, Means | Counts) for code in self.codes]
-        first = [code.column in twice and isinstance(code, Levels) for code in self.codes]
+        of = {kind: {code.column for code in self.codes if type(code) is kind} for kind in (OneHot, TargetMean)}
+        twice = of[OneHot] & of[TargetMean]
+        second = [code.column in twice and isinstance(code, TargetMean | Counts) for code in self.codes]
+        first = [code.column in twice and isinstance(code, OneHot) for code in self.codes]
         return [[not out for out in view] for view in (second, first)] if twice else []
 
     def encode(self, columns: Sequence[RawColumn]) -> np.ndarray:

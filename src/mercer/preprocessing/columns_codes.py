@@ -1,6 +1,6 @@
 """How one column of a user's table becomes coordinates: each way is a frozen record of plain data with `encode`.
 
-Coordinates that are `kept` have a unit of their own and are not scaled: two different levels are at distance one.
+Coordinates that are `keeps_unit` have a unit of their own and are not scaled: two different levels are at distance one.
 Coordinates of one code share a length-scale. Which code a column gets is decided in `mercer.preprocessing.columns_fit`.
 """
 
@@ -24,9 +24,9 @@ class Code(ABC):
     """A way from the column numbered `column` of the user's table to coordinates."""
 
     column: int
-    kept: ClassVar[bool] = False
+    keeps_unit: ClassVar[bool] = False
     #: What was done, in words, where that is the same for all columns.
-    said: ClassVar[str] = ""
+    label: ClassVar[str] = ""
 
     @property
     def width(self) -> int:
@@ -38,9 +38,9 @@ class Code(ABC):
         """The coordinates of each row, n × width."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What was done, in words."""
-        return self.said
+        return self.label
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,19 @@ class Value(Code):
         return np.where(gone, self.fill, values)[:, None]
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         also = "" if np.isnan(self.sentinel) else f" or {self.sentinel:.6g}"
         return f"number, {self.fill:.6g} where missing{also}"
 
 
 @dataclass(frozen=True)
-class Truth(Value):
+class BooleanCode(Value):
     """0 or 1, at distance one as two levels are."""
 
-    kept: ClassVar[bool] = True
+    keeps_unit: ClassVar[bool] = True
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return "0 or 1"
 
 
@@ -78,7 +78,7 @@ class Rank(Code):
 
     levels: tuple[str, ...]
     fill: float
-    said: ClassVar[str] = "rank"
+    label: ClassVar[str] = "rank"
 
     def encode(self, column: RawColumn) -> np.ndarray:
         place = places(column, self.levels)
@@ -90,8 +90,8 @@ class Missing(Code):
     """1 where the value is missing (or is the `sentinel` that says so), 0 elsewhere."""
 
     sentinel: float = np.nan
-    kept: ClassVar[bool] = True
-    said: ClassVar[str] = "missing or not"
+    keeps_unit: ClassVar[bool] = True
+    label: ClassVar[str] = "missing or not"
 
     def encode(self, column: RawColumn) -> np.ndarray:
         gone = column.missing
@@ -113,10 +113,10 @@ class ByLevel(Code):
 
 
 @dataclass(frozen=True)
-class Levels(ByLevel):
+class OneHot(ByLevel):
     """One coordinate for each level, 1/√2 where it holds; a level without one (rare, unseen) is all zeros."""
 
-    kept: ClassVar[bool] = True
+    keeps_unit: ClassVar[bool] = True
 
     @property
     def width(self) -> int:
@@ -130,12 +130,12 @@ class Levels(ByLevel):
         return out
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"{self.width} levels"
 
 
 @dataclass(frozen=True)
-class Means(ByLevel):
+class TargetMean(ByLevel):
     """The mean of the targets of each level, drawn towards that of all rows, which stands for levels unseen."""
 
     means: np.ndarray = field(repr=False)  # levels (and missing) × p
@@ -150,12 +150,12 @@ class Means(ByLevel):
         return np.vstack([self.means, self.prior])[np.where(place < 0, len(self.means), place)]
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"mean target of each of {len(self.means)}"
 
 
 @dataclass(frozen=True)
-class DayMeans(Means):
+class DayTargetMean(TargetMean):
     """The mean of the targets of each day, whatever the hour, or of each part of a day that is so long."""
 
     days: float = 1.0
@@ -164,7 +164,7 @@ class DayMeans(Means):
         return super().place(RawColumn(column.name, "date", beginning(numbers(column, "date"), self.days)))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         what = "days" if self.days == 1.0 else f"parts of a day of {24 * self.days:.3g} hours"
         return f"mean target of each of {len(self.means)} {what}"
 
@@ -174,7 +174,7 @@ class Counts(ByLevel):
     """The logarithm of one and how often a level was seen."""
 
     counts: np.ndarray = field(repr=False)  # levels (and missing), as logarithms
-    said: ClassVar[str] = "frequency"
+    label: ClassVar[str] = "frequency"
 
     def encode(self, column: RawColumn) -> np.ndarray:
         place = self.place(column)
@@ -182,7 +182,7 @@ class Counts(ByLevel):
 
 
 @dataclass(frozen=True)
-class Cycle(Code):
+class Cyclic(Code):
     """Time on a circle, by sine and cosine: of day, week or year; its middle where the date is missing."""
 
     days: float
@@ -196,16 +196,16 @@ class Cycle(Code):
         return np.nan_to_num(np.column_stack([np.sin(angle), np.cos(angle)]))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"cycle of {self.days:.6g} days"
 
 
 @dataclass(frozen=True)
-class Day(Code):
+class DayNumber(Code):
     """Days since 1970 by the clock of the column's time zone; the median where the date is missing."""
 
     fill: float
-    said: ClassVar[str] = "days"
+    label: ClassVar[str] = "days"
 
     def encode(self, column: RawColumn) -> np.ndarray:
         values = numbers(column, "date")

@@ -16,16 +16,16 @@ from mercer.data.raw import FEW_ROWS, LEVELLED, RawColumn, as_levels, names_rows
 from mercer.parts import require, warn
 from mercer.preprocessing.columns import Described, TableMap
 from mercer.preprocessing.columns_codes import (
+    BooleanCode,
     Code,
     Counts,
-    Cycle,
-    Day,
-    DayMeans,
-    Levels,
-    Means,
+    Cyclic,
+    DayNumber,
+    DayTargetMean,
     Missing,
+    OneHot,
     Rank,
-    Truth,
+    TargetMean,
     Value,
     beginning,
     places,
@@ -34,10 +34,10 @@ from mercer.preprocessing.columns_sentinels import sentinel
 from mercer.preprocessing.columns_targets import CrossFit
 from mercer.preprocessing.columns_values import single_values_matter
 
-#: Up to so many levels each has its own coordinate; of more there are the targets' means. Means beside the coordinates,
-#: from 9 levels on, gain nothing: adult (3000 rows) 1 − AUC 0.096 instead of 0.092, hotel_rates (2500) the same error.
-#: With at most 30 of them, churn (51 states) has 5 % more 1 − AUC, hotel_rates 1.3 % more error, adult (41 countries)
-#: 0.4 % less (2000 rows, four splits).
+#: A column of at most this many levels is one-hot encoded; one of more levels gets target means and frequencies.
+#: Target means beside one-hot codes gain nothing from 9 levels on: adult (3000 rows) 1 − AUC 0.096 instead of 0.092,
+#: hotel_rates (2500 rows) the same error. With a limit of 30, churn (51 states) has 5 % more 1 − AUC, hotel_rates 1.3 %
+#: more error, adult (41 countries) 0.4 % less (2000 rows, four splits).
 MOST_LEVELS = 60
 #: What levels are that have so many words and are different in nearly every row; how many of them are looked at, and
 #: what users can do.
@@ -78,7 +78,7 @@ def code_table(
         mine = [] if why else list(_codes(place, column, weight[alive], T, twice))
         mine = [code for code in mine if not (isinstance(code, Missing) and _seen(code.encode(column), known, column))]
         why = why or ("" if mine else "missing in the same rows as another column")
-        words = f"left out: {why}" if why else " + ".join(code.words for code in mine)
+        words = f"left out: {why}" if why else " + ".join(code.description for code in mine)
         n_levels = len(np.unique(column.values[~column.missing])) if column.kind in LEVELLED else 0
         gone = float(column.missing.mean())
         described.append(Described(column.name, column.kind, n_levels, gone, words, column.zone))
@@ -116,22 +116,22 @@ def _codes(
         values = column.values[~missing]
         fill = _median(values, weight[~missing])
         if column.kind == "date":
-            yield Day(place, fill)
+            yield DayNumber(place, fill)
             span = float(np.ptp(values))
             at_times = bool((values % 1 > 0).any())
-            yield from (Cycle(place, d) for d in CYCLES if span >= SPANNED * d and (d > 1 or at_times))
+            yield from (Cyclic(place, d) for d in CYCLES if span >= SPANNED * d and (d > 1 or at_times))
             for part in PARTS_OF_A_DAY if at_times else PARTS_OF_A_DAY[:1]:
                 begun = replace(column, values=beginning(values, part))
-                yield from _single(DayMeans, place, begun, targets, missing, weight, days=part)
+                yield from _single(DayTargetMean, place, begun, targets, missing, weight, days=part)
         elif np.ptp(values) > 0:
-            yield Truth(place, fill) if column.kind == "bool" else Value(place, fill, odd)
-            yield from _single(Means, place, replace(column, values=values), targets, missing, weight)
+            yield BooleanCode(place, fill) if column.kind == "bool" else Value(place, fill, odd)
+            yield from _single(TargetMean, place, replace(column, values=values), targets, missing, weight)
     if gap:
         yield Missing(place, odd)
 
 
 def _single(
-    kind: type[Means],
+    kind: type[TargetMean],
     place: int,
     column: RawColumn,
     targets: np.ndarray | None,
@@ -139,7 +139,7 @@ def _single(
     weight: np.ndarray,
     **further: float,
 ) -> Iterator[Code]:
-    """Means of the targets of single numbers or days, where they say more one by one than their neighbours do."""
+    """TargetMean of the targets of single numbers or days, where they say more one by one than their neighbours do."""
     if targets is not None and single_values_matter(column.values, targets[~missing], weight[~missing]):
         levels, outputs = as_levels(column).levels, targets.shape[1]
         yield kind(place, levels, False, np.zeros((len(levels), outputs)), np.zeros(outputs), **further)
@@ -155,12 +155,12 @@ def _levels(
     counts = np.bincount(np.where(at < 0, len(levels), at), weights=weight, minlength=n)[:n]
     both = twice and 2 < n <= MOST_LEVELS and outputs is not None
     if n <= MOST_LEVELS:
-        yield Levels(place, levels, gap)
+        yield OneHot(place, levels, gap)
     elif outputs is None:  # nothing to average: the most frequent levels stand for themselves
         often = np.sort(np.argsort(-counts[: len(levels)], kind="stable")[: MOST_LEVELS - gap])
-        yield Levels(place, tuple(levels[k] for k in often), gap)
+        yield OneHot(place, tuple(levels[k] for k in often), gap)
     if outputs is not None and (both or n > MOST_LEVELS):
-        yield Means(place, levels, gap, np.zeros((n, outputs)), np.zeros(outputs))
+        yield TargetMean(place, levels, gap, np.zeros((n, outputs)), np.zeros(outputs))
     if both or n > MOST_LEVELS:
         yield Counts(place, levels, gap, np.log1p(counts))
 

@@ -13,10 +13,10 @@ from hashlib import blake2b
 
 import numpy as np
 
-from mercer.data.duplicates import stirred
+from mercer.data.duplicates import mix_hash
 from mercer.data.raw import LEVELLED, RawColumn
 from mercer.preprocessing.columns import TableMap
-from mercer.preprocessing.columns_codes import Means
+from mercer.preprocessing.columns_codes import TargetMean
 
 FOLDS = 5
 #: The least and the most rows by which a level's mean is drawn towards that of all rows.
@@ -39,12 +39,12 @@ class CrossFit:
 
     @classmethod
     def of(cls, table: TableMap, columns: Sequence[RawColumn], targets: np.ndarray | None) -> CrossFit | None:
-        at = tuple(place for place, code in enumerate(table.codes) if isinstance(code, Means))
+        at = tuple(place for place, code in enumerate(table.codes) if isinstance(code, TargetMean))
         if not at or targets is None:
             return None
         found = []
         for code in (table.codes[place] for place in at):
-            assert isinstance(code, Means)
+            assert isinstance(code, TargetMean)
             found.append(code.place(columns[code.column]))
         return cls(at, np.column_stack(found), targets, row_folds(columns, targets))
 
@@ -57,7 +57,7 @@ class CrossFit:
         codes = list(table.codes)
         for k, place in enumerate(self.at):
             code = codes[place]
-            assert isinstance(code, Means)
+            assert isinstance(code, TargetMean)
             sums = self._sums(k, len(code.means), weight)
             whole = sums.sum(0)
             prior = self._prior(weight)[-1]
@@ -71,7 +71,7 @@ class CrossFit:
         priors, fold = self._prior(weight), np.where(weight > 0, self.folds, FOLDS)
         for k, place in enumerate(self.at):
             code = table.codes[place]
-            assert isinstance(code, Means)
+            assert isinstance(code, TargetMean)
             n, sums = len(code.means), self._sums(k, len(code.means), weight)
             whole = sums.sum(0)
             pull = self._pull(k, whole, weight)
@@ -121,7 +121,7 @@ class CrossFit:
 
 
 def _drawn(sums: np.ndarray, prior: np.ndarray, pull: np.ndarray) -> np.ndarray:
-    """Means of levels from their sums and counts, drawn towards the prior."""
+    """TargetMean of levels from their sums and counts, drawn towards the prior."""
     return (sums[:, :-1] + pull * prior) / (sums[:, -1:] + pull)
 
 
@@ -162,7 +162,7 @@ def row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
         else:
             bits = (values.astype(np.float64) + 0.0).view(np.uint64)
             bits = np.where(column.missing, np.uint64(1), bits)
-        mixed = stirred(mixed ^ bits)
+        mixed = mix_hash(mixed ^ bits)
     return mixed
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mercer.data import ArrayRows
 from mercer.data.duplicates import hashed
-from mercer.preprocessing.read import Given, merged
+from mercer.preprocessing.read import TableData, merged
 
 #: Rows from which equal ones are looked for, and the share of them to which they must come down.
 FEWEST_ROWS, SHARE = 5000, 0.5
@@ -25,44 +25,44 @@ LOOKED_AT, DIFFERENT = 5000, 0.9
 ENOUGH, LEAST = 4000, 4
 
 
-def equal_as_one(
-    given: Given, Y: np.ndarray, rng: np.random.Generator, *, by_targets: bool
-) -> tuple[Given, np.ndarray, float]:
+def merge_duplicate_inputs(
+    data: TableData, Y: np.ndarray, rng: np.random.Generator, *, by_targets: bool
+) -> tuple[TableData, np.ndarray, float]:
     """The table with equal rows merged, and the rows that the noise of one of them is that of.
 
     Of many rows merged `by_targets` the noise stays that of single rows, and weights are to have the mean of theirs.
     """
-    fewer = fewer_rows(given, Y, rng, by_targets=by_targets)
+    fewer = fewer_rows(data, Y, rng, by_targets=by_targets)
     if fewer is None:
-        return *merged(given, Y, any_columns=True), 1.0
-    return *fewer, given.n_alive / fewer[0].n_alive if by_targets else 1.0
+        return *merged(data, Y, any_columns=True), 1.0
+    return *fewer, data.n_alive / fewer[0].n_alive if by_targets else 1.0
 
 
 def fewer_rows(
-    given: Given, Y: np.ndarray, rng: np.random.Generator, *, by_targets: bool
-) -> tuple[Given, np.ndarray] | None:
+    data: TableData, Y: np.ndarray, rng: np.random.Generator, *, by_targets: bool
+) -> tuple[TableData, np.ndarray] | None:
     """The same table of fewer rows, with coded targets `Y` (n × p) averaged; None where too few rows are equal.
 
-    `given.y` are those of one row among those that were merged, as noise is that of single rows. Where rows are told
+    `data.y` are those of one row among those that were merged, as noise is that of single rows. Where rows are told
     apart `by_targets` too, nothing is averaged.
 
     >>> x, rng = np.arange(20_000.0)[:, None] % 50, np.random.default_rng(0)
-    >>> given = Given(ArrayRows(x), x[:, 0], np.ones(len(x)))
-    >>> fewer, Y = fewer_rows(given, np.sin(x), rng, by_targets=False)
+    >>> data = TableData(ArrayRows(x), x[:, 0], np.ones(len(x)))
+    >>> fewer, Y = fewer_rows(data, np.sin(x), rng, by_targets=False)
     >>> len(Y), float(fewer.weight.sum()), bool(np.allclose(Y, np.sin(fewer.rows.X)))
     (4000, 20000.0, True)
     """
-    alive = given.alive
-    if not isinstance(given.rows, ArrayRows) or given.shard.divided or len(alive) < FEWEST_ROWS:
+    alive = data.alive
+    if not isinstance(data.rows, ArrayRows) or data.shard.divided or len(alive) < FEWEST_ROWS:
         return None
-    keys = [*given.rows.X.T, *(Y.T if by_targets else ()), *(() if given.means is None else [given.means.folds])]
+    keys = [*data.rows.X.T, *(Y.T if by_targets else ()), *(() if data.means is None else [data.means.folds])]
     some = alive[np.linspace(0, len(alive) - 1, LOOKED_AT).astype(int)]
     if len(np.unique(hashed([key[some] for key in keys], len(some)))) > DIFFERENT * len(some):
         return None
     _, own, counts = np.unique(
         hashed([key[alive] for key in keys], len(alive)), return_inverse=True, return_counts=True
     )
-    parts = _parts(counts, LEAST if given.means is None else 1)  # an input is in every fold of the means of targets
+    parts = _parts(counts, LEAST if data.means is None else 1)  # an input is in every fold of the means of targets
     total = int(parts.sum())
     if total > SHARE * len(alive):
         return None
@@ -74,15 +74,15 @@ def fewer_rows(
     to[order] = np.repeat(ends - parts, counts) + turn % np.repeat(parts, counts)
     first = np.empty(total, dtype=np.int64)
     first[to[order]] = alive[order]  # any of them: the first of a sorted table would have the least target
-    weight = np.bincount(to, given.weight[alive], total)
+    weight = np.bincount(to, data.weight[alive], total)
 
     def averaged(values: np.ndarray) -> np.ndarray:
-        sums = [np.bincount(to, given.weight[alive] * column[alive], total) for column in values.T]
+        sums = [np.bincount(to, data.weight[alive] * column[alive], total) for column in values.T]
         return np.column_stack(sums) / weight[:, None]
 
-    fewer = given.rows_at(first, weight)
-    if given.means is not None and fewer.means is not None:
-        fewer = replace(fewer, means=replace(fewer.means, targets=averaged(given.means.targets)))
+    fewer = data.rows_at(first, weight)
+    if data.means is not None and fewer.means is not None:
+        fewer = replace(fewer, means=replace(fewer.means, targets=averaged(data.means.targets)))
     return fewer, Y[first] if by_targets else averaged(Y)
 
 

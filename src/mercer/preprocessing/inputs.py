@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mercer.data import Bend, RowSource, TensorRows, find_bend, read_ahead
 from mercer.engine import Plan, reduce_rows
-from mercer.preprocessing.read import Given
+from mercer.preprocessing.read import TableData
 from mercer.progress import passed
 from mercer.selection.heavy_tails import bending_pays
 
@@ -108,44 +108,44 @@ def on_their_way(source: RowSource, size: int, plan: Plan) -> Iterator[tuple[int
         yield start, block.to(plan.device, non_blocking=True)
 
 
-def standardised(given: Given, plan: Plan, bend: Bend | None = None) -> InputMap:
+def standardised(data: TableData, plan: Plan, bend: Bend | None = None) -> InputMap:
     """Weighted mean and standard deviation of each (bent) column, in one pass around the first row.
 
     Columns that keep their unit, such as those of levels, are only centred. All are divided by a power of two near
     their size first, so that no square leaves the range of float64.
     """
     straight = (lambda block: block.double().cpu()) if bend is None else (lambda block: bend(block.double().cpu()))
-    some = straight(given.rows.fetch(given.spaced(SAMPLE_ROWS)))
+    some = straight(data.rows.fetch(data.spaced(SAMPLE_ROWS)))
     unit = torch.exp2(some.abs().amax(0).clamp(min=1e-300).log2().floor())
     origin = some[0] / unit
-    w = torch.as_tensor(given.weight / given.shard.group.largest(given.weight.max(initial=0.0)))
+    w = torch.as_tensor(data.weight / data.shard.group.largest(data.weight.max(initial=0.0)))
 
     def statistic(where: slice, block: Tensor) -> Tensor:
         centred = straight(block) / unit - origin
         return torch.stack([w[where] @ centred, w[where] @ centred.square()])
 
-    sums = reduce_rows(given.rows, plan, statistic).cpu() / given.rows.total(w.sum())
+    sums = reduce_rows(data.rows, plan, statistic).cpu() / data.rows.total(w.sum())
     mean, variance = origin + sums[0], sums[1] - sums[0].square()
     constant = variance <= (1e-12 * mean.abs()).square()  # it has only rounding
-    kept = torch.zeros_like(constant) if given.layout is None else torch.as_tensor(given.layout.kept)
+    kept = torch.zeros_like(constant) if data.layout is None else torch.as_tensor(data.layout.keeps_unit)
     scale = torch.where(constant | kept, 1.0, variance.clamp(min=0).sqrt() * unit)
     return InputMap((mean * unit).numpy(), scale.numpy(), bend)
 
 
-def find_inputs(given: Given, Y: np.ndarray, plan: Plan, scale_inputs: bool | str, *, may_bend: bool) -> InputMap:
+def find_inputs(data: TableData, Y: np.ndarray, plan: Plan, scale_inputs: bool | str, *, may_bend: bool) -> InputMap:
     """The map that `scale_inputs` asks for; heavy tails are bent where held-out rows speak for it."""
     if not scale_inputs:
-        return InputMap.plain(given.rows.n_columns)
-    return standardised(given, plan, _bend(given, Y, plan) if may_bend and scale_inputs is True else None)
+        return InputMap.plain(data.rows.n_columns)
+    return standardised(data, plan, _bend(data, Y, plan) if may_bend and scale_inputs is True else None)
 
 
-def _bend(given: Given, Y: np.ndarray, plan: Plan) -> Bend | None:
-    some = given.spaced(SAMPLE_ROWS)
-    X = given.rows.fetch(some).cpu()
-    y, w = (torch.as_tensor(given.pick(values, some)) for values in (Y, given.weight))
+def _bend(data: TableData, Y: np.ndarray, plan: Plan) -> Bend | None:
+    some = data.spaced(SAMPLE_ROWS)
+    X = data.rows.fetch(some).cpu()
+    y, w = (torch.as_tensor(data.pick(values, some)) for values in (Y, data.weight))
 
     def found() -> Bend | None:
-        bend = find_bend(X, w, None if given.layout is None else torch.as_tensor(given.layout.kept))
+        bend = find_bend(X, w, None if data.layout is None else torch.as_tensor(data.layout.keeps_unit))
         return bend if bend is not None and bending_pays(X, y, w, bend, plan.device) else None
 
-    return given.shard.group.first(found)
+    return data.shard.group.first(found)

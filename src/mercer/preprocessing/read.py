@@ -1,4 +1,4 @@
-"""Reading a user's table: whatever it comes in, it is checked the same way and becomes one record, `Given`.
+"""Reading a user's table: whatever it comes in, it is checked the same way and becomes one record, `TableData`.
 
 Nothing here touches the estimator: what a fit keeps about names and columns it keeps at its end.
 """
@@ -40,7 +40,7 @@ MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Given:
+class TableData:
     """A table as it came, checked: rows, targets, weights, names of the columns, and where each row stood."""
 
     rows: RowSource
@@ -48,11 +48,13 @@ class Given:
     weight: np.ndarray
     names: np.ndarray | None = None
     target: str | None = None  # the column of the file that held the targets
-    original: np.ndarray | None = None  # of each row among those given, where some were merged
+    row_indices: np.ndarray | None = None  # of each row among those given, where some were merged
     table: TableMap | None = None  # how columns became numbers, where they were not all numbers
     means: CrossFit | None = None  # how targets were averaged over levels
     constants: Constants | None = None  # columns of one value, where all are numbers
-    watched: np.ndarray | None = None  # what rows count that are held out and have weight zero; 1 each where it is None
+    validation_weight: np.ndarray | None = (
+        None  # what rows count that are held out and have weight zero; 1 each where it is None
+    )
 
     @property
     def alive(self) -> np.ndarray:
@@ -84,7 +86,7 @@ class Given:
 
     def places(self, index: np.ndarray) -> np.ndarray:
         """Where these rows stood in the table that was given."""
-        return index if self.original is None else self.original[index]
+        return index if self.row_indices is None else self.row_indices[index]
 
     def columns(self) -> dict[str, Any]:
         """What scikit-learn wants an estimator to remember about the columns."""
@@ -118,14 +120,14 @@ class Given:
             return values
         return np.where(self.constants.mask(self.n_columns), 0.0, values)
 
-    def rows_at(self, index: np.ndarray, weight: np.ndarray) -> Given:
+    def rows_at(self, index: np.ndarray, weight: np.ndarray) -> TableData:
         """The rows at these places of a table in memory, with these weights."""
         assert isinstance(self.rows, ArrayRows)
         means = None if self.means is None else self.means.take(index)
-        rows, original = ArrayRows(self.rows.X[index]), self.places(index)
-        return replace(self, rows=rows, y=self.y[index], weight=weight, original=original, means=means)
+        rows, row_indices = ArrayRows(self.rows.X[index]), self.places(index)
+        return replace(self, rows=rows, y=self.y[index], weight=weight, row_indices=row_indices, means=means)
 
-    def weighed(self, weight: np.ndarray) -> Given:
+    def with_weights(self, weight: np.ndarray) -> TableData:
         """The same rows with other weights; those of weight zero have no say in the means of targets any more."""
         if self.means is None or self.table is None:
             return replace(self, weight=weight)
@@ -150,14 +152,14 @@ def read(
     numeric: bool = False,
     group: Group = ALONE,
     supervised: bool = True,
-) -> Given:
+) -> TableData:
     """Rows, targets and weights from arrays, frames, tensors, files or sources; bad ones get a sentence.
 
     `y=None` takes the target column of a file or source. `numeric` targets are real numbers, in one column
     or several; else they are classes.
     Where rows are not `supervised`, levels are not averaged over. A `group` of processes shares a table that all name.
     """
-    target = table = means = original = None
+    target = table = means = row_indices = None
     stored, divided, dealt = y is None, False, False
     X = dense_or_sparse(X, estimator)
     if isinstance(X, RowSource | str | os.PathLike):
@@ -188,7 +190,7 @@ def read(
         y = checked_targets(host(y), numeric, estimator)
     weight = checked_weights(sample_weight, n_rows, alone=not divided) if n_rows else np.ones(0)
     if found is not None and supervised and not divided and not getattr(estimator, "_pairwise", False):
-        found, y, weight, original = _without_copies(found, _of_length(y, n_rows), weight)
+        found, y, weight, row_indices = _without_copies(found, _of_length(y, n_rows), weight)
         n_rows = len(weight)
     if isinstance(found, list):
         _of_length(y, n_rows)
@@ -201,21 +203,21 @@ def read(
         rows = ArrayRows(found)
     own = rows.shard.numbers(np.arange(rows.n_rows)) if dealt else slice(None)
     y, weight = np.asarray(y) if stored and dealt else _of_length(y, n_rows)[own], weight[own]
-    given = Given(rows, _of_length(y, rows.n_rows), weight, names, target, original, table, means)
-    given = given if divided or group is ALONE else _shared(given, group)
-    weight = class_weighted(getattr(estimator, "class_weight", None), given.y, given.weight, given.shard)
-    given = replace(given, weight=weight)
-    require(given.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
+    data = TableData(rows, _of_length(y, rows.n_rows), weight, names, target, row_indices, table, means)
+    data = data if divided or group is ALONE else _shared(data, group)
+    weight = class_weighted(getattr(estimator, "class_weight", None), data.y, data.weight, data.shard)
+    data = replace(data, weight=weight)
+    require(data.n_alive > 0, "sample_weight", "positive for at least one row", 0.0)
     if table is not None or sees_any_column(estimator):
-        return given
-    return replace(given, constants=find_constants(given.rows, given.weight))
+        return data
+    return replace(data, constants=find_constants(data.rows, data.weight))
 
 
-def _shared(given: Given, group: Group) -> Given:
+def _shared(data: TableData, group: Group) -> TableData:
     """The run of rows of a table that falls to this process; what targets mean over levels stays that of all rows."""
-    rows = given.rows.dealt(group)
+    rows = data.rows.dealt(group)
     own = rows.shard.numbers(np.arange(rows.n_rows))
-    return replace(given, rows=rows, y=given.y[own], weight=given.weight[own], means=None)
+    return replace(data, rows=rows, y=data.y[own], weight=data.weight[own], means=None)
 
 
 def _without_copies(found: Table, y: np.ndarray, weight: np.ndarray) -> tuple[Table, np.ndarray, np.ndarray, Any]:
@@ -241,7 +243,7 @@ def _of_length(y: Any, n_rows: int) -> np.ndarray:
     return np.asarray(y)
 
 
-def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> Given:
+def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> TableData:
     """A table without targets, for transformers."""
     X = dense_or_sparse(X, estimator)
     if isinstance(X, RowSource | str | os.PathLike):
@@ -281,53 +283,53 @@ def read_as_given(estimator: Any, X: Any) -> RowSource:
 
 
 def read_held_out(
-    estimator: Any, given: Given, X_val: Any, y_val: Any, *, numeric: bool
+    estimator: Any, data: TableData, X_val: Any, y_val: Any, *, numeric: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows to watch, and their targets, checked as those of `fit` were and against them."""
-    require(isinstance(given.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
+    require(isinstance(data.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
-    X_val = _like_those_given(estimator, given, host(dense_or_sparse(X_val, estimator)))
+    X_val = _encode_like(estimator, data, host(dense_or_sparse(X_val, estimator)))
     y_val = checked_targets(host(y_val), numeric, estimator)
-    y_val = y_val[:, 0] if given.y.ndim == 1 and y_val.shape == (len(X_val), 1) else y_val
+    y_val = y_val[:, 0] if data.y.ndim == 1 and y_val.shape == (len(X_val), 1) else y_val
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
-    require(y_val.shape[1:] == given.y.shape[1:], "y_val", f"of the shape of y, {given.y.shape}", y_val.shape)
+    require(y_val.shape[1:] == data.y.shape[1:], "y_val", f"of the shape of y, {data.y.shape}", y_val.shape)
     return X_val, y_val
 
 
-def _like_those_given(estimator: Any, given: Given, X_val: Any) -> np.ndarray:
+def _encode_like(estimator: Any, data: TableData, X_val: Any) -> np.ndarray:
     """Rows to watch as numbers, by the columns of the rows given."""
     shape: tuple[int, ...] = tuple(getattr(X_val, "shape", ()))
-    require(len(shape) != 2 or shape[1] == given.n_columns, "X_val", f"of {given.n_columns} columns", shape)
+    require(len(shape) != 2 or shape[1] == data.n_columns, "X_val", f"of {data.n_columns} columns", shape)
     fitted = clone(estimator)
-    vars(fitted).update({name: value for name, value in given.columns().items() if value is not None})
+    vars(fitted).update({name: value for name, value in data.columns().items() if value is not None})
     found = new_numbers_or_columns(X_val, fitted)
     if isinstance(found, np.ndarray):
-        return found if given.constants is None else given.constants.in_block(torch.from_numpy(found)).numpy()
-    assert given.table is not None
-    return given.table.encode(found)
+        return found if data.constants is None else data.constants.in_block(torch.from_numpy(found)).numpy()
+    assert data.table is not None
+    return data.table.encode(found)
 
 
-def merged(given: Given, Y: np.ndarray, *, any_columns: bool = False) -> tuple[Given, np.ndarray]:
+def merged(data: TableData, Y: np.ndarray, *, any_columns: bool = False) -> tuple[TableData, np.ndarray]:
     """The rows of positive weight, sorted, with copies merged into one; `Y` are the coded targets (n × p).
 
     Copies were merged when the table was read, unless processes shared it or a column told them apart that is left out.
     Rows are sorted by their columns, or by a key that is the same for `any_columns` order.
     """
-    if not isinstance(given.rows, ArrayRows) or given.shard.divided or given.rows.n_rows > MERGED_ROWS:
-        return given, Y
-    alive = given.alive
-    table = np.column_stack([given.rows.X[alive], Y[alive]]).astype(np.float64)
+    if not isinstance(data.rows, ArrayRows) or data.shard.divided or data.rows.n_rows > MERGED_ROWS:
+        return data, Y
+    alive = data.alive
+    table = np.column_stack([data.rows.X[alive], Y[alive]]).astype(np.float64)
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    X, group = given.rows.X[alive], group.reshape(-1)
+    X, group = data.rows.X[alive], group.reshape(-1)
     if holds_copies(hashed(X.T, len(X)), hashed_targets(Y[alive])):
-        index, weight = alive[first], np.bincount(group, weights=given.weight[alive])
+        index, weight = alive[first], np.bincount(group, weights=data.weight[alive])
     else:
         index = alive[np.argsort(group, kind="stable")]
-        weight = given.weight[index]
+        weight = data.weight[index]
     if any_columns:
-        order = _order_of_rows(given.rows.X[index])
+        order = _order_of_rows(data.rows.X[index])
         index, weight = index[order], weight[order]
-    return given.rows_at(index, weight), Y[index]
+    return data.rows_at(index, weight), Y[index]
 
 
 def _order_of_rows(X: np.ndarray) -> np.ndarray:

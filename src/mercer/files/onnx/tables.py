@@ -154,13 +154,13 @@ def _cycle(column: Column, code: Any) -> str:
 #: How each code of a column is drawn, by the name of its class.
 CODES: dict[str, Callable[[Column, Any], str]] = {
     "Value": lambda column, code: column.filled(code.fill, code.sentinel),
-    "Truth": lambda column, code: column.filled(code.fill, code.sentinel),
+    "BooleanCode": lambda column, code: column.filled(code.fill, code.sentinel),
     "Rank": _rank,
     "Missing": lambda column, code: column.g.cast(column.gone(code.sentinel), "float64"),
-    "Levels": _levels,
-    "Means": _means,
-    "DayMeans": _day_means,
+    "OneHot": _levels,
+    "TargetMean": _means,
+    "DayTargetMean": _day_means,
     "Counts": lambda column, code: _looked_up(column, code, code.counts[:, None], np.zeros((1, 1))),
-    "Cycle": _cycle,
-    "Day": lambda column, code: column.filled(code.fill),
+    "Cyclic": _cycle,
+    "DayNumber": lambda column, code: column.filled(code.fill),
 }
