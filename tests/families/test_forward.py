@@ -21,7 +21,6 @@ from torch import Tensor
 from mercer import GreedyKernelRegressor
 from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, Sample, make_plan
-from mercer.forward import loop as forward_fit
 from mercer.forward.absorb import Block
 from mercer.forward.candidates import RowCandidates
 from mercer.forward.combine import ChosenVectors, Combination, ConjugateGradients, JointPursuit, Rayleigh, Separate
@@ -31,7 +30,6 @@ from mercer.forward.focus import MarginFocus
 from mercer.forward.learners import Ensemble, Learner, SingleVector, size_at
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.replay import ReplayedPursuit
 from mercer.forward.solve import exact, polish_time
 from mercer.forward.solve.exact import _symmetric, _values, exact_ridge
 from mercer.forward.solve.polish import polish, sparse_ridge
@@ -1031,68 +1029,32 @@ def test_a_callback_sees_every_step_and_may_stop():
     assert len(seen) == 3
 
 
-# --- replayed steps ---------------------------------------------------------------------------------
-
-
-@over_outputs
-@over_lengths
-@pytest.mark.parametrize("min_novelty", [0.0, 0.3], ids=["every novelty", "a large least novelty"])
-@pytest.mark.parametrize("gram_noise", [0.0, 0.3])
-def test_replayed_steps_are_those_of_max_res(monkeypatch, p, length, gram_noise, min_novelty):
-    """The operations of the captured graph, run one by one, against the general code; arrays grow on the way."""
-    rng = np.random.default_rng(3)
-    problem = make_problem(p=p).with_sample(weight=torch.from_numpy(rng.integers(0, 3, N)).double())
-    lam = 0.0 if gram_noise else None
-    make_block = partial(Block, lam=lam, gram_noise=gram_noise, min_novelty=min_novelty)
-    options = {"block_length": length, "capacity": 2, "make_block": make_block, "shrinkage": 0.9}
-    plain = grown(problem, SingleVector(MaxResidual()), 8, **options)
-    monkeypatch.setattr(forward_fit, "can_replay", lambda block: True)
-    monkeypatch.setattr(forward_fit, "ReplayedPursuit", partial(ReplayedPursuit, capture=False))
-    replayed = grown(problem, SingleVector(MaxResidual()), 8, **options)
-    assert replayed.history.n_basis == plain.history.n_basis
-    torch.testing.assert_close(replayed.f, plain.f, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(replayed.history.objective, plain.history.objective, rtol=1e-9)
-    np.testing.assert_allclose(replayed.history.novelty, plain.history.novelty, rtol=1e-6)
-    for one, other in zip(expansion(replayed), expansion(plain), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+# --- dependent columns ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_replayed_steps_pass_over_the_same_dependent_columns(monkeypatch, dtype):
-    """Columns alike to six digits: which get a weight is decided by what rounding leaves of them."""
+def test_columns_alike_to_six_digits_are_skipped(dtype):
     rng = np.random.default_rng(0)
     X = torch.from_numpy(rng.normal(size=(400, 3)))
     y = (X[:, :1] + 0.3 * X[:, 1:2] ** 2 + 0.1 * torch.from_numpy(rng.normal(size=(400, 1)))).to(dtype)
     plan = make_plan(400, device="cpu", dtype=dtype)
     sample = Sample(TensorRows(X.to(dtype)), y, torch.ones(400, dtype=dtype), plan)
     problem = Problem(sample, 100.0 * Gaussian(20.0), 0.05)
-    options = {"capacity": 4, "make_block": partial(Block, min_novelty=1e-6)}
-    plain = grown(problem, SingleVector(MaxResidual()), 40, **options)
-    monkeypatch.setattr(forward_fit, "can_replay", lambda block: True)
-    monkeypatch.setattr(forward_fit, "ReplayedPursuit", partial(ReplayedPursuit, capture=False))
-    replayed = grown(problem, SingleVector(MaxResidual()), 40, **options)
-    counts = [int(fit.current.span.alive.sum()) for fit in (plain, replayed)]
-    assert 5 < counts[0] < 40  # some columns are passed over
-    if dtype == torch.float64:
-        assert counts[1] == counts[0]
-        np.testing.assert_allclose(replayed.history.objective, plain.history.objective, rtol=1e-9)
-    else:  # residuals differ in the sixth digit, so other rows are chosen; where both end is much the same
-        assert replayed.history.objective[-1] == pytest.approx(plain.history.objective[-1], rel=0.01)
+    fit = grown(problem, SingleVector(MaxResidual()), 40, capacity=4, make_block=partial(Block, min_novelty=1e-6))
+    assert 5 < int(fit.current.span.alive.sum()) < 40
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_captured_steps_are_those_of_max_res():
+def test_steps_on_a_gpu_are_those_on_a_cpu():
     problem = make_problem()
-    there = replace(
-        problem,
+    there = problem.with_sample(
         rows=TensorRows(problem.rows.take(torch.arange(N)).cuda()),
-        y=problem.y.cuda(),
+        Y=problem.y.cuda(),
         weight=problem.weight.cuda(),
         plan=replace(problem.plan, device=torch.device("cuda")),
     )
-    plain, captured = (grown(at, SingleVector(MaxResidual()), 20, capacity=4) for at in (problem, there))
-    assert captured._pursuit is not None
-    torch.testing.assert_close(captured.f.cpu(), plain.f, rtol=1e-8, atol=1e-8)
+    on_cpu, on_gpu = (grown(at, SingleVector(MaxResidual()), 20, capacity=4) for at in (problem, there))
+    torch.testing.assert_close(on_gpu.f.cpu(), on_cpu.f, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("step", [1, 2, 16])

@@ -36,9 +36,6 @@ class Block:
     the span up to a share `min_novelty` of its norm gets no weight.
     """
 
-    #: Whether a step of one vector does nothing but `absorb` it (`mercer.forward.replay`).
-    replayable = True
-
     def __init__(
         self,
         problem: Problem,

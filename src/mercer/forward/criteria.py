@@ -23,7 +23,7 @@ class Criterion(Part):
     n_candidates: int | None = None
     #: Where positive, any candidate above it is as good as any other, and those at or below it are passed over.
     threshold: float = 0.0
-    #: Whether the residual alone decides, so that steps can be replayed (`mercer.forward.replay`).
+    #: Whether the residual alone decides, so that several vectors may enter in one pass.
     residual_alone = False
     #: Whether a row's score needs nothing of other rows but the basis vectors, so that each process scores its own.
     at_hand = False

@@ -19,8 +19,6 @@ from mercer.forward.stopping import description_length, information_criterion
 class _Swapping(Block):
     """Finds the swap of Greedy02 Algorithm 1: which vector leaves, which enters, and whether that helps."""
 
-    replayable = False
-
     def _swap(self, weights: Tensor) -> tuple[int, Tensor, Tensor, Tensor] | None:
         """Member s to leave, row l to enter, its column and its weight; None if the objective would not fall."""
         problem, shard = self.problem, self.problem.rows.shard

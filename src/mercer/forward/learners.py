@@ -36,11 +36,6 @@ class Learner(Part):
     #: Whether what it proposed is worth keeping in a checkpoint.
     resumes: ClassVar[bool] = True
 
-    @property
-    def replayable(self) -> bool:
-        """Whether each step is MAX-RES with one vector (`mercer.forward.replay`)."""
-        return False
-
     def end_by(self, clock: Clock, share: float) -> None:
         """End a long step when `share` of the time is spent; most learners take steps too short to ask."""
         return
@@ -57,10 +52,6 @@ class SingleVector(Learner):
     """
 
     criterion: Criterion
-
-    @property
-    def replayable(self) -> bool:
-        return self.criterion.residual_alone
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         n_open = block.n_open

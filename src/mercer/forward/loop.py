@@ -18,7 +18,6 @@ from mercer.forward.absorb import Block
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
-from mercer.forward.replay import ReplayedPursuit, can_replay
 from mercer.forward.stages import ExpansionPath
 from mercer.forward.stopping import History, Stopping
 
@@ -47,7 +46,6 @@ class ForwardFit:
         self.f = torch.zeros_like(problem.y)
         self.blocks: list[Block] = []
         self.current: Block | None = None
-        self._pursuit: ReplayedPursuit | None = None
         self.norm2 = torch.zeros((), dtype=torch.float64, device=problem.plan.device)
         self.history = History(n_rows=problem.sample.total_weight)
         self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -108,8 +106,6 @@ class ForwardFit:
 
     def _advance(self, block: Block) -> int | None:
         """Let the block take in what the learner proposes; the number of basis vectors added."""
-        if self._pursuit is not None:
-            return self._pursuit.step()
         new = self.learner.next(block, self.n_steps, self.rng)
         if new is None:
             return None
@@ -127,8 +123,6 @@ class ForwardFit:
         capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
         self.current = block = self.make_block(problem, f, capacity, pool)
         block.whole = self.problem.rows.shard
-        replays = self.learner.replayable and can_replay(block)
-        self._pursuit = ReplayedPursuit(block, self.shrinkage) if replays else None
         return block
 
     def _close(self, block: Block, penalty: Tensor) -> None:
@@ -143,7 +137,7 @@ class ForwardFit:
         self.norm2 = penalty
         block.close()
         self.blocks.append(block)
-        self.current = self._pursuit = None
+        self.current = None
 
     def _record(self, penalty: Tensor, novelty: Tensor, n_new: int) -> None:
         problem, history = self.problem, self.history
