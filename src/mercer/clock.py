@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from mercer.stop_reason import StopKind, StopReason
+
 T = TypeVar("T")
 
 
@@ -72,19 +74,20 @@ class Clock:
         own = math.inf if self.seconds is None else max(share * self.seconds - self.spent(), 0.0)
         return own if self.within is None else min(own, self.within.left())
 
-    def over(self, ahead: float = 0.0, share: float = 1.0) -> str | None:
+    def over(self, ahead: float = 0.0, share: float = 1.0) -> StopReason | None:
         """Why a piece of work that takes `ahead` more seconds should not begin; `share` of them is its own."""
         return self._for_all(lambda: self._over(ahead, share))
 
-    def _over(self, ahead: float, share: float) -> str | None:
+    def _over(self, ahead: float, share: float) -> StopReason | None:
         if not self.interrupted and self.left(share) > ahead:
             return None
         whole = self
         while whole.within is not None:
             whole = whole.within
         if self.interrupted or whole.seconds is None:
-            return f"interrupted after {whole.spent():.1f} s"
-        return f"the time budget of {whole.seconds:g} s was used up after {whole.spent():.1f} s"
+            return StopReason(f"interrupted after {whole.spent():.1f} s", StopKind.INTERRUPTED)
+        sentence = f"the time budget of {whole.seconds:g} s was used up after {whole.spent():.1f} s"
+        return StopReason(sentence, StopKind.TIME_BUDGET)
 
     @property
     def endless(self) -> bool:
@@ -95,7 +98,8 @@ class Clock:
         """A clock for this share of the time left."""
         return Clock(None if self.endless else share * self.left(), within=self)
 
-    def reason(self, n_iter: int) -> str:
+    def reason(self, n_iter: int) -> StopReason:
         """Why a search of so many steps ended."""
-        what = "it was interrupted" if self.interrupted else "the time budget was spent"
-        return f"{what} after {n_iter} steps"
+        if self.interrupted:
+            return StopReason(f"it was interrupted after {n_iter} steps", StopKind.INTERRUPTED)
+        return StopReason(f"the time budget was spent after {n_iter} steps", StopKind.TIME_BUDGET)

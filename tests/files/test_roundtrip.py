@@ -15,7 +15,9 @@ from sklearn.base import clone
 
 import mercer
 from mercer.base.estimator import to_numpy
+from mercer.files import describe
 from mercer.kernels import Gaussian
+from mercer.stop_reason import StopKind, kinds_of
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said
 
 
@@ -53,6 +55,15 @@ def test_a_file_gives_back_what_was_saved(name, tmp_path):
     assert repr(again) == repr(model)
     left_out = {"_kept", "_stages"}
     assert set(vars(model)) - left_out == set(vars(again)) - left_out
+
+
+def test_a_stop_reason_keeps_its_kinds_in_files_and_pickles(tmp_path):
+    model = mercer.NRBFRegressor(max_iter=1, random_state=0).fit(ROWS, NUMBERS)
+    model.save(tmp_path / "m.mercer")
+    assert describe(tmp_path / "m.mercer")["fitted"]["stop_reason_"] == model.stop_reason_
+    for again in (mercer.load(tmp_path / "m.mercer"), pickle.loads(pickle.dumps(model))):
+        assert again.stop_reason_ == model.stop_reason_ == "max_iter=1 iterations were done"
+        assert kinds_of(again.stop_reason_) == {StopKind.MAX_ITER}
 
 
 @pytest.mark.parametrize("name", public_estimators())

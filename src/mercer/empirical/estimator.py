@@ -31,6 +31,7 @@ from mercer.preprocessing.read import TableData, merged, read, read_new
 from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import watched
+from mercer.stop_reason import StopReason
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class EnsembleEstimator(BaseKernelEstimator):
         training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
         return training, {"regularization_": penalties[chosen.c], "cv_scores_": chosen.scores}
 
-    def _described(self, refits: MemberRefits, trained: list[Trained], unfinished: str) -> dict[str, Any]:
+    def _described(self, refits: MemberRefits, trained: list[Trained], unfinished: StopReason | None) -> dict[str, Any]:
         """All that a fit leaves behind."""
         task, training = refits.task, refits.training
         ensemble = MemberEnsemble([one.members for one in trained], task.pairs, task.n_classes)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.empirical.coordinates import Factor, KernelCoordinates
+from mercer.stop_reason import RUNNING, StopKind, StopReason
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class Solution:
     weights: list[Tensor]
     bias: Tensor
     path: Tensor
-    reason: str
+    reason: StopReason
     steps: Tensor | None = None
-    earlier: str = ""
+    earlier: StopReason = RUNNING
 
     def apart(self) -> list[Solution]:
         """The solutions of problems side by side."""
@@ -91,14 +92,15 @@ def hokashyap(
     active = torch.ones_like(bias[0], dtype=torch.bool)
     steps = torch.zeros_like(bias[0, ..., 0], dtype=torch.int64)
     path = [torch.full_like(bias[0], torch.inf)]
-    reason, settled = f"max_iter={rule.max_iter} steps were made", f"the objective fell by less than tol={rule.tol:g}"
+    reason = StopReason(f"max_iter={rule.max_iter} steps were made", StopKind.MAX_ITER)
+    settled = StopReason(f"the objective fell by less than tol={rule.tol:g}", StopKind.CONVERGED)
     for k in range(1, rule.max_iter + 1):
         down, totals, loss = now.sweep(coordinates, s, rule.rate)
         path.append(path[-1].index_copy(-1, columns, loss))
         steps += active.any(-1)
         asked = [callback(Sweep(k, path[-1])) for callback in callbacks]
         if any(asked):
-            reason = "a callback asked to stop"
+            reason = StopReason("a callback asked to stop", StopKind.CALLBACK)
             break
         if clock is not None and (over := clock.over()) is not None:
             reason = over

@@ -19,6 +19,7 @@ from mercer.empirical.coordinates import KernelCoordinates, MappedRows
 from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap
 from mercer.empirical.problem import MemberProblem
 from mercer.linalg import cholesky
+from mercer.stop_reason import StopKind, StopReason
 
 Grid = Sequence[tuple[float, float]]
 #: A coupling beyond which functions agree to all digits that the system of equations leaves them.
@@ -173,7 +174,8 @@ class NumberLearner(MemberLearner):
         W, bias, objective = coupled_ridge(joint_moments(coordinates, targets, weight), c, lam)
         for callback in self.callbacks:
             callback(Sweep(1, objective))
-        return Solution(W, bias, objective[None], "the objective is quadratic: solved exactly")
+        exact = StopReason("the objective is quadratic: solved exactly", StopKind.EXACT)
+        return Solution(W, bias, objective[None], exact)
 
     def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
         moments = joint_moments(coordinates, problem.sample.Y, torch.where(held_out, 0.0, problem.sample.weight))

@@ -28,6 +28,7 @@ from mercer.empirical.learners import MemberLearner
 from mercer.empirical.mapping import EmpiricalMap
 from mercer.empirical.problem import MemberProblem
 from mercer.progress import current
+from mercer.stop_reason import StopKind, StopReason
 
 #: Rows and basis vectors of a problem in the first round of a fit with a time budget.
 FIRST_ROWS, FIRST_BASIS = 1000, 50
@@ -57,10 +58,10 @@ class Training:
     clock: Clock = field(default_factory=Clock)
     group: Group = ALONE  # whose processes train some members each, on rows that all of them have
 
-    def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], str]:
-        """All members of all problems, and what the time budget left undone, in words ("" for nothing)."""
+    def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], StopReason | None]:
+        """All members of all problems, and what the time budget left undone, if anything."""
         if self.clock.seconds is None:
-            return self._round(problems), ""
+            return self._round(problems), None
         sizes = [problem.size(self.size) for problem in problems]
         most = max(problem.sample.n_alive for problem in problems), max(sizes)
         reach = max(most[0] / FIRST_ROWS, most[1] / FIRST_BASIS)  # from which on a round takes everything
@@ -85,7 +86,10 @@ class Training:
             _leave_constant(one)
         undone = [] if whole else [f"allowed at most {rows} rows and {basis} basis vectors for each machine"]
         undone += [f"left {len(idle)} of {len(made)} machines untrained"] if idle else []
-        return made, f"the time budget of {self.clock.seconds:g} s {' and '.join(undone)}" if undone else ""
+        if not undone:
+            return made, None
+        sentence = f"the time budget of {self.clock.seconds:g} s {' and '.join(undone)}"
+        return made, StopReason(sentence, StopKind.TIME_BUDGET)
 
     def _round(self, problems: Sequence[MemberProblem], basis: int | None = None, first: bool = True) -> list[Trained]:
         """Members of every problem on at most `basis` vectors; problems whose turn never came have none.
@@ -204,7 +208,8 @@ def _leave_constant(one: Trained) -> None:
     mean = (problem.sample.weight.double() @ problem.sample.Y.double() / problem.sample.weight.sum()).cpu()
     P = len(mean)
     nothing = torch.zeros(M, 1, P, dtype=torch.float64)
-    path, why = np.zeros((1, P)), "no time was left to train it"
+    path = np.zeros((1, P))
+    why = StopReason("no time was left to train it", StopKind.TIME_BUDGET)
     basis = problem.sample.rows.take(first).cpu()
     norms, agreement = np.zeros((M, P)), np.ones(M)
     index = problem.original[first]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Kernel
+from mercer.stop_reason import RUNNING, StopReason
 
 #: A kernel parameter stays within this factor of the value it starts from.
 PARAMETER_RANGE = 1e3
@@ -41,7 +42,7 @@ class Point:
     basis: Tensor | None = None
     value: float = -math.inf
     n_iter: int = 0
-    why: str = ""
+    why: StopReason = RUNNING
     groups: np.ndarray | None = None  # of each input: those of one number share a length-scale
 
 

@@ -15,10 +15,15 @@ import numpy as np
 from mercer.clock import Clock
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Point
 from mercer.linalg import minimize_lbfgs
+from mercer.stop_reason import StopKind, StopReason
 
 
 class _Ended(Exception):
-    """A climb is over, for the reason it says."""
+    """A climb is over, for this reason."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def climb(
@@ -76,18 +81,18 @@ def climb(
             callback(at.point(x))
         gained = best[0] - before
         if gained < gain or best[0] + (max_iter - n_iter) * gained < beaten:
-            raise _Ended(f"a step gained too little after {n_iter} steps")
+            raise _Ended(StopReason(f"a step gained too little after {n_iter} steps", StopKind.CONVERGED))
         before = best[0]
 
-    why = "nothing was left to optimise"
+    why = StopReason("nothing was left to optimise", StopKind.CONVERGED)
     try:
         if not at.vector.size or max_iter == 0:
             negative(at.vector)
         else:
             done = minimize_lbfgs(negative, at.vector, at.bounds, stepped, maxiter=max_iter, ftol=tol, maxcor=20)
-            why = f"after the {max_iter} steps allowed" if done.status == 1 else _reason(done, tol, n_iter)
+            why = _reason(done.status, max_iter, tol, n_iter)
     except _Ended as ended:
-        why = str(ended)
+        why = ended.reason
     except KeyboardInterrupt:
         if best[0] == -math.inf or own:  # nothing is kept, or nobody would hear of it
             raise
@@ -96,7 +101,11 @@ def climb(
     return replace(at.point(best[2]), value=best[1], n_iter=n_iter, why=why)
 
 
-def _reason(done: Any, tol: float, n_iter: int) -> str:
-    if "RELATIVE REDUCTION" in str(done.message).upper() or "NORM OF PROJECTED" in str(done.message).upper():
-        return f"a step gained less than {tol:g} of the evidence after {n_iter} steps"
-    return f"no step along the search direction raises the evidence any more after {n_iter} steps"
+def _reason(status: int, max_iter: int, tol: float, n_iter: int) -> StopReason:
+    """Why scipy's L-BFGS-B ended: 0 is convergence, 1 its limit of steps, 2 a line search that found nothing."""
+    if status == 0:
+        return StopReason(f"a step gained less than {tol:g} of the evidence after {n_iter} steps", StopKind.CONVERGED)
+    if status == 1:
+        return StopReason(f"after the {max_iter} steps allowed", StopKind.MAX_ITER)
+    sentence = f"no step along the search direction raises the evidence any more after {n_iter} steps"
+    return StopReason(sentence, StopKind.EXHAUSTED)

@@ -25,6 +25,7 @@ from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.starts import PLAIN_NOISE
 from mercer.kernels import Kernel
+from mercer.stop_reason import StopKind, StopReason
 
 #: Rows up to which rough steps are made in the precision of the fine ones: they cost nothing there.
 EXACT_ROUGH_ROWS = 1000
@@ -85,7 +86,8 @@ def ascend(
         if own:  # nobody would hear of it
             raise
         clock.interrupt()
-    why = clock.reason(taken) if clock.over() else f"after the {n_steps} steps allowed"
+    allowed = StopReason(f"after the {n_steps} steps allowed", StopKind.MAX_ITER)
+    why = clock.reason(taken) if clock.over() else allowed
     late_values = values[1:][-AVERAGED:] or values
     return replace(at.point(x), value=float(np.mean(late_values)), n_iter=taken, why=why)
 

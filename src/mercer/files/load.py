@@ -67,7 +67,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     tree, arrays, size = contents(path)
     try:
         model = tree["model"]
-        fitted = {name: _brief(one) for name, one in model["fitted"].items() if not isinstance(one, dict | list)}
+        fitted = {name: _brief(node) for name, node in model["fitted"].items() if _is_short(node)}
         described = {
             "class": str(model["class"]),
             "format": tree["format"],
@@ -134,6 +134,11 @@ def _present(device: Any) -> Any:
     found = torch.device(device)
     here = found.type == "cpu" or (found.type == "cuda" and (found.index or 0) < torch.cuda.device_count())
     return device if here else "auto"
+
+
+def _is_short(node: Any) -> bool:
+    """Whether a node is a number, a text or a sentence."""
+    return not isinstance(node, dict | list) or (isinstance(node, dict) and "stop_reason" in node)
 
 
 def _brief(node: Any) -> Any:

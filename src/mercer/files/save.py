@@ -24,7 +24,7 @@ from mercer.parts import require
 from mercer.version import __version__
 
 #: Raised when files change so that older versions cannot read them; every number that was ever released is read.
-FORMAT = 1
+FORMAT = 2
 #: Lists and objects in the description of a model. Models of 200 learners have about a thousand.
 MOST_VALUES = 500_000
 #: Attributes of models whose expansions or posteriors predict alone: basis vectors in the user's units, where they came

@@ -21,6 +21,7 @@ from mercer.files.registry import check_arrays, checked_fields, class_named, nam
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import Entries
 from mercer.parts import Part, require
+from mercer.stop_reason import StopKind, StopReason
 
 #: Nested deeper than this, a tree is none of ours.
 DEEPEST = 100
@@ -43,6 +44,8 @@ class TreeWriter:
 
     def encode(self, value: Any, where: str = "the model") -> Any:
         """A value as JSON has it; `where` is how sentences call it."""
+        if isinstance(value, StopReason):
+            return {"stop_reason": str(value), "kinds": sorted(kind.name for kind in value.kinds)}
         if value is None or isinstance(value, bool | str) or type(value) is int:
             return value
         if type(value) is float:
@@ -140,6 +143,12 @@ class Reader:
         require(node["float"] in list(known), "a number in the description", f"one of {list(known)}", node["float"])
         return known[node["float"]]
 
+    def _stop_reason(self, node: dict[str, Any], depth: int) -> StopReason:
+        sentence, kinds = node["stop_reason"], self._several(node.get("kinds"), depth)
+        good = isinstance(sentence, str) and all(kind in StopKind.__members__ for kind in kinds)
+        require(good, "a stop reason in the description", f"a sentence with some of {list(StopKind.__members__)}", node)
+        return StopReason(sentence, *(StopKind[kind] for kind in kinds))
+
     def _slice(self, node: dict[str, Any], depth: int) -> slice:
         ends = self._several(node["slice"], depth)
         good = len(ends) == 3 and all(one is None or type(one) is int for one in ends)
@@ -224,6 +233,7 @@ _DECODERS: dict[str, Any] = {
     "float": Reader._float,
     "tuple": lambda reader, node, depth: tuple(reader._several(node["tuple"], depth)),
     "slice": Reader._slice,
+    "stop_reason": Reader._stop_reason,
     "dict": Reader._dict,
     "array": Reader._array,
     "number": Reader._number,

@@ -41,6 +41,7 @@ from mercer.losses import Loss
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
 from mercer.selection.constants import RACES
+from mercer.stop_reason import StopKind, StopReason
 
 #: Shares of the time budget that are spent when the race ends, when a large table has been seen from near, and when
 #: members have been tried on all rows.
@@ -245,7 +246,8 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _rules(self, fit: ForwardFit) -> list[Stopping]:
         if isinstance(fit.learner, AllRows):
-            return [MaxSteps(1, why="all rows are basis vectors: the solution is exact")]
+            exact = StopReason("all rows are basis vectors: the solution is exact", StopKind.EXACT)
+            return [MaxSteps(1, why=exact)]
         n_learners = self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]

@@ -25,7 +25,7 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member
 from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
-from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation
+from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation, interrupted
 from mercer.forward.task import (
     Grown,
     Task,
@@ -300,7 +300,7 @@ class ForwardEstimator(BaseKernelEstimator):
             final = self._finish(fit, final, budget)
             refit = self._refit(fit, final, n_steps, budget)
         except KeyboardInterrupt:
-            fit.interrupted, why = True, f"interrupted after {n_steps} steps, which are kept"
+            fit.interrupted, why = True, interrupted(n_steps)
             budget.interrupt()
             refit = None
         outside = outside_values(fit, final, task.single, refit, budget, classes=self._classes)

@@ -19,7 +19,8 @@ from mercer.forward.focus import Focus
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
 from mercer.forward.stages import ExpansionPath
-from mercer.forward.stopping import History, Stopping
+from mercer.forward.stopping import History, Stopping, interrupted
+from mercer.stop_reason import StopKind, StopReason
 
 Callback = Callable[["ForwardFit"], Any]
 
@@ -62,14 +63,14 @@ class ForwardFit:
         """Seconds of growing so far."""
         return self.history.seconds[-1] if self.history.seconds else 0.0
 
-    def run(self, stopping: Sequence[Stopping], callbacks: Sequence[Callback] = ()) -> str:
-        """Add learners until a rule says why to stop; returns that sentence."""
+    def run(self, stopping: Sequence[Stopping], callbacks: Sequence[Callback] = ()) -> StopReason:
+        """Add learners until a rule ends the fit; return its reason."""
         watching = any(rule.watches for rule in stopping) or bool(callbacks)
         self._began = time.perf_counter() - self.seconds
         while (why := next(filter(None, (rule.reason(self.history) for rule in stopping)), None)) is None:
             try:
                 if not self.step():
-                    why = "no further row is worth adding as a basis vector"
+                    why = StopReason("no further row is worth adding as a basis vector", StopKind.EXHAUSTED)
                     break
                 if watching:
                     self.flush()
@@ -77,10 +78,10 @@ class ForwardFit:
             except KeyboardInterrupt:
                 if not self.n_steps:
                     raise
-                self.interrupted, why = True, f"interrupted after {self.n_steps} steps, which are kept"
+                self.interrupted, why = True, interrupted(self.n_steps)
                 break
             if any(self.problem.rows.shard.group.gather(any(asked))):
-                why = "a callback asked to stop"
+                why = StopReason("a callback asked to stop", StopKind.CALLBACK)
                 break
         self.flush()
         return why

@@ -21,6 +21,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.stages import Final
 from mercer.forward.task import Grown
 from mercer.selection.more_rows import scaled
+from mercer.stop_reason import StopKind, StopReason
 
 #: Length-scales of the kernel that is tried next, in units of those at hand, and of those that are tried as well where
 #: the model would end: 711 learners of one kernel brought ten million drawn rows of the robot's arm to 0.069 % where
@@ -148,7 +149,8 @@ def finished(first: Grown, fits: list[ForwardFit]) -> list[Grown]:
         path = fit.path()
         final = Final.at(path, n_steps, fit.problem)
         stage = "stage" if len(fits) == 1 else "stages"
-        why = f"learners of {len(fits)} further {stage} gained ever less on rows held out"
+        sentence = f"learners of {len(fits)} further {stage} gained ever less on rows held out"
+        why = StopReason(sentence, StopKind.MINIMUM)
         outside = outside_values(fit, final)  # of rows held out, which stages always have
         member = replace(first.member, kernel=fit.problem.kernel, name=f"{first.member.name}, finer")
         stages.append(Grown(member, fit, path, final, n_steps, why, outside, before))

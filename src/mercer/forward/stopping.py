@@ -1,4 +1,4 @@
-"""When to stop: each rule looks at the history of a fit and, if it is enough, says why in words."""
+"""Stopping rules: each reads the history of a fit and returns the reason to stop, or None."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from itertools import chain, islice, takewhile
 import numpy as np
 
 from mercer.parts import Part, part
+from mercer.stop_reason import StopKind, StopReason, kinds_of
 
 
 @dataclass
@@ -66,6 +67,11 @@ def information_criterion(residual_norm: float, size: int, n: float) -> float:
     return n * math.log(max(residual_norm, 1e-300)) + 0.5 * size * (1 + size / n) / (1 - (size + 2) / n)
 
 
+def interrupted(n_steps: int) -> StopReason:
+    """The reason of a fit that Ctrl-C ended."""
+    return StopReason(f"interrupted after {n_steps} steps, which are kept", StopKind.INTERRUPTED)
+
+
 class Stopping(Part):
     """A rule that ends a fit; `best` says which step the model should be cut back to."""
 
@@ -73,7 +79,7 @@ class Stopping(Part):
     watches = True
 
     @abstractmethod
-    def reason(self, history: History) -> str | None:
+    def reason(self, history: History) -> StopReason | None:
         """Why the fit is over, or None."""
 
     def best(self, history: History) -> int | None:
@@ -87,14 +93,14 @@ class MaxSteps(Stopping):
 
     n_steps: int = 100
     what: str = "learners"
-    why: str = ""
+    why: str = ""  # a `StopReason` where the rule is made here
     watches = False
 
-    def reason(self, history: History) -> str | None:
+    def reason(self, history: History) -> StopReason | None:
         if len(history.seconds) >= self.n_steps:
             n, what = self.n_steps, self.what
             counted = f"the one {what.removesuffix('s')} was added" if n == 1 else f"all {n} {what} were added"
-            return self.why or counted
+            return StopReason(self.why, *kinds_of(self.why)) if self.why else StopReason(counted, StopKind.SIZE)
         return None
 
 
@@ -105,10 +111,11 @@ class Tolerance(Stopping):
     tol: float = 1e-6
     start: float = 1.0
 
-    def reason(self, history: History) -> str | None:
+    def reason(self, history: History) -> StopReason | None:
         r = history.residual_norm
         if r and r[-1] <= self.tol * self.start:
-            return f"the residual norm fell to {r[-1]:.3g}, within tol={self.tol:g} of the targets' norm"
+            sentence = f"the residual norm fell to {r[-1]:.3g}, within tol={self.tol:g} of the targets' norm"
+            return StopReason(sentence, StopKind.CONVERGED)
         return None
 
 
@@ -122,13 +129,13 @@ class TimeBudget(Stopping):
     seconds: float = 60.0
     budget: float | None = None
 
-    def reason(self, history: History) -> str | None:
+    def reason(self, history: History) -> StopReason | None:
         spent = history.seconds
         if not spent or spent[-1] + spent[-1] / len(spent) <= self.seconds:
             return None
         asked = self.seconds if self.budget is None else self.budget
         steps = f"{len(spent)} step{'s' if len(spent) > 1 else ''} took {spent[-1]:.1f} s"
-        return f"the time budget of {asked:g} s was used up: {steps} of it"
+        return StopReason(f"the time budget of {asked:g} s was used up: {steps} of it", StopKind.TIME_BUDGET)
 
 
 @part
@@ -142,14 +149,15 @@ class Dependence(Stopping):
     threshold: float = 1e-6
     patience: int = 20
 
-    def reason(self, history: History) -> str | None:
+    def reason(self, history: History) -> StopReason | None:
         newest_first = chain.from_iterable(reversed(step) for step in reversed(history.novelty))
         if sum(1 for _ in islice(takewhile(self._held, newest_first), self.patience)) < self.patience:
             return None
-        return (
+        sentence = (
             f"the last {self.patience} basis vectors lie in the span of those before them, "
             f"up to less than {self.threshold:g} of their norm"
         )
+        return StopReason(sentence, StopKind.EXHAUSTED)
 
     def best(self, history: History) -> int | None:
         if self.reason(history) is None:
@@ -174,10 +182,11 @@ class _Minimum(Stopping):
         values = self.curve(history)
         return 1 + min(range(len(values)), key=values.__getitem__) if values else None
 
-    def reason(self, history: History) -> str | None:
+    def reason(self, history: History) -> StopReason | None:
         best = self.best(history)
         if best is not None and len(history.seconds) - best >= self.patience:
-            return f"{self.label} had its minimum at step {best}, {self.patience} steps before the last"
+            sentence = f"{self.label} had its minimum at step {best}, {self.patience} steps before the last"
+            return StopReason(sentence, StopKind.MINIMUM)
         return None
 
 

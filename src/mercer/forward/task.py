@@ -33,6 +33,7 @@ from mercer.parts import require
 from mercer.preprocessing.read import TableData, read_held_out
 from mercer.preprocessing.targets import ClassTargets, within_reach
 from mercer.progress import tell
+from mercer.stop_reason import StopReason
 
 #: Rows held out where nothing is said: a tenth, and no more than this, or than a fiftieth of very many.
 HELD_OUT_ROWS, HELD_OUT_SHARE, HELD_OUT_MOST = 2000, 0.02, 20_000
@@ -86,7 +87,7 @@ class Grown:
     path: ExpansionPath
     final: Final
     n_steps: int
-    why: str
+    why: StopReason
     outside: Outside
     before: int = 0
 
@@ -127,7 +128,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "objective_path_": np.array(history.objective),
         "history_": history.as_arrays(),
         "n_steps_": max(one.before + one.n_steps for one in grown),
-        "stop_reason_": "; ".join(dict.fromkeys(one.why for one in grown)),
+        "stop_reason_": StopReason.joined(one.why for one in grown),
         "_stages": [_stages(one, expansion) for one, expansion in zip(grown, expansions, strict=True)],
     }
 

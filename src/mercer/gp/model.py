@@ -18,6 +18,7 @@ from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
+from mercer.stop_reason import StopReason
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def shown(models: list[FittedGP], given: TableData, inputs: InputMap, plan: Plan
         "dtype_": dtype,
         "log_marginal_likelihood_": float(sum(model.log_evidence for model in models)),
         "n_iter_": max(1, *(model.n_iter for model in models)),
-        "stop_reason_": "; ".join(dict.fromkeys(model.why for model in models)),
+        "stop_reason_": StopReason.joined(model.why for model in models),
         "_models": models,
     }
 

@@ -16,6 +16,7 @@ from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import WORTHWHILE, explore, optimise
 from mercer.evidence.starts import elsewhere
 from mercer.gp.task import GPTask
+from mercer.stop_reason import StopReason
 
 #: Inducing inputs on which kernel and noise are looked for before all of them are placed, where more than twice as
 #: many are asked for: a step costs a 25th of one on 500, and the surface has fewer bumps.
@@ -84,7 +85,8 @@ class SparseSearch:
         n, plan = data.n_total, data.plan
         growth = min(n, plan.part_rows(m)) / min(n, plan.part_rows(FEW_INDUCING)) * (m / FEW_INDUCING) ** 2
         if clock.left() < WORTHWHILE * each * growth:
-            return index, replace(begun, why=f"{part.reason(rough.n_iter)} on {FEW_INDUCING} inducing inputs")
+            why = part.reason(rough.n_iter)
+            return index, replace(begun, why=StopReason(f"{why} on {FEW_INDUCING} inducing inputs", *why.kinds))
         if many:
             found = optimise(self.evidence, begun, data, rng=rng, max_iter=LONGER * steps, **whole)
         else:

@@ -14,6 +14,7 @@ from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import as_kernel
+from mercer.stop_reason import StopReason
 
 #: Rows on which a pass is timed, and the share of the time left that is kept back for the last one at most.
 TIMED_ROWS, KEPT_BACK = 2000, 0.4
@@ -56,11 +57,11 @@ class FinalPass:
         return data if affordable >= n else data.part(np.sort(rng.choice(n, affordable, replace=False)))
 
 
-def in_words(why: str, seen: Sample, data: Sample) -> str:
+def in_words(why: StopReason, seen: Sample, data: Sample) -> StopReason:
     """Why a search ended, and on how many rows the last pass was made if not on all."""
     if seen is data:
         return why
-    return f"{why}; the last pass saw {seen.rows.n_rows} of {data.n_total} rows"
+    return why.noting(f"the last pass saw {seen.rows.n_rows} of {data.n_total} rows")
 
 
 def rows_for_tuning(data: Sample, most: int, clock: Clock, rng: np.random.Generator) -> np.ndarray:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mercer.linalg.cholesky import cholesky
 from mercer.parts import require
+from mercer.stop_reason import StopKind, StopReason
 
 Objective = Callable[[Tensor], tuple[Tensor | float, Tensor, Tensor]]
 
@@ -41,7 +42,7 @@ class NewtonResult:
     x: Tensor
     value: float
     n_iter: int
-    stop_reason: str
+    stop_reason: StopReason
 
 
 def minimize_newton(objective: Objective, start: Tensor, tol: float = 1e-10, max_iter: int = 50) -> NewtonResult:
@@ -70,7 +71,7 @@ def minimize_newton(objective: Objective, start: Tensor, tol: float = 1e-10, max
         promise = -0.5 * float(gradient @ direction)
         if promise <= tol * abs(value):
             why = f"the promised decrease fell to {tol:g} of the value or below after {_steps(n_iter)}"
-            return NewtonResult(x, value, n_iter, why)
+            return NewtonResult(x, value, n_iter, StopReason(why, StopKind.CONVERGED))
         if n_iter == max_iter:
             break
         step = 1.0
@@ -84,10 +85,10 @@ def minimize_newton(objective: Objective, start: Tensor, tol: float = 1e-10, max
             step /= 2
         else:
             why = f"no step along the Newton direction lowers the value any more after {_steps(n_iter)}"
-            return NewtonResult(x, value, n_iter, why)
+            return NewtonResult(x, value, n_iter, StopReason(why, StopKind.EXHAUSTED))
         x, value, gradient, hessian = trial, trial_value, trial_gradient, trial_hessian
     why = f"the promised decrease was {promise:.1e} after the {_steps(max_iter)} allowed"
-    return NewtonResult(x, value, max_iter, why)
+    return NewtonResult(x, value, max_iter, StopReason(why, StopKind.MAX_ITER))
 
 
 def _evaluate(objective: Objective, x: Tensor) -> tuple[float, Tensor, Tensor]:

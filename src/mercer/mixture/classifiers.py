@@ -27,6 +27,7 @@ from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
 from mercer.progress import tell
+from mercer.stop_reason import StopReason
 
 #: Training rows that calibrate where none could be held out.
 CALIBRATION_ROWS = 2000
@@ -201,7 +202,8 @@ class NRBFClassifier(MixtureClassifier):
     ) -> Fitted:
         result = super()._train(sample, k, setting, rng, start).result
         readout, why = logistic_weights(sample, result.mixture, setting.n_classes, setting.ridge, setting.clock)
-        return Fitted(replace(result, stop_reason=f"{result.stop_reason}; then {why}"), readout)
+        both = StopReason(f"{result.stop_reason}; then {why}", *result.stop_reason.kinds, *why.kinds)
+        return Fitted(replace(result, stop_reason=both), readout)
 
     def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
         log_gates = mixture.log_gates()

@@ -19,6 +19,7 @@ from mercer.engine import Plan, Sample, each_block
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import Features
 from mercer.mixture.gates import Floor, Gates, gates_from_sums, make_gates
+from mercer.stop_reason import RUNNING, StopKind, StopReason
 
 #: Rows' worth of responsibility below which a component is moved elsewhere, and below which it is removed.
 FAINT, DEAD = 0.5, 1e-8
@@ -147,7 +148,7 @@ class EMResult:
 
     mixture: Mixture
     path: list[float]
-    stop_reason: str
+    stop_reason: StopReason
     worst: int = 0
 
     @property
@@ -175,7 +176,7 @@ def fit_em(
     heard = any(sample.rows.shard.group.gather(bool(callbacks)))
     began = clock.spent()
     state = expectation(sample, mixture)
-    result = EMResult(mixture, [state.objective / sample.total_weight], "", state.worst)
+    result = EMResult(mixture, [state.objective / sample.total_weight], RUNNING, state.worst)
     pace, moves = clock.spent() - began, 2 * mixture.n_components
     try:
         for _ in range(done, max_iter):
@@ -189,22 +190,24 @@ def fit_em(
                 if trial.objective >= state.objective - slack:
                     break
             else:
-                return replace(result, stop_reason="no step raises the likelihood any more")
+                why = StopReason("no step raises the likelihood any more", StopKind.EXHAUSTED)
+                return replace(result, stop_reason=why)
             gain = (trial.objective - state.objective) / sample.total_weight
             state = trial
-            result = EMResult(proposal, [*result.path, state.objective / sample.total_weight], "", state.worst)
+            result = EMResult(proposal, [*result.path, state.objective / sample.total_weight], RUNNING, state.worst)
             pace = clock.spent() - began
             asked = [bool(callback(result)) for callback in callbacks]
             if heard and any(sample.rows.shard.group.gather(any(asked))):
-                return replace(result, stop_reason="a callback asked to stop")
+                return replace(result, stop_reason=StopReason("a callback asked to stop", StopKind.CALLBACK))
             if gain < tol and not moved:
-                return replace(result, stop_reason=f"the log-likelihood rose by less than tol={tol:g} per row")
+                sentence = f"the log-likelihood rose by less than tol={tol:g} per row"
+                return replace(result, stop_reason=StopReason(sentence, StopKind.CONVERGED))
     except KeyboardInterrupt:
         if own:  # nobody would hear of it
             raise
         clock.interrupt()
-        return replace(result, stop_reason=clock.over() or "")
-    return replace(result, stop_reason=f"max_iter={max_iter} iterations were done")
+        return replace(result, stop_reason=clock.over() or RUNNING)
+    return replace(result, stop_reason=StopReason(f"max_iter={max_iter} iterations were done", StopKind.MAX_ITER))
 
 
 def maximisation(mixture: Mixture, state: Expectation, step: float = 1.0) -> Mixture:

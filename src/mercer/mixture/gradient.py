@@ -23,6 +23,7 @@ from mercer.mixture.em import EMResult, Mixture, columns, posterior
 from mercer.mixture.gates import Floor, Gates
 from mercer.mixture.readout import least_squares, local_inputs
 from mercer.progress import tell
+from mercer.stop_reason import StopKind, StopReason
 
 #: L-BFGS restarts its curvature every so many iterations: output weights are then solved for afresh.
 ROUND = 100
@@ -37,7 +38,8 @@ def fit_gradient(
 
     What the last step left is kept where the time of the `clock` is used up or the user interrupts.
     """
-    weights, why = least_squares(sample, mixture, ridge, linear), f"max_iter={max_iter} iterations were done"
+    weights = least_squares(sample, mixture, ridge, linear)
+    why = StopReason(f"max_iter={max_iter} iterations were done", StopKind.MAX_ITER)
     path: list[float] = []
     done = 0
     while done < max_iter:
@@ -69,7 +71,8 @@ def fit_gradient(
             why = over
             break
         if before - last.value < tol * before:
-            why = f"the squared error fell by less than tol={tol:g} of itself in {ROUND} steps"
+            sentence = f"the squared error fell by less than tol={tol:g} of itself in {ROUND} steps"
+            why = StopReason(sentence, StopKind.CONVERGED)
             break
     return EMResult(mixture, path, why), weights
 

@@ -76,7 +76,7 @@ def described_gates(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, 
     result, gates = fitted.result, fitted.mixture.gates
     why = result.stop_reason
     if gates.n_components < wanted:
-        why += f"; {gates.n_components} of {wanted} components were of use"
+        why = why.noting(f"{gates.n_components} of {wanted} components were of use")
     s, covariances = inputs.scale, gates.covariances.numpy()
     with np.errstate(over="ignore"):  # in units of 1e200 a square is infinite
         covariances = covariances * s * s if covariances.ndim == 2 else covariances * s * s[:, None]

@@ -20,6 +20,7 @@ from mercer.losses import Logistic, Softmax
 from mercer.mixture.class_experts import indicators
 from mercer.mixture.em import Mixture, columns, posterior
 from mercer.mixture.gates import EPS
+from mercer.stop_reason import StopKind, StopReason
 
 #: Products that making and factoring a Hessian may take: a second or so, as often as Newton's method asks.
 HESSIAN_WORK = 2e9
@@ -130,7 +131,7 @@ def class_shares(sample: Sample, mixture: Mixture, n_classes: int) -> Tensor:
 
 def logistic_weights(
     sample: Sample, mixture: Mixture, n_classes: int, ridge: float, clock: Clock | None = None
-) -> tuple[Tensor, str]:
+) -> tuple[Tensor, StopReason]:
     """Output weights (k × c) of σ(Σ_j w_j p(j | x)) (eq. 3.18), softmax for more classes; and why it ended.
 
     By IRLS (Newton's method), or where a Hessian is more than `HESSIAN_WORK` by L-BFGS, whose passes over the rows cost
@@ -146,7 +147,7 @@ def logistic_weights(
     return found.x.reshape(c, k).T.contiguous(), found.stop_reason
 
 
-def _many_weights(sample: Sample, mixture: Mixture, c: int, ridge: float, clock: Clock) -> tuple[Tensor, str]:
+def _many_weights(sample: Sample, mixture: Mixture, c: int, ridge: float, clock: Clock) -> tuple[Tensor, StopReason]:
     """By L-BFGS, in coordinates in which Böhning's bound on the curvature, ½ Σ ω a aᵀ + λI, is the identity."""
     (gram,) = reduce_activations(sample, mixture, lambda A, x, y, w: (A * w @ A.T,))
     factor, _ = cholesky(0.5 * gram + ridge * torch.eye(len(gram)).to(gram))
@@ -165,8 +166,8 @@ def _many_weights(sample: Sample, mixture: Mixture, c: int, ridge: float, clock:
             raise StopIteration
 
     found = minimize_lbfgs(objective, np.zeros(c * len(gram)), callback=ended, maxiter=500, ftol=1e-12, gtol=1e-8)
-    why = clock.over() or f"{found.nit} steps of L-BFGS brought the loss to rest"
-    return to_weights(found.x).T.contiguous(), why
+    rest = StopReason(f"{found.nit} steps of L-BFGS brought the loss to rest", StopKind.CONVERGED)
+    return to_weights(found.x).T.contiguous(), clock.over() or rest
 
 
 def _penalised_loss(

@@ -105,10 +105,8 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         else:
             weights = least_squares(sample, result.mixture, ridge, self._linear)
         if self.training == "em":
-            why = (
-                "; output weights are least squares, since local means predicted these rows worse than one number does"
-            )
-            result = replace(result, stop_reason=result.stop_reason + why)
+            why = "output weights are least squares, since local means predicted these rows worse than one number does"
+            result = replace(result, stop_reason=result.stop_reason.noting(why))
         experts = self._start(result.mixture.n_components, sample, ridge)
         noise = torch.maximum(local_noise(sample, result.mixture, weights), experts.floor)
         slopes = {"coef": weights[:, 1:].mT.contiguous()} if self._linear else {}

@@ -10,6 +10,7 @@ from mercer.report.distance import learned_share
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import bars, short
+from mercer.stop_reason import StopKind, kinds_of
 
 #: Models whose errors differ by less than this share are called alike.
 ALIKE = 0.03
@@ -101,10 +102,10 @@ def advice(subject: Subject, found: Mapping[str, Section]) -> list[str]:
         said.append("A linear model may be as good, as far as these few rows can tell: it is the simpler choice.")
     if trees is not None and trees["error"] < ours * (1 - ALIKE) and trees["chance"] < -CLEAR:
         said.append("Trees are better here, as they are on jumps and on many noisy columns: try them, or average both.")
-    why = str(getattr(subject.final, "stop_reason_", ""))
-    if "time" in why and "budget" in why:
+    ends = kinds_of(getattr(subject.final, "stop_reason_", ""))
+    if StopKind.TIME_BUDGET in ends:
         said.append("The time budget ended the fit: more seconds are worth a try.")
-    if "steps allowed" in why or "allowed" in why:
+    if StopKind.MAX_ITER in ends:
         said.append("The search ended before it came to rest: raise max_iter.")
     growth = found.get("growth")
     curve = growth.numbers.get("test_error") if growth is not None else None
