@@ -97,7 +97,7 @@ def huge(tree, arrays):
 
 
 FAULTS = {
-    newer: "at most 1: it was written by mercer 9.9, which is newer than this one, got 2",
+    newer: "at most 2: it was written by mercer 9.9, which is newer than this one, got 3",
     unknown_class: "a class in the file must be one of mercer's .* got 'mixture.Oracle'",
     foreign_class: "got 'subprocess.Popen'",
     unknown_field: "the fields of preprocessing.InputMap must be among .* got \\['shift'\\]",
