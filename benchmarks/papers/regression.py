@@ -21,7 +21,7 @@ from mercer.forward.learners import Ensemble, Learner
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps
-from mercer.parts import part
+from mercer.parts import component
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def with_kernel(table: Table, kernel: object, noise: float, device: str = "cpu")
     return Problem(Sample(rows, torch.as_tensor(table.y, **as_tensor)[:, None], weight, plan), kernel, noise)
 
 
-@part
+@component
 class Redrawn(Ensemble):
     """The paper's own draw: a random subset of all rows each time, those of earlier learners among them."""
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, and moved there at the end."""
+"""Atomic writes: a file is written beside its target and moved there at the end."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Any
 from mercer.parts import require
 
 
-def written(path: str | os.PathLike[str], write: Callable[[Any], Any], *, text: bool = False) -> None:
-    """Have a file written by ``write(file)``, all of it or nothing; a device or a pipe is written as it is.
+def write_atomically(path: str | os.PathLike[str], write: Callable[[Any], Any], *, text: bool = False) -> None:
+    """Write a file by ``write(file)``, completely or not at all; a device or a pipe is written directly.
 
-    An error of the system, of a full disk for instance, names the file that was asked for.
+    An error of the operating system, such as a full disk, names the target, not the temporary file.
     """
     target = Path(path)
-    how: dict[str, Any] = {"newline": "", "encoding": "utf-8"} if text else {}
-    kind = "" if text else "b"
+    options: dict[str, Any] = {"newline": "", "encoding": "utf-8"} if text else {}
+    mode = "" if text else "b"
     require_place(path)
     if target.exists() and not target.is_file():
-        with open(target, f"w{kind}", **how) as file:
+        with open(target, f"w{mode}", **options) as file:
             write(file)
         return
-    beside = target.parent / f".mercer-{secrets.token_hex(8)}"  # short, so that long names of files are no trouble
+    temporary = target.parent / f".mercer-{secrets.token_hex(8)}"  # short, so that long names stay within the limit
     try:
-        with open(beside, f"x{kind}", **how) as file:  # new, with the permissions that new files get
+        with open(temporary, f"x{mode}", **options) as file:  # new, with the permissions that new files get
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, target)
+        os.replace(temporary, target)
     except BaseException as fault:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(fault, OSError) and fault.errno is not None:
             fault.filename = str(target)
-            if fault.filename2 is not None:  # of the move: the name that nobody has asked for
+            if fault.filename2 is not None:  # of the move
                 del fault.filename2
         raise
 
 
 def require_place(path: str | os.PathLike[str], name: str = "the path") -> None:
-    """Refuse what no file can be written to: no name, a folder, or a name in a folder that does not exist."""
+    """Refuse a path to which no file can be written: empty, a folder, or in a folder that does not exist."""
     require(bool(os.fspath(path)), name, "the name of a file", os.fspath(path))
     require(not Path(path).is_dir(), name, "the name of a file", f"the folder {path}")
     folder = Path(path).parent

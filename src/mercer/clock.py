@@ -1,7 +1,7 @@
-"""When work should end before it is done: the seconds of a fit are used up, or the user interrupted it.
+"""The time budget of a fit, and interruptions by the user.
 
-There is one clock of a fit. It starts with the first line of `fit`, so that reading, tuning, growing, polishing and
-calibrating all count; whoever loops asks it, and keeps what it has when the clock says why to end.
+A fit has one clock. It starts with the first line of `fit`, so reading, model selection, growing, polishing and
+calibration all count. A loop asks whether the clock has expired and, if so, keeps what it has.
 """
 
 from __future__ import annotations
@@ -17,89 +17,95 @@ T = TypeVar("T")
 
 
 class Clock:
-    """Counts from its making; None is without end. A clock `within` another ends with it, and interrupts it too.
+    """Counts seconds from its creation; a budget of None is unlimited.
+
+    A clock with a `parent` expires no later than the parent, and an interruption of one interrupts the other.
 
     >>> from mercer.clock import Clock
-    >>> Clock().over() is None, Clock().left(), Clock(10.0).left(share=0.5) <= 5.0
-    (True, inf, True)
-    >>> Clock(1e-9).over()
-    'the time budget of 1e-09 s was used up after 0.0 s'
-    >>> whole = Clock(10.0)
-    >>> half = whole.part(0.5)
+    >>> Clock().expired(), Clock().remaining(), Clock(10.0).remaining(until=0.5) <= 5.0
+    (False, inf, True)
+    >>> Clock(1e-9).expired(), Clock(1e-9).stop_reason()
+    (True, 'the time budget of 1e-09 s was used up after 0.0 s')
+    >>> clock = Clock(10.0)
+    >>> half = clock.part(0.5)
     >>> half.interrupt()
-    >>> half.left() <= 5.0, whole.over()
+    >>> half.remaining() <= 5.0, clock.stop_reason()
     (True, 'interrupted after 0.0 s')
     """
 
-    def __init__(self, seconds: float | None = None, within: Clock | None = None, group: Any = None) -> None:
+    def __init__(self, seconds: float | None = None, parent: Clock | None = None, group: Any = None) -> None:
         self.began = time.perf_counter()
-        #: Processes that end together (`mercer.data.group`): the first one looks at its watch for all.
-        self.group: Any = group if within is None else within.group
-        self.seconds, self.within = seconds, within
+        #: Processes that end together (`mercer.data.group`): the first one measures the time for all.
+        self.group: Any = group if parent is None else parent.group
+        self.seconds = seconds
+        self.parent = parent
         self._interrupted = self._by_key = False
 
     @property
     def interrupted(self) -> bool:
-        return self._interrupted or (self.within is not None and self.within.interrupted)
+        return self._interrupted or (self.parent is not None and self.parent.interrupted)
 
     def interrupt(self, by_key: bool = True) -> None:
-        """Said by a loop that keeps what it has when the user interrupts it: what comes after it ends at once.
+        """Expire at once, and the parent too: called by a loop that keeps what it has when the user interrupts it.
 
         `by_key` says that Ctrl-C was pressed; a callback may ask for the same without it.
         """
-        self._interrupted, self._by_key = True, self._by_key or by_key
-        if self.within is not None:
-            self.within.interrupt(by_key)
+        self._interrupted = True
+        self._by_key = self._by_key or by_key
+        if self.parent is not None:
+            self.parent.interrupt(by_key)
 
     def raise_interrupt(self) -> None:
-        """Raise the KeyboardInterrupt that a loop kept back, so that loops around the fit end, too."""
+        """Raise the KeyboardInterrupt that a loop held back, so that loops around the fit end, too."""
         if self._by_key:
             raise KeyboardInterrupt
 
-    def spent(self) -> float:
-        """Seconds since it was made, of the first process for all; where nobody counts, they decide nothing."""
+    def elapsed(self) -> float:
+        """Seconds since creation; with a budget, as measured by the first process."""
         seconds = time.perf_counter() - self.began
-        return seconds if self.endless else self._for_all(lambda: seconds)
+        return seconds if self.unlimited else self._on_first(lambda: seconds)
 
-    def _for_all(self, look: Callable[[], T]) -> T:
-        return look() if self.group is None else self.group.first(look)
+    def remaining(self, until: float = 1.0) -> float:
+        """Seconds until this share of the budget is used: infinity without a budget, zero once interrupted."""
+        return self._on_first(lambda: self._remaining(until))
 
-    def left(self, share: float = 1.0) -> float:
-        """Seconds until `share` of them is spent: infinity where nobody counts, zero once interrupted."""
-        return self._for_all(lambda: self._left(share))
+    def expired(self, needing: float = 0.0, until: float = 1.0) -> bool:
+        """Whether work that needs so many more seconds would end after this share of the budget."""
+        return self._on_first(lambda: self.interrupted or self.remaining(until) <= needing)
 
-    def _left(self, share: float) -> float:
-        if self.interrupted:
-            return 0.0
-        own = math.inf if self.seconds is None else max(share * self.seconds - self.spent(), 0.0)
-        return own if self.within is None else min(own, self.within.left())
-
-    def over(self, ahead: float = 0.0, share: float = 1.0) -> StopReason | None:
-        """Why a piece of work that takes `ahead` more seconds should not begin; `share` of them is its own."""
-        return self._for_all(lambda: self._over(ahead, share))
-
-    def _over(self, ahead: float, share: float) -> StopReason | None:
-        if not self.interrupted and self.left(share) > ahead:
-            return None
-        whole = self
-        while whole.within is not None:
-            whole = whole.within
-        if self.interrupted or whole.seconds is None:
-            return StopReason(f"interrupted after {whole.spent():.1f} s", StopKind.INTERRUPTED)
-        sentence = f"the time budget of {whole.seconds:g} s was used up after {whole.spent():.1f} s"
-        return StopReason(sentence, StopKind.TIME_BUDGET)
+    def stop_reason(self) -> StopReason:
+        """Why work ended after the clock expired, as a sentence about the whole fit."""
+        return self._on_first(self._stop_reason)
 
     @property
-    def endless(self) -> bool:
-        """Whether nobody counts."""
-        return self.seconds is None and (self.within is None or self.within.endless)
+    def unlimited(self) -> bool:
+        """Whether neither this clock nor a parent has a budget."""
+        return self.seconds is None and (self.parent is None or self.parent.unlimited)
 
     def part(self, share: float) -> Clock:
-        """A clock for this share of the time left."""
-        return Clock(None if self.endless else share * self.left(), within=self)
+        """A clock for this share of the remaining time."""
+        return Clock(None if self.unlimited else share * self.remaining(), parent=self)
 
     def reason(self, n_iter: int) -> StopReason:
-        """Why a search of so many steps ended."""
+        """Why a search ended after so many steps."""
         if self.interrupted:
             return StopReason(f"it was interrupted after {n_iter} steps", StopKind.INTERRUPTED)
         return StopReason(f"the time budget was spent after {n_iter} steps", StopKind.TIME_BUDGET)
+
+    def _on_first(self, measure: Callable[[], T]) -> T:
+        return measure() if self.group is None else self.group.first(measure)
+
+    def _remaining(self, until: float) -> float:
+        if self.interrupted:
+            return 0.0
+        seconds = math.inf if self.seconds is None else max(until * self.seconds - self.elapsed(), 0.0)
+        return seconds if self.parent is None else min(seconds, self.parent.remaining())
+
+    def _stop_reason(self) -> StopReason:
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        if self.interrupted or root.seconds is None:
+            return StopReason(f"interrupted after {root.elapsed():.1f} s", StopKind.INTERRUPTED)
+        sentence = f"the time budget of {root.seconds:g} s was used up after {root.elapsed():.1f} s"
+        return StopReason(sentence, StopKind.TIME_BUDGET)

@@ -13,13 +13,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mercer.parts import Part, as_float, part, require
+from mercer.parts import Component, as_float, component, require
 
 #: Halvings of the range of the targets, down to the digits of float32.
 BISECTIONS = 30
 
 
-class Loss(Part, ABC):
+class Loss(Component, ABC):
     """V(y, f), convex and once differentiable in f, with a curvature for Newton steps."""
 
     #: Whether V is a quadratic in f, so that one Newton step from anywhere is exact.
@@ -67,7 +67,7 @@ class Loss(Part, ABC):
         return self.curvature(y, f) * u
 
 
-@part
+@component
 class Squared(Loss):
     """½ (y − f)².
 
@@ -91,7 +91,7 @@ class Squared(Loss):
         return torch.ones_like(f)
 
 
-@part
+@component
 class Logistic(Loss):
     """log(1 + exp(−y f)): kernel logistic regression.
 
@@ -114,7 +114,7 @@ class Logistic(Loss):
         return torch.sigmoid(f) * torch.sigmoid(-f)
 
 
-@part
+@component
 class SquaredHinge(Loss):
     """max(0, 1 − y f)²: the support vector machine in its primal, smooth form.
 
@@ -142,7 +142,7 @@ def squared_hinge(margins: Tensor, enough: float = 1.0) -> Tensor:
     return (enough - margins).clamp(min=0).square()
 
 
-@part
+@component
 class Pinball(Loss):
     """The loss of a quantile: τ(y − f) above it, (1 − τ)(f − y) below, and a parabola where y is within δ of f.
 
@@ -176,7 +176,7 @@ class Pinball(Loss):
         return self.bound * ((y - f).abs() < 0.5 / self.bound).to(f.dtype)
 
 
-@part
+@component
 class Softmax(Loss):
     """log Σ exp(f) − f_y over several classes; targets are +1 for a row's class and −1 for the others.
 

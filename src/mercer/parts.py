@@ -1,8 +1,7 @@
-"""The base of every interchangeable part: kernels, losses, criteria, updates, stopping rules.
+"""Base class of interchangeable components (kernels, losses, criteria, stopping rules), and checks of values.
 
-A part is a dataclass whose fields are scikit-learn parameters, so that `clone`, `repr` and
-names such as ``kernel__length_scale`` in a grid search work. It is responsible for being
-found by a short name and for refusing bad values in a sentence; it never fits anything.
+A component is a dataclass whose fields are scikit-learn parameters, so that `clone`, `repr` and names such as
+``kernel__length_scale`` in a grid search work. It can be chosen by a short name and refuses bad values.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
-#: Whole numbers end up as sizes and indices, which are of 64 bits.
-LARGEST_WHOLE = 2**63 - 1
-#: Characters that terminals and browsers obey instead of showing them; the last ones turn the direction of text.
+#: Integers become sizes and indices of 64 bits.
+LARGEST_INTEGER = 2**63 - 1
+#: Characters that terminals and browsers obey instead of showing them; the last ones change the direction of text.
 CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 #: Characters of a bad value that its error message shows.
 SHOWN = 200
 
 
 @dataclass_transform()
-def part(cls: type) -> Any:
-    """Make a class a part: a dataclass that keeps scikit-learn's `repr` and compares by identity."""
+def component(cls: type) -> Any:
+    """Make a class a component: a dataclass with scikit-learn's `repr`, compared by identity."""
     return dataclass(eq=False, repr=False)(cls)
 
 
-class Part(BaseEstimator):
-    """A part with parameters; concrete classes carry a `short_name` by which users may choose them.
+class Component(BaseEstimator):
+    """A component with parameters; concrete classes have a `short_name` by which users may choose them.
 
-    A class marked with `typing.final` is complete: a class derived from it could change half of what belongs together
-    (a formula and its gradient), so it is refused. Derive from the abstract parent instead.
+    A class marked with `typing.final` may not be derived from: a subclass could change a formula without its
+    gradient. Derive from the abstract parent instead.
     """
 
     short_name: ClassVar[str] = ""
-    #: Other names that users may know the part by.
+    #: Other names that users may know the component by.
     aliases: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -49,7 +48,7 @@ class Part(BaseEstimator):
 
     @classmethod
     def choices(cls) -> dict[str, type[Self]]:
-        """Every part of this kind that can be named, by its short name and its aliases."""
+        """Map short names and aliases to the components of this kind."""
         found: dict[str, type[Self]] = {}
         for sub in cls.__subclasses__():
             found |= sub.choices()
@@ -57,7 +56,7 @@ class Part(BaseEstimator):
 
     @classmethod
     def resolve(cls, choice: Any, parameter: str) -> Self:
-        """Return `choice` itself if it is a part of this kind, else the part of that short name."""
+        """Return `choice` itself if it is a component of this kind, else the component of that short name."""
         if isinstance(choice, cls):
             return choice
         names = cls.choices()
@@ -69,7 +68,7 @@ class Part(BaseEstimator):
 
 
 def warn(message: str) -> None:
-    """Warn the user, naming the line that called this package, however deep in it the reason was found."""
+    """Warn the user, naming the line that called this package, however deep the call stack."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "mercer":
         frame, level = frame.f_back, level + 1
@@ -82,14 +81,14 @@ def require(condition: bool, parameter: str, wanted: str, seen: Any) -> None:
         raise ValueError(f"{parameter} must be {wanted}, got {_shown(seen)}")
 
 
-def require_whole(parameter: str, value: Any, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least `least`."""
-    require(is_whole(value, least), parameter, f"a whole number of at least {least}", value)
+def require_integer(parameter: str, value: Any, least: int = 1) -> None:
+    """Refuse what is not an integer of at least `least`."""
+    require(is_integer(value, least), parameter, f"an integer of at least {least}", value)
 
 
-def is_whole(value: Any, least: int = 1) -> bool:
-    """Whether this is a whole number (True is none) of at least `least` that fits into 64 bits."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= LARGEST_WHOLE
+def is_integer(value: Any, least: int = 1) -> bool:
+    """Whether this is an integer, not a boolean, of at least `least` that fits into 64 bits."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= LARGEST_INTEGER
 
 
 def require_number(parameter: str, value: Any, wanted: str, low: float) -> None:
@@ -98,7 +97,7 @@ def require_number(parameter: str, value: Any, wanted: str, low: float) -> None:
 
 
 def as_float(value: Any) -> float:
-    """A real number as a float; NaN, which lies in no range, for anything else and for what no float can hold."""
+    """Convert a real number to float; NaN, which lies in no range, for anything else and for too large numbers."""
     try:
         return float(value) if isinstance(value, Real) else float("nan")
     except OverflowError:  # 10**400 is a Real
@@ -106,12 +105,17 @@ def as_float(value: Any) -> float:
 
 
 def visible(text: str, kept: str = "") -> str:
-    """Text whose control characters, but those `kept`, are written out: a terminal would obey them.
+    """Escape control characters in text, except those `kept`: a terminal would obey them.
 
     >>> print(visible("red\\x1b[31m"))
     red\\x1b[31m
     """
-    return CONTROLS.sub(lambda one: one[0] if one[0] in kept else one[0].encode("unicode_escape").decode(), text)
+
+    def escaped(match: re.Match[str]) -> str:
+        character = match[0]
+        return character if character in kept else character.encode("unicode_escape").decode()
+
+    return CONTROLS.sub(escaped, text)
 
 
 def _shown(value: Any) -> str:

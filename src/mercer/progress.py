@@ -1,8 +1,8 @@
-"""Where a fit stands: one stream of events for the progress bar, the logger "mercer" and the user's callbacks.
+"""Progress of a fit: one stream of events for the progress bar, the logger "mercer" and the user's callbacks.
 
-Like logging, it is told by whoever works and heard by whoever listens: an algorithm calls `tell`, or takes functions to
-call after each step (`listeners`), and knows nothing of bars. Who listens is said by the estimator whose `fit` is
-`watched`; an estimator fitted inside another one is heard by the outer one unless it has listeners of its own.
+It works like logging. An algorithm calls `report_step`, or takes functions to call after each step (`step_callbacks`),
+and does not know who receives the events. The estimator whose `fit` is decorated by `with_progress` sets the
+receivers; an estimator fitted inside another one reports to the outer one unless it has callbacks or a bar itself.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 class Event:
     """One step of a phase of a fit: "tuning", "race", "size", "learners", "polish", "evidence", "EM", "members", …
 
-    `total` steps are expected in this phase and `left` seconds of it, where that is known; `seconds` have passed since
-    the fit began. `state` is what the phase works on, such as the model grown so far, or None. Where rows are read from
-    a file or travel to a GPU on the way, `rows_per_second` of them did so since the phase began.
+    `total` is the number of steps expected in this phase and `left` its remaining seconds, or None if unknown;
+    `seconds` have passed since the fit began. `state` is what the phase works on, such as the model grown so far, or
+    None. `rows_per_second` counts rows read from a file or copied to a GPU since the phase began, or is None.
     """
 
     phase: str
@@ -48,96 +48,114 @@ class Event:
 
 
 class Progress:
-    """Counts the steps of each phase and hands them to a bar, the logger and callbacks."""
+    """Counts the steps of each phase and passes them to a bar, the logger and callbacks."""
 
     def __init__(self, callbacks: tuple[Callable[[Event], Any], ...], bar: Any = None, budget: float | None = None):
-        self.callbacks, self.bar, self.budget = callbacks, bar, budget
+        self.callbacks = callbacks
+        self.bar = bar
+        self.budget = budget
         self.began = time.perf_counter()
-        self.phase, self.since, self.first = "", self.began, 0  # a phase, when and at which step it was first heard of
+        self.phase = ""
+        self.phase_began = self.began
+        self.first_step = 0  # of the phase
         self.steps: Counter[str] = Counter()
-        self.rows = 0  # that were read since the phase began
-        self.turn = RLock()  # pieces of work run side by side, callbacks one after the other
+        self.rows = 0  # read since the phase began
+        self.lock = RLock()  # work may run in parallel, callbacks run one after the other
 
-    def tell(self, phase: str, total: int | None = None, state: Any = None, step: int | None = None) -> bool:
-        """A step was made; whether a callback asks to end the fit."""
-        with self.turn:
+    def report_step(self, phase: str, total: int | None = None, state: Any = None, step: int | None = None) -> bool:
+        """Report a step of a phase; returns whether a callback asks to end the fit."""
+        with self.lock:
             now = time.perf_counter()
             self.steps[phase] = self.steps[phase] + 1 if step is None else step
             if phase != self.phase:
-                self.phase, self.since, self.first, self.rows = phase, now, self.steps[phase], 0
-                LOGGER.info("%s begins after %.1f s", phase, now - self.began)
-            rate = self.rows / (now - self.since) if self.rows and now > self.since else None
-            event = Event(phase, self.steps[phase], total, now - self.began, self._left(phase, total, now), state, rate)
+                self._begin(phase, now)
+            seconds = now - self.phase_began
+            rate = self.rows / seconds if self.rows and seconds > 0 else None
+            left = self._seconds_left(phase, total, now)
+            event = Event(phase, self.steps[phase], total, now - self.began, left, state, rate)
             LOGGER.debug("%s", event)
             if self.bar is not None:
-                self.bar.set_description_str(phase, refresh=False)
-                self.bar.total, self.bar.n = total, event.step
-                said = [] if rate is None else [f"{rate:.3g} rows/s"]
-                said += [] if event.left is None else [f"{event.left:.0f} s to go"]
-                self.bar.set_postfix_str(", ".join(said), refresh=False)
-                self.bar.refresh()
-            asked = [bool(callback(event)) for callback in self.callbacks]  # all of them hear it
-            return any(asked)
+                self._show(event)
+            stops = [bool(callback(event)) for callback in self.callbacks]  # every callback is called
+            return any(stops)
 
-    def _left(self, phase: str, total: int | None, now: float) -> float | None:
-        """Seconds to go in this phase: steps are as long as those since the first, and end with the budget."""
-        step, end = self.steps[phase], None if self.budget is None else max(self.began + self.budget - now, 0.0)
-        if total is None or total < step or self.first == step < total:  # how long the first one took nobody knows
-            return end
-        left = (now - self.since) / max(step - self.first, 1) * (total - step)
-        return left if end is None else min(left, end)
+    def _begin(self, phase: str, now: float) -> None:
+        self.phase = phase
+        self.phase_began = now
+        self.first_step = self.steps[phase]
+        self.rows = 0
+        LOGGER.info("%s begins after %.1f s", phase, now - self.began)
+
+    def _show(self, event: Event) -> None:
+        """Update the bar."""
+        rate = "" if event.rows_per_second is None else f"{event.rows_per_second:.3g} rows/s"
+        left = "" if event.left is None else f"{event.left:.0f} s to go"
+        self.bar.set_description_str(event.phase, refresh=False)
+        self.bar.total = event.total
+        self.bar.n = event.step
+        self.bar.set_postfix_str(", ".join(filter(None, (rate, left))), refresh=False)
+        self.bar.refresh()
+
+    def _seconds_left(self, phase: str, total: int | None, now: float) -> float | None:
+        """Remaining seconds of a phase, from the mean duration of its steps; at most those of the budget."""
+        step = self.steps[phase]
+        budget = None if self.budget is None else max(self.began + self.budget - now, 0.0)
+        if total is None or total < step or self.first_step == step < total:  # the first step was not timed
+            return budget
+        left = (now - self.phase_began) / max(step - self.first_step, 1) * (total - step)
+        return left if budget is None else min(left, budget)
 
 
-_HEARD: ContextVar[Progress | None] = ContextVar("progress of the fit that runs", default=None)
+_CURRENT: ContextVar[Progress | None] = ContextVar("progress of the fit that runs", default=None)
 
 
 def current() -> Progress | None:
-    """Who hears of the fit that runs here; threads that a fit starts have to be handed it."""
-    return _HEARD.get()
+    """Return the progress of the fit that runs here, or None; a thread that a fit starts has to be given it."""
+    return _CURRENT.get()
 
 
-def tell(phase: str, total: int | None = None, state: Any = None, step: int | None = None) -> bool:
-    """A step of a phase was made; whether a callback asks to end the fit, which not every phase can.
+def report_step(phase: str, total: int | None = None, state: Any = None, step: int | None = None) -> bool:
+    """Report a step of a phase; returns whether a callback asks to end the fit, which not every phase can.
 
-    >>> from mercer.progress import tell
-    >>> tell("tuning")
+    >>> from mercer.progress import report_step
+    >>> report_step("tuning")
     False
     """
-    progress = _HEARD.get()
-    return progress is not None and progress.tell(phase, total, state, step)
+    progress = _CURRENT.get()
+    return progress is not None and progress.report_step(phase, total, state, step)
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Nobody hears of what runs within: refits that calibrate a model are no steps of its fit."""
-    token = _HEARD.set(None)
+def without_progress() -> Iterator[None]:
+    """Report no steps inside this context: refits that calibrate a model are not steps of its fit."""
+    token = _CURRENT.set(None)
     try:
         yield
     finally:
-        _HEARD.reset(token)
+        _CURRENT.reset(token)
 
 
-def passed(n_rows: int) -> None:
-    """So many rows were read from where they are kept."""
-    progress = _HEARD.get()
+def count_rows(n_rows: int) -> None:
+    """Count rows that were read from a file or another memory."""
+    progress = _CURRENT.get()
     if progress is not None:
         progress.rows += n_rows
 
 
-def listeners(phase: str, total: int | None = None, step: Callable[[Any], int] | None = None) -> tuple[Any, ...]:
-    """What an algorithm calls with its state after each step: nothing where nobody listens."""
-    progress = _HEARD.get()
+def step_callbacks(phase: str, total: int | None = None, step: Callable[[Any], int] | None = None) -> tuple[Any, ...]:
+    """Functions that an algorithm calls with its state after each step; none where nobody receives events."""
+    progress = _CURRENT.get()
     if progress is None:
         return ()
 
-    def seen(state: Any) -> bool:
-        return progress.tell(phase, total, state, None if step is None else step(state))
+    def report(state: Any) -> bool:
+        return progress.report_step(phase, total, state, None if step is None else step(state))
 
-    return (seen,)
+    return (report,)
 
 
-def watched(fit: Fit) -> Fit:
-    """A `fit` whose phases are heard by the estimator's bar (`verbose`), its `callbacks`, and the logger "mercer"."""
+def with_progress(fit: Fit) -> Fit:
+    """Decorate `fit`: its phases go to the estimator's bar (`verbose`), `callbacks` and the logger "mercer"."""
 
     signature = inspect.signature(fit)
 
@@ -145,20 +163,21 @@ def watched(fit: Fit) -> Fit:
     def run(self: Any, *args: Any, **options: Any) -> Any:
         try:
             signature.bind(self, *args, **options)
-        except TypeError as error:  # in the name of the estimator, not of the class that defines `fit`
+        except TypeError as error:  # name the estimator, not the class that defines `fit`
             raise TypeError(f"{type(self).__name__}.fit() {error}") from None
         given = self.callbacks
         callbacks = (given,) if callable(given) else tuple(given) if isinstance(given, Iterable) else ()
-        heard = bool(callbacks) or bool(self.verbose) or (current() is None and LOGGER.isEnabledFor(logging.INFO))
-        if not heard or not all(map(callable, callbacks)):  # `fit` itself refuses what cannot be called
+        logs = current() is None and LOGGER.isEnabledFor(logging.INFO)
+        reports = bool(callbacks) or bool(self.verbose) or logs
+        if not reports or not all(map(callable, callbacks)):  # `fit` itself refuses what cannot be called
             return fit(self, *args, **options)
         bar = _bar(type(self).__name__) if self.verbose else None
         budget = self.time_budget if isinstance(self.time_budget, int | float) else None
-        token = _HEARD.set(Progress(callbacks, bar, budget))
+        token = _CURRENT.set(Progress(callbacks, bar, budget))
         try:
             return fit(self, *args, **options)
         finally:
-            _HEARD.reset(token)
+            _CURRENT.reset(token)
             if bar is not None:
                 bar.close()
 

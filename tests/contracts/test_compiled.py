@@ -106,7 +106,7 @@ def test_powers_of_two_are_good_to_two_units_in_the_last_place(always):
     K = module.Compiled(module.ClosedForm(1.0, city_block=True), torch.zeros(1, 16)).tile(x)
     wanted = torch.exp2(-x.double())
     assert ((K.double() - wanted).abs() <= 4 * 2.0**-24 * wanted).all()
-    assert torch.equal(K[40_001:], torch.exp2(-x[40_001:]).expand(-1, 16))  # whole numbers are exact
+    assert torch.equal(K[40_001:], torch.exp2(-x[40_001:]).expand(-1, 16))  # integers are exact
 
 
 @needs_llvm

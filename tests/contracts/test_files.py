@@ -103,8 +103,8 @@ def written(tmp_path, content=TABLE, name="t.csv"):
         ({"encoding": "rot13"}, "encoding must be the name of a text encoding"),
         ({"encoding": "cp9999"}, "encoding must be the name of a text encoding"),
         ({"encoding": 5}, "encoding must be the name of a text encoding"),
-        ({"target": 1.5}, r"t\.csv: a column must be a name or a whole number, got 1\.5"),
-        ({"target": True}, "a column must be a name or a whole number, got True"),
+        ({"target": 1.5}, r"t\.csv: a column must be a name or an integer, got 1\.5"),
+        ({"target": True}, "a column must be a name or an integer, got True"),
         ({"target": None, "columns": "ab"}, "columns must be several names or numbers of columns, got 'ab'"),
         ({"target": None, "columns": 3}, "columns must be several names or numbers of columns, got 3"),
         ({"target": "y", "columns": ["a", 0]}, r"t\.csv: each of the columns must be named once"),
@@ -118,7 +118,7 @@ def test_options_of_a_file_are_checked_in_a_sentence(tmp_path, options, sentence
 
 @pytest.mark.parametrize("n_columns", ["3", 2.5, 0, -1, True])
 def test_the_number_of_columns_is_whole_and_positive(tmp_path, n_columns):
-    with pytest.raises(ValueError, match="n_columns must be None or a whole number of at least 1, got"):
+    with pytest.raises(ValueError, match="n_columns must be None or an integer of at least 1, got"):
         LibsvmRows(written(tmp_path, "1 1:1\n", "t.svm"), n_columns=n_columns)
 
 

@@ -30,7 +30,7 @@ from mercer.kernels import (
     Separable,
     Sum,
 )
-from mercer.parts import part
+from mercer.parts import component
 
 if find_spec("triton") is None:
     pytest.skip("fused products need Triton, which is not installed here", allow_module_level=True)
@@ -243,7 +243,7 @@ def test_equal_points_are_as_near_as_rounding_allows():
     assert (bound(Gaussian(3.0), X)(X).diagonal() - 1).abs().max() < 1e-5
 
 
-@part
+@component
 class Steeper(Radial):
     """A kernel of a user's own."""
 

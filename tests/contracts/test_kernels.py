@@ -40,7 +40,7 @@ from mercer.kernels import (
     Sum,
     as_kernel,
 )
-from mercer.parts import Part, part
+from mercer.parts import Component, component
 
 EPS = oracles.EPS
 D = 3
@@ -106,7 +106,7 @@ SKLEARN = [
 ]
 
 
-@part
+@component
 class Steeper(Radial):
     """A kernel as a user writes it: its profile, overwriting what it is given."""
 
@@ -506,7 +506,7 @@ def test_names_that_others_use_are_understood():
     assert type(as_kernel("poly")) is Polynomial
 
 
-def classes(kind: type[Part]) -> list[type[Part]]:
+def classes(kind: type[Component]) -> list[type[Component]]:
     return [kind, *(one for sub in kind.__subclasses__() for one in classes(sub))]
 
 
@@ -539,7 +539,7 @@ def test_what_is_no_name_is_taken_as_it_is():
 
 
 def test_a_new_kernel_is_its_profile_and_a_constant():
-    @part
+    @component
     class Cauchy(Radial):
         length_scale: float = 1.0
 

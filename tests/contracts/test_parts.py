@@ -7,20 +7,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from mercer.parts import Part, as_float, part, require, require_number, require_whole
+from mercer.parts import Component, as_float, component, require, require_integer, require_number
 
 
-class Colour(Part):
+class Colour(Component):
     """A kind of part."""
 
 
-@part
+@component
 class Red(Colour):
     short_name = "red"
     aliases = ("crimson",)
 
 
-@part
+@component
 class DeepRed(Red):
     """A variant without a name of its own."""
 
@@ -49,7 +49,7 @@ def test_what_names_no_part_is_refused_in_a_sentence(choice, words):
 
 @pytest.mark.parametrize("value", [1, 7, np.int64(3), 2**63 - 1])
 def test_whole_numbers_pass(value):
-    require_whole("n", value)
+    require_integer("n", value)
 
 
 NOT_WHOLE = {
@@ -64,8 +64,8 @@ NOT_IN_RANGE = {
 
 @pytest.mark.parametrize("value", NOT_WHOLE.values(), ids=NOT_WHOLE)
 def test_what_is_no_whole_number_is_refused_in_a_sentence(value):
-    with pytest.raises(ValueError, match="n must be a whole number of at least 1, got "):
-        require_whole("n", value)
+    with pytest.raises(ValueError, match="n must be an integer of at least 1, got "):
+        require_integer("n", value)
 
 
 @pytest.mark.parametrize("value", [0.0, 1, 0.5, np.float32(0.25), Fraction(1, 3)], ids=str)

@@ -24,7 +24,7 @@ from mercer.engine import KernelMatrix, Plan, each_block, make_plan, plan, reduc
 from mercer.kernels import Bias, Columns, Gaussian, Kernel, Laplacian, Linear, Matern12, Matern52, Scaled, Sum
 from mercer.kernels.columns import Tiles
 from mercer.linalg import whitening
-from mercer.parts import part
+from mercer.parts import component
 
 N, M, D, P = 97, 6, 3, 2
 CPU = torch.device("cpu")
@@ -327,7 +327,7 @@ def test_blocks_cover_all_rows_once_in_order(n, size, limit):
 # --- running out of memory ----------------------------------------------------------------------------
 
 
-@part
+@component
 class Watched(Kernel):
     """A Gaussian kernel that reports every block it sees before it answers."""
 

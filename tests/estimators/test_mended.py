@@ -36,7 +36,7 @@ def test_refining_at_a_penalty_beyond_all_rows_keeps_rows():
 
 
 def test_whether_huge_numbers_are_classes_is_asked_without_a_raw_warning():
-    """scikit-learn makes whole numbers of them, which NumPy warns of beyond 64 bits: an error in these tests."""
+    """scikit-learn makes integers of them, which NumPy warns of beyond 64 bits: an error in these tests."""
     assert ARDSelector(random_state=0).fit(X[:12], np.repeat([1e150, -1e150], 6)).get_support().any()
 
 

@@ -49,7 +49,7 @@ def test_a_mark_for_nothing_among_numbers_is_a_gap():
 
 
 LEVELS = {
-    "whole numbers that come again": [str(i % 20) for i in range(N)],
+    "integers that come again": [str(i % 20) for i in range(N)],
     "codes of one length": [f"{i:05d}" for i in range(N)],
     "few versions": [f"3.{i % 9}" for i in range(N)],
     "declared": pd.Categorical([f"{i}.5" for i in range(N)]),

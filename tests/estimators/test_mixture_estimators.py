@@ -579,15 +579,15 @@ def test_a_fitted_model_survives_pickling(face):
 
 
 BAD = [
-    ({"n_components": 0}, "n_components must be 'auto' or a whole number of at least 1, got 0"),
-    ({"n_components": "many"}, "n_components must be 'auto' or a whole number of at least 1, got 'many'"),
-    ({"n_components": True}, "n_components must be 'auto' or a whole number of at least 1, got True"),
+    ({"n_components": 0}, "n_components must be 'auto' or an integer of at least 1, got 0"),
+    ({"n_components": "many"}, "n_components must be 'auto' or an integer of at least 1, got 'many'"),
+    ({"n_components": True}, "n_components must be 'auto' or an integer of at least 1, got True"),
     ({"covariance_type": "round"}, "covariance_type must be 'spherical', .* or 'diag', got 'round'"),
     ({"covariance_type": ["full"]}, "covariance_type must be 'spherical', .* or 'diag', got \\['full'\\]"),
     ({"time_budget": 0}, "time_budget must be None or a positive number of seconds, got 0"),
     ({"covariance_floor": 0}, "covariance_floor must be a number of at least 1e-12 and below 1, got 0"),
     ({"init": "best"}, "init must be 'k-means\\+\\+', 'random', .*, got 'best'"),
-    ({"n_folds": 1}, "n_folds must be a whole number of at least 2, got 1"),
+    ({"n_folds": 1}, "n_folds must be an integer of at least 2, got 1"),
     ({"tol": -1}, "tol must be a number of at least 0, got -1"),
     ({"regularization": np.nan}, "regularization must be a number of at least 0, got nan"),
     ({"scale_inputs": "all"}, "scale_inputs must be True or False or 'standard', got 'all'"),

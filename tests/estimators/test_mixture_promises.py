@@ -198,7 +198,7 @@ def test_an_outlier_among_equal_rows_is_not_told_to_all_of_them(face, k):
 
 @pytest.mark.parametrize("kind", ["spherical", "diagonal", "full", "tied"])
 def test_components_do_not_fall_onto_single_values_of_whole_numbers(kind):
-    """Three clouds rounded to whole numbers; with walls on single values 0.65 to 0.72 of the rows were right."""
+    """Three clouds rounded to integers; with walls on single values 0.65 to 0.72 of the rows were right."""
     rows, y = make_blobs(300, random_state=0)
     rows = np.round((rows - rows.mean(0)) / rows.std(0))
     _, cells = np.unique(rows, axis=0, return_inverse=True)
@@ -211,7 +211,7 @@ def test_components_do_not_fall_onto_single_values_of_whole_numbers(kind):
 
 def test_the_least_variance_is_e_h2_12_for_values_h_apart_and_a_share_of_the_variance_for_others():
     fine = np.random.default_rng(0).normal(size=(200, 1))
-    table = np.hstack([np.round(4 * fine) / 2, fine])  # half as wide apart as whole numbers are
+    table = np.hstack([np.round(4 * fine) / 2, fine])  # half as wide apart as integers are
     model = GaussianMixtureClassifier(2, random_state=0).fit(table, table[:, 0] > 0)
     least = model.mixture_.floor.variance * model.inputs_.scale**2
     np.testing.assert_allclose(least, [np.e * 0.5**2 / 12, 1e-4 * fine.var()], rtol=1e-10)

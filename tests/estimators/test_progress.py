@@ -14,7 +14,7 @@ import torch
 import mercer
 from mercer.clock import Clock
 from mercer.kernels import Gaussian
-from mercer.progress import Event, Progress, current, tell
+from mercer.progress import Event, Progress, current, report_step
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (60, 2))
@@ -91,23 +91,23 @@ def test_an_estimator_inside_another_is_heard_by_the_outer_one():
 def test_steps_to_go_are_as_long_as_those_before_and_end_with_the_budget():
     events: list[Event] = []
     progress = Progress((events.append,), budget=1.0)
-    progress.tell("learners", 3)
+    progress.report_step("learners", 3)
     time.sleep(0.02)
-    progress.tell("learners", 3)
-    progress.tell("learners", 3)
+    progress.report_step("learners", 3)
+    progress.report_step("learners", 3)
     assert events[0].left is not None
     assert events[0].left > 0.1  # of the first step nobody knows how long it was: the budget's end stands for it
     assert events[1].left is not None
     assert 0.02 <= events[1].left <= 1.0  # one step to go, as long as the one before, however slow the machine
     assert events[2].left == 0
-    progress.tell("polish")
+    progress.report_step("polish")
     assert events[3].left is not None
     assert events[3].left <= 1.0
     assert str(Event("polish", 1, None, 2.0, None)) == "polish: step 1 after 2.0 s"
 
 
 def test_nobody_listens_outside_a_fit():
-    assert not tell("tuning", 3)
+    assert not report_step("tuning", 3)
 
 
 def test_an_interrupt_while_the_kernel_is_tuned_leaves_the_old_model_whole():
@@ -126,15 +126,16 @@ def test_an_interrupt_while_the_kernel_is_tuned_leaves_the_old_model_whole():
 def test_a_clock_within_another_ends_with_it_and_interrupts_it():
     whole = Clock(100.0)
     part = whole.part(0.5)
-    assert 0 < part.left() <= 50 < whole.left()
-    assert Clock(1000.0, within=part).left() <= 50
-    assert Clock(within=part).left() <= 50
-    assert part.over() is None
-    assert part.over(ahead=60)
-    assert not part.endless
+    assert 0 < part.remaining() <= 50 < whole.remaining()
+    assert Clock(1000.0, parent=part).remaining() <= 50
+    assert Clock(parent=part).remaining() <= 50
+    assert not part.expired()
+    assert part.expired(needing=60)
+    assert not part.unlimited
     part.interrupt()
-    assert whole.left() == 0
-    assert whole.over() == "interrupted after 0.0 s"
+    assert whole.remaining() == 0
+    assert whole.expired()
+    assert whole.stop_reason() == "interrupted after 0.0 s"
     assert part.part(0.5).reason(3) == "it was interrupted after 3 steps"
 
 

@@ -184,7 +184,7 @@ def test_of_several_starts_the_one_with_most_evidence_is_kept():
     np.testing.assert_allclose(once.basis_indices_, SparseGPClassifier(3, **options).fit(X, y).basis_indices_)
     for model in (several, quick(n_restarts=2, optimize_inducing=False, max_iter=3).fit(*wave())):
         assert np.isfinite(model.log_marginal_likelihood_)
-    with pytest.raises(ValueError, match="n_restarts must be a whole number of at least 0, got -1"):
+    with pytest.raises(ValueError, match="n_restarts must be an integer of at least 0, got -1"):
         quick(n_restarts=-1).fit(*wave())
 
 
@@ -384,7 +384,7 @@ def test_hard_classes_give_finite_probabilities(approximation):
     ("change", "words"),
     [
         ({"approximation": "fitc"}, "approximation must be one of .* got 'fitc'"),
-        ({"n_inducing": 0}, "n_inducing must be a whole number of at least 1, got 0"),
+        ({"n_inducing": 0}, "n_inducing must be an integer of at least 1, got 0"),
         ({"inducing": "grid"}, "inducing must be one of .* got 'grid'"),
         ({"approximation": "sd", "optimize_inducing": True}, "optimize_inducing must be False"),
         ({"regularization": -1.0}, "regularization must be 'auto' or a positive number, got -1.0"),

@@ -41,7 +41,7 @@ def test_tiles_by_products_are_those_of_dense_rows(kernel):
     entries, dense = Entries.of(X), torch.from_numpy(X.toarray())
     numbers = torch.arange(30, dtype=torch.float64)[:, None]
     numbered = Numbered(kernel, entries, entries)
-    # |x|² + |z|² − 2xᵀz of whole numbers is exact; a dense kernel centres first, which rounds a few times
+    # |x|² + |z|² − 2xᵀz of integers is exact; a dense kernel centres first, which rounds a few times
     torch.testing.assert_close(
         numbered(numbers[:20], numbers[5:]), kernel(dense[:20], dense[5:]), rtol=1e-12, atol=1e-12
     )

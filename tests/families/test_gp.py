@@ -323,7 +323,7 @@ def test_an_interrupted_climb_keeps_the_best_point_and_ends_what_would_follow():
     assert found.value >= exact(start.kernel, start.noise, None).value
     assert found.value == pytest.approx(exact(found.kernel, found.noise, None).value, rel=1e-12)
     assert "interrupted" in found.why
-    assert clock.over()  # also what contains the part that was interrupted
+    assert clock.expired()  # also what contains the part that was interrupted
     with pytest.raises(KeyboardInterrupt):  # nothing to keep
         climb(evidence, start)
 
@@ -333,8 +333,8 @@ def test_a_clock_that_is_over_still_gives_one_evaluation():
     found = climb(exact_evidence(X, Y), Point(Gaussian(3.0), 0.5), clock=Clock(1e-9))
     assert np.isfinite(found.value)
     assert "time budget" in found.why
-    assert Clock(1e6).part(0.5).left() == pytest.approx(5e5, rel=1e-3)
-    assert Clock().left() == np.inf
+    assert Clock(1e6).part(0.5).remaining() == pytest.approx(5e5, rel=1e-3)
+    assert Clock().remaining() == np.inf
 
 
 @pytest.mark.parametrize("approximation", SPARSE, ids=repr)

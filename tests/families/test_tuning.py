@@ -313,7 +313,7 @@ def test_an_input_of_other_units_gets_a_length_scale_of_its_own():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"n_rows": 1}, "n_rows must be a whole number of at least 2, got 1"),
+        ({"n_rows": 1}, "n_rows must be an integer of at least 2, got 1"),
         ({"ard": "maybe"}, "ard must be True, False or 'auto', got 'maybe'"),
         ({"kernel": "gausian"}, r"kernel must be one of \[.*\] or a Kernel object, got 'gausian'"),
         ({"X": np.full((30, 2), np.nan)}, "X and y must be finite numbers"),

@@ -39,7 +39,8 @@ SECONDS, BYTES = 10.0, 1 << 30
 #: What a stranger may write in place of a number, a text or an object.
 STRANGE: list[Any] = [
     None, True, -1, 0, 2, 10**6, 10**12, 10**30, -(2**63), 0.5, 1e308, -1e-300, "", "nan", "cuda", "float128",
-    "os.system", "mercer.parts.Part", [], [[]], {}, {"float": "inf"}, {"float": "x"}, {"tuple": None}, {"array": "0"},
+    "os.system", "mercer.parts.Component", [], [[]], {}, {"float": "inf"}, {"float": "x"}, {"tuple": None},
+    {"array": "0"},
     {"array": "99"}, {"array": "0", "dtype": "complex128"}, {"array": "0", "dtype": "datetime64[ns]"}, {"slice": [1]},
     {"dict": [[1, 2], [3]]}, {"dict": [[[], 2]]}, {"objects": ["a"], "shape": [10**9], "kind": "U"},
     {"objects": [["a"]], "shape": [1], "kind": "O"}, {"class": "os.system", "fields": {"command": "true"}},

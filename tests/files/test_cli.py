@@ -151,15 +151,15 @@ def test_text_as_numbers_is_refused(kinds, tmp_path, capsys):
     [
         (["--set", "n_componentz=3"], "a parameter of NRBFRegressor"),
         (["--set", "n_components"], "--set must be NAME=VALUE"),
-        (["--set", "n_components=-1"], "n_components must be 'auto' or a whole number of at least 1, got -1"),
+        (["--set", "n_components=-1"], "n_components must be 'auto' or an integer of at least 1, got -1"),
         (["--set", "n_components__x=1"], "--set must be a parameter of NRBFRegressor"),
         (
             ["--set", f"n_components={'-' * 9000}1"],
-            "n_components must be 'auto' or a whole number",
+            "n_components must be 'auto' or an integer",
         ),
         (
             ["--set", f"n_components={'[' * 9000}"],
-            "n_components must be 'auto' or a whole number",
+            "n_components must be 'auto' or an integer",
         ),
         (["--set", f"n_components={'1' * 20000}"], "--set must be a value of at most 10000 characters"),
         (["--estimator", "Oracle"], "--estimator must be one of"),

@@ -104,7 +104,7 @@ FAULTS = {
     wrong_type: "mean of preprocessing.InputMap must be of type .*ndarray.* got 'zero'",
     wrong_shape: "scale of preprocessing.InputMap must be of shape D",
     not_a_number: "mean of preprocessing.InputMap must be finite",
-    bad_parameter: "n_components must be 'auto' or a whole number of at least 1, got -3",
+    bad_parameter: "n_components must be 'auto' or an integer of at least 1, got -3",
     hidden_method: "a fitted attribute of mixture.NRBFRegressor must be one of its own, got 'predict'",
     huge: "about as large as the file",
     crowded: "the description must be of at most 500000 lists and objects",

@@ -1,7 +1,7 @@
 """The rivals, one file each. A rival offers `default(task, seed, threads=, device=)`, a model as it comes, or
 `sweep(given)`, several settings from quick to accurate; a model has `fit(X, y)` and `predict(X)`, and where its
 defaults give probabilities `predict_proba(X)`. Packages that are missing raise ImportError
-and are left out. Rows come standardised; targets standardised (regression) or whole numbers from 0 (classes).
+and are left out. Rows come standardised; targets standardised (regression) or integers from 0 (classes).
 """
 
 from __future__ import annotations

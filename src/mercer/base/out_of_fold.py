@@ -14,7 +14,7 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.engine import Sample
 from mercer.linalg import cholesky
-from mercer.progress import unheard
+from mercer.progress import without_progress
 
 #: Rows up to which a model is refitted in folds to calibrate it, and the number of folds.
 FOLDED_ROWS, N_FOLDS = 1000, 5
@@ -83,13 +83,13 @@ def out_of_fold(
     rows: list[np.ndarray] = []
     values: list[np.ndarray] = []
     for fold in calibration_folds(labels):
-        if clock.over(seconds):
+        if clock.expired(needing=seconds):
             break
-        before = clock.spent()
-        with unheard():
+        before = clock.elapsed()
+        with without_progress():
             values.append(refit(fold))
         rows.append(fold)
-        seconds = clock.spent() - before
+        seconds = clock.elapsed() - before
     return (np.concatenate(rows), np.concatenate(values)) if rows else None
 
 

@@ -17,9 +17,9 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from mercer.parts import Part, is_whole, require
+from mercer.parts import Component, is_integer, require
 
-#: The largest number that is one: beyond it Python's whole numbers no longer turn into floats.
+#: The largest number that is one: beyond it Python's integers no longer turn into floats.
 LARGEST = sys.float_info.max
 
 
@@ -41,7 +41,7 @@ def check(estimator: Any) -> None:
     >>> check(KernelBoostingRegressor(n_learners=0))
     Traceback (most recent call last):
     ...
-    ValueError: n_learners must be 'auto' or a whole number of at least 1, got 0
+    ValueError: n_learners must be 'auto' or an integer of at least 1, got 0
     """
     cls: Any = type(estimator)
     for name, rule in rules_of(cls).items():
@@ -70,8 +70,8 @@ def literal(*values: Any) -> Rule:
 
 
 def integer(least: int = 1) -> Rule:
-    """A whole number of at least `least`."""
-    return Rule(f"a whole number of at least {least}", lambda value: is_whole(value, least))
+    """An integer of at least `least`."""
+    return Rule(f"an integer of at least {least}", lambda value: is_integer(value, least))
 
 
 def number(
@@ -83,14 +83,14 @@ def number(
     def holds(value: Any) -> bool:
         if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
             return False
-        exact: Any = value  # compared as it is: a huge whole number would not turn into a float
+        exact: Any = value  # compared as it is: a huge integer would not turn into a float
         above = low < exact if open_low else low <= exact
         return bool(above and (exact < high if open_high else exact <= high))
 
     return Rule(words, holds)
 
 
-def part_of(kind: type[Part]) -> Rule:
+def part_of(kind: type[Component]) -> Rule:
     """A part of this kind or its short name."""
     names = sorted(kind.choices())
     return Rule(

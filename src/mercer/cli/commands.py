@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import mercer
-from mercer.atomic_write import require_place, written
+from mercer.atomic_write import require_place, write_atomically
 from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
@@ -146,7 +146,7 @@ def _predict(options: argparse.Namespace) -> dict[str, Any] | None:
     if options.out is None:
         _write(sys.stdout, columns, options.json)
         return None
-    written(options.out, lambda file: _write(file, columns, options.json), text=True)
+    write_atomically(options.out, lambda file: _write(file, columns, options.json), text=True)
     return {"predictions": options.out, "rows": len(next(iter(columns.values())))}
 
 

@@ -26,7 +26,7 @@ from mercer.codegen.vector_code import FLOAT, INT, LANES, SMALL, WIDE, WIDTH, Wr
 ROWS = 8 if WIDE else 6
 #: 2^f ≈ 1 + Σ c_k f^k for |f| ≤ ½: the least largest relative error, 9.2e-8, among polynomials that are one at zero.
 POWER = (0.6931469775990667, 0.24022242085215648, 0.05550733743324635, 0.009671512650098512, 0.001326472720656023)
-#: Adding it rounds to a whole number, which then stands in the lowest bits.
+#: Adding it rounds to an integer, which then stands in the lowest bits.
 ROUNDING = 1.5 * 2.0**23
 
 

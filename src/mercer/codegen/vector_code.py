@@ -23,9 +23,9 @@ VECTOR, SMALL = ir.VectorType(FLOAT, WIDTH), ir.VectorType(FLOAT, LANES)
 POINTER = FLOAT.as_pointer()
 DOUBLE = ir.DoubleType()
 DOUBLES = ir.VectorType(DOUBLE, 16)
-#: Bits below the exponent of a number, the whole numbers of its size, and LLVM's name for it.
+#: Bits below the exponent of a number, the integers of its size, and LLVM's name for it.
 MANTISSA, WHOLE, NAMES = {FLOAT: 23, DOUBLE: 52}, {FLOAT: INT32, DOUBLE: INT}, {FLOAT: "f32", DOUBLE: "f64"}
-#: Kinds of arguments: an array of numbers (single, double), a whole number, a number; to LLVM and to Python.
+#: Kinds of arguments: an array of numbers (single, double), an integer, a number; to LLVM and to Python.
 KINDS = {
     "f": (POINTER, ctypes.c_void_p),
     "d": (DOUBLE.as_pointer(), ctypes.c_void_p),
@@ -125,7 +125,7 @@ class Writer:
         return self.spread(read) if kind is SMALL else read
 
     def raised(self, vector: Any, exponents: Any) -> Any:
-        """The vector times two to the power of whole numbers, which stand in the lowest bits of `exponents`."""
+        """The vector times two to the power of integers, which stand in the lowest bits of `exponents`."""
         b, kind = self.build, vector.type
         ints = ir.VectorType(WHOLE[kind.element], kind.count)
         shifted = b.shl(b.bitcast(exponents, ints), ir.Constant(ints, [MANTISSA[kind.element]] * kind.count))

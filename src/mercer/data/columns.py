@@ -55,7 +55,7 @@ def _position(path: Any, names: Sequence[str] | None, n_stored: int, column: Any
             raise ValueError(f"{path} must have a column {column!r}, got {have}")
         return found[0]
     is_number = isinstance(column, Integral) and not isinstance(column, (bool, np.bool_))
-    require(is_number, f"{path}: a column", "a name or a whole number", column)
+    require(is_number, f"{path}: a column", "a name or an integer", column)
     if not -n_stored <= column < n_stored:
         raise ValueError(f"{path} has {n_stored} columns, got column {column}")
     return int(column) % n_stored
@@ -73,7 +73,7 @@ def row_numbers(index: Any, n_rows: int) -> np.ndarray:
         require(len(rows) == n_rows, "a mask of rows", f"of length {n_rows}", len(rows))
         return np.flatnonzero(rows)
     if rows.size and rows.dtype.kind not in "iu":
-        raise IndexError(f"rows must be whole numbers, got {rows.dtype}")
+        raise IndexError(f"rows must be integers, got {rows.dtype}")
     rows = rows.astype(np.int64)
     outside = (rows < -n_rows) | (rows >= n_rows)
     if outside.any():

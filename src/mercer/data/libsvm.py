@@ -11,7 +11,7 @@ import scipy.sparse
 from mercer.data.columns import FilePath
 from mercer.data.sparse import SparseRows
 from mercer.data.text import Line, TextRows, is_number
-from mercer.parts import is_whole, require
+from mercer.parts import is_integer, require
 
 #: Columns that a file may ask for on its own word: one mistyped index would make every row gigabytes.
 LARGEST_INDEX = 1 << 20
@@ -44,9 +44,7 @@ class LibsvmRows(TextRows):
     """
 
     def __init__(self, path: FilePath, n_columns: int | None = None) -> None:
-        require(
-            n_columns is None or is_whole(n_columns), "n_columns", "None or a whole number of at least 1", n_columns
-        )
+        require(n_columns is None or is_integer(n_columns), "n_columns", "None or an integer of at least 1", n_columns)
         super().__init__(path)
         self.n_columns = n_columns or max(self._last_index(*line) for line in self._lines())
         if not self.n_columns:

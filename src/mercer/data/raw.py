@@ -38,7 +38,7 @@ class RawColumn:
     """A column as it came.
 
     `values` are float64 with NaN where one is missing (numbers; truth values as 0 and 1; dates in days since 1970, by
-    the clock of their time zone), or whole numbers that name one of the `levels`, −1 where one is missing.
+    the clock of their time zone), or integers that name one of the `levels`, −1 where one is missing.
     """
 
     name: str

@@ -187,7 +187,7 @@ class Pieces(Shard):
 
     def smallest(self, values: Tensor, n: int) -> float:
         bits = values.double().view(torch.int64)
-        keys = torch.where(bits < 0, bits ^ (2**63 - 1), bits)  # whole numbers in the order of the values
+        keys = torch.where(bits < 0, bits ^ (2**63 - 1), bits)  # integers in the order of the values
         low, high = -(2**63), 2**63 - 1
         while low < high:
             middle = (low + high) // 2

@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Bunch
 
-from mercer.atomic_write import written
+from mercer.atomic_write import write_atomically
 from mercer.datasets.registry import REGISTRY, Dataset
 
 
@@ -51,7 +51,7 @@ def load(name: str) -> Bunch:
     if not path.exists():
         found = _download(REGISTRY[name])
         path.parent.mkdir(parents=True, exist_ok=True)
-        written(path, lambda file: np.savez_compressed(file, **found | {"info": json.dumps(found["info"])}))
+        write_atomically(path, lambda file: np.savez_compressed(file, **found | {"info": json.dumps(found["info"])}))
     return _read(path, name)
 
 

@@ -51,7 +51,7 @@ def table(*, target: int = -1, drop: Sequence[int] = (), delimiter: str | None =
     """Loader of one text table with possibly nominal columns, which become codes in sorted order.
 
     The names behind the codes go to ``info``, and `cat` marks the nominal inputs. With `classes`
-    the target holds class labels: whole numbers stay as they are, names become codes.
+    the target holds class labels: integers stay as they are, names become codes.
     """
 
     def load(paths: Sequence[Path]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def load_kin40k(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def load_covtype(paths: Sequence[Path]) -> dict[str, Any]:
-    """54 inputs of whole numbers, exact in float32, and the cover type from 1 to 7."""
+    """54 inputs of integers, exact in float32, and the cover type from 1 to 7."""
     with gzip.open(paths[0], "rt") as lines:
         arrays = _last_is_target(lines, np.float32)
     return {"X": arrays["X"], "y": arrays["y"].astype(np.int8)}

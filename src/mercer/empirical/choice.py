@@ -86,7 +86,7 @@ def choose(
         return Validated(sizes[0], grid[0][0], grid[0][1], np.zeros((1, 1)))
     scores = torch.zeros(len(sizes), len(grid), 2, dtype=torch.float64)
     for at, problem in enumerate(problems):
-        if at and clock.over(share=0.5):
+        if at and clock.expired(until=0.5):
             break
         if clock.seconds is not None:
             few = max(int(ROWS_A_SECOND * clock.seconds), LEAST_ROWS)

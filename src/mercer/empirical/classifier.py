@@ -17,7 +17,7 @@ from mercer.empirical.hokashyap import Margins
 from mercer.empirical.learners import ClassLearner, MemberLearner
 from mercer.empirical.problem import MULTICLASS, class_pairs
 from mercer.empirical.training import Trained
-from mercer.progress import listeners
+from mercer.progress import step_callbacks
 
 #: Training rows from which the temperature is taken where there is no time to train again: enough for two digits.
 SAMPLE_ROWS = 5000
@@ -63,7 +63,7 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
 
     def _learner(self, clock: Clock) -> MemberLearner:
         margins = Margins(self.initial_margin, self.learning_rate, self.tol, self.max_iter)
-        heard = listeners("passes", step=lambda sweep: sweep.iteration) if self.callbacks else ()
+        heard = step_callbacks("passes", step=lambda sweep: sweep.iteration) if self.callbacks else ()
         return ClassLearner(margins, heard, clock)
 
     def _pairs(self, n_classes: int) -> list[tuple[int, int]]:

@@ -30,7 +30,7 @@ from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData, merged, read, read_new
 from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.weights import unit_weights
-from mercer.progress import watched
+from mercer.progress import with_progress
 from mercer.stop_reason import StopReason
 
 
@@ -161,7 +161,7 @@ class EnsembleEstimator(BaseKernelEstimator):
 
     # Fitting
 
-    @watched
+    @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
@@ -170,9 +170,9 @@ class EnsembleEstimator(BaseKernelEstimator):
         task = self._task(X, y, sample_weight, group)
         problems = self._problems(task, rng)
         training, choices = self._training(task, problems, rng, clock)
-        before = clock.spent()
+        before = clock.elapsed()
         trained, unfinished = training.run(problems)
-        refits = MemberRefits.of(task, training, problems, clock.spent() - before)
+        refits = MemberRefits.of(task, training, problems, clock.elapsed() - before)
         return self._keep(**self._described(refits, trained, unfinished), **choices)
 
     def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:

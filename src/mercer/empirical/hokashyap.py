@@ -102,8 +102,8 @@ def hokashyap(
         if any(asked):
             reason = StopReason("a callback asked to stop", StopKind.CALLBACK)
             break
-        if clock is not None and (over := clock.over()) is not None:
-            reason = over
+        if clock is not None and clock.expired():
+            reason = clock.stop_reason()
             break
         active &= path[-2] - path[-1] > rule.tol * path[-1]
         if not bool(active.any()):

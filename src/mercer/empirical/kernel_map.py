@@ -27,7 +27,7 @@ from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData, merged, read_new, read_rows
 from mercer.preprocessing.validate import host
 from mercer.preprocessing.weights import unit_weights
-from mercer.progress import watched
+from mercer.progress import with_progress
 
 #: Rows of the first map within a time budget.
 FIRST_ROWS = 300
@@ -103,7 +103,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     rank: Annotated[int | None, NONE | integer()] = None
     tol: Annotated[float | None, NONE | number(0.0, 1.0, open_high=True)] = None
 
-    @watched
+    @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the rows and factor their kernel matrix."""
         check(self)
@@ -164,7 +164,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         options = {name: getattr(self, name) for name in shared}
         options |= {"scale_inputs": False, "random_state": int(rng.integers(2**31))}
         if self.time_budget is not None:
-            options["time_budget"] = max(budget.left(CHOOSING_SHARE), SHORTEST)
+            options["time_budget"] = max(budget.remaining(until=CHOOSING_SHARE), SHORTEST)
         X = inputs.encode(given.rows.take(alive)).cpu().numpy()
         index = select_basis(X, targets[given.places(alive)], kernel, self.criterion, p, **options)
         return alive[index if len(index) else np.array([0])]
@@ -203,10 +203,10 @@ def largest_map(
     """The map of these rows or, within a time budget, of as many of the first of them as there is time for."""
     n = len(index) if budget.seconds is None else min(FIRST_ROWS, len(index))
     while True:
-        began = budget.spent()
+        began = budget.elapsed()
         made = empirical_map(kernel, rows.take(index[:n]).to(plan.device), rank, tol, plan.dtype)
-        last = max(budget.spent() - began, SHORTEST)
-        further = (PRUDENCE * budget.left() / last) ** (1 / 3)  # the eigenvalues of n rows cost n³
+        last = max(budget.elapsed() - began, SHORTEST)
+        further = (PRUDENCE * budget.remaining() / last) ** (1 / 3)  # the eigenvalues of n rows cost n³
         if n == len(index) or further < WORTH:
             return index[:n], made
         n = min(int(n * further), len(index))

@@ -20,7 +20,7 @@ def _is_jobs(value: Any) -> bool:
 
 #: Rows of a map: all, a number, or a share.
 ROWS = NONE | integer() | number(0.0, 1.0, open_low=True, wanted="a share above 0 and at most 1")
-JOBS = NONE | Rule("a whole number other than 0 (below 65536)", _is_jobs)
+JOBS = NONE | Rule("an integer other than 0 (below 65536)", _is_jobs)
 
 
 @dataclass(eq=False, repr=False)

@@ -20,7 +20,7 @@ from mercer.empirical.learners import MemberLearner, NumberLearner
 from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
 from mercer.empirical.training import Trained
 from mercer.engine.sample import Sample
-from mercer.progress import listeners
+from mercer.progress import step_callbacks
 
 #: Rows that are asked at most.
 ASKED_ROWS = 2000
@@ -96,7 +96,7 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
         return Ranges(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
 
     def _learner(self, clock: Clock) -> MemberLearner:
-        return NumberLearner(listeners("passes") if self.callbacks else ())
+        return NumberLearner(step_callbacks("passes") if self.callbacks else ())
 
     def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
         return {"intervals_": left_out_intervals(ensemble, refits)}

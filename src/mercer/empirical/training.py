@@ -67,17 +67,17 @@ class Training:
         reach = max(most[0] / FIRST_ROWS, most[1] / FIRST_BASIS)  # from which on a round takes everything
         made = [Trained(problem) for problem in problems]
         grown, whole = 1.0, False
-        while not whole and (not any(one.members for one in made) or not self.clock.over()):
+        while not whole and (not any(one.members for one in made) or not self.clock.expired()):
             rows, basis, whole = int(FIRST_ROWS * grown), int(FIRST_BASIS * grown), grown >= reach
-            began = self.clock.spent()
+            began = self.clock.elapsed()
             both = zip(problems, self.seeds.tolist(), strict=True)
             parts = problems if whole else [one.part(rows, np.random.default_rng([*own, 1])) for one, own in both]
             first = not any(one.members for one in made)
             for at, new in enumerate(self._round(parts, None if whole else basis, first)):
                 made[at] = new if new.members else made[at]
-            last = max(self.clock.spent() - began, 1e-6)
+            last = max(self.clock.elapsed() - began, 1e-6)
             # work grows as the cube of rows and basis vectors together
-            further = (PRUDENCE * self.clock.left() / last) ** (1 / 3) if self.clock.left() > 0 else 0.0
+            further = (PRUDENCE * self.clock.remaining() / last) ** (1 / 3) if self.clock.remaining() > 0 else 0.0
             if not whole and further < WORTH:
                 break
             grown *= further
@@ -109,10 +109,10 @@ class Training:
         before = 0 if heard is None else heard.steps["members"]
 
         def train(job: Job, must: bool) -> list[tuple[EnsembleMember, np.ndarray]]:
-            trained = [] if self.clock.over() and not must else fit_job(job, self.learner, self.c, self.lam)
+            trained = [] if self.clock.expired() and not must else fit_job(job, self.learner, self.c, self.lam)
             if heard is not None:
                 done = heard.steps["members"] + len(job.places)
-                heard.tell("members", before + len(problems) * H, step=done)
+                heard.report_step("members", before + len(problems) * H, step=done)
             return trained
 
         # threads: torch works outside Python's lock, and rows and factors need no copies

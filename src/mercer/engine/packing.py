@@ -131,7 +131,7 @@ def _split(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def power_of_two(exponent: Tensor, limit: int) -> Tensor:
-    """2 to these whole numbers, exactly: built from the bits of a float32 number."""
+    """2 to these integers, exactly: built from the bits of a float32 number."""
     return ((exponent.clamp(-limit, limit).int() + 127) << 23).view(torch.float32)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mercer.parts import Part, part
+from mercer.parts import Component, component
 
 
-class Approximation(Part):
+class Approximation(Component):
     """A prior for training rows and for new rows; concrete forms carry the thesis' abbreviations."""
 
     #: α: the share of the variance that the inducing inputs do not explain which the training rows keep.
@@ -23,7 +23,7 @@ class Approximation(Part):
     dense: ClassVar[bool] = False
 
 
-@part
+@component
 class Full(Approximation):
     """The full Gaussian process on all rows."""
 
@@ -31,7 +31,7 @@ class Full(Approximation):
     dense = True
 
 
-@part
+@component
 class SubsetOfData(Approximation):
     """SD: the full Gaussian process on a subset of the rows (section 4.3.2)."""
 
@@ -39,7 +39,7 @@ class SubsetOfData(Approximation):
     dense = True
 
 
-@part
+@component
 class SubsetOfRegressors(Approximation):
     """SR: covariance Q everywhere, so that the variance of new rows falls to zero away from the inducing inputs."""
 
@@ -47,14 +47,14 @@ class SubsetOfRegressors(Approximation):
     degenerate = True
 
 
-@part
+@component
 class ProjectedProcess(Approximation):
     """PP: covariance Q for training rows, the kernel's own variance for new rows (eq. 4.44)."""
 
     short_name = "pp"
 
 
-@part
+@component
 class PseudoInputs(Approximation):
     """SPGP: covariance Q + diag(K − Q), the same process for training and new rows (eq. 4.48)."""
 
@@ -62,7 +62,7 @@ class PseudoInputs(Approximation):
     alpha = 1.0
 
 
-@part
+@component
 class Variational(Approximation):
     """PP's predictions under Titsias' (2009) bound on the full model's evidence; not in the thesis.
 

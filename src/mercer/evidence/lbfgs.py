@@ -64,7 +64,7 @@ def climb(
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
-        if clock.over() and best[0] > -math.inf:
+        if clock.expired() and best[0] > -math.inf:
             raise _Ended(clock.reason(n_iter))
         seen = at.evaluated(evidence, x)
         if seen is None:

@@ -66,7 +66,7 @@ def ascend(
     taken, values = 0, [-math.inf]
     try:
         for step in range(n_steps):
-            if clock.over():
+            if clock.expired():
                 break
             seen = at.evaluated(evidence(), x)
             if seen is None:
@@ -87,7 +87,7 @@ def ascend(
             raise
         clock.interrupt()
     allowed = StopReason(f"after the {n_steps} steps allowed", StopKind.MAX_ITER)
-    why = clock.reason(taken) if clock.over() else allowed
+    why = clock.reason(taken) if clock.expired() else allowed
     late_values = values[1:][-AVERAGED:] or values
     return replace(at.point(x), value=float(np.mean(late_values)), n_iter=taken, why=why)
 
@@ -130,7 +130,7 @@ def optimise(
     rough = explore(evidence, start, data, rng=rng, n_steps=max_iter, **shared)
     taken = data.rows.shard.group.first(lambda: time.perf_counter() - began)
     of_a_row = taken / (max(rough.n_iter, 1) * min(few, n))
-    if clock.left() < WORTHWHILE * of_a_row * n:
+    if clock.remaining() < WORTHWHILE * of_a_row * n:
         return rough
     fine = climb(evidence(data), rough, max_iter=max(max_iter // 4, 1), tol=tol, **shared)
     return replace(fine, n_iter=rough.n_iter + fine.n_iter)

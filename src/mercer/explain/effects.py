@@ -23,7 +23,7 @@ from mercer.data import RowSource, spaced_rows
 from mercer.engine import Plan, each_block
 from mercer.explain.expansions import Expanded, Piece, names_of, plan_for, prepared
 from mercer.explain.inputs import Inputs
-from mercer.parts import require, require_whole
+from mercer.parts import require, require_integer
 
 #: Rows whose values show where the data lie, and rows that a model without product kernels is asked about.
 SHOWN_ROWS, ASKED_ROWS = 2000, 400
@@ -77,7 +77,7 @@ def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> 
     (True, (40,))
     """
     check_is_fitted(model)
-    require_whole("grid_size", grid_size, 2)
+    require_integer("grid_size", grid_size, 2)
     inputs = Inputs.of(model, X)
     source, columns = inputs.source, _places(model, column)
     shown = inputs.values(spaced_rows(np.ones(source.n_rows), SHOWN_ROWS), columns)

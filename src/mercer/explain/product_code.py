@@ -30,7 +30,7 @@ _seen = {"factors": 0}
 WIDTH = 16
 #: (2^f − 1)/f = Σ c_k f^k for |f| ≤ ½: what is left out is below 2e-16.
 POWER = tuple(log(2.0) ** k / factorial(k) for k in range(1, 14))
-#: Adding it rounds to a whole number, which then stands in the lowest bits. Below LOWEST a power of two is none.
+#: Adding it rounds to an integer, which then stands in the lowest bits. Below LOWEST a power of two is none.
 ROUNDING, LOWEST = 1.5 * 2.0**52, -1000.0
 
 

@@ -102,7 +102,7 @@ RENAMED: dict[str, str] = {
     "mixture.Logistic": "mixture.LogisticExperts",
 }
 #: What arrays look like beside one another, checked when a file is read. A letter is a size, the same wherever it
-#: stands within one object; "=D" says that a whole number equals it, and alternatives stand beside a bar. What is not
+#: stands within one object; "=D" says that an integer equals it, and alternatives stand beside a bar. What is not
 #: listed is checked by its type alone, and by the trial that ends `load`.
 SHAPES: dict[str, dict[str, str]] = {
     "preprocessing.InputMap": {"mean": "D", "scale": "D"},
@@ -182,7 +182,7 @@ declared = cache(get_type_hints)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a declared type; tensors are arrays in models that are kept, whole numbers are floats too.
+    """Whether a value is of a declared type; tensors are arrays in models that are kept, integers are floats too.
 
     >>> fits([1.0, 2.0], list[float]), fits("two", float | None)
     (True, False)

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.atomic_write import written
+from mercer.atomic_write import write_atomically
 from mercer.files.registry import name_of, registry
 from mercer.files.tree import Reader, TreeWriter
 from mercer.files.trial import try_one_row
@@ -78,7 +78,7 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     data = as_bytes(writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
     require_few_values(text)
     try_one_row(again, len(data))
-    written(path, lambda file: file.write(data))
+    write_atomically(path, lambda file: file.write(data))
 
 
 def require_few_values(text: str) -> None:

@@ -20,7 +20,7 @@ from mercer.base.parameters import check
 from mercer.files.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import Entries
-from mercer.parts import Part, require
+from mercer.parts import Component, require
 from mercer.stop_reason import StopKind, StopReason
 
 #: Nested deeper than this, a tree is none of ours.
@@ -77,7 +77,7 @@ class TreeWriter:
             kind = "a function" if callable(value) and not isinstance(value, BaseEstimator) else f"a {cls.__name__}"
             raise ValueError(f"{where} is {kind} of your own, which no model file can hold: use pickle or joblib")
         own = {one.name: getattr(value, one.name) for one in parameters(cls)}
-        if not isinstance(value, BaseEstimator) or isinstance(value, Part):
+        if not isinstance(value, BaseEstimator) or isinstance(value, Component):
             return {"class": name_of(cls), "fields": self._each(own, cls.__name__)}
         fitted = {name: one for name, one in vars(value).items() if name not in own and name not in LEFT_OUT}
         if not self.stages:
@@ -152,7 +152,7 @@ class Reader:
     def _slice(self, node: dict[str, Any], depth: int) -> slice:
         ends = self._several(node["slice"], depth)
         good = len(ends) == 3 and all(one is None or type(one) is int for one in ends)
-        require(good, "a slice in the description", "of three whole numbers or None", ends)
+        require(good, "a slice in the description", "of three integers or None", ends)
         return slice(*ends)
 
     def _dict(self, node: dict[str, Any], depth: int) -> dict[Any, Any]:
@@ -206,7 +206,7 @@ class Reader:
 
     def _object(self, node: dict[str, Any], depth: int) -> Any:
         cls: Any = class_named(node["class"])
-        if issubclass(cls, BaseEstimator) and not issubclass(cls, Part):
+        if issubclass(cls, BaseEstimator) and not issubclass(cls, Component):
             return self._estimator(cls, node, depth)
         require("fields" in node, f"a {name_of(cls)} in the file", "with fields", sorted(node))
         made = cls(**checked_fields(cls, self._mapping(node["fields"], depth)))

@@ -17,7 +17,7 @@ def try_one_row(model: Any, size: int) -> None:
     `size` is the number of bytes of its file, which bounds the number of columns.
     """
     D = model.n_features_in_
-    require(type(D) is int and 1 <= D <= size, "n_features_in_", "a whole number of columns", D)
+    require(type(D) is int and 1 <= D <= size, "n_features_in_", "an integer of columns", D)
     row, own = np.zeros((1, D)), getattr(model, "device", None)
     if hasattr(model, "table_") and not hasattr(model, "get_support"):  # columns of any kind may be missing
         row = np.full((1, D), np.nan)  # but a selector would give them back

@@ -31,18 +31,22 @@ def best_average(task: Task, first: list[Grown], grow: Callable[[Member], list[G
     """
     members, single = [*task.choice.members, *task.choice.spare], task.single
     models, said = [first], [judges(first, single)]
-    took = {members[0].name: budget.spent() - task.choice.seconds}
+    took = {members[0].name: budget.elapsed() - task.choice.seconds}
     turns, best, n = members[1:] or members, [0], 0
     while n < len(models):  # as long as there was time for one more
         n = len(models)
         for member in turns:
             ahead = AHEAD * took[member.name] if member.name in took else UNTRIED * (budget.seconds or 0.0)
-            if models[-1][-1].fit.interrupted or len(models) >= MODELS or budget.left(STAGING_SHARE) <= ahead:
+            if (
+                models[-1][-1].fit.interrupted
+                or len(models) >= MODELS
+                or budget.remaining(until=STAGING_SHARE) <= ahead
+            ):
                 continue
-            before, place = budget.spent(), len(task.choice.members) - 1 + len(models)
+            before, place = budget.elapsed(), len(task.choice.members) - 1 + len(models)
             models.append(grow(replace(member, share=1.0, place=place)))
             said.append(judges(models[-1], single))
-            took[member.name] = budget.spent() - before
+            took[member.name] = budget.elapsed() - before
         if n < len(models):
             best = best_few(task, said)
             turns = [models[k][0].member for k in best]

@@ -166,7 +166,7 @@ class Boosting(Resumable, ForwardEstimator):
                 compiled_ahead(kernel, given.n_columns, plan)
         choice = raced_members(given, Y, plan, rng, classes=classes, regularization=lam, **options)
         if large and self.metric is not None:
-            seconds = None if self.time_budget is None else budget.left(NEAR_SHARE)
+            seconds = None if self.time_budget is None else budget.remaining(until=NEAR_SHARE)
             choice = nearer(choice, given, Y, plan, rng, seconds, free_penalty=isinstance(lam, str))
         choice = choice if isinstance(self.n_kernels, str) else only(choice, self.n_kernels)
         if not large or task.held_out is None or not self._sizes_are_open():
@@ -175,7 +175,7 @@ class Boosting(Resumable, ForwardEstimator):
         def begin(member: Member) -> ForwardFit:
             return self._growth(task.problem(member), task.held_out, rng)
 
-        return by_pace(replace(task, choice=choice), begin, budget.left(TRYING_SHARE))
+        return by_pace(replace(task, choice=choice), begin, budget.remaining(until=TRYING_SHARE))
 
     def _selection_seconds(self, task: Task, budget: Clock) -> float | None:
         """Seconds for model selection: all that the fit of one model afterwards does not need, and a share at least."""
@@ -183,9 +183,9 @@ class Boosting(Resumable, ForwardEstimator):
             return None
         given, p = task.given, task.Y.shape[1]
         if not self._exact(given.n_alive, p, given.rows.n_columns, task.plan, task.loss, math.inf):
-            return budget.left(RACING_SHARE)
+            return budget.remaining(until=RACING_SHARE)
         needed = exact_seconds(given.n_alive, p, given.rows.n_columns, task.plan)
-        return max(budget.left(SHORT_SHARE), budget.left(SOLVING_SHARE) - PRUDENCE * needed)
+        return max(budget.remaining(until=SHORT_SHARE), budget.remaining(until=SOLVING_SHARE) - PRUDENCE * needed)
 
     def _exact(self, n_rows: int, n_outputs: int, n_columns: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
         """Whether one learner holds all rows.
@@ -263,7 +263,7 @@ class Boosting(Resumable, ForwardEstimator):
             final.weights,
             max_iter=steps,
             validation=fit.validation,
-            expired=lambda: budget.over(share=SOLVING_SHARE) is not None,
+            expired=lambda: budget.expired(until=SOLVING_SHARE),
         )
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
@@ -310,7 +310,7 @@ class Boosting(Resumable, ForwardEstimator):
             return 0, f"left out: {m} basis vectors would take too much memory"
         if self.polish == "auto" and self._sizes_are_open() and n * m > POLISHED[plan.device.type]:
             return 0, f"left out: {m} basis vectors at {n} rows would take too long"
-        left = budget.left()
+        left = budget.remaining()
         if math.isinf(left):
             return POLISH_STEPS, None
         steps = affordable_steps(fit.problem, index, left * (POLISHING if self._goes_on(fit) else 1.0)) if left else 0
@@ -319,4 +319,4 @@ class Boosting(Resumable, ForwardEstimator):
 
 def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
     """Whether a further stage has time to begin, by what a learner took so far."""
-    return budget.over(BEGINNING * fit.seconds / max(fit.n_steps, 1), share) is None
+    return not budget.expired(needing=BEGINNING * fit.seconds / max(fit.n_steps, 1), until=share)

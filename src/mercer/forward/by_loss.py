@@ -53,7 +53,7 @@ def _best_penalty(member: Member, sample: Sample, task: Task, clock: Clock) -> t
     best, values = member, _held_out(member, sample, task)
     for factor in (FACTOR, 1 / FACTOR):
         for _ in range(MOST):
-            if clock.over(share=SHARE) is not None:
+            if clock.expired(until=SHARE):
                 break
             trial = replace(best, lam=factor * best.lam)
             seen = _held_out(trial, sample, task)

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.atomic_write import written
+from mercer.atomic_write import write_atomically
 from mercer.base.parameters import FOLDER, NONE
 from mercer.data import Group
 from mercer.forward.absorb import Block
@@ -32,7 +32,7 @@ from mercer.forward.learners import Learner
 from mercer.forward.plain import plain, restored
 from mercer.forward.span import Functions
 from mercer.forward.warm_start import hashed
-from mercer.parts import part, require
+from mercer.parts import component, require
 from mercer.preprocessing.read import TableData
 
 FORMAT = 2
@@ -46,7 +46,7 @@ WHOLE = "a checkpoint that is whole; remove the folder to begin anew"
 SHARE = 0.05
 
 
-@part
+@component
 class Resumed(Learner):
     """The learners of an earlier fit, then those of `learner`; random numbers go on where that fit left them."""
 
@@ -155,8 +155,8 @@ class Checkpoint:
         head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": self.seen, "state": noted}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            written(self.folder / name, lambda file: file.write(body))
-            written(self.folder / "fit.json", lambda file: file.write(json.dumps(head).encode()))
+            write_atomically(self.folder / name, lambda file: file.write(body))
+            write_atomically(self.folder / "fit.json", lambda file: file.write(json.dumps(head).encode()))
         except OSError as error:
             raise OSError(
                 f"the checkpoint in {self.folder} could not be written ({error}); what was written before stands"

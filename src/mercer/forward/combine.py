@@ -16,7 +16,7 @@ from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
 from mercer.kernels import Stationary
 from mercer.linalg import cholesky, conjugate_gradients, whitening
-from mercer.parts import Part, part
+from mercer.parts import Component, component
 
 #: Rows drawn that a typical basis vector must cover for them to stand for all rows.
 COVERED = 30
@@ -73,7 +73,7 @@ class ChosenVectors:
         return self.K.transposed(self.gradient) - self.problem.lam * self.at_basis
 
 
-class Combination(Part):
+class Combination(Component):
     """Turns the basis vectors of a learner into weights, one column per function."""
 
     #: Passes over the learner's tile that the combination and the values after it take.
@@ -84,7 +84,7 @@ class Combination(Part):
         """S × b weights."""
 
 
-@part
+@component
 class Rayleigh(Combination):
     """a = Q⁻¹u, the maximiser of a Rayleigh quotient (Boost10 eq. 25): one S × S solve."""
 
@@ -94,7 +94,7 @@ class Rayleigh(Combination):
         return torch.cholesky_solve(chosen.slopes(), cholesky(chosen.Q)[0])
 
 
-@part
+@component
 class JointPursuit(Combination):
     """MP: a = (λQ + K_NSᵀDK_NS)⁻¹u, the best function on these basis vectors (Boost10 eq. 29).
 
@@ -141,7 +141,7 @@ def _overlap(Q: Tensor) -> bool:
     return bool(pivots.median() < 0.05 * Q.diagonal().mean())
 
 
-@part
+@component
 class ConjugateGradients(Combination):
     """The system of `mp` by at most `max_iter` conjugate gradient steps of O(NS) each (Boost06 step 2b).
 
@@ -167,7 +167,7 @@ class ConjugateGradients(Combination):
         return conjugate_gradients(system, chosen.slopes(), tol=self.tol, max_iter=self.max_iter).x
 
 
-@part
+@component
 class Separate(Combination):
     """No combination: every basis vector is a function of its own, as in forward selection."""
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from mercer.forward.candidates import Candidates, DenseCandidates
 from mercer.kernels import Kernel
-from mercer.parts import Part, part
+from mercer.parts import Component, component
 
 
-class Criterion(Part):
+class Criterion(Component):
     """Scores candidates; `n_candidates` of them are drawn at random, or all rows are (None)."""
 
     n_candidates: int | None = None
@@ -57,7 +57,7 @@ class Criterion(Part):
         return chosen
 
 
-@part
+@component
 class Random(Criterion):
     """A row at random: the baseline that must not be ignored."""
 
@@ -71,7 +71,7 @@ class Random(Criterion):
         return torch.from_numpy(rng.permutation(len(X))[:size]).to(X.device)
 
 
-@part
+@component
 class MaxResidual(Criterion):
     """MAX-RES: the row of largest residual (Greedy02 eq. 5); several outputs count by their norm."""
 
@@ -82,7 +82,7 @@ class MaxResidual(Criterion):
         return seen.residual.square().sum(1)
 
 
-@part
+@component
 class LargestResiduals(MaxResidual):
     """The S rows of largest residual at once: MAX-RES without its loop and its Gram matrix."""
 
@@ -92,7 +92,7 @@ class LargestResiduals(MaxResidual):
         return r.square().sum(1).topk(size).indices
 
 
-@part
+@component
 class MatchingPursuit(Criterion):
     """MP: decrease of the objective along one column (Boost10 eq. 28)."""
 
@@ -103,7 +103,7 @@ class MatchingPursuit(Criterion):
         return 0.5 * _ratio(seen.slope.square().sum(1), seen.lam * seen.diagonal + seen.curvature)
 
 
-@part
+@component
 class Boost(Criterion):
     """BOOST: squared slope over the function's RKHS norm (Boost10 eq. 27)."""
 
@@ -114,7 +114,7 @@ class Boost(Criterion):
         return 0.5 * _ratio(seen.slope.square().sum(1), seen.diagonal)
 
 
-@part
+@component
 class OneDimensional(Criterion):
     """The best single column for the residual, without penalty (Greedy02 section 3.1)."""
 
@@ -125,7 +125,7 @@ class OneDimensional(Criterion):
         return _ratio(seen.data_slope.square().sum(1), seen.curvature)
 
 
-@part
+@component
 class ApproximateLinearDependence(Criterion):
     """ALD: a row enters if δ_j, what the chosen vectors leave of k(x_j, ·), exceeds `threshold` (τ₁). Ignores y.
 
@@ -143,7 +143,7 @@ class ApproximateLinearDependence(Criterion):
         return seen.novelty
 
 
-@part
+@component
 class ResourceAllocating(Criterion):
     """RAN: a row enters if δ_j times the decrease of the objective exceeds `threshold` (τ₂; Boost10, footnote 5).
 
@@ -159,7 +159,7 @@ class ResourceAllocating(Criterion):
         return 0.5 * seen.novelty * OrderRecursive().score(seen)
 
 
-@part
+@component
 class InformationGain(Criterion):
     r"""INFO-GAIN: what including x_j changes in the sparse posterior (Seeger, Williams and Lawrence 2003).
 
@@ -188,7 +188,7 @@ class InformationGain(Criterion):
         return 0.5 * (rest.log() + (rho + 2) / rest - 2 + rho * (1 + rho * q) / rest.square() * surprise)
 
 
-@part
+@component
 class OrderRecursive(Criterion):
     """ORMP: largest product of the residual with a column re-orthogonalised to the chosen ones (Greedy02 eq. 1–4).
 

@@ -25,7 +25,7 @@ from mercer.forward.stages import Final
 from mercer.losses import squared_hinge
 from mercer.preprocessing.inputs import InputMap, on_their_way
 from mercer.preprocessing.read import TableData
-from mercer.progress import tell
+from mercer.progress import report_step
 
 #: Rows learned from at a time, on a CPU and on a GPU.
 LEARNED = {"cpu": 1_000_000, "cuda": 10_000_000}
@@ -196,11 +196,11 @@ class Renewal:
         total = int(min(times * self.size, self.whole.rows.n_rows, affordable))
         others = total * float((self._margins(self.held_out) >= widest).double().mean())
         parts, done = [], 0
-        tell("rows looked through", total, step=done)
+        report_step("rows looked through", total, step=done)
         for some in self._drawn(total):
             done += len(some.f)
             parts.append(self._thinned(some.after(model, self.first.plan), widest, others))
-            tell("rows looked through", total, step=min(done, total))
+            report_step("rows looked through", total, step=min(done, total))
         return Seen.joined(parts)
 
     def _thinned(self, seen: Seen, widest: float, n_others: float | None = None) -> Seen:

@@ -44,7 +44,7 @@ from mercer.preprocessing.collect import plan_for
 from mercer.preprocessing.duplicate_inputs import merge_duplicate_inputs
 from mercer.preprocessing.read import TableData, read, read_new
 from mercer.preprocessing.targets import Targets, code_targets
-from mercer.progress import listeners, watched
+from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
 #: Share of the time budget after which no learner is added: the rest is for polish and calibration.
@@ -187,7 +187,7 @@ class ForwardEstimator(BaseKernelEstimator):
         """Whether column maps, metrics and kernels race; the codes of classes are then centred."""
         return False
 
-    @watched
+    @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
@@ -282,13 +282,13 @@ class ForwardEstimator(BaseKernelEstimator):
         rules = self._rules(fit)
         if self.time_budget is not None:
             fit.learner.end_by(budget, SOLVING_SHARE)
-            rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.left(share), self.time_budget))
+            rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.remaining(until=share), self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
         if task.kept is not None:
             task.kept.follow(fit)
-        why = fit.run(rules, listeners("learners", total, lambda fit: fit.n_steps))
+        why = fit.run(rules, step_callbacks("learners", total, lambda fit: fit.n_steps))
         if fit.interrupted:
             budget.interrupt()
         if task.kept is not None:
@@ -322,7 +322,7 @@ class ForwardEstimator(BaseKernelEstimator):
             again = self._growth(problem, fit.validation, np.random.default_rng(0))
             rules = [*self._rules(again), MaxSteps(n_steps)]
             if self.time_budget is not None:
-                rules.append(TimeBudget(budget.left(), self.time_budget))
+                rules.append(TimeBudget(budget.remaining(), self.time_budget))
             again.run(rules)
             if again.interrupted:
                 budget.interrupt()
@@ -374,7 +374,9 @@ class ForwardEstimator(BaseKernelEstimator):
 
 def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
     """Whether there is time for another exact solution; models that grow step by step end by themselves."""
-    return not budget.interrupted and (fit.learner.resumes or budget.over(fit.seconds, SOLVING_SHARE) is None)
+    return not budget.interrupted and (
+        fit.learner.resumes or not budget.expired(needing=fit.seconds, until=SOLVING_SHARE)
+    )
 
 
 def _instead_of(members: list[Member], grown: list[Grown]) -> list[Grown]:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from mercer.forward.problem import Problem
 from mercer.losses import squared_hinge
-from mercer.parts import Part, part
+from mercer.parts import Component, component
 
 
-class Focus(Part):
+class Focus(Component):
     """Rows with margin y·f below `margin`, smallest first, at most `share` of all rows.
 
     With several classes a row's margin is its smallest.
@@ -38,7 +38,7 @@ class Focus(Part):
 
 
 @final
-@part
+@component
 class MarginFocus(Focus):
     """Rows that are wrong or barely right (Boost10 section IV-B).
 
@@ -52,7 +52,7 @@ class MarginFocus(Focus):
 
 
 @final
-@part
+@component
 class HingeFocus(Focus):
     """All rows of margin below one: those the squared hinge loss still counts.
 

@@ -20,7 +20,7 @@ from mercer.forward.scales import LITTLE, Make, Staging, finished, further_stage
 from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
 from mercer.forward.task import Grown, Task
-from mercer.progress import listeners
+from mercer.progress import step_callbacks
 
 #: Share of the time budget after which nothing is added to further stages.
 STAGING_SHARE = 0.95
@@ -97,7 +97,7 @@ def _anew(
 
     def anew(stages: list[ForwardFit], begun: ForwardFit) -> ForwardFit:
         model.extend(Final.at(one.path(), one.n_steps, one.problem) for one in stages[len(model) - 1 :])
-        drawn = renewal.problem(model, begun.problem.kernel, LOOKING * budget.left(share) * RATE[where])
+        drawn = renewal.problem(model, begun.problem.kernel, LOOKING * budget.remaining(until=share) * RATE[where])
         other = None if drawn is None else make(*drawn)
         if other is None or not other.step():
             return begun
@@ -114,9 +114,9 @@ def _within(face: Any, budget: Clock, share: float) -> Callable[[ForwardFit, int
         wanted = fit.n_steps + count
         rules: list[Stopping] = [MaxSteps(wanted)]
         if face.time_budget is not None:
-            left = max(budget.left(share) - (1 - STAGING_SHARE) * face.time_budget, 0.0)
+            left = max(budget.remaining(until=share) - (1 - STAGING_SHARE) * face.time_budget, 0.0)
             rules.append(TimeBudget(fit.seconds + left, face.time_budget))
-        fit.run(rules, listeners("learners", wanted, lambda fit: fit.n_steps))
+        fit.run(rules, step_callbacks("learners", wanted, lambda fit: fit.n_steps))
         return fit.n_steps == wanted and not fit.interrupted
 
     return on

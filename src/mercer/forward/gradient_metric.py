@@ -19,7 +19,7 @@ from mercer.forward.task import in_unit
 from mercer.preprocessing.duplicate_inputs import merge_duplicate_inputs
 from mercer.preprocessing.read import read, read_new
 from mercer.preprocessing.targets import code_targets, holds_classes
-from mercer.progress import watched
+from mercer.progress import with_progress
 
 
 @estimator_dataclass
@@ -98,7 +98,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         tags.target_tags.required = True
         return tags
 
-    @watched
+    @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find the mapping from rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)

@@ -22,7 +22,7 @@ from mercer.forward.candidates import RowCandidates, RowsAtHand
 from mercer.forward.combine import ChosenVectors, Combination, Separate, Sketch
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.span import Functions
-from mercer.parts import Part, part, require
+from mercer.parts import Component, component, require
 
 #: The size of a learner: a number, one number per step (the last one goes on), or a function of the step.
 Size = int | Sequence[int] | Callable[[int], int]
@@ -30,7 +30,7 @@ Size = int | Sequence[int] | Callable[[int], int]
 SINGLE_ROWS, TOGETHER = 5000, 32
 
 
-class Learner(Part):
+class Learner(Component):
     """Proposes the next functions for a block of a fit, or None when no row is worth adding."""
 
     #: Whether what it proposed is worth keeping in a checkpoint.
@@ -44,7 +44,7 @@ class Learner(Part):
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None: ...
 
 
-@part
+@component
 class SingleVector(Learner):
     """One basis vector: the best of the candidates by a criterion, or the first above its threshold.
 
@@ -91,7 +91,7 @@ class SingleVector(Learner):
         return shard.group.same(numbers[best][None])
 
 
-@part
+@component
 class Ensemble(Learner):
     """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
 

@@ -144,13 +144,13 @@ def raced_members(
     own_X, own_coded = (X[:, first], _of(coded, first)) if large else (X, coded)
 
     def raced() -> tuple[Any, ...]:
-        seconds = None if clock.seconds is None else clock.left(RACE_SHARE if large else 1.0)
+        seconds = None if clock.seconds is None else clock.remaining(until=RACE_SHARE if large else 1.0)
         how: dict[str, Any] = {"classes": classes, "rng": rng, "device": plan.device, "seconds": seconds}
         several: list[Any] = []
         started = time.perf_counter()
         for view in views * n_races:
             took, started = time.perf_counter() - started, time.perf_counter()
-            if several and clock.over(took) is not None:
+            if several and clock.expired(needing=took):
                 break
             found = race(X[:, view], y, weight, **(how | _of(coded, view) | options))
             several.append((found, found.members if large else [in_all_columns(one, view) for one in found.members]))

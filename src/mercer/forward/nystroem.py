@@ -27,7 +27,7 @@ from mercer.kernels import Kernel, Stationary
 from mercer.linalg import whitening
 from mercer.preprocessing.read import read_new, read_rows
 from mercer.preprocessing.targets import holds_classes
-from mercer.progress import watched
+from mercer.progress import with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
 #: Parameters that the greedy model behind the features takes over.
@@ -126,7 +126,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
     def _pairwise(self) -> bool:
         return is_precomputed(self.kernel)
 
-    @watched
+    @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the basis vectors."""
         check(self)

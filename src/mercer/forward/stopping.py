@@ -11,7 +11,7 @@ from itertools import chain, islice, takewhile
 
 import numpy as np
 
-from mercer.parts import Part, part
+from mercer.parts import Component, component
 from mercer.stop_reason import StopKind, StopReason, kinds_of
 
 
@@ -72,7 +72,7 @@ def interrupted(n_steps: int) -> StopReason:
     return StopReason(f"interrupted after {n_steps} steps, which are kept", StopKind.INTERRUPTED)
 
 
-class Stopping(Part):
+class Stopping(Component):
     """A rule that ends a fit; `best` says which step the model should be cut back to."""
 
     #: Whether the rule needs numbers of every step on the host (on CUDA that is a round trip).
@@ -87,7 +87,7 @@ class Stopping(Part):
         return None
 
 
-@part
+@component
 class MaxSteps(Stopping):
     """Stop after a number of steps; `why` says what that means, where it is more than their number."""
 
@@ -104,7 +104,7 @@ class MaxSteps(Stopping):
         return None
 
 
-@part
+@component
 class Tolerance(Stopping):
     """Stop when the residual norm falls to `tol` times the norm of the targets."""
 
@@ -119,7 +119,7 @@ class Tolerance(Stopping):
         return None
 
 
-@part
+@component
 class TimeBudget(Stopping):
     """Stop where a further step, as long as those before, would end after `seconds` of growing.
 
@@ -138,7 +138,7 @@ class TimeBudget(Stopping):
         return StopReason(f"the time budget of {asked:g} s was used up: {steps} of it", StopKind.TIME_BUDGET)
 
 
-@part
+@component
 class Dependence(Stopping):
     """Stop when `patience` new functions in turn lie in the span of those before; cut back to the last that did not.
 
@@ -190,7 +190,7 @@ class _Minimum(Stopping):
         return None
 
 
-@part
+@component
 class MinimumDescriptionLength(_Minimum):
     """MDL (Greedy02 eq. 10)."""
 
@@ -202,7 +202,7 @@ class MinimumDescriptionLength(_Minimum):
         return history.description_length()
 
 
-@part
+@component
 class AkaikeInformation(_Minimum):
     """AIC in its small-sample form (Greedy02 eq. 11)."""
 
@@ -214,7 +214,7 @@ class AkaikeInformation(_Minimum):
         return history.information_criterion()
 
 
-@part
+@component
 class Validation(_Minimum):
     """The error on held-out rows."""
 

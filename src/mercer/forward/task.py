@@ -32,7 +32,7 @@ from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
 from mercer.preprocessing.read import TableData, read_held_out
 from mercer.preprocessing.targets import ClassTargets, within_reach
-from mercer.progress import tell
+from mercer.progress import report_step
 from mercer.stop_reason import StopReason
 
 #: Rows held out where nothing is said: a tenth, and no more than this, or than a fiftieth of very many.
@@ -196,7 +196,7 @@ def outside_of(grown: list[Grown]) -> Outside:
 
 def calibrated(task: Task, grown: list[Grown]) -> Any:
     """From decision values to probabilities."""
-    tell("calibration")
+    report_step("calibration")
     outside = outside_of(grown)
     return fit_calibration(task.targets, outside.values, outside.targets, outside.weight, CHOSEN)
 

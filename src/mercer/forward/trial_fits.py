@@ -21,7 +21,7 @@ from mercer.forward.members import Choice, Member
 from mercer.forward.stopping import History, MaxSteps, TimeBudget
 from mercer.forward.task import Task
 from mercer.kernels import Gaussian, Matern32, Matern52
-from mercer.progress import tell
+from mercer.progress import report_step
 
 #: Members that are grown beside each other at most, and learners of each: so many, and no fewer than tell anything.
 CONTENDERS, LEARNERS, FEWEST = 3, 10, 3
@@ -56,7 +56,7 @@ def by_pace(task: Task, begin: Callable[[Member], ForwardFit], seconds: float) -
     leader: tuple[int, ForwardFit] | None = None  # the only one that is held: its rows may take all the memory there is
     for k, one in enumerate(running):
         started, fit = time.perf_counter(), begin(one)
-        fit.run([MaxSteps(LEARNERS), TimeBudget(clock.left() / (len(running) - k))])
+        fit.run([MaxSteps(LEARNERS), TimeBudget(clock.remaining() / (len(running) - k))])
         if fit.interrupted:
             raise KeyboardInterrupt
         if fit.n_steps < FEWEST:
@@ -66,13 +66,13 @@ def by_pace(task: Task, begin: Callable[[Member], ForwardFit], seconds: float) -
         line = {"candidate": f"{one.name}, first learners", "rows": task.given.n_alive}
         line |= {"loss": fit.history.validation[-1], "seconds": time.perf_counter() - started}
         report.append(line)
-        tell("race", state=line)
+        report_step("race", state=line)
         del fit  # before the next one begins
     order = [*promising(histories), *range(len(histories), len(running))]
     ranked = [running[k] for k in order]
     ranked += [one for one in (*choice.members, *choice.spare) if not any(one is other for other in running)]
     begun = leader[1] if leader is not None and leader[0] == order[0] else None
-    return Choice(ranked[:1], choice.seconds + clock.spent(), report, ranked[1:], begun)
+    return Choice(ranked[:1], choice.seconds + clock.elapsed(), report, ranked[1:], begun)
 
 
 def promising(histories: Sequence[History]) -> list[int]:

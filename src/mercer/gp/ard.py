@@ -197,5 +197,5 @@ def _labels(y: np.ndarray) -> bool:
 
 
 def _few(y: np.ndarray) -> bool:
-    """Whether whole numbers are classes: text and booleans are, numbers where they repeat often."""
+    """Whether integers are classes: text and booleans are, numbers where they repeat often."""
     return y.dtype.kind in "OUSb" or len(np.unique(y)) <= max(2, len(y) // 10)

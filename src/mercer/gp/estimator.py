@@ -31,7 +31,7 @@ from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import MERGED_ROWS, TableData, read, read_new
 from mercer.preprocessing.validate import host
 from mercer.preprocessing.weights import unit_weights
-from mercer.progress import listeners, watched
+from mercer.progress import step_callbacks, with_progress
 
 
 def _says_where(value: Any) -> bool:
@@ -145,7 +145,7 @@ class SparseGP(BaseKernelEstimator):
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
 
-    @watched
+    @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and classes or numbers `y`.
 
@@ -242,7 +242,7 @@ class SparseGP(BaseKernelEstimator):
 
     def _seen(self, clock: Clock) -> Callable[[Point], None]:
         """What is called after each step of a search: whoever listens, any of whom may end it."""
-        heard = listeners("evidence")
+        heard = step_callbacks("evidence")
 
         def seen(point: Point) -> None:
             asked = [bool(listener(point)) for listener in heard]  # all of them hear it

@@ -33,7 +33,7 @@ from mercer.gp.search import FEW_INDUCING
 from mercer.gp.task import GPTask
 from mercer.gp.timed_rows import FinalPass, in_words, rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
-from mercer.parts import require, require_whole
+from mercer.parts import require, require_integer
 from mercer.preprocessing.read import TableData, merged, read_new
 from mercer.preprocessing.targets import RealTargets
 from mercer.selection import tune_kernel, tune_noise
@@ -155,7 +155,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
         if plain is None:
             kernel, noise = ask(), tuned[0][1]
             return kernel, max(noise, PLAIN_NOISE), False
-        if not tuned or not task.clock.endless or self.n_inducing <= 2 * FEW_INDUCING:
+        if not tuned or not task.clock.unlimited or self.n_inducing <= 2 * FEW_INDUCING:
             return plain, PLAIN_NOISE, False
         [(kernel, noise)] = tuned
         if noise >= LITTLE_NOISE or family_of(kernel) is not Gaussian:
@@ -257,7 +257,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draws of the function behind the targets at new rows: n × n_samples, or n × outputs × n_samples."""
         check_is_fitted(self)
-        require_whole("n_samples", n_samples)
+        require_integer("n_samples", n_samples)
         model: FittedGP = self._models[0]
         X = self._few(X)
         mean, _ = model.posterior.moments(

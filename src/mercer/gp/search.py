@@ -50,7 +50,7 @@ class SparseSearch:
         n_starts = 1 + (self.task.n_restarts if self.free else 0)
         found = [self._uphill(start, self.clock.part(1 / n_starts), self.near)]
         for left in range(n_starts - 1, 0, -1):
-            if self.clock.over():
+            if self.clock.expired():
                 break
             other = replace(start, kernel=elsewhere(start.kernel, self.task.rng)) if "kernel" in self.free else start
             found.append(self._uphill(other, self.clock.part(1 / left)))
@@ -84,7 +84,7 @@ class SparseSearch:
         index, begun = self._placed(rough, m)
         n, plan = data.n_total, data.plan
         growth = min(n, plan.part_rows(m)) / min(n, plan.part_rows(FEW_INDUCING)) * (m / FEW_INDUCING) ** 2
-        if clock.left() < WORTHWHILE * each * growth:
+        if clock.remaining() < WORTHWHILE * each * growth:
             why = part.reason(rough.n_iter)
             return index, replace(begun, why=StopReason(f"{why} on {FEW_INDUCING} inducing inputs", *why.kinds))
         if many:

@@ -33,7 +33,7 @@ class FinalPass:
     @classmethod
     def timed(cls, fit: Callable[[Sample, Tensor], Any], m: int, data: Sample, clock: Clock) -> FinalPass:
         """Time ``fit(rows, inducing inputs)`` on a few of the rows, with as many inducing inputs as there will be."""
-        if clock.endless or data.n_total <= 2 * TIMED_ROWS:
+        if clock.unlimited or data.n_total <= 2 * TIMED_ROWS:
             return cls()
         some = data.part(data.spaced(TIMED_ROWS))
         Z = some.rows.take(np.arange(min(m, some.rows.n_rows))).to(data.plan.device, data.plan.dtype)
@@ -43,17 +43,17 @@ class FinalPass:
 
     def before(self, clock: Clock, n_rows: int) -> Clock:
         """The clock of what comes before the last pass."""
-        if clock.endless:
+        if clock.unlimited:
             return clock
-        left = clock.left()
-        return Clock(left - min(self.of_a_row * n_rows, KEPT_BACK * left), within=clock)
+        left = clock.remaining()
+        return Clock(left - min(self.of_a_row * n_rows, KEPT_BACK * left), parent=clock)
 
     def rows(self, data: Sample, clock: Clock, rng: np.random.Generator) -> Sample:
         """All rows, or as many random ones as the time left allows."""
         n = data.n_total
-        if self.of_a_row * n <= clock.left() or clock.interrupted:
+        if self.of_a_row * n <= clock.remaining() or clock.interrupted:
             return data
-        affordable = max(int(clock.left() / self.of_a_row), TIMED_ROWS)
+        affordable = max(int(clock.remaining() / self.of_a_row), TIMED_ROWS)
         return data if affordable >= n else data.part(np.sort(rng.choice(n, affordable, replace=False)))
 
 
@@ -66,13 +66,13 @@ def in_words(why: StopReason, seen: Sample, data: Sample) -> StopReason:
 
 def rows_for_tuning(data: Sample, most: int, clock: Clock, rng: np.random.Generator) -> np.ndarray:
     """At most `most` random rows of positive weight; fewer where tuning, which costs their cube, takes too long."""
-    if not clock.endless and data.n_alive > TUNED_ROWS:
+    if not clock.unlimited and data.n_alive > TUNED_ROWS:
         some = data.part(data.spaced(TUNED_ROWS))
         X, Y, kernel = some.rows.take(np.arange(TUNED_ROWS)).double(), some.Y, as_kernel("gaussian")
         log_evidence(kernel, 0.1, X, Y)  # libraries load on first use
         began = time.perf_counter()
         log_evidence(kernel, 0.1, X, Y)
-        each = TUNING_SHARE * clock.left() / TUNING_EVALUATIONS
+        each = TUNING_SHARE * clock.remaining() / TUNING_EVALUATIONS
         growth = (each / data.rows.shard.group.first(lambda: time.perf_counter() - began)) ** (1 / 3)
         most = int(min(most, max(TUNED_ROWS * growth, TUNED_ROWS / 2)))
     return data.draw(most, rng)

@@ -17,13 +17,13 @@ from torch import Tensor
 from mercer.codegen.forms import FusedForm
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
 from mercer.kernels.vjp import pulled
-from mercer.parts import Part, as_float, part, require
+from mercer.parts import Component, as_float, component, require
 
 #: Weights on the entries of a tile to gradients in the parameters, in X and in Z.
 Pullback = Callable[[Tensor], tuple[dict[str, Tensor], Tensor, Tensor]]
 
 
-class Kernel(Part, ABC):
+class Kernel(Component, ABC):
     """A Mercer kernel on rows of tensors; `Gaussian`, `Matern52`, … are its concrete forms."""
 
     #: Fields that are positive numbers (or vectors of them) and may be tuned on a log scale.
@@ -125,7 +125,7 @@ def checked_number(value: Any, name: str, above: float = 0.0) -> Any:
 
 
 @final
-@part
+@component
 class Sum(Kernel):
     """left + right.
 
@@ -151,7 +151,7 @@ class Sum(Kernel):
 
 
 @final
-@part
+@component
 class Product(Kernel):
     """left · right.
 
@@ -177,7 +177,7 @@ class Product(Kernel):
 
 
 @final
-@part
+@component
 class Scaled(Kernel):
     """variance · kernel; the paper's θ₀ (Boost10 eq. 33).
 
@@ -203,7 +203,7 @@ class Scaled(Kernel):
 
 
 @final
-@part
+@component
 class Bias(Kernel):
     """A constant kernel; the paper's θ_b (Boost10 eq. 33).
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mercer.kernels.base import Kernel
 from mercer.kernels.columns import Columns, Tiles
-from mercer.parts import part
+from mercer.parts import component
 
 
 class _Rows(Tensor):
@@ -28,7 +28,7 @@ class _Rows(Tensor):
 
 
 @final
-@part
+@component
 class Function(Kernel):
     """Any function of two blocks of rows (torch tensors) that returns the tile between them: finite numbers.
 
@@ -65,7 +65,7 @@ class Function(Kernel):
 
 
 @final
-@part
+@component
 class Precomputed(Kernel):
     """A kernel matrix computed beforehand, as scikit-learn's ``kernel="precomputed"``.
 
@@ -92,7 +92,7 @@ class Precomputed(Kernel):
 
 
 @final
-@part
+@component
 class Normalized(Kernel):
     """k(x, z) / √(k(x, x) k(z, z)): unit diagonal; zero where a row has no length.
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from mercer.codegen.forms import FusedForm
 from mercer.kernels.base import Kernel, checked_number
 from mercer.kernels.columns import Columns
-from mercer.parts import as_float, part, require
+from mercer.parts import as_float, component, require
 
 
 @final
-@part
+@component
 class Linear(Kernel):
     r"""Linear kernel :math:`x^\top z`; add `Bias` for an intercept.
 
@@ -35,7 +35,7 @@ class Linear(Kernel):
 
 
 @final
-@part
+@component
 class Polynomial(Kernel):
     r"""Polynomial kernel :math:`(\gamma x^\top z + c)^d`.
 
@@ -54,7 +54,7 @@ class Polynomial(Kernel):
 
     def check(self) -> None:
         degree = as_float(self.degree)
-        require(1 <= degree < 2**31 and degree % 1 == 0, "degree", "a whole number of at least 1", self.degree)
+        require(1 <= degree < 2**31 and degree % 1 == 0, "degree", "an integer of at least 1", self.degree)
         checked_number(self.gamma, "gamma")
         checked_number(self.offset, "offset")
 

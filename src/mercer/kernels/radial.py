@@ -20,7 +20,7 @@ from mercer.codegen.forms import ClosedForm
 from mercer.kernels.base import checked_number
 from mercer.kernels.radial_columns import RadialColumns
 from mercer.kernels.stationary import Stationary
-from mercer.parts import part
+from mercer.parts import component
 
 
 class Radial(Stationary):
@@ -110,7 +110,7 @@ class Matern(SlopedRadial):
 
 
 @final
-@part
+@component
 class Gaussian(SlopedRadial):
     r"""Gaussian kernel :math:`\exp(-\|x - z\|^2 / 2\ell^2)`; one :math:`\ell` or one per input (ARD).
 
@@ -141,7 +141,7 @@ class Gaussian(SlopedRadial):
 
 
 @final
-@part
+@component
 class Matern12(Matern):
     r"""Matérn kernel of smoothness 1/2, :math:`\exp(-a)` with :math:`a = \|x - z\|/\ell`, the exponential kernel.
 
@@ -164,7 +164,7 @@ class Matern12(Matern):
 
 
 @final
-@part
+@component
 class Matern32(Matern):
     r"""Matérn kernel of smoothness 3/2, :math:`(1 + a)\exp(-a)` with :math:`a = \sqrt3\|x - z\|/\ell`.
 
@@ -189,7 +189,7 @@ class Matern32(Matern):
 
 
 @final
-@part
+@component
 class Matern52(Matern):
     r"""Matérn kernel of smoothness 5/2, :math:`(1 + a + a^2/3)\exp(-a)`, :math:`a = \sqrt5\|x - z\|/\ell`.
 
@@ -216,7 +216,7 @@ class Matern52(Matern):
 
 
 @final
-@part
+@component
 class RationalQuadratic(Radial):
     r"""Rational quadratic kernel :math:`(1 + \|x - z\|^2 / 2\alpha\ell^2)^{-\alpha}`.
 

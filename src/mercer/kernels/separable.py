@@ -18,11 +18,11 @@ from torch import Tensor
 from mercer.codegen.forms import ClosedForm, FusedForm
 from mercer.kernels.city_block import CityBlock
 from mercer.kernels.stationary import Stationary, StationaryColumns
-from mercer.parts import as_float, part, require
+from mercer.parts import as_float, component, require
 
 
 @final
-@part
+@component
 class Laplacian(Stationary):
     r"""Laplacian kernel :math:`\exp(-\sum_k |x_k - z_k| / \ell_k)`; one :math:`\ell` or one per input (ARD).
 
@@ -46,7 +46,7 @@ class Laplacian(Stationary):
 
 
 @final
-@part
+@component
 class Separable(Stationary):
     r"""The family :math:`\exp(-\|(x - z)/\ell\|_p^q)` with 0 < q ≤ p ≤ 2, where it is a kernel.
 

@@ -20,7 +20,7 @@ from mercer.kernels.columns import Columns, Tiles
 from mercer.kernels.custom import Normalized
 from mercer.kernels.dot import Linear, Polynomial
 from mercer.kernels.radial import Radial
-from mercer.parts import part, require
+from mercer.parts import component, require
 
 #: Kernel values made at a time.
 TILE = 1 << 21
@@ -61,7 +61,7 @@ class Entries:
 
 
 @final
-@part
+@component
 class Numbered(Kernel):
     """A radial or dot-product kernel between rows of two sparse tables, given by their numbers there.
 

@@ -26,7 +26,7 @@ from mercer.mixture.readout import logistic_weights
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
-from mercer.progress import tell
+from mercer.progress import report_step
 from mercer.stop_reason import StopReason
 
 #: Training rows that calibrate where none could be held out.
@@ -53,7 +53,7 @@ class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
     def _calibrated(
         self, fitted: Fitted, targets: ClassTargets, given: TableData, refits: MixtureRefits
     ) -> dict[str, Any]:
-        tell("calibration")
+        report_step("calibration")
         sample = refits.sample
 
         def answers(model: Fitted, some: Sample) -> np.ndarray:

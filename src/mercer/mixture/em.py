@@ -174,15 +174,15 @@ def fit_em(
     """
     own, clock = clock is None, clock or Clock()
     heard = any(sample.rows.shard.group.gather(bool(callbacks)))
-    began = clock.spent()
+    began = clock.elapsed()
     state = expectation(sample, mixture)
     result = EMResult(mixture, [state.objective / sample.total_weight], RUNNING, state.worst)
-    pace, moves = clock.spent() - began, 2 * mixture.n_components
+    pace, moves = clock.elapsed() - began, 2 * mixture.n_components
     try:
         for _ in range(done, max_iter):
-            if (why := clock.over(pace, share)) is not None:
-                return replace(result, stop_reason=why)
-            began = clock.spent()
+            if clock.expired(needing=pace, until=share):
+                return replace(result, stop_reason=clock.stop_reason())
+            began = clock.elapsed()
             slack = ROUNDING * (abs(state.objective) + sample.total_weight)
             for moved, proposal in _proposals(sample, result.mixture, state, moves > 0):
                 moves -= moved
@@ -195,7 +195,7 @@ def fit_em(
             gain = (trial.objective - state.objective) / sample.total_weight
             state = trial
             result = EMResult(proposal, [*result.path, state.objective / sample.total_weight], RUNNING, state.worst)
-            pace = clock.spent() - began
+            pace = clock.elapsed() - began
             asked = [bool(callback(result)) for callback in callbacks]
             if heard and any(sample.rows.shard.group.gather(any(asked))):
                 return replace(result, stop_reason=StopReason("a callback asked to stop", StopKind.CALLBACK))
@@ -206,7 +206,7 @@ def fit_em(
         if own:  # nobody would hear of it
             raise
         clock.interrupt()
-        return replace(result, stop_reason=clock.over() or RUNNING)
+        return replace(result, stop_reason=clock.stop_reason() if clock.expired() else RUNNING)
     return replace(result, stop_reason=StopReason(f"max_iter={max_iter} iterations were done", StopKind.MAX_ITER))
 
 

@@ -32,7 +32,7 @@ from mercer.preprocessing.read import MERGED_ROWS, TableData, merged, read, read
 from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.validate import checked_targets, host
 from mercer.preprocessing.weights import penalty_in_units, unit_weights, warn_of_small_weights
-from mercer.progress import listeners, watched
+from mercer.progress import step_callbacks, with_progress
 
 #: What scikit-learn calls them.
 ALIASES = {"diag": "diagonal", "kmeans": "k-means++", "random_from_data": "random"}
@@ -155,7 +155,7 @@ class MixtureEstimator(BaseKernelEstimator):
 
     # Fitting
 
-    @watched
+    @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
@@ -188,10 +188,10 @@ class MixtureEstimator(BaseKernelEstimator):
         setting = replace(setting, rounding=rounding_variance(sample))
         rng = self._generator(shard.group)
         size = self._size(sample, self._trials(setting, targets), rng)
-        before = clock.spent()
+        before = clock.elapsed()
         k = size.sizes[-1]
         fitted = self._train(sample, k, setting, rng, size.start)
-        seconds = clock.spent() - before + size.seconds
+        seconds = clock.elapsed() - before + size.seconds
         labels = Y[sample.alive, 0] if self._classes else np.zeros(len(sample.alive))
         unheard = self._trials(replace(setting, callbacks=()), targets)
         refits = MixtureRefits(sample, labels, clock, seconds, unheard, size.sizes)
@@ -227,7 +227,7 @@ class MixtureEstimator(BaseKernelEstimator):
             max_iter=self.max_iter,
             tol=self.tol,
             init=_meant(self.init),
-            callbacks=listeners("EM", self.max_iter, lambda result: len(result.path) - 1),
+            callbacks=step_callbacks("EM", self.max_iter, lambda result: len(result.path) - 1),
             variance=variance,
             ridge=ridge,
             clock=clock,

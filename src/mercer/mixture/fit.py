@@ -124,11 +124,11 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
     def tried(places: Sequence[int]) -> list[tuple[EMResult, bool] | None]:
         found: list[tuple[EMResult, bool] | None] = []
         for place in places:
-            if found and clock.over(clock.spent() / 4, setting.share):  # all rows want theirs
+            if found and clock.expired(needing=clock.elapsed() / 4, until=setting.share):  # all rows want theirs
                 found.append(None)
                 continue
             one = run(few, starts[place], max_iter=trial)
-            ended = clock.over(share=setting.share) is not None  # which says nothing about where it would have got
+            ended = clock.expired(until=setting.share)  # which says nothing about where it would have got
             found.append((one, ended))
         return found
 

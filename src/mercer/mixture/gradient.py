@@ -22,7 +22,7 @@ from mercer.linalg import minimize_lbfgs
 from mercer.mixture.em import EMResult, Mixture, columns, posterior
 from mercer.mixture.gates import Floor, Gates
 from mercer.mixture.readout import least_squares, local_inputs
-from mercer.progress import tell
+from mercer.progress import report_step
 from mercer.stop_reason import StopKind, StopReason
 
 #: L-BFGS restarts its curvature every so many iterations: output weights are then solved for afresh.
@@ -67,8 +67,8 @@ def fit_gradient(
         mixture = replace(mixture, gates=_gates(own, mixture.floor))
         weights = least_squares(sample, mixture, ridge, linear)
         path.append(-last.value)
-        if (over := clock.over()) is not None:
-            why = over
+        if clock.expired():
+            why = clock.stop_reason()
             break
         if before - last.value < tol * before:
             sentence = f"the squared error fell by less than tol={tol:g} of itself in {ROUND} steps"
@@ -88,7 +88,7 @@ class _Last:
 
 def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock: Clock) -> _Last:
     """L-BFGS from x0; the last step is known from outside, for the case that something ends it in between."""
-    last, tried, before = _Last(x0, value), {}, clock.spent()
+    last, tried, before = _Last(x0, value), {}, clock.elapsed()
 
     def watched(x: np.ndarray) -> tuple[float, np.ndarray]:
         found = objective(x)
@@ -97,11 +97,11 @@ def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock
 
     def stepped(x: np.ndarray) -> None:
         nonlocal last, before
-        pace, before = clock.spent() - before, clock.spent()
+        pace, before = clock.elapsed() - before, clock.elapsed()
         last = _Last(x.copy(), tried.get(x.tobytes(), np.inf), last.steps + 1)
         tried.clear()
-        tell("gradient", steps, step=last.steps)
-        if clock.over(ahead=2 * pace):  # the output weights are solved for once more
+        report_step("gradient", steps, step=last.steps)
+        if clock.expired(needing=2 * pace):  # the output weights are solved for once more
             raise StopIteration
 
     try:

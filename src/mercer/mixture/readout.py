@@ -162,12 +162,12 @@ def _many_weights(sample: Sample, mixture: Mixture, c: int, ridge: float, clock:
         return float(value) / sample.total_weight, (whitened.flatten() / sample.total_weight).cpu().numpy()
 
     def ended(flat: np.ndarray) -> None:
-        if clock.over():
+        if clock.expired():
             raise StopIteration
 
     found = minimize_lbfgs(objective, np.zeros(c * len(gram)), callback=ended, maxiter=500, ftol=1e-12, gtol=1e-8)
     rest = StopReason(f"{found.nit} steps of L-BFGS brought the loss to rest", StopKind.CONVERGED)
-    return to_weights(found.x).T.contiguous(), clock.over() or rest
+    return to_weights(found.x).T.contiguous(), clock.stop_reason() if clock.expired() else rest
 
 
 def _penalised_loss(

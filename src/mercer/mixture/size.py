@@ -20,7 +20,7 @@ from mercer.mixture.em import Mixture
 from mercer.mixture.fit import Fitted
 from mercer.mixture.gates import Gates, make_gates
 from mercer.parts import require
-from mercer.progress import tell
+from mercer.progress import report_step
 from mercer.selection.one_standard_error import one_standard_error
 
 #: Rows at most on which the number of components is cross-validated; and those for each second of a time budget.
@@ -120,7 +120,7 @@ class Trials:
         if self.grows and len(sizes) > 1:
             for fitted in self.growing(choice_sample(sample, rng, self.clock), sizes[:-1], rng):
                 start = grown(fitted.mixture, sizes[-1])
-                if self.clock.over(share=GROWN_SHARE):
+                if self.clock.expired(until=GROWN_SHARE):
                     break
         return start
 
@@ -149,9 +149,9 @@ def chosen_size(sample: Sample, trials: Trials, largest: int, n_folds: int, rng:
 
 def _judged(some: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator) -> ChosenSize:
     sizes, results = judged_sizes(some, trials, largest, n_folds, rng)
-    before = trials.clock.spent()
+    before = trials.clock.elapsed()
     start = trials.start(some, sizes, rng)
-    return ChosenSize(sizes, start, results, trials.clock.spent() - before)
+    return ChosenSize(sizes, start, results, trials.clock.elapsed() - before)
 
 
 def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sample:
@@ -187,8 +187,8 @@ def judged_sizes(
         if trials.clock.interrupted:  # nothing was fitted to all rows yet
             raise KeyboardInterrupt
         rows.append(row)
-        tell("size", len(sizes))
-        if trials.clock.over(share=(n_folds - 1) / (n_folds + 1)):
+        report_step("size", len(sizes))
+        if trials.clock.expired(until=(n_folds - 1) / (n_folds + 1)):
             break
     table, sizes = np.array(rows).T, sizes[: len(rows)]
     results: dict[str, Any] = {"param_n_components": np.array(sizes)}

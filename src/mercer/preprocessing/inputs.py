@@ -13,7 +13,7 @@ from torch import Tensor
 from mercer.data import Bend, RowSource, TensorRows, find_bend, read_ahead
 from mercer.engine import Plan, reduce_rows
 from mercer.preprocessing.read import TableData
-from mercer.progress import passed
+from mercer.progress import count_rows
 from mercer.selection.heavy_tails import bending_pays
 
 #: Rows from which heavy tails and the order of magnitude of each column are judged.
@@ -104,7 +104,7 @@ def on_their_way(source: RowSource, size: int, plan: Plan) -> Iterator[tuple[int
     if plan.device.type == "cuda" and size < source.n_rows:
         blocks = read_ahead(blocks, pinned=True)
     for start, block in blocks:
-        passed(len(block))
+        count_rows(len(block))
         yield start, block.to(plan.device, non_blocking=True)
 
 

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mercer.atomic_write import written
+from mercer.atomic_write import write_atomically
 from mercer.parts import require, visible
 from mercer.report.distance import distance_section
 from mercer.report.effects import effects_section, rows_section
@@ -128,7 +128,7 @@ def report(
     made = Report(title or f"{name}: {_about(subject)}", repr(model), tuple(sections), tuple(said))
     if path is None:
         return made
-    written(path, lambda file: file.write(made.to_html()), text=True)
+    write_atomically(path, lambda file: file.write(made.to_html()), text=True)
     return replace(made, path=Path(path))
 
 

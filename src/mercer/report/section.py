@@ -45,7 +45,7 @@ class Section:
 
 
 def said(value: Any) -> str:
-    """A cell: whole numbers in full, others in few figures, nothing for what is not known."""
+    """A cell: integers in full, others in few figures, nothing for what is not known."""
     if value is None:
         return "–"
     if isinstance(value, bool | np.bool_):

@@ -202,7 +202,7 @@ def short(value: float) -> str:
 
 
 def grouped(value: float) -> str:
-    """A whole number, from 10 000 on in groups of three digits."""
+    """An integer, from 10 000 on in groups of three digits."""
     return f"{value:,.0f}".replace(",", "\u202f" if abs(value) >= 9999.5 else "")
 
 

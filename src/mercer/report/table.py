@@ -66,7 +66,7 @@ class Table:
         """The rows with one value everywhere in column j, for the model."""
         X, value = self.X.copy(), self._own_kind(j, value)
         if not hasattr(X, "iloc"):
-            X = X.astype(np.float64) if X.dtype.kind in "iub" else X  # a grid lies between whole numbers
+            X = X.astype(np.float64) if X.dtype.kind in "iub" else X  # a grid lies between integers
             X[:, j] = value
             return X
         name = X.columns[j]

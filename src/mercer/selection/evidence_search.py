@@ -16,7 +16,7 @@ from mercer.evidence.coordinates import Gradient, Point
 from mercer.evidence.exact import left_out, log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
-from mercer.progress import tell
+from mercer.progress import report_step
 
 #: Noise variance as a share of the targets' variance: never below what float64 can factor.
 NOISE_BOUNDS = (1e-8, 10.0)
@@ -127,7 +127,7 @@ class Search:
             self._evidence, Point(kernel, noise, groups=self.groups), noise_bounds=self.noise_bounds,
             length_scale_prior=None, largest=dict.fromkeys(OUTER, LARGEST_VARIANCE),
             max_iter=self.max_iter, tol=ftol, gain=gain, beaten=beaten, clock=self.clock,
-            callback=lambda point: tell("tuning", state=point),
+            callback=lambda point: report_step("tuning", state=point),
         )  # fmt: skip
         if self.clock.interrupted:  # there is no model yet that could be kept
             raise KeyboardInterrupt
@@ -162,9 +162,9 @@ class Search:
                 break
             found[name] = here = self._next(family, at, near.get(best_name), near.get(name))
             (at, best_name, worse) = (here, name, 0) if here.value > at.value else (at, best_name, worse + 1)
-            if worse == 2 or here.value < at.value - CLEARLY or self.clock.over():
+            if worse == 2 or here.value < at.value - CLEARLY or self.clock.expired():
                 break
-        if (self.tol < ROUGH or (near and best_name != first.__name__)) and not self.clock.over():
+        if (self.tol < ROUGH or (near and best_name != first.__name__)) and not self.clock.expired():
             found[best_name] = self.climb(at.kernel, at.noise, min(self.tol, ROUGH), GAIN if self.tol >= ROUGH else 0.0)
         return found
 
@@ -173,7 +173,7 @@ class Search:
         if near is not None and np.ndim(near.kernel.tunable()[LENGTH]):
             return self.climb(_sloping(near), near.noise, ROUGHER, GAIN)  # what pays on few rows pays on more
         at = self.isotropic(family) if near is None else self.climb(near.kernel, near.noise, ftol=self._before_more())
-        if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.over():
+        if (self.ard is True or (self.ard == "auto" and self.X.shape[1] > 1)) and not self.clock.expired():
             finer = self.onward(self.per_input(at), at, same=True)
             if not self._predicts(finer, FAILED):
                 finer = max(finer, self._anew(family), key=lambda point: point.value)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mercer.clock import Clock
-from mercer.progress import tell
+from mercer.progress import report_step
 from mercer.selection import constants as c
 from mercer.selection.parallel import side_by_side
 from mercer.selection.race_rows import Rows
@@ -44,20 +44,20 @@ class Book:
     """The time a race may take, and its report; a branch keeps lines of its own."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock, self.last = clock, clock.spent()
+        self.clock, self.last = clock, clock.elapsed()
         self.report: list[dict[str, Any]] = []
 
     def branch(self) -> Book:
         return Book(self.clock)
 
     def over(self, share: float = 1.0) -> bool:
-        return self.clock.over(share=share) is not None
+        return self.clock.expired(until=share)
 
     def note(self, name: str, rows: int, loss: float) -> None:
-        now = self.clock.spent()
+        now = self.clock.elapsed()
         self.report.append({"candidate": name, "rows": rows, "loss": loss, "seconds": now - self.last})
         self.last = now
-        tell("race", state=self.report[-1])
+        report_step("race", state=self.report[-1])
 
 
 @dataclass
@@ -80,14 +80,14 @@ class Heat:
         heats = [replace(self, book=self.book.branch(), ends=dict(self.ends)) for _ in tasks]
 
         def started(task: Callable[[Heat], T], heat: Heat) -> T:
-            heat.book.last = heat.book.clock.spent()
+            heat.book.last = heat.book.clock.elapsed()
             return task(heat)
 
         found = side_by_side([partial(started, *pair) for pair in zip(tasks, heats, strict=True)], self.rows.device)
         for heat in heats:
             self.book.report += heat.book.report
             self.ends, self.best = heat.ends | self.ends, min(self.best, heat.best)
-        self.book.last = self.book.clock.spent()
+        self.book.last = self.book.clock.elapsed()
         return found
 
     def tried(

@@ -78,7 +78,7 @@ def on_more_rows(
         return best, line | {"seconds": time.perf_counter() - started}
 
     def some(places: Sequence[int]) -> list[tuple[RacedKernel, dict[str, Any]] | None]:
-        return [None if k and clock.over() else tried(candidates[k]) for k in places]
+        return [None if k and clock.expired() else tried(candidates[k]) for k in places]
 
     found = [one for one in group.dealt(len(candidates), some) if one is not None]
     best, *others = sorted((replace(one, share=1.0) for one, _ in found), key=lambda one: one.loss)
@@ -91,7 +91,7 @@ def _fitted_rows(n_rows: int, n_candidates: int, on_gpu: bool, clock: Clock) -> 
     most = n_rows // 2
     if clock.seconds is None:
         return min(FITTED_ROWS[on_gpu], most)
-    each = clock.left() / (n_candidates * len(FACTORS) * len(PENALTY_FACTORS))
+    each = clock.remaining() / (n_candidates * len(FACTORS) * len(PENALTY_FACTORS))
     return min(most, max(factored_rows(each, on_gpu), FEWEST))
 
 
@@ -125,7 +125,7 @@ def by_evidence(
     Z = columns(X)
     if not bool((Y.std(0) > 0).all()):
         return []
-    seconds = None if clock.seconds is None else clock.left(EVIDENCE_SHARE)
+    seconds = None if clock.seconds is None else clock.remaining(until=EVIDENCE_SHARE)
     if seconds == 0.0:
         return []
     share = 1.0 if seconds is None else min(seconds / SECONDS[on_gpu], MOST)

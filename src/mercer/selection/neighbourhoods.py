@@ -77,7 +77,7 @@ def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: C
     farther apart than a kernel sees.
     """
     on_gpu = sample.plan.device.type == "cuda"
-    seconds = min(SECONDS[on_gpu], clock.left())
+    seconds = min(SECONDS[on_gpu], clock.remaining())
     n_rows = factored_rows(seconds / (LEARNED * STEPS * FACTORS), on_gpu)
     n_rows = min(n_rows, MOST_ROWS, int(LARGEST_SHARE * sample.n_alive))
     if n_rows < FEWEST_ROWS or not isinstance(kernel, Stationary) or sample.rows.n_columns < 2:

@@ -58,7 +58,7 @@ def race(
         metric = "diagonal"
     heat = Heat(rows, book, metric, {})
     starts = _first_look(heat)
-    rows.hurried = book.clock.over(c.USUAL * book.clock.spent()) is not None
+    rows.hurried = book.clock.expired(needing=c.USUAL * book.clock.elapsed())
     wanted = metric is not None and X.shape[1] > 1 and not rows.hurried
     # the longest piece of work begins first; where another map turns out to be better, its evidence goes on from there
     with beside(lambda: rows.evidence(kinds[0])) if wanted else nullcontext():

@@ -15,7 +15,7 @@ from mercer.clock import Clock
 from mercer.engine import make_plan
 from mercer.engine.sample import generator
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
-from mercer.parts import require, require_number, require_whole
+from mercer.parts import require, require_integer, require_number
 from mercer.selection.class_codes import LEAST_NOISE, judged
 from mercer.selection.evidence_search import NOISE_BOUNDS, OUTER, Search
 from mercer.selection.sample import class_codes, draw
@@ -88,7 +88,7 @@ def tune_kernel(
     ard : bool or "auto"
         One length-scale per input (True), one for all (False), or one per input if that raises the
         log evidence of every output by more than ½ log n for each further length-scale ("auto").
-    groups : sequence of D whole numbers, optional
+    groups : sequence of D integers, optional
         Inputs of one number, such as the coordinates of a category's levels, share a length-scale.
     restarts : int
         Further searches from random starting points; the best of all is returned.
@@ -165,7 +165,7 @@ def tune_kernel(
 
 def _require_numbers(n_rows: Any, ard: Any, restarts: Any, max_iter: Any, tol: Any) -> None:
     for name, value, least in (("n_rows", n_rows, 2), ("restarts", restarts, 0), ("max_iter", max_iter, 1)):
-        require_whole(name, value, least)
+        require_integer(name, value, least)
     known = isinstance(ard, bool | np.bool_) or (isinstance(ard, str) and ard == "auto")
     require(known, "ard", "True, False or 'auto'", ard)
     require_number("tol", tol, "a finite number of at least 0", 0.0)

@@ -74,7 +74,7 @@ def most_probable(g: Graph, classes: np.ndarray, p: str) -> Outputs:
 
 
 def labelled(g: Graph, classes: np.ndarray, index: str) -> Outputs:
-    """Labels by their place: whole numbers stay such, all others are text or numbers."""
+    """Labels by their place: integers stay such, all others are text or numbers."""
     kind = classes.dtype.kind
     if kind in "OUS":
         return {"label": (g.op("Gather", g.text(classes), index, axis=0), "string")}

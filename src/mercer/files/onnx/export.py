@@ -10,7 +10,7 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.atomic_write import written
+from mercer.atomic_write import write_atomically
 from mercer.data.frames import is_frame, raw_columns
 from mercer.data.raw import LEVELLED
 from mercer.files.onnx.families import finished
@@ -56,7 +56,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: st
     check_is_fitted(model)
     made = _pipeline(model, dtype, X) if isinstance(model, Pipeline) else _model(model, dtype)
     if path is not None:
-        written(path, lambda file: file.write(made.SerializeToString()))
+        write_atomically(path, lambda file: file.write(made.SerializeToString()))
     return made
 
 

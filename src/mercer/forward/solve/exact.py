@@ -34,7 +34,7 @@ from mercer.forward.span import Functions
 from mercer.kernels import Kernel
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal, solve_factored
 from mercer.linalg.cholesky import solve_lower
-from mercer.parts import part
+from mercer.parts import component
 
 #: Rows left out, one at a time, at most.
 LEFT_OUT_ROWS = 2000
@@ -47,7 +47,7 @@ FEW_ROWS = 1000
 PANEL_ROWS = 512
 
 
-@part
+@component
 class AllRows(Learner):
     """One learner that holds all rows of positive weight; it has nothing more to propose after that.
 
@@ -64,7 +64,7 @@ class AllRows(Learner):
 
     def expired(self) -> bool:
         clock, share = self.end
-        return clock.over(share=share) is not None
+        return clock.expired(until=share)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         index = block.problem.candidates()
@@ -77,7 +77,7 @@ class AllRows(Learner):
         return Functions(index, A, _values(block.problem, index, A))
 
 
-@part
+@component
 class RandomRows(Learner):
     """`size` random rows and the best weights on them, in one step."""
 

@@ -24,7 +24,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.solve.coordinates import ByOutput, Preconditioner, WhitenedCoordinates, without_common
 from mercer.linalg import cholesky, conjugate_gradients, whitening
 from mercer.losses import Squared
-from mercer.progress import tell
+from mercer.progress import report_step
 
 #: Steps without a lower validation error after which the iteration ends.
 PATIENCE = 3
@@ -108,7 +108,7 @@ def _least_squares(
     before = at.values(v)
 
     def stepped(step: int, d: Tensor) -> bool:
-        tell("polish", max_iter, step=step)
+        report_step("polish", max_iter, step=step)
         return watch is not None and watch(step, v + d)
 
     found = conjugate_gradients(
@@ -155,7 +155,7 @@ def _newton(
         settled = value - new <= tol * abs(value)
         if new < value:
             v, f, value = v + length * step, f + length * along, new
-        tell("polish", max_iter, step=n_iter)
+        report_step("polish", max_iter, step=n_iter)
         stops = watch is not None and watch(n_iter, v)
         if settled:
             why = f"the objective fell by less than a share of {tol:g} in Newton step {n_iter}"
