@@ -145,9 +145,9 @@ def test_a_product_depends_neither_on_threads_nor_on_the_other_rows(always):
 @needs_llvm
 def test_gradients_and_double_precision_are_torchs(always):
     X, Z = points(20, 3), points(18, 3, 1)
-    assert Gaussian().columns(Z.double()).for_rows(10**9).compiled is None
-    assert Gaussian().columns(Z).for_rows(10**9).compiled is not None
-    assert Separable(q=0.5).columns(Z).for_rows(10**9).compiled is None
+    assert Gaussian().columns(Z.double()).specialise(10**9).compiled is None
+    assert Gaussian().columns(Z).specialise(10**9).compiled is not None
+    assert Separable(q=0.5).columns(Z).specialise(10**9).compiled is None
     at = X.clone().requires_grad_()
     for kernel in KERNELS:
         (seen,) = torch.autograd.grad(kernel(at, Z).sum(), at)
@@ -161,7 +161,7 @@ def test_gradients_and_double_precision_are_torchs(always):
 def test_little_work_is_torchs_and_much_is_not(monkeypatch, mkl):
     monkeypatch.setattr(module, "MKL", mkl)
     Z, enough = points(64, 3), module.ENOUGH_FOR_MKL if mkl else module.ENOUGH
-    few, many = (Gaussian().columns(Z).for_rows(n) for n in (enough // 64 - 1, enough // 64))
+    few, many = (Gaussian().columns(Z).specialise(n) for n in (enough // 64 - 1, enough // 64))
     assert few.compiled is None
     assert many.compiled is not None
     again = pickle.loads(pickle.dumps(many))
@@ -176,10 +176,10 @@ def test_beside_mkl_products_are_machine_codes_and_tiles_torchs_unless_they_sum_
     monkeypatch.setattr(module, "ENOUGH_FOR_MKL", 0)
     assert_products_are_dense(kernel, points(47, 3), points(37, 3, 4), 2)
     wide = points(37, module.INPUTS_FOR_MKL + 1)
-    assert Gaussian().columns(wide).for_rows(10**6).compiled is None
-    assert Laplacian().columns(wide).for_rows(10**6).compiled is not None
+    assert Gaussian().columns(wide).specialise(10**6).compiled is None
+    assert Laplacian().columns(wide).specialise(10**6).compiled is not None
     for D, radial_too in ((3, True), (8, False)):
-        radial, absolute = (one.columns(points(37, D)).for_rows(10**6).compiled for one in (Gaussian(), Laplacian()))
+        radial, absolute = (one.columns(points(37, D)).specialise(10**6).compiled for one in (Gaussian(), Laplacian()))
         assert radial.writes_tiles == radial_too
         assert absolute.writes_tiles
 

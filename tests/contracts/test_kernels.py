@@ -350,7 +350,7 @@ def test_a_thin_tile_has_the_digits_of_single_precision_where_norms_are_large(ke
     """Rows a hundredth apart and thirty from the origin: distances made in single precision would keep two digits."""
     X = 30 * points(20, 18)
     Z = X + 0.01 * points(20, 19)
-    whole, thin = kernel(X, Z), kernel.thin(X, Z)
+    whole, thin = kernel(X, Z), kernel.float32_tile(X, Z)
     assert thin.dtype == torch.float32
     # the rounding of t, of an exponent, of its power and of a polynomial: each at most one resolution of the value
     torch.testing.assert_close(thin.double(), whole, rtol=0, atol=6 * EPS[torch.float32] * float(whole.abs().max()))
@@ -369,7 +369,7 @@ def test_a_slope_is_the_derivative_of_its_profile(family):
 def test_a_profile_alone_is_enough_for_gradients():
     X, Z, weight = points(5, 2), points(4, 2), torch.rand(5, 4, dtype=torch.float64)
     by_parameter, _, by_Z = Steeper(1.3).traced(X, Z)[1](weight)
-    same, _, same_Z = Gaussian(1.3 / 2).traced(X, Z)[1](weight)  # ½ of it in Gaussian's sharpness
+    same, _, same_Z = Gaussian(1.3 / 2).traced(X, Z)[1](weight)  # ½ of it in Gaussian's coefficient
     torch.testing.assert_close(by_parameter["length_scale"], same["length_scale"] / 2)
     torch.testing.assert_close(by_Z, same_Z)
     W = weight[0][:, None]
@@ -529,7 +529,7 @@ def test_rows_prepared_for_one_basis_serve_another(kernel):
     bound = oracles.rounding(kernel, X, torch.cat([Z, other]), EPS[torch.float64])
     wide = 16 * bound.max()  # the origin is that of the first basis, a few units away
     assert_within(columns(rows[2:5]), kernel(X[2:5], Z).numpy(), wide)
-    assert_within(columns.rebound(other)(rows), kernel(X, other).numpy(), wide)
+    assert_within(columns.with_basis(other)(rows), kernel(X, other).numpy(), wide)
 
 
 def test_what_is_no_name_is_taken_as_it_is():
@@ -624,7 +624,7 @@ def test_a_bad_length_scale_is_refused_with_and_without_rows(family, length):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("kernel", [Gaussian(), Matern12(), Matern32(), Matern52()], ids=repr)
 def test_the_deepest_value_is_below_what_is_kept_and_above_denormal_numbers(kernel, dtype):
-    at = kernel.profile(torch.full((1,), kernel.deepest(dtype), dtype=dtype))
+    at = kernel.profile(torch.full((1,), kernel.underflow_threshold(dtype), dtype=dtype))
     assert torch.finfo(dtype).tiny < float(at) < torch.finfo(dtype).tiny ** 0.5
 
 
@@ -633,7 +633,7 @@ def test_a_tile_for_one_look_is_the_tile_and_a_kept_one_is_left_alone(kernel):
     X, columns = points(40, 3), kernel.columns(points(30, 4))
     kept, copy = columns(X), columns(X).clone()
     left, prepared = columns.prepare(X)
-    torch.testing.assert_close(prepared.passing(left), kept, rtol=0, atol=0)
+    torch.testing.assert_close(prepared.temporary_tile(left), kept, rtol=0, atol=0)
     prepared.product(left + 1.0, torch.ones(30, 2, dtype=torch.float64))
     assert torch.equal(kept, copy)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.codegen.cpu import over_rows, scratch
+from mercer.codegen.cpu import over_rows, thread_buffer
 from mercer.codegen.forms import ClosedForm
 
 MKL = torch.backends.mkl.is_available()
@@ -93,7 +93,7 @@ class Compiled:
     def tile(self, left: Tensor, variance: float = 1.0, bias: float = 0.0, slot: int | None = None) -> Tensor:
         """variance · K + bias, n × m; `slot` names the memory for one look at it."""
         n, m, width, left = len(left), self.right.shape[1], self._width, self._padded(left)
-        out = None if slot is None else scratch(left, slot, (len(left), m))
+        out = None if slot is None else thread_buffer(left, slot, (len(left), m))
         tile = left.new_empty(len(left), m) if out is None else out
         strips, (whole, rest) = self.strips, divmod(m, width)
 

@@ -13,8 +13,8 @@ Gaussian kernel take
     clamping, zeroing (far rows)   0.25, 0.35
     =============================  ==============
 
-The factor on the argument is part of the scaled inputs (`Radial.unit`), so it costs nothing. The choice follows from
-how torch was built and not from a clock: two processes that share a model must not round differently.
+The factor on the argument is part of the scaled inputs (`Radial.log_base_scale`), so it costs nothing. The choice
+follows from how torch was built, not from a timing: two processes that share a model must round alike.
 
 **Memory.** A tile of two megabytes that is freed goes back to the system, and the next one is given pages to be cleared
 again, about 1 ns a value there: as much as the arithmetic. What is read once and dropped lies in one buffer of its
@@ -35,8 +35,8 @@ import torch
 from torch import Tensor
 
 LOG2E = math.log2(math.e)
-#: The logarithm of e to the base of `power`: e^x = power(RATE · x).
-RATE = 1.0 if torch.backends.mkl.is_available() else LOG2E
+#: The logarithm of e to the base of `fast_exp`: e^x = fast_exp(EXP_BASE_FACTOR · x).
+EXP_BASE_FACTOR = 1.0 if torch.backends.mkl.is_available() else LOG2E
 _local = threading.local()
 #: Numbers of a buffer at most: what is larger is too rare to be held for good.
 LARGEST = 1 << 22
@@ -47,16 +47,16 @@ Result = TypeVar("Result")
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
-def power(x: Tensor, out: Tensor | None = None) -> Tensor:
+def fast_exp(x: Tensor, out: Tensor | None = None) -> Tensor:
     """The base to the power of `x`.
 
-    >>> power(RATE * torch.ones(1, dtype=torch.float64)).item()
+    >>> fast_exp(EXP_BASE_FACTOR * torch.ones(1, dtype=torch.float64)).item()
     2.718...
     """
-    return torch.exp(x, out=out) if RATE == 1.0 else torch.exp2(x, out=out)
+    return torch.exp(x, out=out) if EXP_BASE_FACTOR == 1.0 else torch.exp2(x, out=out)
 
 
-def scratch(like: Tensor, slot: int, shape: tuple[int, ...] | None = None) -> Tensor | None:
+def thread_buffer(like: Tensor, slot: int, shape: tuple[int, ...] | None = None) -> Tensor | None:
     """A buffer of `like`'s type and shape (or of another) that the next call overwrites; None where none is kept."""
     shape = tuple(like.shape) if shape is None else shape
     key, size = (slot, like.dtype), math.prod(shape)

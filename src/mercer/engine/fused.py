@@ -159,8 +159,8 @@ class FusedColumns(Columns):
             self._launch("tile_program", grid, b, packed, (out, n, m), variance=self.form.variance, bias=self.form.bias)
         return out
 
-    def rebound(self, Z: Tensor) -> FusedColumns:
-        return replace(self, basis=Z, plain=None if self.plain is None else self.plain.rebound(Z))
+    def with_basis(self, Z: Tensor) -> FusedColumns:
+        return replace(self, basis=Z, plain=None if self.plain is None else self.plain.with_basis(Z))
 
     def product(self, X: Tensor, V: Tensor) -> Tensor:
         """K(X, basis) V, n × p, in float32."""

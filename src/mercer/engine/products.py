@@ -40,7 +40,7 @@ class KeptColumns(Columns):
     def __call__(self, X: Tensor) -> Tensor:
         return X
 
-    def rebound(self, Z: Tensor) -> Columns:
+    def with_basis(self, Z: Tensor) -> Columns:
         raise TypeError("a kept matrix belongs to its own basis vectors")
 
 
@@ -62,7 +62,7 @@ class KernelMatrix:
         self.shape = (rows.n_rows, basis.shape[0])
         m = basis.shape[0]
         fused = fused_columns(kernel, basis, plan)
-        self.columns: Columns = fused or kernel.columns(basis).for_rows(rows.n_rows)
+        self.columns: Columns = fused or kernel.columns(basis).specialise(rows.n_rows)
         self._source, self._tiles = rows, self.columns
         #: Rows of a block whose tile is reduced at once, and of one whose tile enters an m × m product.
         self._few, self._many = plan.tile_rows(m), plan.panel_rows(m)
@@ -85,7 +85,7 @@ class KernelMatrix:
 
     def _block_rows(self, p: int) -> int:
         """Rows of a block for products with p columns: those of a tile, or all that is read at a time."""
-        if not self._tiles.leaves_no_tile(p):
+        if not self._tiles.is_matrix_free(p):
             return self._few
         return self.plan.chunk_rows(self.rows.n_columns, self._few)
 

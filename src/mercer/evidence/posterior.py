@@ -41,7 +41,7 @@ class Posterior:
         mean = torch.empty(n, self.weights.shape[1], dtype=torch.float64, device=device)
         cov = torch.zeros(n, q, q, dtype=torch.float64, device=device)
         Z, w, E, H = self._beside(torch.empty(0, device=device, dtype=dtype))
-        columns = kernel.columns(Z).for_rows(n)
+        columns = kernel.columns(Z).specialise(n)
 
         def visit(where: slice, block: Tensor) -> None:
             K = columns(block)

@@ -1,6 +1,6 @@
 r"""Radial kernels as mixtures of Gaussians: what makes them sums of products over the inputs.
 
-With :math:`A = c\,\|(x - z)/\ell\|^2` (`Radial.sharpness`) and τ of a gamma distribution of shape ν,
+With :math:`A = c\,\|(x - z)/\ell\|^2` (`Radial.coefficient`) and τ of a gamma distribution of shape ν,
 
 .. math:: M_\nu(\sqrt A) = \mathbb{E}\, e^{-A/4\tau}, \qquad (1 + A)^{-\alpha} = \mathbb{E}\, e^{-A\tau}
 

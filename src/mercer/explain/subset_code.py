@@ -50,7 +50,7 @@ def values(kernel: Radial, exponents: Tensor, W: Tensor) -> Tensor:
     weights = pad(W.T, beyond) if beyond[1] else W.T.contiguous()
     length = pairs.shape[2]
     sums = torch.zeros(n, p, 1 << D, WIDTH, dtype=torch.float64)
-    function = made(form_of(kernel), float(kernel.unit) ** 2)
+    function = made(form_of(kernel), float(kernel.log_base_scale) ** 2)
 
     def work(where: slice) -> None:
         room = torch.empty((D + (1 << D)) * WIDTH, dtype=torch.float64)

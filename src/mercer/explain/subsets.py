@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import TILE, scratch
+from mercer.codegen.cpu import TILE, thread_buffer
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion
 from mercer.kernels import Bias, Kernel, Product, Scaled, Sum
@@ -108,7 +108,7 @@ def by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor
     share, size = shares(D).to(exponents), at_a_time(D, exponents)
     values = exponents.new_zeros(n, 1 << D, W.shape[1])
     for each, weights in zip(exponents.split(size, 2), W.split(size), strict=True):
-        room = scratch(each, TILE, (1 << D, each.shape[2]))
+        room = thread_buffer(each, TILE, (1 << D, each.shape[2]))
         along = each.new_empty(1 << D, each.shape[2]) if room is None else room
         halves = [(along[: 1 << d], along[1 << d : 2 << d]) for d in range(D)]
         for row in range(n):

@@ -70,7 +70,7 @@ class Term:
     def profile(self, exponents: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
         """The mixture's value as a function of a sum, which it may overwrite, and what is to be summed."""
         assert self.radial is not None
-        return self.radial.profile, exponents * -(self.radial.unit**2)
+        return self.radial.profile, exponents * -(self.radial.log_base_scale**2)
 
     def plain(self) -> list[Term]:
         """The products that a mixture is made of."""
@@ -137,7 +137,7 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
     if isinstance(kernel, Separable) and kernel.p == kernel.q:
         return [Term(1.0, (_power(1.0, kernel, n_inputs, float(kernel.p)),))]
     if isinstance(kernel, Matern12 | Matern32 | Matern52 | RationalQuadratic):
-        rates = _power(float(kernel.sharpness) ** 0.5, kernel, n_inputs, 2.0)
+        rates = _power(float(kernel.coefficient) ** 0.5, kernel, n_inputs, 2.0)
         smoothness = SMOOTHNESS.get(type(kernel))
         of = rational_quadratic(float(kernel.alpha)) if smoothness is None else matern(smoothness)
         return [Term(1.0, (rates,), mixture=of, radial=kernel)]

@@ -112,7 +112,7 @@ class Problem:
         if self._prepared is None:
             return self.matrix(basis).product(torch.ones(1, 1)).T.contiguous()
         rows, columns = self._prepared
-        return columns.rebound(basis)(rows).T.contiguous()
+        return columns.with_basis(basis)(rows).T.contiguous()
 
     @cached_property
     def _prepared(self) -> tuple[Tensor, Columns] | None:

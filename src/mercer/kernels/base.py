@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mercer.codegen.forms import FusedForm
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
-from mercer.kernels.vjp import pulled
+from mercer.kernels.vjp import vjp
 from mercer.parts import Component, as_float, component, require
 
 #: Weights on the entries of a tile to gradients in the parameters, in X and in Z.
@@ -48,11 +48,11 @@ class Kernel(Component, ABC):
 
     def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
         """The tile K(X, Z)."""
-        return self.columns(Z).for_rows(len(X))(X)
+        return self.columns(Z).specialise(len(X))(X)
 
-    def thin(self, X: Tensor, Z: Tensor) -> Tensor:
+    def float32_tile(self, X: Tensor, Z: Tensor) -> Tensor:
         """The tile K(X, Z) in single precision, of distances in the precision of `X` and `Z`."""
-        return self.columns(Z).thin(X)
+        return self.columns(Z).float32_tile(X)
 
     def parts(self) -> dict[str, Kernel]:
         """The kernels this one is made of, by field name."""
@@ -100,7 +100,7 @@ class Kernel(Component, ABC):
             leaves = [*values.values(), X, Z] if inputs else list(values.values())
             if not leaves or not tile.requires_grad:
                 return {}, torch.zeros_like(X), torch.zeros_like(Z)
-            grads = pulled([tile], [weight], leaves)
+            grads = vjp([tile], [weight], leaves)
             by_parameter = dict(zip(values, grads, strict=False))
             by_inputs = grads[len(values) :] if inputs else (torch.zeros_like(X), torch.zeros_like(Z))
             return by_parameter, by_inputs[0], by_inputs[1]

@@ -28,27 +28,27 @@ class Columns(ABC):
     def __call__(self, X: Tensor) -> Tensor:
         """The tile K(X, Z), n × m."""
 
-    def passing(self, X: Tensor) -> Tensor:
+    def temporary_tile(self, X: Tensor) -> Tensor:
         """The tile for one look at it: it may lie in memory that the next one takes."""
         return self(X)
 
-    def thin(self, X: Tensor) -> Tensor:
+    def float32_tile(self, X: Tensor) -> Tensor:
         """The tile in single precision, of distances in the precision of rows and basis vectors."""
         return self(X).float()
 
     @abstractmethod
-    def rebound(self, Z: Tensor) -> Columns:
+    def with_basis(self, Z: Tensor) -> Columns:
         """The same kernel for other basis vectors; it takes rows as this one does, prepared ones too."""
 
     def prepare(self, X: Tensor) -> tuple[Tensor, Columns]:
         """What need not be done block by block: another tensor of as many rows, and columns that take those."""
         return X, self
 
-    def for_rows(self, n: int) -> Columns:
+    def specialise(self, n: int) -> Columns:
         """The same, told how many rows it will see: for many, faster ways may be worth their preparation."""
         return self
 
-    def leaves_no_tile(self, p: int) -> bool:
+    def is_matrix_free(self, p: int) -> bool:
         """Whether products with p columns write no tile, so that rows come best in large blocks."""
         return False
 
@@ -62,20 +62,20 @@ class Columns(ABC):
 
     def product(self, X: Tensor, W: Tensor) -> Tensor:
         """K(X, Z) W, n × p."""
-        return self.passing(X) @ W
+        return self.temporary_tile(X) @ W
 
     def transposed(self, X: Tensor, R: Tensor) -> Tensor:
         """K(X, Z)ᵀ R, m × p."""
-        return self.passing(X).T @ R
+        return self.temporary_tile(X).T @ R
 
     def normal(self, X: Tensor, W: Tensor, weight: Tensor) -> Tensor:
         """K(X, Z)ᵀ D K(X, Z) W, m × p; `weight` is the diagonal of D."""
-        tile = self.passing(X)
+        tile = self.temporary_tile(X)
         return tile.T @ (weight[:, None].to(tile.dtype) * (tile @ W))
 
     def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """k_jᵀ g (m × p) and k_jᵀ D k_j (m) for every column j; `weight` is the diagonal of D."""
-        tile = self.passing(X)
+        tile = self.temporary_tile(X)
         square = tile.square()
         return tile.T @ g, square.sum(0) if weight is None else square.T @ weight.to(tile.dtype)
 
@@ -121,7 +121,7 @@ class Tiles(Columns):
     def __call__(self, X: Tensor) -> Tensor:
         return self.function(X, self.Z)
 
-    def rebound(self, Z: Tensor) -> Tiles:
+    def with_basis(self, Z: Tensor) -> Tiles:
         return replace(self, Z=Z)
 
 
@@ -136,7 +136,7 @@ class Constant(Columns):
     def __call__(self, X: Tensor) -> Tensor:
         return self.constant * X.new_ones(X.shape[0], self.m)
 
-    def rebound(self, Z: Tensor) -> Constant:
+    def with_basis(self, Z: Tensor) -> Constant:
         return replace(self, m=Z.shape[0])
 
     def affine(self, variance: Any, bias: Any) -> Constant:
@@ -159,11 +159,11 @@ class Affine(Columns):
         tile = self.inner(X) * self.variance
         return tile + self.bias if isinstance(self.bias, Tensor) or self.bias else tile
 
-    def rebound(self, Z: Tensor) -> Affine:
-        return replace(self, inner=self.inner.rebound(Z))
+    def with_basis(self, Z: Tensor) -> Affine:
+        return replace(self, inner=self.inner.with_basis(Z))
 
-    def for_rows(self, n: int) -> Affine:
-        return replace(self, inner=self.inner.for_rows(n))
+    def specialise(self, n: int) -> Affine:
+        return replace(self, inner=self.inner.specialise(n))
 
     def affine(self, variance: Any, bias: Any) -> Affine:
         return replace(self, variance=self.variance * variance, bias=self.bias * variance + bias)
@@ -186,11 +186,11 @@ class Pair(Columns):
     left: Columns
     right: Columns
 
-    def rebound(self, Z: Tensor) -> Self:
-        return replace(self, left=self.left.rebound(Z), right=self.right.rebound(Z))
+    def with_basis(self, Z: Tensor) -> Self:
+        return replace(self, left=self.left.with_basis(Z), right=self.right.with_basis(Z))
 
-    def for_rows(self, n: int) -> Self:
-        return replace(self, left=self.left.for_rows(n), right=self.right.for_rows(n))
+    def specialise(self, n: int) -> Self:
+        return replace(self, left=self.left.specialise(n), right=self.right.specialise(n))
 
 
 @final

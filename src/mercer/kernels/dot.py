@@ -80,7 +80,7 @@ class DotColumns(Columns):
         inner = X @ self.Z.T
         return inner if self.gamma is None else (self.gamma * inner + self.offset) ** self.degree
 
-    def rebound(self, Z: Tensor) -> DotColumns:
+    def with_basis(self, Z: Tensor) -> DotColumns:
         return replace(self, Z=Z)
 
     def fused_form(self) -> FusedForm:

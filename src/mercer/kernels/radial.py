@@ -15,7 +15,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import FIRST, LOG2E, RATE, SECOND, power, scratch
+from mercer.codegen.cpu import EXP_BASE_FACTOR, FIRST, LOG2E, SECOND, fast_exp, thread_buffer
 from mercer.codegen.forms import ClosedForm
 from mercer.kernels.base import checked_number
 from mercer.kernels.radial_columns import RadialColumns
@@ -24,13 +24,13 @@ from mercer.parts import component
 
 
 class Radial(Stationary):
-    r"""A kernel :math:`k(x, z) = p(-u^2 c \|(x - z)/\ell\|^2)` with profile p, sharpness c and the profile's unit u."""
+    r"""A kernel :math:`k(x, z) = p(-u^2 c \|(x - z)/\ell\|^2)` with profile p, coefficient c, base scale u."""
 
     #: What distances are multiplied by for the profile's sake.
-    unit: ClassVar[float] = 1.0
+    log_base_scale: ClassVar[float] = 1.0
 
     @property
-    def sharpness(self) -> Any:
+    def coefficient(self) -> Any:
         """The constant c that multiplies the squared scaled distance."""
         return 1.0
 
@@ -50,12 +50,12 @@ class Radial(Stationary):
         """Parameters of the profile itself, beside t: gradients reach them by autograd through `profile`."""
         return ()
 
-    def deepest(self, dtype: torch.dtype) -> float:
+    def underflow_threshold(self, dtype: torch.dtype) -> float:
         """A value of t from which on downwards the kernel is below the root of the smallest normal number.
 
         As it stands for kernels that fall as exp(−√−t) times a quadratic.
         """
-        return -((self.unit * (12 - 0.5 * math.log(torch.finfo(dtype).tiny))) ** 2)
+        return -((self.log_base_scale * (12 - 0.5 * math.log(torch.finfo(dtype).tiny))) ** 2)
 
     def closed_form(self) -> ClosedForm | None:
         """The profile as machine code takes it; None where it has no such form."""
@@ -63,12 +63,12 @@ class Radial(Stationary):
 
     def at_distance(self, distance: Tensor, length: float) -> Tensor:
         """The kernel's value at (x − z) of these norms, for one length-scale."""
-        return self.profile((distance * (self.unit / length)).square_().mul_(-self.sharpness))
+        return self.profile((distance * (self.log_base_scale / length)).square_().mul_(-self.coefficient))
 
     def columns(self, Z: Tensor) -> RadialColumns:
-        scale = self.unit * self.sharpness**0.5 * self.inverse_lengths(Z)
+        scale = self.log_base_scale * self.coefficient**0.5 * self.inverse_lengths(Z)
         shift = Z.detach().mean(0)  # centring keeps |x|² small, hence −|x − z|² exact
-        return RadialColumns(kernel=self, shift=shift, scale=scale, right=Z).rebound(Z)
+        return RadialColumns(kernel=self, shift=shift, scale=scale, right=Z).with_basis(Z)
 
 
 class SlopedRadial(Radial):
@@ -90,23 +90,25 @@ class SlopedRadial(Radial):
 class Matern(SlopedRadial):
     """A kernel of b = −√(−t), a product of a polynomial and an exponential."""
 
-    unit = RATE
+    log_base_scale = EXP_BASE_FACTOR
     #: What multiplies a and a² in the polynomial in a that the exponential is multiplied with.
     linear: ClassVar[float] = 0.0
     quadratic: ClassVar[float] = 0.0
 
     def closed_form(self) -> ClosedForm:
-        return ClosedForm(LOG2E / RATE, True, self.linear / RATE, self.quadratic / RATE**2)
+        return ClosedForm(
+            LOG2E / EXP_BASE_FACTOR, True, self.linear / EXP_BASE_FACTOR, self.quadratic / EXP_BASE_FACTOR**2
+        )
 
     @abstractmethod
-    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+    def from_root(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         """The same as `evaluate`, in b; may overwrite it."""
 
     def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        return self.along(t.abs_().sqrt_().neg_(), slope)  # rounding may leave t barely positive
+        return self.from_root(t.abs_().sqrt_().neg_(), slope)  # rounding may leave t barely positive
 
     def at_distance(self, distance: Tensor, length: float) -> Tensor:
-        return self.along(distance * (-self.unit * self.sharpness**0.5 / length), slope=False)[0]
+        return self.from_root(distance * (-self.log_base_scale * self.coefficient**0.5 / length), slope=False)[0]
 
 
 @final
@@ -122,22 +124,22 @@ class Gaussian(SlopedRadial):
 
     short_name = "gaussian"
     aliases = ("rbf",)
-    unit = RATE**0.5
+    log_base_scale = EXP_BASE_FACTOR**0.5
     length_scale: float | Sequence[float] = 1.0
 
     @property
-    def sharpness(self) -> float:
+    def coefficient(self) -> float:
         return 0.5
 
-    def deepest(self, dtype: torch.dtype) -> float:
-        return RATE * (0.5 * math.log(torch.finfo(dtype).tiny) - 0.5)
+    def underflow_threshold(self, dtype: torch.dtype) -> float:
+        return EXP_BASE_FACTOR * (0.5 * math.log(torch.finfo(dtype).tiny) - 0.5)
 
     def closed_form(self) -> ClosedForm:
-        return ClosedForm(LOG2E / RATE)
+        return ClosedForm(LOG2E / EXP_BASE_FACTOR)
 
     def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        value = power(t, out=t)
-        return value, value / RATE if slope and RATE != 1.0 else value
+        value = fast_exp(t, out=t)
+        return value, value / EXP_BASE_FACTOR if slope and EXP_BASE_FACTOR != 1.0 else value
 
 
 @final
@@ -156,11 +158,11 @@ class Matern12(Matern):
     short_name = "matern12"
     length_scale: float | Sequence[float] = 1.0
 
-    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+    def from_root(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         if not slope:
-            return power(b, out=b), None
-        value = power(b)
-        return value, torch.where(b < 0, -0.5 / RATE * value / b, 0.0)
+            return fast_exp(b, out=b), None
+        value = fast_exp(b)
+        return value, torch.where(b < 0, -0.5 / EXP_BASE_FACTOR * value / b, 0.0)
 
 
 @final
@@ -179,13 +181,13 @@ class Matern32(Matern):
     length_scale: float | Sequence[float] = 1.0
 
     @property
-    def sharpness(self) -> float:
+    def coefficient(self) -> float:
         return 3.0
 
-    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:  # b = −ua
-        e = power(b, out=None if slope else scratch(b, FIRST))
-        value = torch.addcmul(e, e, b, value=-self.linear / RATE, out=b)
-        return value, e.mul_(0.5 / RATE**2) if slope else None
+    def from_root(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:  # b = −ua
+        e = fast_exp(b, out=None if slope else thread_buffer(b, FIRST))
+        value = torch.addcmul(e, e, b, value=-self.linear / EXP_BASE_FACTOR, out=b)
+        return value, e.mul_(0.5 / EXP_BASE_FACTOR**2) if slope else None
 
 
 @final
@@ -204,15 +206,17 @@ class Matern52(Matern):
     length_scale: float | Sequence[float] = 1.0
 
     @property
-    def sharpness(self) -> float:
+    def coefficient(self) -> float:
         return 5.0
 
-    def along(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
+    def from_root(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
         # b = −ua, so 1 + a + a²/3 = 1 − (b − b²/3u)/u
-        e = power(b, out=scratch(b, FIRST))
-        by_t = torch.addcmul(e, e, b, value=-1 / RATE).div_(6 * RATE**2) if slope else None  # (1 + a)e^{−a}/6u²
-        inner = torch.addcmul(b, b, b, value=-self.quadratic / RATE, out=scratch(b, SECOND))
-        return torch.addcmul(e, e, inner, value=-self.linear / RATE, out=b), by_t
+        e = fast_exp(b, out=thread_buffer(b, FIRST))
+        by_t = (
+            torch.addcmul(e, e, b, value=-1 / EXP_BASE_FACTOR).div_(6 * EXP_BASE_FACTOR**2) if slope else None
+        )  # (1 + a)e^{−a}/6u²
+        inner = torch.addcmul(b, b, b, value=-self.quadratic / EXP_BASE_FACTOR, out=thread_buffer(b, SECOND))
+        return torch.addcmul(e, e, inner, value=-self.linear / EXP_BASE_FACTOR, out=b), by_t
 
 
 @final
@@ -232,7 +236,7 @@ class RationalQuadratic(Radial):
     alpha: float = 1.0
 
     @property
-    def sharpness(self) -> Any:
+    def coefficient(self) -> Any:
         return 0.5 / checked_number(self.alpha, "alpha", above=1e-6)
 
     def check(self) -> None:
@@ -242,7 +246,7 @@ class RationalQuadratic(Radial):
     def shape(self) -> tuple[Any, ...]:
         return (self.alpha,)
 
-    def deepest(self, dtype: torch.dtype) -> float:
+    def underflow_threshold(self, dtype: torch.dtype) -> float:
         return -math.inf  # a power: it vanishes nowhere in reach
 
     def profile(self, t: Tensor) -> Tensor:
@@ -251,4 +255,4 @@ class RationalQuadratic(Radial):
         base, alpha = t.neg_().add_(1).clamp_(min=1.0), float(self.alpha)
         if alpha in (0.5, 1.0, 2.0):
             return base.pow_(-alpha)  # torch has ways of its own for these
-        return power(base.log_().mul_(-alpha * RATE), out=base)
+        return fast_exp(base.log_().mul_(-alpha * EXP_BASE_FACTOR), out=base)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, final
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import FIRST, TILE, scratch
+from mercer.codegen.cpu import FIRST, TILE, thread_buffer
 from mercer.codegen.forms import FEW_INPUTS, ClosedForm, FusedForm
 from mercer.kernels.stationary import StationaryColumns, number_like
 
@@ -18,12 +18,12 @@ class Profile(Protocol):
     """What a tile must know of a radial kernel (`mercer.kernels.radial.Radial` says what each means)."""
 
     short_name: Any
-    unit: ClassVar[float]
+    log_base_scale: ClassVar[float]
 
     def profile(self, t: Tensor) -> Tensor: ...
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]: ...
     def shape(self) -> tuple[Any, ...]: ...
-    def deepest(self, dtype: torch.dtype) -> float: ...
+    def underflow_threshold(self, dtype: torch.dtype) -> float: ...
     def closed_form(self) -> ClosedForm | None: ...
 
 
@@ -40,7 +40,7 @@ class RadialColumns(StationaryColumns):
         norms = x.square().sum(1, keepdim=True)
         return torch.cat([x, norms, torch.ones_like(norms)], 1)
 
-    def rebound(self, Z: Tensor) -> RadialColumns:
+    def with_basis(self, Z: Tensor) -> RadialColumns:
         z = (Z - self.shift) * self.scale
         norms = z.square().sum(1, keepdim=True)
         return replace(self, right=torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous())
@@ -56,20 +56,20 @@ class RadialColumns(StationaryColumns):
                 return tile
         return self._plain_tile(left, vanishing, None)
 
-    def passing_tile(self, left: Tensor, vanishing: bool) -> Tensor:
+    def temporary_tile_of(self, left: Tensor, vanishing: bool) -> Tensor:
         if torch.is_grad_enabled() and any(
             map(_traced, (left, self.right, self.variance, self.bias, *self.kernel.shape()))
         ):
             return self.tile(left, vanishing)
-        return self._plain_tile(left, vanishing, scratch(left, TILE, (left.shape[0], self.right.shape[1])))
+        return self._plain_tile(left, vanishing, thread_buffer(left, TILE, (left.shape[0], self.right.shape[1])))
 
     def _plain_tile(self, left: Tensor, vanishing: bool, out: Tensor | None) -> Tensor:
         t = _distances(left, self.right, self.kernel, vanishing, out)
         return self.finished(self.kernel.profile(t), vanishing)
 
-    def thin(self, X: Tensor) -> Tensor:
+    def float32_tile(self, X: Tensor) -> Tensor:
         # differences of large norms lose digits, profiles of what is left do not
-        t = (self.left(X) @ self.right).float().clamp_(self.kernel.deepest(torch.float32), 0.0)
+        t = (self.left(X) @ self.right).float().clamp_(self.kernel.underflow_threshold(torch.float32), 0.0)
         return self.finished(self.kernel.profile(t), vanishing=True)
 
     def gradients(self, left: Tensor, W: Tensor, vanishing: bool) -> Tensor:
@@ -93,7 +93,7 @@ class RadialColumns(StationaryColumns):
     def fused_form(self) -> FusedForm | None:
         exponent = [float(one) for one in self.kernel.shape()] or [1.0]
         return FusedForm(
-            self.kernel.short_name, self.shift, self.scale / self.kernel.unit,
+            self.kernel.short_name, self.shift, self.scale / self.kernel.log_base_scale,
             exponent=exponent[0], variance=float(self.variance), bias=float(self.bias),
         )  # fmt: skip
 
@@ -120,14 +120,14 @@ def _distances(left: Tensor, right: Tensor, kernel: Profile, vanishing: bool, ou
     else:
         t = torch.mm(left, right, out=out)
     # rounding of large norms may leave it far above zero
-    return t.clamp_(kernel.deepest(t.dtype), 0.0) if vanishing else t
+    return t.clamp_(kernel.underflow_threshold(t.dtype), 0.0) if vanishing else t
 
 
 def _squared_differences(u: Tensor, w: Tensor, out: Tensor | None) -> Tensor:
     """−|u − w|², one input after the other; `w` is inputs × basis vectors."""
     shape = u.shape[0], w.shape[1]
     t = (u.new_empty(shape) if out is None else out).zero_()
-    apart = scratch(u, FIRST, shape)
+    apart = thread_buffer(u, FIRST, shape)
     for k, column in enumerate(w):
         apart = torch.sub(u[:, k, None], column, out=apart)
         t.addcmul_(apart, apart, value=-1.0)

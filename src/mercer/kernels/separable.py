@@ -82,7 +82,7 @@ class Separable(Stationary):
 def _bound(kernel: Stationary, Z: Tensor, p: float, q: float) -> SeparableColumns:
     """Inputs are scaled so that the exponential is a power of two, which is the faster one on some CPUs."""
     scale = math.log2(math.e) ** (1 / q) * kernel.inverse_lengths(Z)
-    return SeparableColumns(p=p, q=q, shift=Z.detach().mean(0), scale=scale, right=Z).rebound(Z)
+    return SeparableColumns(p=p, q=q, shift=Z.detach().mean(0), scale=scale, right=Z).with_basis(Z)
 
 
 @final
@@ -97,7 +97,7 @@ class SeparableColumns(StationaryColumns):
     def left(self, X: Tensor) -> Tensor:
         return (X - self.shift) * self.scale
 
-    def rebound(self, Z: Tensor) -> SeparableColumns:
+    def with_basis(self, Z: Tensor) -> SeparableColumns:
         right = self.left(Z)
         return replace(self, right=right, block=CityBlock.of(right) if self.p == 1 else None)
 

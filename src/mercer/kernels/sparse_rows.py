@@ -122,7 +122,7 @@ class _Bound(Columns):
     def __call__(self, X: Tensor) -> Tensor:
         return self.tiles(X)
 
-    def rebound(self, Z: Tensor) -> Columns:
+    def with_basis(self, Z: Tensor) -> Columns:
         return self.kernel.columns(Z)
 
 
@@ -130,7 +130,7 @@ def by_products(kernel: Kernel, products: Tensor, left: Tensor, right: Tensor) -
     """Values of a kernel from xᵀz, |x|² and |z|², of any shapes that go together; may overwrite `products`."""
     if isinstance(kernel, Radial):
         far = products.mul_(2).sub_(left).sub_(right).clamp_(max=0)  # −|x − z|²
-        return kernel.profile(far.mul_(float(kernel.sharpness) * (kernel.unit / _length(kernel)) ** 2))
+        return kernel.profile(far.mul_(float(kernel.coefficient) * (kernel.log_base_scale / _length(kernel)) ** 2))
     if isinstance(kernel, Linear):
         return products
     if isinstance(kernel, Polynomial):

@@ -91,7 +91,7 @@ class StationaryColumns(Columns):
     def tile(self, left: Tensor, vanishing: bool) -> Tensor:
         """The tile of prepared rows; `vanishing` says that some values may be too small to be worth their digits."""
 
-    def passing_tile(self, left: Tensor, vanishing: bool) -> Tensor:
+    def temporary_tile_of(self, left: Tensor, vanishing: bool) -> Tensor:
         """The same for one look at it."""
         return self.tile(left, vanishing)
 
@@ -100,7 +100,7 @@ class StationaryColumns(Columns):
         """`slopes` of prepared rows."""
 
     @abstractmethod
-    def rebound(self, Z: Tensor) -> Self: ...
+    def with_basis(self, Z: Tensor) -> Self: ...
 
     @abstractmethod
     def longest(self, left: Tensor) -> Tensor:
@@ -132,12 +132,12 @@ class StationaryColumns(Columns):
         """Basis vectors as machine code takes them, K × m."""
         return self.right
 
-    def for_rows(self, n: int) -> Self:
+    def specialise(self, n: int) -> Self:
         right = self.sides()
         many = pays(n * right.shape[1], right, self.closed_form())
         return self if many == self.many else replace(self, many=many)
 
-    def leaves_no_tile(self, p: int) -> bool:
+    def is_matrix_free(self, p: int) -> bool:
         return 0 < p <= OUTPUTS and self.compiled is not None
 
     @cached_property
@@ -193,9 +193,13 @@ class Prepared(Columns):
         code = self._writer(X)
         return self.columns.tile(X, self.vanishing) if code is None else code.tile(X, *self._numbers)
 
-    def passing(self, X: Tensor) -> Tensor:
+    def temporary_tile(self, X: Tensor) -> Tensor:
         code = self._writer(X)
-        return self.columns.passing_tile(X, self.vanishing) if code is None else code.tile(X, *self._numbers, slot=TILE)
+        return (
+            self.columns.temporary_tile_of(X, self.vanishing)
+            if code is None
+            else code.tile(X, *self._numbers, slot=TILE)
+        )
 
     def _writer(self, X: Tensor) -> Compiled | None:
         """Machine code that writes a tile of these rows, where it does so faster than torch."""
@@ -226,10 +230,10 @@ class Prepared(Columns):
     def _plain(self, X: Tensor, W: Tensor) -> bool:
         """Whether machine code takes it: no gradient is wanted, and columns are few."""
         traced, p = X.requires_grad or W.requires_grad, W.shape[1]
-        return not traced and len(X) > 0 and self.columns.leaves_no_tile(p) and W.dtype == X.dtype
+        return not traced and len(X) > 0 and self.columns.is_matrix_free(p) and W.dtype == X.dtype
 
-    def rebound(self, Z: Tensor) -> Prepared:
-        return Prepared(self.columns.rebound(Z), self.longest)
+    def with_basis(self, Z: Tensor) -> Prepared:
+        return Prepared(self.columns.with_basis(Z), self.longest)
 
     def slopes(self, X: Tensor, W: Tensor) -> Tensor:
         return self.columns.gradients(X, W, self.vanishing)

@@ -26,11 +26,11 @@ class _Sum(torch.autograd.Function):
         return None, *ctx.weights
 
 
-def pulled(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def vjp(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The gradient of Σ weight · output in each of the leaves; zero where nothing depends on one.
 
     >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
-    >>> pulled([x.square()], [torch.tensor([1.0, 10.0])], [x])
+    >>> vjp([x.square()], [torch.tensor([1.0, 10.0])], [x])
     (tensor([ 2., 40.]),)
     """
     for output, weight in zip(outputs, weights, strict=True):

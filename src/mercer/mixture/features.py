@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import FEATURES, scratch
+from mercer.codegen.cpu import FEATURES, thread_buffer
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Features:
         """Features of a block (D × n), those of its targets below: F × n, on a CPU until they are asked for again."""
         D, n = x.shape
         shape = self.size + sum(map(len, further)), n
-        kept = scratch(x, FEATURES, shape)
+        kept = thread_buffer(x, FEATURES, shape)
         psi = x.new_empty(shape) if kept is None else kept
         psi[0] = 1.0
         psi[self.linear] = x

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import Sample, each_block
-from mercer.kernels.vjp import pulled
+from mercer.kernels.vjp import vjp
 from mercer.linalg import minimize_lbfgs
 from mercer.mixture.em import EMResult, Mixture, columns, posterior
 from mercer.mixture.gates import Floor, Gates
@@ -53,7 +53,7 @@ def fit_gradient(
             own = [part.requires_grad_() for part in own]
             C = _gates(own, mixture.floor).coefficients(mixture.layout)
             value, by_C, by_W = loss_and_slopes(sample, mixture, C.detach(), W)
-            slopes = [*pulled([C], [by_C / sample.total_weight], own), (by_W + ridge * W) / sample.total_weight]
+            slopes = [*vjp([C], [by_C / sample.total_weight], own), (by_W + ridge * W) / sample.total_weight]
             flat_slope = torch.cat([slope.flatten() for slope in slopes])
             penalised = (value + 0.5 * ridge * float(W.square().sum())) / sample.total_weight
             return penalised, flat_slope.cpu().numpy()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mercer.codegen.compiled import city_block
-from mercer.codegen.cpu import RATE, power
+from mercer.codegen.cpu import EXP_BASE_FACTOR, fast_exp
 from mercer.kernels import Kernel, Radial
 from mercer.kernels.city_block import CityBlock, two_valued
 
@@ -78,14 +78,14 @@ def tile(kernel: Kernel, distance: Tensor, length: float) -> Tensor:
     """The kernel's values at these distances."""
     if isinstance(kernel, Radial):
         return kernel.at_distance(distance, length)
-    return power(distance * (-RATE / length))
+    return fast_exp(distance * (-EXP_BASE_FACTOR / length))
 
 
 def pulls(kernel: Radial, distance: Tensor, length: float) -> Tensor:
     """g of ∇k(x, z) = g (x − z) at these distances: twice the derivative by the squared distance."""
-    scale = kernel.unit / length
-    slope = kernel.profile_and_slope((distance * scale).square_().mul_(-kernel.sharpness))[1]
-    return slope.mul_(-2 * kernel.sharpness * scale**2)
+    scale = kernel.log_base_scale / length
+    slope = kernel.profile_and_slope((distance * scale).square_().mul_(-kernel.coefficient))[1]
+    return slope.mul_(-2 * kernel.coefficient * scale**2)
 
 
 def slopes(kernel: Kernel, distance: Tensor, length: float, X: Tensor, Z: Tensor, alpha: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def _(kernel: Normalized, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str
 
 @tile.register
 def _(kernel: Radial, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
-    x, z = _scaled(kernel, g, rows, Z, math.sqrt(float(kernel.sharpness)), dtype)
+    x, z = _scaled(kernel, g, rows, Z, math.sqrt(float(kernel.coefficient)), dtype)
     norms = g.total(g.op("Mul", x, x), 1)
     t = g.op("MatMul", x, g.constant(2 * z.T, dtype))
     t = g.op("Sub", g.op("Sub", t, norms), g.constant((z**2).sum(1)[None], dtype))

@@ -155,7 +155,7 @@ def _by_steps(
     if READ * kept.itemsize * n**2 > problem.plan.memory_limit:
         return None
     thin = made == torch.float64 and kept == torch.float32 and thin_is_made(n, least)
-    K = _symmetric(kernel.thin if thin else kernel, X.to(made), kept)
+    K = _symmetric(kernel.float32_tile if thin else kernel, X.to(made), kept)
     return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X), expired)
 
 
@@ -178,7 +178,7 @@ def _by_panels(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> t
     rows, columns = kernel.columns(X.mean(0, keepdim=True)).prepare(X)
 
     def panel(start: int, stop: int) -> Tensor:
-        made = columns.rebound(X[start:stop])(rows[start:])
+        made = columns.with_basis(X[start:stop])(rows[start:])
         made[: stop - start].diagonal().add_(ridge[start:stop])
         return made
 
