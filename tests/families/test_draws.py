@@ -12,8 +12,8 @@ from mercer.data import ArrayRows, ParquetRows, TensorRows
 from mercer.engine import Sample, make_plan
 from mercer.forward import draws, further
 from mercer.forward.draws import Renewal, bernoulli, rows_at_a_time, some_rows
+from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.stages import Final
 from mercer.kernels import Gaussian
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
@@ -88,7 +88,7 @@ def linear_model(slope=3.0):
     at = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     unit = (kernel(at, Z) @ torch.tensor([[1.0], [-1.0]], dtype=torch.float64)).item()
     W = torch.tensor([[1.0], [-1.0]], dtype=torch.float64) * slope / unit
-    return Final(torch.tensor([0, 1]), Z, W, kernel, 1e-2)
+    return FittedExpansion(torch.tensor([0, 1]), Z, W, kernel, 1e-2)
 
 
 def test_a_stage_sees_rows_near_the_border_densely_and_others_with_larger_weights(monkeypatch):

@@ -17,7 +17,7 @@ from mercer.forward.average import averaged, best_few
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
 from mercer.forward.focus import HingeFocus
-from mercer.forward.held_out import Outside
+from mercer.forward.held_out import HeldOutPredictions
 from mercer.forward.learners import Ensemble
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Member
@@ -230,7 +230,7 @@ def test_members_keep_their_shares_when_models_are_averaged():
 def test_models_that_rows_held_out_are_better_without_are_left_out_of_the_average():
     """Of errors +1, -1 and +5 the first two cancel, and the third is worth no variance it saves."""
     y = np.random.default_rng(0).normal(size=(50, 1))
-    said = [Outside(y + off, y, np.ones(50), torch.zeros(50, 1)) for off in (5.0, 1.0, -1.0)]
+    said = [HeldOutPredictions(y + off, y, np.ones(50), torch.zeros(50, 1)) for off in (5.0, 1.0, -1.0)]
     assert best_few(SimpleNamespace(targets=None), said) == [1, 2]
     assert best_few(SimpleNamespace(targets=None), said[:1]) == [0]
 

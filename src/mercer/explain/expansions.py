@@ -22,8 +22,8 @@ from mercer.explain.inputs import groups_of
 from mercer.explain.product_code import WIDTH
 from mercer.explain.subsets import Turned
 from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, terms_of
-from mercer.forward.background import BACKGROUND_ROWS
 from mercer.forward.expansion import Expansion
+from mercer.forward.relevance import BACKGROUND_ROWS
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 

@@ -10,7 +10,7 @@ import numpy as np
 from mercer.base.calibration import cross_fitted
 from mercer.clock import Clock
 from mercer.forward.further import STAGING_SHARE
-from mercer.forward.held_out import Outside, watched_values
+from mercer.forward.held_out import HeldOutPredictions, validation_predictions
 from mercer.forward.members import Member
 from mercer.forward.task import Grown, Task, outside_of
 from mercer.preprocessing.targets import ClassTargets
@@ -61,14 +61,14 @@ def averaged(models: Sequence[list[Grown]]) -> list[Grown]:
     ]
 
 
-def judges(model: list[Grown], single: np.ndarray) -> Outside:
+def judges(model: list[Grown], single: np.ndarray) -> HeldOutPredictions:
     """What a model, all of its stages and members together, says of many of the rows held out, whose targets it has."""
     first = model[0]
-    said = [watched_values(one.fit, one.final, single if one is first else None, JUDGES) for one in model]
+    said = [validation_predictions(one.fit, one.final, single if one is first else None, JUDGES) for one in model]
     return outside_of([replace(one, outside=part) for one, part in zip(model, said, strict=True)])
 
 
-def best_few(task: Task, said: Sequence[Outside]) -> list[int]:
+def best_few(task: Task, said: Sequence[HeldOutPredictions]) -> list[int]:
     """The numbers of the models whose mean rows held out want, by what each model said of them.
 
     That is the mean of the best few, as many as are best. Models have other length-scales and other kernels, and one
@@ -76,13 +76,13 @@ def best_few(task: Task, said: Sequence[Outside]) -> list[int]:
     """
     ranked = sorted(range(len(said)), key=lambda k: _loss(task, said[k]))
 
-    def mean(n: int) -> Outside:
+    def mean(n: int) -> HeldOutPredictions:
         return replace(said[0], values=np.mean([said[k].values for k in ranked[:n]], axis=0))
 
     return sorted(ranked[: min(range(1, len(said) + 1), key=lambda n: _loss(task, mean(n)))])
 
 
-def _loss(task: Task, said: Outside) -> float:
+def _loss(task: Task, said: HeldOutPredictions) -> float:
     """The log loss of rows held out, or their mean square."""
     if isinstance(task.targets, ClassTargets):
         return cross_fitted(task.targets, said.values, said.targets, said.weight)[0]

@@ -27,12 +27,12 @@ from mercer.forward.learners import Ensemble, Size
 from mercer.forward.local_length_scales import nearer
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Member, only, raced_members, tuned_member
+from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.exact_time import exact_seconds
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.polish_time import affordable_steps
-from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import Grown, Task
 from mercer.forward.trial_fits import by_pace
@@ -252,7 +252,7 @@ class Boosting(Resumable, ForwardEstimator):
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]
 
-    def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
+    def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
         """All weights improved together, where that is asked for and there is memory and time for it."""
         steps, reason = self._polish_steps(fit, final.index, budget)
         if reason is not None:

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from mercer.data import ArrayRows, TensorRows
 from mercer.engine import KernelMatrix, Plan
+from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.stages import Final
 from mercer.losses import squared_hinge
 from mercer.preprocessing.inputs import InputMap, on_their_way
 from mercer.preprocessing.read import TableData
@@ -112,7 +112,7 @@ class Seen:
     def part(self, index: Tensor) -> Seen:
         return Seen(self.rows[index], self.y[index], self.weight[index], self.f[index])
 
-    def after(self, models: Sequence[Final], plan: Plan) -> Seen:
+    def after(self, models: Sequence[FittedExpansion], plan: Plan) -> Seen:
         """With the values of further models added."""
         f = self.f.clone()
         for one in models:
@@ -158,7 +158,9 @@ class Renewal:
         self.n_known = 0  # parts of the model that rows held out have been asked about
         self.found: Seen | None = None  # rows that counted when the last stage was drawn
 
-    def problem(self, model: Sequence[Final], kernel: Any, values: float = np.inf) -> tuple[Problem, Tensor] | None:
+    def problem(
+        self, model: Sequence[FittedExpansion], kernel: Any, values: float = np.inf
+    ) -> tuple[Problem, Tensor] | None:
         """What a model, a sum of these parts, leaves to a kernel on other rows, and where rows to watch stand there.
 
         None where so few kernel `values` would not do to look at more rows than a stage learns from.
@@ -189,7 +191,7 @@ class Renewal:
         share = min(self.size / max(int(counts.sum()), 1), 1.0)
         return self._kept(found, torch.where(counts, share, 1.0), share)
 
-    def _read(self, model: Sequence[Final], widest: float, values: float) -> Seen:
+    def _read(self, model: Sequence[FittedExpansion], widest: float, values: float) -> Seen:
         """Rows of the table that the model has been asked about; of classes those that count, and some others."""
         times = LOOKED_AT[self.first.plan.device.type] if self.classes else 1
         affordable = values / max(sum(len(one.basis) for one in model), 1)

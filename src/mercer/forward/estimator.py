@@ -19,12 +19,12 @@ from mercer.data import WHOLE, current_group
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.forward.by_loss import by_loss
-from mercer.forward.expansion import Expansion, values
-from mercer.forward.held_out import Refit, outside_values, refittable
+from mercer.forward.expansion import Expansion, evaluate
+from mercer.forward.held_out import Refit, can_refit, held_out_predictions
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member
+from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation, interrupted
 from mercer.forward.task import (
     Grown,
@@ -160,7 +160,7 @@ class ForwardEstimator(BaseKernelEstimator):
         """When a fit ends."""
 
     @abstractmethod
-    def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
+    def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
         """The model of the last step kept, improved where that was asked for."""
 
     @abstractmethod
@@ -295,7 +295,7 @@ class ForwardEstimator(BaseKernelEstimator):
             task.kept.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
-        final = Final.at(path, n_steps, fit.problem)
+        final = FittedExpansion.at(path, n_steps, fit.problem)
         try:
             final = self._finish(fit, final, budget)
             refit = self._refit(fit, final, n_steps, budget)
@@ -303,19 +303,19 @@ class ForwardEstimator(BaseKernelEstimator):
             fit.interrupted, why = True, interrupted(n_steps)
             budget.interrupt()
             refit = None
-        outside = outside_values(fit, final, task.single, refit, budget, classes=self._classes)
+        outside = held_out_predictions(fit, final, task.single, refit, budget, classes=self._classes)
         first = Grown(member, fit, path, final, n_steps, why, outside)
         further = self._further(task, first, budget, share)
         if task.kept is not None and further:
             task.kept.finish()
         return [first, *further]
 
-    def _refit(self, fit: ForwardFit, final: Final, n_steps: int, budget: Clock) -> Refit | None:
+    def _refit(self, fit: ForwardFit, final: FittedExpansion, n_steps: int, budget: Clock) -> Refit | None:
         """How the model is refitted without some rows, in as many steps; None where it is too large for that."""
-        if not refittable(fit, final) or self._goes_on(fit):
+        if not can_refit(fit, final) or self._goes_on(fit):
             return None
 
-        def refitted(rows: Tensor) -> Final:
+        def refitted(rows: Tensor) -> FittedExpansion:
             weight = fit.problem.weight.clone()
             weight[rows] = 0.0
             problem = fit.problem.with_sample(weight=weight)
@@ -326,7 +326,7 @@ class ForwardEstimator(BaseKernelEstimator):
             again.run(rules)
             if again.interrupted:
                 budget.interrupt()
-            return self._finish(again, Final.at(again.path(), again.n_steps, problem), budget)
+            return self._finish(again, FittedExpansion.at(again.path(), again.n_steps, problem), budget)
 
         return refitted
 
@@ -346,7 +346,7 @@ class ForwardEstimator(BaseKernelEstimator):
         check_is_fitted(self)
         source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        return values(expansions or self.expansions_, source, plan, answer, pairwise=self._pairwise)
+        return evaluate(expansions or self.expansions_, source, plan, answer, pairwise=self._pairwise)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class of each row."""

@@ -15,9 +15,9 @@ from mercer.data import TensorRows
 from mercer.forward.draws import RATE, Renewal
 from mercer.forward.focus import Focus, HingeFocus
 from mercer.forward.loop import ForwardFit
+from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.scales import LITTLE, Make, Staging, finished, further_stages
-from mercer.forward.stages import Final
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
 from mercer.forward.task import Grown, Task
 from mercer.progress import step_callbacks
@@ -96,7 +96,7 @@ def _anew(
     model = [first.final]  # and every stage that has ended since
 
     def anew(stages: list[ForwardFit], begun: ForwardFit) -> ForwardFit:
-        model.extend(Final.at(one.path(), one.n_steps, one.problem) for one in stages[len(model) - 1 :])
+        model.extend(FittedExpansion.at(one.path(), one.n_steps, one.problem) for one in stages[len(model) - 1 :])
         drawn = renewal.problem(model, begun.problem.kernel, LOOKING * budget.remaining(until=share) * RATE[where])
         other = None if drawn is None else make(*drawn)
         if other is None or not other.step():

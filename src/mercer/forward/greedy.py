@@ -29,10 +29,10 @@ from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMi
 from mercer.forward.learners import vector_learner, vectors_a_pass
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, tuned_member
+from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import RandomRows
 from mercer.forward.solve.polish import whitened_ridge
-from mercer.forward.stages import Final
 from mercer.forward.stopping import (
     AkaikeInformation,
     Dependence,
@@ -218,7 +218,7 @@ class BaseGreedyKernel(ForwardEstimator):
         """One kernel by its evidence; with `refine`, which tunes it later, at most the family is chosen."""
         return tuned_member(task.given, Y, task.plan, self, rng, _choose_family if self.refine else choose_kernel)
 
-    def _finish(self, fit: ForwardFit, final: Final, budget: Clock) -> Final:
+    def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
         """Prune and refine the basis, if asked for."""
         m, block = len(final.index), fit.current
         if self.prune and block is not None and m:
@@ -231,7 +231,7 @@ class BaseGreedyKernel(ForwardEstimator):
             final = replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
         return self._refined(fit.problem, final) if self.refine and m else final
 
-    def _refined(self, problem: Problem, final: Final) -> Final:
+    def _refined(self, problem: Problem, final: FittedExpansion) -> FittedExpansion:
         """Optimise basis vectors, kernel and noise by the sparse evidence, then solve for the weights."""
         alive, shard, rng = problem.candidates(), problem.rows.shard, self._generator(problem.rows.shard.group)
         rows, y, weight = problem.rows, problem.y, problem.weight
@@ -241,7 +241,8 @@ class BaseGreedyKernel(ForwardEstimator):
         start: dict[str, Any] = {"max_iter": self.refine_iter, "rng": rng}
         kernel, noise, basis, bound = refine_basis(problem.kernel, max(problem.lam, 1e-6), final.basis, data, **start)
         weights: Tensor = whitened_ridge(replace(problem, kernel=kernel, lam=noise), basis)
-        return Final(final.index, basis, weights, kernel, noise, moved=True, kept={"log_evidence_bound_": bound})
+        kept = {"log_evidence_bound_": bound}
+        return FittedExpansion(final.index, basis, weights, kernel, noise, moved=True, kept=kept)
 
     def path_predict(self, X: Any, sizes: Sequence[int]) -> list[np.ndarray]:
         """Predictions of the models of the given numbers of basis vectors, in one pass over `X`."""

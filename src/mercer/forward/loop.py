@@ -17,8 +17,8 @@ from torch import Tensor
 from mercer.forward.absorb import Block
 from mercer.forward.focus import Focus
 from mercer.forward.learners import Learner
+from mercer.forward.path import ExpansionPath
 from mercer.forward.problem import Problem
-from mercer.forward.stages import ExpansionPath
 from mercer.forward.stopping import History, Stopping, interrupted
 from mercer.stop_reason import StopKind, StopReason
 

@@ -20,9 +20,9 @@ from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
-from mercer.forward.expansion import with_index
+from mercer.forward.expansion import with_row_index
 from mercer.forward.problem import Problem
-from mercer.forward.sparse_rows import numbered_kernel
+from mercer.forward.sparse_rows import sparse_row_kernel
 from mercer.kernels import Kernel
 from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap, find_inputs
@@ -91,7 +91,7 @@ def tuned_member(
     began = time.perf_counter()
     seconds = None if settings.time_budget is None else TUNING_SHARE * settings.time_budget
     if isinstance(given.rows, SparseRows):
-        made = numbered_kernel(given, Y, plan, settings, rng, seconds)
+        made = sparse_row_kernel(given, Y, plan, settings, rng, seconds)
         return Choice([Member(*made[:3])], made[3])
     pairwise = is_precomputed(settings.kernel)
     scaling = False if pairwise else settings.scale_inputs
@@ -236,7 +236,7 @@ def _as_member(one: Any, penalty: float | None) -> Member:
 
 def sample_of(given: TableData, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pairwise: bool) -> Sample:
     """The rows as a member's kernel sees them, with targets and weights."""
-    rows = with_index(given.rows, plan) if pairwise else inputs.rows(given.rows, plan)
+    rows = with_row_index(given.rows, plan) if pairwise else inputs.rows(given.rows, plan)
     on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
     groups = None if pairwise or given.layout is None else given.layout.group
     watched = None if given.validation_weight is None else torch.as_tensor(given.validation_weight, **on_device)

@@ -17,7 +17,7 @@ from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.forward.absorb import Block
 from mercer.forward.criteria import Criterion
-from mercer.forward.expansion import values
+from mercer.forward.expansion import evaluate
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
 from mercer.forward.learners import vector_learner, vectors_a_pass
 from mercer.forward.loop import ForwardFit
@@ -157,7 +157,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         check_is_fitted(self)
         source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        return values(self.expansions_, source, plan, pairwise=self._pairwise)
+        return evaluate(self.expansions_, source, plan, pairwise=self._pairwise)
 
 
 def _at_rest(kernel: Any, n_inputs: int) -> Any:

@@ -1,11 +1,11 @@
-r"""How much the predictions of a kernel expansion depend on each column of the table: total-effect Sobol indices.
+r"""Relevance of each column to the predictions of kernel expansions: shares of total-effect Sobol indices.
 
 The total effect of column d is the variance of f that remains when all other columns are known. Jansen's estimator
 takes pairs of rows x, x' and exchanges column d alone,
 
 .. math:: T_d = \tfrac12\, E\big[(f(x) - f(x_1, \dots, x'_d, \dots, x_D))^2\big] .
 
-It asks the model for predictions only, so it holds for every kernel, metric and number of outputs.
+It uses predictions only, so it holds for every kernel, metric and number of outputs.
 
 Reference: M. J. W. Jansen, "Analysis of variance designs for model output", Computer Physics Communications 117 (1999).
 """
@@ -26,156 +26,164 @@ from mercer.kernels import Function, Kernel
 from mercer.preprocessing.inputs import FARTHEST, InputMap
 from mercer.preprocessing.read import TableData
 
-#: Pairs of rows that measure every column, at least and at most, and those that measure the columns of largest effect.
+#: Row pairs that measure every column, at least and at most, and those that measure the columns of largest effect.
 FIRST_PAIRS, PAIRS = (5, 20), (200, 500)
-#: Columns that have most of the effect, usually.
+#: Columns that usually have most of the effect.
 FEW_COLUMNS = 8
-#: Predictions that all columns together may take: this many, a share of the rows of `fit`, or what comes to so many
-#: kernel values, whichever is more. It is 1 to 5 % of the time of a default fit. Kernels that are functions of the user
-#: have the share only.
+#: Predictions for all columns together: the largest of this number, a share of the rows of `fit`, and the number that
+#: takes `VALUES` kernel values. They take 1 to 5 % of the time of a default fit. Kernels that are Python functions of
+#: the user are limited to the share.
 PREDICTIONS, SHARE, VALUES = 1600, 0.25, 2e6
-#: Numbers in the rows that are predicted at a time.
+#: Numbers in the rows of one block of predictions.
 BLOCK_NUMBERS = 1 << 19
+#: Background rows of explanations, as many as the explainers of the package shap take.
+BACKGROUND_ROWS = 100
+
+
+def background_rows(data: TableData) -> np.ndarray:
+    """Random rows of positive weight; explanations refer to the mean prediction on them."""
+    return data.rows.fetch(data.draw(BACKGROUND_ROWS, np.random.default_rng(0))).double().cpu().numpy()
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Pairs of rows of a table, by their places in `rows`, the weight of each pair, and what each output counts."""
+class RowPairs:
+    """Pairs of rows (positions in `rows`), the weight of each pair, and the factor of each output."""
 
-    rows: np.ndarray  # n × D, as the table was coded
+    rows: np.ndarray  # n × D, coded
     base: np.ndarray
     donor: np.ndarray
     weight: np.ndarray
     outputs: np.ndarray | float  # p
 
     @classmethod
-    def of(cls, given: TableData, n_pairs: int) -> Pairs:
-        """About `n_pairs` pairs of different rows of positive weight; of few rows, each row with several others."""
-        rng = np.random.default_rng(0)  # a stream of its own: fits that go on draw as they would without it
-        index = given.draw(n_pairs, rng)
-        rows = given.rows.fetch(index).double().cpu().numpy()
-        weight = given.pick(given.weight, index).astype(np.float64)
+    def of(cls, data: TableData, n_pairs: int) -> RowPairs:
+        """Draw about `n_pairs` pairs of different rows of positive weight; few rows are paired several times."""
+        rng = np.random.default_rng(0)  # a separate stream: the fit draws the same numbers with and without it
+        index = data.draw(n_pairs, rng)
+        rows = data.rows.fetch(index).double().cpu().numpy()
+        weight = data.pick(data.weight, index).astype(np.float64)
         n = len(index)
         order = rng.permutation(n)
         shifts = range(1, 1 + min(n - 1, max(n_pairs // n, 1)))
         base = np.tile(order, len(shifts))
         donor = np.concatenate([np.roll(order, shift) for shift in shifts]) if n > 1 else order[:0]
         weight = weight / weight.max()
-        outputs = _precisions(given.pick(given.y, index)) if given.y.ndim == 2 else 1.0
+        outputs = _precisions(data.pick(data.y, index)) if data.y.ndim == 2 else 1.0
         return cls(rows, base, donor, weight[base] * weight[donor], outputs)
 
-    def first(self, n: int) -> Pairs:
-        """The first pairs."""
+    def first(self, n: int) -> RowPairs:
+        """The first `n` pairs."""
         base, donor = self.base[:n], self.donor[:n]
-        used, places = np.unique([base, donor], return_inverse=True)
-        base, donor = places.reshape(2, -1)
-        return Pairs(self.rows[used], base, donor, self.weight[:n], self.outputs)
+        used, positions = np.unique([base, donor], return_inverse=True)
+        base, donor = positions.reshape(2, -1)
+        return RowPairs(self.rows[used], base, donor, self.weight[:n], self.outputs)
 
 
 def _precisions(Y: np.ndarray) -> np.ndarray:
-    """1/variance of each output in a common unit; 0 for a constant one."""
+    """1/variance of each output in a common unit; 0 for a constant output."""
     size = np.abs(Y).max(0, initial=np.finfo(float).tiny)
     deviation = (Y / size).std(0)
     deviation = np.where(deviation > 1e-14, deviation * (size / size.max()), np.inf)  # a constant has only rounding
     return np.square(deviation[np.isfinite(deviation)].min(initial=1.0) / deviation)
 
 
-def effects(expansions: Sequence[Expansion], given: TableData, plan: Plan) -> np.ndarray:
-    """The share of each column of the user's table in all total effects: non-negative, of sum 1.
+def effect_shares(expansions: Sequence[Expansion], data: TableData, plan: Plan) -> np.ndarray:
+    """Share of each column of the user's table in the sum of total effects: non-negative, of sum 1.
 
-    A column that no kernel sees has exactly 0; all columns have where predictions are constant. Several outputs are
-    summed in units of their standard deviations. Few pairs of rows measure all columns; more pairs then measure the
-    columns of largest effect.
+    A column without any effect has exactly 0; all columns have 0 if predictions are constant. Outputs are summed in
+    units of their standard deviations. A few row pairs measure all columns; more pairs then measure the columns of
+    largest effect.
     """
-    layout, D = given.layout, given.n_columns
+    layout, D = data.layout, data.n_columns
     coordinates = [np.array([d]) if layout is None else np.flatnonzero(layout.column == d) for d in range(D)]
-    most = _affordable(expansions, given.n_alive)
-    few, many = (int(np.clip(most / n, *limits)) for n, limits in ((2 * D, FIRST_PAIRS), (FEW_COLUMNS, PAIRS)))
-    pairs = Pairs.of(given, many)
+    budget = _affordable_predictions(expansions, data.n_alive)
+    few = int(np.clip(budget / (2 * D), *FIRST_PAIRS))
+    many = int(np.clip(budget / FEW_COLUMNS, *PAIRS))
+    pairs = RowPairs.of(data, many)
     total = _total_effects(expansions, pairs.first(few), coordinates, plan)
-    again = np.argsort(-total, kind="stable")[: max(int(most - few * D) // (many - few), 0)]
+    largest_first = np.argsort(-total, kind="stable")
+    again = largest_first[: max(int(budget - few * D) // (many - few), 0)]
     total[again] = _total_effects(expansions, pairs, [coordinates[d] for d in again], plan)
     largest = total.max(initial=0.0)
     return total / largest / (total / largest).sum() if largest > 0 else total
 
 
-def _affordable(expansions: Sequence[Expansion], n_rows: int) -> float:
-    """Predictions that all columns together may take."""
+def _affordable_predictions(expansions: Sequence[Expansion], n_rows: int) -> float:
+    """Number of predictions that all columns together may take."""
     share = SHARE * n_rows
-    if any(_calls_the_user(one.kernel) for one in expansions):
+    if any(_has_user_function(expansion.kernel) for expansion in expansions):
         return share
-    return max(share, PREDICTIONS, VALUES / max(sum(len(one.basis) for one in expansions), 1))
+    n_basis = sum(len(expansion.basis) for expansion in expansions)
+    return max(share, PREDICTIONS, VALUES / max(n_basis, 1))
 
 
-def _calls_the_user(kernel: Kernel) -> bool:
-    return isinstance(kernel, Function) or any(map(_calls_the_user, kernel.parts().values()))
+def _has_user_function(kernel: Kernel) -> bool:
+    return isinstance(kernel, Function) or any(map(_has_user_function, kernel.parts().values()))
 
 
 def _total_effects(
-    expansions: Sequence[Expansion], pairs: Pairs, coordinates: Sequence[np.ndarray], plan: Plan
+    expansions: Sequence[Expansion], pairs: RowPairs, coordinates: Sequence[np.ndarray], plan: Plan
 ) -> np.ndarray:
-    """T_d of some columns, each given by its coordinates."""
+    """T_d of columns, each given by its coordinates."""
     if not len(pairs.base) or not len(coordinates):
         return np.zeros(len(coordinates))
-    changes = np.sum([_changes(one, pairs, coordinates, plan) for one in expansions], axis=0)
-    return (
-        (np.square(changes) * pairs.outputs).sum(2) @ pairs.weight / (2 * max(pairs.weight.sum(), np.finfo(float).tiny))
-    )
+    changes = np.sum([_changes(expansion, pairs, coordinates, plan) for expansion in expansions], axis=0)
+    squares = (np.square(changes) * pairs.outputs).sum(2)
+    return squares @ pairs.weight / (2 * max(pairs.weight.sum(), np.finfo(float).tiny))
 
 
-def _changes(one: Expansion, pairs: Pairs, coordinates: Sequence[np.ndarray], plan: Plan) -> np.ndarray:
-    """By how much f changes where a column of the first row of a pair takes the second's value.
+def _changes(expansion: Expansion, pairs: RowPairs, coordinates: Sequence[np.ndarray], plan: Plan) -> np.ndarray:
+    """Changes of f if a column of the base row takes the donor's value, columns × pairs × outputs.
 
-    The result has the shape columns × pairs × outputs. Rows that the kernel sees unchanged are not predicted: their
-    change is exactly 0, without rounding.
+    Rows that do not change in the kernel's coordinates are not predicted: their change is exactly 0, without rounding.
     """
-    plan = replace(plan, dtype=getattr(torch, one.dtype))
-    W, Z = torch.as_tensor(one.weights), torch.as_tensor(one.basis).to(plan.device, plan.dtype)
-    steps = Steps.of(one.inputs, pairs)
+    plan = replace(plan, dtype=getattr(torch, expansion.dtype))
+    W, Z = torch.as_tensor(expansion.weights), torch.as_tensor(expansion.basis).to(plan.device, plan.dtype)
+    exchange = ColumnExchange.of(expansion.inputs, pairs)
     limit = FARTHEST[plan.dtype]
 
     def f(rows: Tensor) -> np.ndarray:
-        seen = TensorRows(rows.clamp(-limit, limit).to(plan.device, plan.dtype))
-        return KernelMatrix(seen, one.kernel, Z, plan).product(W).double().cpu().numpy()
+        clipped = TensorRows(rows.clamp(-limit, limit).to(plan.device, plan.dtype))
+        return KernelMatrix(clipped, expansion.kernel, Z, plan).product(W).double().cpu().numpy()
 
-    before = f(steps.start)[pairs.base]
-    out = np.zeros((len(coordinates), *before.shape))
-    each = max(BLOCK_NUMBERS // (len(before) * max(Z.shape[1], 1)), 1)
-    for first in range(0, len(coordinates), each):
-        found = [steps.changed(mine) for mine in coordinates[first : first + each]]
-        places = np.concatenate([at for at, _ in found])
-        if len(places):
-            column = np.repeat(np.arange(first, first + len(found)), [len(at) for at, _ in found])
-            out[column, places] = f(torch.cat([rows for _, rows in found])) - before[places]
-    return out
+    before = f(exchange.start)[pairs.base]
+    changes = np.zeros((len(coordinates), *before.shape))
+    n_columns = max(BLOCK_NUMBERS // (len(before) * max(Z.shape[1], 1)), 1)
+    for first in range(0, len(coordinates), n_columns):
+        changed = [exchange.changed(columns) for columns in coordinates[first : first + n_columns]]
+        positions = np.concatenate([at for at, _ in changed])
+        if len(positions):
+            column = np.repeat(np.arange(first, first + len(changed)), [len(at) for at, _ in changed])
+            changes[column, positions] = f(torch.cat([rows for _, rows in changed])) - before[positions]
+    return changes
 
 
 @dataclass(frozen=True)
-class Steps:
-    """The rows of pairs as a kernel sees them, and the way from one row to the other before the transform.
+class ColumnExchange:
+    """The rows of pairs in the kernel's coordinates, and their differences before the linear transform.
 
-    Columns are mapped one by one before the transform, so a change of one of them is mapped without the others.
+    Columns are mapped one by one before the transform, so a change of one column is mapped without the others.
     """
 
-    pairs: Pairs
-    start: Tensor  # the rows, transformed
-    apart: Tensor  # of each pair, mapped but not transformed
-    turn: Tensor | None
+    pairs: RowPairs
+    start: Tensor  # the rows, mapped and transformed
+    difference: Tensor  # donor minus base of each pair, mapped but not transformed
+    transform: Tensor | None
 
     @classmethod
-    def of(cls, inputs: InputMap, pairs: Pairs) -> Steps:
+    def of(cls, inputs: InputMap, pairs: RowPairs) -> ColumnExchange:
         mapped = replace(inputs, transform=None).encode(torch.as_tensor(pairs.rows))
-        turn = None if inputs.transform is None else torch.as_tensor(inputs.transform)
-        start = mapped if turn is None else mapped * turn if turn.ndim == 1 else mapped @ turn.T
-        return cls(pairs, start, mapped[pairs.donor] - mapped[pairs.base], turn)
+        A = None if inputs.transform is None else torch.as_tensor(inputs.transform)
+        start = mapped if A is None else mapped * A if A.ndim == 1 else mapped @ A.T
+        return cls(pairs, start, mapped[pairs.donor] - mapped[pairs.base], A)
 
-    def changed(self, mine: np.ndarray) -> tuple[np.ndarray, Tensor]:
-        """The pairs that differ in these coordinates, and their first rows with the second's values there."""
-        apart, turn = self.apart[:, mine], self.turn
-        if turn is None or turn.ndim == 1:
-            step = torch.zeros(len(apart), self.start.shape[1], dtype=torch.float64)
-            step[:, mine] = apart if turn is None else apart * turn[mine]
+    def changed(self, columns: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        """Pairs that differ in these coordinates, and their base rows with the donors' values there."""
+        difference, A = self.difference[:, columns], self.transform
+        if A is None or A.ndim == 1:
+            step = torch.zeros(len(difference), self.start.shape[1], dtype=torch.float64)
+            step[:, columns] = difference if A is None else difference * A[columns]
         else:
-            step = apart @ turn[:, mine].T
-        places = (step != 0).any(1).nonzero()[:, 0].numpy()
-        return places, self.start[self.pairs.base[places]] + step[places]
+            step = difference @ A[:, columns].T
+        positions = (step != 0).any(1).nonzero()[:, 0].numpy()
+        return positions, self.start[self.pairs.base[positions]] + step[positions]

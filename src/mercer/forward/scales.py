@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from mercer.forward.held_out import outside_values
+from mercer.forward.held_out import held_out_predictions
 from mercer.forward.loop import ForwardFit
+from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.stages import Final
 from mercer.forward.task import Grown
 from mercer.selection.more_rows import scaled
 from mercer.stop_reason import StopKind, StopReason
@@ -147,11 +147,11 @@ def finished(first: Grown, fits: list[ForwardFit]) -> list[Grown]:
     for fit in fits:
         n_steps = int(np.argmin(fit.history.validation)) + 1 if fit is fits[-1] else fit.n_steps
         path = fit.path()
-        final = Final.at(path, n_steps, fit.problem)
+        final = FittedExpansion.at(path, n_steps, fit.problem)
         stage = "stage" if len(fits) == 1 else "stages"
         sentence = f"learners of {len(fits)} further {stage} gained ever less on rows held out"
         why = StopReason(sentence, StopKind.MINIMUM)
-        outside = outside_values(fit, final)  # of rows held out, which stages always have
+        outside = held_out_predictions(fit, final)  # of rows held out, which stages always have
         member = replace(first.member, kernel=fit.problem.kernel, name=f"{first.member.name}, finer")
         stages.append(Grown(member, fit, path, final, n_steps, why, outside, before))
         before += n_steps

@@ -23,16 +23,16 @@ TUNED_ROWS = 600
 
 
 @dataclass(frozen=True)
-class RowNumbers(InputMap):
+class RowIndexMap(InputMap):
     """Rows as their numbers, 0, 1, …: what numbered kernels take."""
 
     def rows(self, source: RowSource, plan: Plan) -> RowSource:
         return TensorRows(torch.arange(source.n_rows, device=plan.device, dtype=plan.dtype)[:, None])
 
 
-def numbered_kernel(
+def sparse_row_kernel(
     given: TableData, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, seconds: float | None
-) -> tuple[RowNumbers, Kernel, float, float]:
+) -> tuple[RowIndexMap, Kernel, float, float]:
     """Inputs, kernel and penalty for a sparse table, and the seconds it took: one length-scale for all columns.
 
     Some rows are turned into as many coordinates, which leaves radial and dot-product kernels what they are.
@@ -49,7 +49,7 @@ def numbered_kernel(
     chosen = choose_kernel(sample, settings.kernel, settings.regularization, n_rows, rng, seconds, ard=False)
     kernel = Numbered(chosen.kernel, rows.entries, rows.entries)
     kernel.check()
-    return RowNumbers(np.zeros(1), np.ones(1)), kernel, chosen.lam, time.perf_counter() - began
+    return RowIndexMap(np.zeros(1), np.ones(1)), kernel, chosen.lam, time.perf_counter() - began
 
 
 def entries_of(source: RowSource) -> Entries:

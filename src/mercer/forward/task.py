@@ -15,16 +15,14 @@ from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.data import ArrayRows, Pieces, Shard, SparseRows
 from mercer.data.shard import even_run
 from mercer.engine import Plan
-from mercer.forward.background import background
-from mercer.forward.expansion import Expansion, Stages
-from mercer.forward.held_out import Outside
+from mercer.forward.expansion import Expansion, StagedExpansion
+from mercer.forward.held_out import HeldOutPredictions, rounding_errors, rounding_matters
 from mercer.forward.kernel_metric import metric, sensitivity
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member, problem_of
+from mercer.forward.path import ExpansionPath, FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.relevance import effects
-from mercer.forward.rounding import rounded, shows
-from mercer.forward.stages import ExpansionPath, Final
+from mercer.forward.relevance import background_rows, effect_shares
 from mercer.forward.stopping import joined
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import Numbered
@@ -85,10 +83,10 @@ class Grown:
     member: Member
     fit: ForwardFit
     path: ExpansionPath
-    final: Final
+    final: FittedExpansion
     n_steps: int
     why: StopReason
-    outside: Outside
+    outside: HeldOutPredictions
     before: int = 0
 
 
@@ -118,7 +116,7 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "basis_indices_": given.places(index),
         "dual_coef_": expansions[0].weights,
         "kernel_": expansions[0].kernel,
-        "background_": None if _without_columns(task) else background(given),
+        "background_": None if _without_columns(task) else background_rows(given),
         "metric_": _metric(expansions[0], given.rows.n_columns),
         "relevance_": _relevance(task, expansions),
         "regularization_": final.lam,
@@ -145,8 +143,8 @@ def _rounding_shows(task: Task, grown: list[Grown]) -> bool:
         return False
 
     def measured() -> bool:
-        changes = [rounded(one.final, one.outside, one.fit.problem.plan, one.member.share) for one in coarse]
-        return shows(changes, outside.targets - outside.values, outside.weight)
+        changes = [rounding_errors(one.final, one.outside, one.fit.problem.plan, one.member.share) for one in coarse]
+        return rounding_matters(changes, outside.targets - outside.values, outside.weight)
 
     return task.given.shard.group.first(measured)
 
@@ -165,7 +163,7 @@ def _metric(first: Expansion, n_inputs: int) -> np.ndarray | None:
 
 def _relevance(task: Task, expansions: tuple[Expansion, ...]) -> np.ndarray | None:
     """The effect of each column on predictions; None where columns are kernel values, or far too many (sparse)."""
-    return None if _without_columns(task) else effects(expansions, task.given, task.plan)
+    return None if _without_columns(task) else effect_shares(expansions, task.given, task.plan)
 
 
 def _without_columns(task: Task) -> bool:
@@ -177,7 +175,7 @@ def _kept(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:
     return kernel.kept(basis) if isinstance(kernel, Numbered) else (kernel, basis)
 
 
-def _stages(one: Grown, expansion: Expansion) -> Stages:
+def _stages(one: Grown, expansion: Expansion) -> StagedExpansion:
     problem, rows = one.fit.problem, expansion.basis
     if one.final.moved or not np.array_equal(one.final.index.cpu().numpy(), one.path.rows):  # not those of the path
         rows = problem.rows.fetch(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
@@ -185,10 +183,10 @@ def _stages(one: Grown, expansion: Expansion) -> Stages:
         rows = one.path.rows[:, None].astype(np.float64)
     kernel, rows = _kept(problem.kernel, rows)
     at = Expansion(one.member.inputs, kernel, rows, np.empty(0), expansion.dtype)
-    return Stages(at, one.path, one.member.share, one.n_steps, one.before)
+    return StagedExpansion(at, one.path, one.member.share, one.n_steps, one.before)
 
 
-def outside_of(grown: list[Grown]) -> Outside:
+def outside_of(grown: list[Grown]) -> HeldOutPredictions:
     """What all members together say of rows that none of them learned from, wherever there are such."""
     total = sum(one.member.share * one.outside.values for one in grown)
     return replace(grown[0].outside, values=np.asarray(total))

@@ -10,10 +10,9 @@ import torch
 
 from mercer.engine import Plan
 from mercer.evidence.posterior import Posterior
-from mercer.forward.background import background
 from mercer.forward.expansion import Expansion
 from mercer.forward.kernel_metric import spread
-from mercer.forward.relevance import effects
+from mercer.forward.relevance import background_rows, effect_shares
 from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
 from mercer.preprocessing.inputs import InputMap
@@ -47,7 +46,7 @@ def shown(models: list[FittedGP], given: TableData, inputs: InputMap, plan: Plan
             "basis_indices_": given.places(model.index),
             "dual_coef_": model.posterior.weights,
             "kernel_": model.kernel,
-            "relevance_": effects([_expansion(model, inputs, dtype)], given, plan),
+            "relevance_": effect_shares([_expansion(model, inputs, dtype)], given, plan),
             "inverse_length_scales_": _by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs),
         }
         for model in models
@@ -62,7 +61,7 @@ def shown(models: list[FittedGP], given: TableData, inputs: InputMap, plan: Plan
         **given.columns(),
         **attributes,
         "inputs_": inputs,
-        "background_": background(given),
+        "background_": background_rows(given),
         "dtype_": dtype,
         "log_marginal_likelihood_": float(sum(model.log_evidence for model in models)),
         "n_iter_": max(1, *(model.n_iter for model in models)),

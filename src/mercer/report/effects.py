@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mercer.explain.shapley import operations, shapley_values
-from mercer.forward.background import BACKGROUND_ROWS
+from mercer.forward.relevance import BACKGROUND_ROWS
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import LETTERS, NEGLIGIBLE, Band, Line, bars, chart, short, shortened

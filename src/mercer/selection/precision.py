@@ -19,7 +19,7 @@ from mercer.kernels import Kernel
 from mercer.linalg import cholesky, inverse_diagonal, solve_factored
 
 #: Deviation, as a share of the model's own error, from which rounding is worth float64 tiles: they add 1 % to the mean
-#: squared error of the fit. Predictions have a finer bound, measured on the fitted model (`mercer.forward.rounding`).
+#: squared error of the fit. Predictions have a finer bound, measured on the fitted model (`mercer.forward.held_out`).
 LARGEST_SHARE = 0.1
 #: Deviation, of unit deviation of the targets, up to which a penalty is not raised because of rounding. Polished
 #: models lose 1e-4 of R² there (the ridge of `mercer.forward.solve.coordinates` keeps the rounding off at the price

@@ -1,4 +1,4 @@
-"""The whole path of a fit in small arrays: the model after any number of steps, without the rows."""
+"""The path of a fit in small arrays: the model after any number of steps, without the rows."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from mercer.kernels import Kernel
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One block: its triangle, its coordinates (after every step where they moved), its learners."""
+class BlockPath:
+    """The path of one block: its triangular factor, its coordinates and its learners.
+
+    `coef` has one entry for each step if steps change all coordinates, else a single entry.
+    """
 
     R: np.ndarray
     coef: list[np.ndarray]
-    terms: list[tuple[np.ndarray, np.ndarray, slice]]  # positions among all basis vectors, A, place
-    snapshots: list[tuple[np.ndarray, np.ndarray]]  # positions and weights, where functions also left
+    terms: list[tuple[np.ndarray, np.ndarray, slice]]  # positions among all basis vectors, A, columns of R
+    snapshots: list[tuple[np.ndarray, np.ndarray]]  # positions and weights after each step, if functions also leave
 
     def weights(self, n_terms: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Positions and weights of the basis vectors after `n_terms` learners."""
         if self.snapshots:
             return [self.snapshots[n_terms - 1]]
         m = self.terms[n_terms - 1][2].stop
         coef = self.coef[n_terms - 1] if len(self.coef) > 1 else self.coef[0][:m]
         x = np.linalg.solve(self.R[:m, :m], coef)
-        return [(where, A @ x[place]) for where, A, place in self.terms[:n_terms]]
+        return [(positions, A @ x[columns]) for positions, A, columns in self.terms[:n_terms]]
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,11 @@ class ExpansionPath:
 
     rows: np.ndarray
     n_outputs: int
-    stages: list[Stage]
+    stages: list[BlockPath]
 
     @classmethod
     def of(cls, blocks: list[Block]) -> ExpansionPath:
-        """The path of these blocks, one after the other."""
+        """The path of consecutive blocks."""
         entered = [term.index for block in blocks for term in block.terms]
         entered += [index for block in blocks for index, _ in block.snapshots]
         index = torch.cat(entered).cpu().numpy() if entered else np.empty(0, dtype=np.int64)
@@ -50,17 +54,17 @@ class ExpansionPath:
         entries = index[np.sort(first)]
         order = np.argsort(entries)
 
-        def place(rows: Tensor) -> np.ndarray:
+        def positions(rows: Tensor) -> np.ndarray:
             return order[np.searchsorted(entries, rows.cpu().numpy(), sorter=order)]
 
         stages = []
         for block in blocks:
             m = block.span.size
             path = block.coef_path or [block.span.coef[:m]]
-            terms = [(place(term.index), term.A.double().cpu().numpy(), term.where) for term in block.terms]
-            snapshots = [(place(index), W.cpu().numpy()) for index, W in block.snapshots]
+            terms = [(positions(term.index), term.A.double().cpu().numpy(), term.where) for term in block.terms]
+            snapshots = [(positions(index), W.cpu().numpy()) for index, W in block.snapshots]
             R = block.span.R[:m, :m].cpu().numpy()
-            stages.append(Stage(R, [coef.cpu().numpy() for coef in path], terms, snapshots))
+            stages.append(BlockPath(R, [coef.cpu().numpy() for coef in path], terms, snapshots))
         return cls(entries, blocks[0].span.coef.shape[1] if blocks else 1, stages)
 
     @property
@@ -68,43 +72,43 @@ class ExpansionPath:
         return sum(len(stage.terms) for stage in self.stages)
 
     def weights(self, n_steps: int) -> np.ndarray:
-        """Weights (m × p) after `n_steps` steps; zero for basis vectors that came later."""
+        """Weights (m × p) after `n_steps` steps; zero for basis vectors that entered later."""
         W = np.zeros((len(self.rows), self.n_outputs))
         for stage in self.stages:
-            taken = min(n_steps, len(stage.terms))
-            if taken:
-                for where, weight in stage.weights(taken):
-                    np.add.at(W, where, weight)
-            n_steps -= taken
+            n_terms = min(n_steps, len(stage.terms))
+            if n_terms:
+                for positions, weight in stage.weights(n_terms):
+                    np.add.at(W, positions, weight)
+            n_steps -= n_terms
         return W
 
 
 @dataclass(frozen=True)
-class Final:
-    """A finished model: rows and basis vectors, weights, kernel, penalty, and further attributes to keep."""
+class FittedExpansion:
+    """A fitted model: rows and basis vectors, weights, kernel, penalty, and further fitted attributes."""
 
     index: Tensor
     basis: Tensor
     weights: Tensor
     kernel: Kernel
     lam: float
-    moved: bool = False  # whether the basis vectors left their rows
+    moved: bool = False  # whether the basis vectors are no longer rows of the table
     kept: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, path: ExpansionPath, n_steps: int, problem: Problem) -> Final:
-        """The model after `n_steps` steps; basis vectors without weight are left out, unless none has any.
+    def at(cls, path: ExpansionPath, n_steps: int, problem: Problem) -> FittedExpansion:
+        """The model after `n_steps` steps, without basis vectors of zero weight unless all are zero.
 
-        They came later, left again, or lie in the span of those before them.
+        A weight is zero if its vector entered later, has left again, or lies in the span of earlier vectors.
         """
         W, device = path.weights(n_steps), problem.plan.device
         weighted = (W != 0).any(1)
-        alive = np.flatnonzero(weighted) if weighted.any() or n_steps < path.n_steps else np.arange(len(W))
-        index, weights = (torch.as_tensor(part[alive], device=device) for part in (path.rows, W))
+        keep = np.flatnonzero(weighted) if weighted.any() or n_steps < path.n_steps else np.arange(len(W))
+        index, weights = (torch.as_tensor(array[keep], device=device) for array in (path.rows, W))
         return cls(index, problem.basis(index), weights, problem.kernel, problem.lam).merged()
 
-    def merged(self) -> Final:
-        """Equal basis vectors as one with the sum of their weights: the same function, sooner asked."""
+    def merged(self) -> FittedExpansion:
+        """Merge duplicate basis vectors and add their weights: the same function, faster to evaluate."""
         _, group, counts = torch.unique(self.basis, dim=0, return_inverse=True, return_counts=True)
         if len(counts) == len(group):
             return self
