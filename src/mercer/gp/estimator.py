@@ -14,7 +14,7 @@ import torch
 from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.parameters import NONE, Rule, check, integer, literal, number, part_of
 from mercer.clock import Clock
-from mercer.data import WHOLE, Pieces, current_group
+from mercer.data import current_group
 from mercer.data.group import ALONE
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
@@ -26,7 +26,7 @@ from mercer.gp.search import SparseSearch
 from mercer.gp.task import GPTask
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
-from mercer.preprocessing.collect import collect_small_table, exact_sums
+from mercer.preprocessing.collect import agreed_plan, collect_small_table, exact_sums, fitting_group
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import MERGED_ROWS, TableData, read, read_new
 from mercer.preprocessing.validate import host
@@ -158,9 +158,8 @@ class SparseGP(BaseKernelEstimator):
         given = collect_small_table(
             read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS
         )
-        alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
         made = partial(self._fitted, given, approximation, clock)
-        self._keep(**(group.first(made) if alone else made()))
+        self._keep(**fitting_group(given, group).first(made))
         clock.raise_interrupt()
         return self
 
@@ -209,10 +208,7 @@ class SparseGP(BaseKernelEstimator):
             given = replace(given, weight=unit_weights(given.weight, given.shard)[0])
         automatic = isinstance(self.dtype, str) and self.dtype == "auto"
         dtype = "float64" if approximation.dense and automatic else self.dtype
-        shard, group = given.shard, given.shard.group
-        n_rows = shard.n_total if isinstance(shard, Pieces) else given.rows.n_rows
-        plan = make_plan(n_rows, self.device, dtype, self.memory_limit)
-        plan = exact_sums(replace(plan, memory_limit=int(group.least(plan.memory_limit))), given, dtype)
+        plan = exact_sums(agreed_plan(given, self, dtype), given, dtype)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=isinstance(self.kernel, str))
         # copies, since tensors of arrays that nobody may write to are not allowed
         numbers = [torch.as_tensor(np.array(part, dtype=np.float64), device=plan.device) for part in (Y, given.weight)]
@@ -224,7 +220,7 @@ class SparseGP(BaseKernelEstimator):
             columns = given.rows.n_columns
             require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
             inducing = inputs.few(points, plan)
-        rng = self._generator(group)
+        rng = self._generator(given.shard.group)
         return inputs, GPTask(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
 
     def _search(

@@ -16,7 +16,7 @@ from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.out_of_fold import Refits
 from mercer.base.parameters import AUTO, check, integer, literal, number
 from mercer.clock import Clock
-from mercer.data import WHOLE, current_group
+from mercer.data import current_group
 from mercer.engine import Plan, Sample, each_block, make_plan
 from mercer.mixture.em import Mixture, columns
 from mercer.mixture.experts import Experts, NoExperts
@@ -26,7 +26,7 @@ from mercer.mixture.membership import described_gates, gate_probabilities, gated
 from mercer.mixture.rounding import rounding_variance
 from mercer.mixture.size import ChosenSize, Trials, chosen_size
 from mercer.parts import require
-from mercer.preprocessing.collect import collect_small_table
+from mercer.preprocessing.collect import collect_small_table, fitting_group
 from mercer.preprocessing.inputs import InputMap, standardised
 from mercer.preprocessing.read import MERGED_ROWS, TableData, merged, read, read_new
 from mercer.preprocessing.targets import code_targets
@@ -168,8 +168,7 @@ class MixtureEstimator(BaseKernelEstimator):
         given = collect_small_table(
             read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS
         )
-        alone = given.shard is WHOLE  # so few rows that the first process learns from all of them
-        self._keep(**(group.first(lambda: self._fitted(given, clock)) if alone else self._fitted(given, clock)))
+        self._keep(**fitting_group(given, group).first(lambda: self._fitted(given, clock)))
         clock.raise_interrupt()
         return self
 

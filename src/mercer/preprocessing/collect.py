@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.data import ArrayRows, Pieces
+from mercer.data import WHOLE, ArrayRows, Group, Pieces
+from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.preprocessing.read import MERGED_ROWS, TableData
 
@@ -29,11 +30,23 @@ def collect_small_table(data: TableData, n_rows: int) -> TableData:
     return replace(data, rows=ArrayRows(X[order]), y=y[order], weight=weight[order])
 
 
+def fitting_group(data: TableData, group: Group) -> Group:
+    """The processes whose first one fits: all of them if each holds the whole table, otherwise each by itself.
+
+    Estimators call ``fitting_group(data, group).first(fit)`` after `collect_small_table`.
+    """
+    return group if data.shard is WHOLE else ALONE
+
+
+def agreed_plan(data: TableData, settings: Any, dtype: Any) -> Plan:
+    """Plan the work on all rows of the table, within the least memory limit of the processes."""
+    plan = make_plan(data.shard.length(data.rows.n_rows), settings.device, dtype, settings.memory_limit)
+    return replace(plan, memory_limit=int(data.shard.group.least(plan.memory_limit)))
+
+
 def plan_for(data: TableData, settings: Any) -> tuple[TableData, Plan]:
     """A table and a plan for it that all processes agree upon; as few rows as are solved exactly are not shared."""
-    n_rows = data.shard.length(data.rows.n_rows)
-    plan = make_plan(n_rows, settings.device, settings.dtype, settings.memory_limit)
-    plan = replace(plan, memory_limit=int(data.shard.group.least(plan.memory_limit)))
+    plan = agreed_plan(data, settings, settings.dtype)
     data = collect_small_table(data, max(MERGED_ROWS, plan.exact_rows()))
     return data, exact_sums(plan, data, settings.dtype)
 
