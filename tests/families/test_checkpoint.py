@@ -178,8 +178,8 @@ def test_a_checkpoint_cut_short_is_refused(kept, file):
         lambda head: head.update(state={}),
         lambda head: head.update(state=[1]),
         lambda head: head["state"].update(rng={"dict": []}),
-        lambda head: head["state"].update(keys={"record": "mercer.no.such:Thing", "fields": {}}),
-        lambda head: head["state"].update(grown={"array": "array.999"}),
+        lambda head: head["state"].update(keys={"class": "no.Such", "fields": {}}),
+        lambda head: head["state"].update(grown={"array": "999"}),
     ],
 )
 def test_a_checkpoint_with_parts_missing_is_refused_in_a_sentence(kept, damage):
@@ -227,6 +227,23 @@ def test_checkpoints_hold_numbers_and_names_only(kept):
     head = json.loads((folder / "fit.json").read_text())
     with np.load(folder / head["arrays"], allow_pickle=False) as arrays:
         assert all(arrays[name].dtype.kind in "if" for name in arrays.files)
+
+
+def test_the_kernel_that_was_chosen_is_kept(tmp_path):
+    X, y = table(200)
+    with pytest.raises(CutOff), cluster.as_if_large():
+        KernelBoostingRegressor(
+            kernel="gaussian", tuning_rows=60, random_state=0, **SIZES, checkpoint=tmp_path, callbacks=after(1)
+        ).fit(X, y)
+    assert json.loads((tmp_path / "fit.json").read_text())["state"]["choice"] is not None
+
+
+def test_a_checkpoint_of_another_version_is_refused_by_its_format(kept):
+    fit, folder = kept
+    head = json.loads((folder / "fit.json").read_text())
+    (folder / "fit.json").write_text(json.dumps({**head, "format": 2}))
+    with pytest.raises(ValueError, match=r"must be of format 3.* remove the folder .* got .format 2 of another"):
+        fit()
 
 
 def fit_slowly(group, folder, slow):

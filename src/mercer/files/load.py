@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from mercer.codec.tree import Decoder
 from mercer.files.save import FORMAT, digest, require_few_values
-from mercer.files.tree import Reader
 from mercer.files.trial import try_one_row
 from mercer.parts import require
 
@@ -46,7 +46,7 @@ def load(path: str | os.PathLike[str], *, device: Any = None) -> Any:
     """
     tree, arrays, size = contents(path)
     try:
-        model = Reader(arrays, EXPANSION * size).decode(tree.get("model"))
+        model = Decoder(arrays, EXPANSION * size).decode(tree.get("model"))
         good = hasattr(model, "get_params") and hasattr(model, "n_features_in_")
         require(good, "the model in the file", "a fitted estimator", type(model).__name__)
         try_one_row(model, size)

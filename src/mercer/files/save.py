@@ -16,8 +16,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mercer.atomic_write import write_atomically
-from mercer.files.registry import name_of, registry
-from mercer.files.tree import Reader, TreeWriter
+from mercer.codec.registry import name_of, registry
+from mercer.codec.tree import Decoder, Encoder
 from mercer.files.trial import try_one_row
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
@@ -71,9 +71,9 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     require(ours, "model", "an estimator of mercer", type(model).__name__)
     check_is_fitted(model)
     require(not (small and stages), "stages", "False for a small file", stages)
-    writer = TreeWriter(stages)
+    writer = Encoder(stages)
     tree = {"format": FORMAT, "mercer": __version__, "model": writer.encode(smaller(model) if small else model)}
-    again = Reader(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
+    again = Decoder(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
     text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
     data = as_bytes(writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
     require_few_values(text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.files.registry import name_of
+from mercer.codec.registry import name_of
 from mercer.parts import require
 
 

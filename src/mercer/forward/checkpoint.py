@@ -26,16 +26,17 @@ from torch import Tensor
 
 from mercer.atomic_write import write_atomically
 from mercer.base.parameters import FOLDER, NONE
+from mercer.codec import Decoder, Encoder, NotEncodableError
 from mercer.data import Group
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
-from mercer.forward.plain import plain, restored
 from mercer.forward.span import Functions
 from mercer.forward.warm_start import hashed
 from mercer.parts import component, require
 from mercer.preprocessing.read import TableData
 
-FORMAT = 2
+#: Raised when files change so that other versions cannot read them.
+FORMAT = 3
 #: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.
 FREE = ("checkpoint", "device", "memory_limit")
 #: What the state of a fit consists of.
@@ -140,19 +141,19 @@ class Checkpoint:
 
     def write(self) -> None:
         """Replace what the folder holds, in one step: until then, and where that fails, the old state stands."""
-        arrays: dict[str, np.ndarray] = {}
-        state = {"rng": self.rng_state, "states": self.states, "grown": self.grown, "keys": self.keys, "choice": None}
-        noted = {name: plain(value, arrays) for name, value in state.items()}
+        encoder = Encoder()
+        state = {"rng": self.rng_state, "states": self.states, "grown": self.grown, "keys": self.keys}
+        encoded = {name: encoder.encode(value, name) for name, value in state.items()}
         try:
-            noted["choice"] = plain(self.choice, arrays)
-        except TypeError:  # a function of the user's: it is given again, and whatever was tuned is tuned again
-            noted["choice"] = None
+            encoded["choice"] = encoder.encode(self.choice, "the kernel")
+        except NotEncodableError:  # a function of the user's: it is given again, and what was tuned is tuned again
+            encoded["choice"] = None
         memory = io.BytesIO()
-        np.savez(memory, **arrays)  # type: ignore[arg-type]
+        np.savez(memory, **encoder.arrays)  # type: ignore[arg-type]
         body = memory.getvalue()
         digest = hashlib.sha256(body).hexdigest()
         name = f"learners-{digest[:16]}.npz"
-        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": self.seen, "state": noted}
+        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": self.seen, "state": encoded}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / name, lambda file: file.write(body))
@@ -210,19 +211,21 @@ def _read(folder: Path, seen: dict[str, Any]) -> dict[str, Any] | None:
     with _damage_as_a_sentence(folder):
         head = json.loads((folder / "fit.json").read_bytes())
         body = (folder / head["arrays"]).read_bytes()
-        good = head["format"] == FORMAT and hashlib.sha256(body).hexdigest() == head["sha256"]
+        written_as = head["format"]
+        good = hashlib.sha256(body).hexdigest() == head["sha256"]
         seen_then = {kind: dict(head["seen"][kind]) for kind in seen} if good else {}
-    require(good, f"checkpoint={str(folder)!r}", WHOLE, "files of another format, or cut short")
+    wanted = f"of format {FORMAT}, which this version writes; remove the folder to begin anew"
+    require(written_as == FORMAT, f"checkpoint={str(folder)!r}", wanted, f"format {written_as} of another version")
+    require(good, f"checkpoint={str(folder)!r}", WHOLE, "files that were cut short")
     for kind, then in seen_then.items():
         for name in sorted({*then, *seen[kind]}):
             wanted = f"that of the fit in checkpoint={str(folder)!r}, {then.get(name)}, or the folder another"
-            # Folders of older versions do not name y_val.
-            same = then.get(name, "none") == seen[kind].get(name)
-            require(same, name, wanted, seen[kind].get(name))
+            require(then.get(name) == seen[kind].get(name), name, wanted, seen[kind].get(name))
     with _damage_as_a_sentence(folder), np.load(io.BytesIO(body), allow_pickle=False) as arrays:
-        state = restored({"dict": [*head["state"].items()]}, dict(arrays))
-        np.random.default_rng().bit_generator.state = state["rng"]  # which refuses what is none
-        return {name: state[name] for name in STATE}
+        decoder = Decoder(dict(arrays))
+        state = {name: decoder.decode(head["state"][name]) for name in STATE}
+        np.random.default_rng().bit_generator.state = state["rng"]  # which refuses anything else
+        return state
 
 
 @contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mercer.codec.registry import name_of, registry
 from mercer.files.onnx import ensembles, mixtures, processes  # noqa: F401
 from mercer.files.onnx.answers import Outputs
 from mercer.files.onnx.graph import Graph
 from mercer.files.onnx.models import drawn
-from mercer.files.registry import name_of, registry
 from mercer.parts import require
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from mercer.codec.registry import registry
 from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph
 from mercer.files.onnx.tables import constants_held
-from mercer.files.registry import registry
 from mercer.parts import require
 
 #: What skl2onnx may be asked of a classifier.

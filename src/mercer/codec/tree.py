@@ -1,7 +1,7 @@
-"""A fitted model as a tree of plain values with references to arrays, and back; nothing of it runs anybody's code.
+"""Encode objects as a JSON tree with references to arrays, and decode them; nothing in a tree can run code.
 
-Numbers, text, truth values, None and lists stand in JSON as they are; everything else is an object with one key that
-says what it is: ``{"array": "3"}``, ``{"tuple": […]}``, ``{"class": "kernels.Gaussian", "fields": {…}}``.
+Numbers, text, booleans, None and lists stand in JSON as they are; everything else is an object with one key that names
+its kind: ``{"array": "3"}``, ``{"tuple": […]}``, ``{"class": "kernels.Gaussian", "fields": {…}}``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -17,33 +18,37 @@ import torch
 from sklearn.base import BaseEstimator
 
 from mercer.base.parameters import check
-from mercer.files.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
+from mercer.codec.registry import check_arrays, checked_fields, class_named, name_of, parameters, registry
 from mercer.kernels import Kernel
 from mercer.kernels.sparse_rows import Entries
 from mercer.parts import Component, require
 from mercer.stop_reason import StopKind, StopReason
 
-#: Nested deeper than this, a tree is none of ours.
-DEEPEST = 100
-#: Parameters that belong to a session and not to a model: they are left out of files.
-PASSING = ("callbacks",)
-#: Kinds of numbers that files hold as they are.
-WHOLE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-NUMBERS = (*WHOLE, "float16", "float32", "float64")
-#: Attributes that are not written: with the first a fit goes on, the second lists the others.
+#: Deepest nesting of a tree that is decoded.
+MAX_DEPTH = 100
+#: Parameters that belong to a session and not to a model: they are not written.
+SESSION_PARAMETERS = ("callbacks",)
+#: Kinds of numbers that arrays may hold.
+INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NUMBERS = (*INTEGERS, "float16", "float32", "float64")
+#: Attributes that are not written: the first holds the state of a warm start, the second lists the others.
 LEFT_OUT = ("_warm", "_kept")
 
 
+class NotEncodableError(ValueError):
+    """An object that no file can hold, such as a function of the user's."""
+
+
 @dataclass
-class TreeWriter:
-    """Encodes values; `arrays` are those met so far, each once, by the name that the tree has for it."""
+class Encoder:
+    """Encodes values; `arrays` are those met so far, each once, by the name that the tree gives it."""
 
     stages: bool = False
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     _seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def encode(self, value: Any, where: str = "the model") -> Any:
-        """A value as JSON has it; `where` is how sentences call it."""
+        """Encode a value as JSON; `where` names it in error messages."""
         if isinstance(value, StopReason):
             return {"stop_reason": str(value), "kinds": sorted(kind.name for kind in value.kinds)}
         if value is None or isinstance(value, bool | str) or type(value) is int:
@@ -61,11 +66,11 @@ class TreeWriter:
         if isinstance(value, torch.dtype):
             return str(value).removeprefix("torch.")
         if type(value) is list:
-            return [self.encode(one, where) for one in value]
+            return [self.encode(item, where) for item in value]
         if type(value) is tuple:
-            return {"tuple": [self.encode(one, where) for one in value]}
+            return {"tuple": [self.encode(item, where) for item in value]}
         if type(value) is slice:
-            return {"slice": [self.encode(one, where) for one in (value.start, value.stop, value.step)]}
+            return {"slice": [self.encode(item, where) for item in (value.start, value.stop, value.step)]}
         if type(value) is dict:
             return {"dict": [[self.encode(k, where), self.encode(v, f"{where}[{k!r}]")] for k, v in value.items()]}
         return self._object(value, where)
@@ -75,22 +80,24 @@ class TreeWriter:
         known = is_dataclass(cls) and registry().get(name_of(cls)) is cls
         if not known:
             kind = "a function" if callable(value) and not isinstance(value, BaseEstimator) else f"a {cls.__name__}"
-            raise ValueError(f"{where} is {kind} of your own, which no model file can hold: use pickle or joblib")
-        own = {one.name: getattr(value, one.name) for one in parameters(cls)}
+            raise NotEncodableError(
+                f"{where} is {kind} of your own, which no model file can hold: use pickle or joblib"
+            )
+        given = {field.name: getattr(value, field.name) for field in parameters(cls)}
         if not isinstance(value, BaseEstimator) or isinstance(value, Component):
-            return {"class": name_of(cls), "fields": self._each(own, cls.__name__)}
-        fitted = {name: one for name, one in vars(value).items() if name not in own and name not in LEFT_OUT}
+            return {"class": name_of(cls), "fields": self._each(given, cls.__name__)}
+        fitted = {name: held for name, held in vars(value).items() if name not in (*given, *LEFT_OUT)}
         if not self.stages:
             fitted.pop("_stages", None)
-        own = {name: None if name in PASSING else _settled(one) for name, one in own.items()}
+        given = {name: None if name in SESSION_PARAMETERS else _without_rng(held) for name, held in given.items()}
         return {
             "class": name_of(cls),
-            "parameters": self._each(own, cls.__name__),
+            "parameters": self._each(given, cls.__name__),
             "fitted": self._each(fitted, cls.__name__),
         }
 
     def _each(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-        return {name: self.encode(one, f"{name} of {where}") for name, one in values.items()}
+        return {name: self.encode(value, f"{name} of {where}") for name, value in values.items()}
 
     def _array(self, value: np.ndarray, where: str) -> dict[str, Any]:
         if value.dtype.kind in "OU":
@@ -99,31 +106,31 @@ class TreeWriter:
         held = value.view(np.int64) if value.dtype.kind in "mM" else value
         kind = str(value.dtype.newbyteorder("=")) if value.dtype.kind in "mM" else held.dtype.name
         good = held.dtype.name in NUMBERS
-        require(good, where, "an array of numbers, truth values, dates or text", f"one of {value.dtype}")
+        require(good, where, "an array of numbers, booleans, dates or text", f"one of {value.dtype}")
         held = _narrowed(np.ascontiguousarray(held, dtype=held.dtype.newbyteorder("=")).reshape(held.shape))
-        key = (held.dtype.name, held.shape, held.tobytes())
+        key = (held.dtype.name, held.shape, sha256(held.data).digest())
         name = self._seen.setdefault(key, str(len(self.arrays)))
         self.arrays[name] = held
         return {"array": name} if kind == held.dtype.name else {"array": name, "dtype": kind}
 
 
 @dataclass
-class Reader:
-    """Decodes a tree that may come from anybody; `limit` bounds the bytes of all arrays that it asks for."""
+class Decoder:
+    """Decodes a tree from an untrusted file; `limit` bounds the bytes of all arrays that it asks for."""
 
     arrays: Mapping[str, np.ndarray]
     limit: float = math.inf
 
     def decode(self, node: Any, depth: int = 0) -> Any:
-        """The value of a node; what is not understood is refused in a sentence."""
-        require(depth <= DEEPEST, "the depth of the description", f"at most {DEEPEST}", depth)
+        """Decode a node; refuse, in a sentence, what no encoder writes."""
+        require(depth <= MAX_DEPTH, "the depth of the description", f"at most {MAX_DEPTH}", depth)
         if node is None or isinstance(node, bool | str | int):
             return node
         if isinstance(node, float):
             require(math.isfinite(node), "a number in the description", "finite", node)
             return node
         if isinstance(node, list):
-            return [self.decode(one, depth + 1) for one in node]
+            return [self.decode(item, depth + 1) for item in node]
         require(isinstance(node, dict), "a value in the description", "a value of JSON", type(node).__name__)
         tags = [tag for tag in _DECODERS if tag in node]
         wanted = f"an object with one of {sorted(_DECODERS)}"
@@ -132,11 +139,11 @@ class Reader:
 
     def _several(self, node: Any, depth: int) -> list[Any]:
         require(isinstance(node, list), "a value in the description", "a list", type(node).__name__)
-        return [self.decode(one, depth) for one in node]
+        return [self.decode(item, depth) for item in node]
 
     def _mapping(self, node: Any, depth: int) -> dict[str, Any]:
         require(isinstance(node, dict), "a value in the description", "an object", type(node).__name__)
-        return {name: self.decode(one, depth) for name, one in node.items()}
+        return {name: self.decode(item, depth) for name, item in node.items()}
 
     def _float(self, node: dict[str, Any], depth: int) -> float:
         known = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -151,7 +158,7 @@ class Reader:
 
     def _slice(self, node: dict[str, Any], depth: int) -> slice:
         ends = self._several(node["slice"], depth)
-        good = len(ends) == 3 and all(one is None or type(one) is int for one in ends)
+        good = len(ends) == 3 and all(end is None or type(end) is int for end in ends)
         require(good, "a slice in the description", "of three integers or None", ends)
         return slice(*ends)
 
@@ -186,7 +193,7 @@ class Reader:
         whole = all(type(n) is int and n >= 0 for n in shape)
         require(whole and math.prod(shape) == len(values), "the shape of an array of text", f"{len(values)}", shape)
         if kind == "U":
-            text = all(isinstance(one, str) for one in values)
+            text = all(isinstance(value, str) for value in values)
             require(text, "an array of text", "of text alone", "other values")
             longest = max(map(len, values), default=0)  # an array of text has room for the longest everywhere
             self.limit -= 4 * longest * len(values)
@@ -222,34 +229,34 @@ class Reader:
         check(model)
         fitted = self._mapping(node["fitted"], depth)
         for name in fitted:
-            own = name.isidentifier() and (name.endswith("_") or name.startswith("_"))
-            good = own and not hasattr(cls, name) and name != "_kept"
+            is_attribute = name.isidentifier() and (name.endswith("_") or name.startswith("_"))
+            good = is_attribute and not hasattr(cls, name) and name != "_kept"
             require(good, f"a fitted attribute of {name_of(cls)}", "one of its own", name)
         vars(model).update(fitted, _kept=tuple(fitted))
         return model
 
 
 _DECODERS: dict[str, Any] = {
-    "float": Reader._float,
+    "float": Decoder._float,
     "tuple": lambda reader, node, depth: tuple(reader._several(node["tuple"], depth)),
-    "slice": Reader._slice,
-    "stop_reason": Reader._stop_reason,
-    "dict": Reader._dict,
-    "array": Reader._array,
-    "number": Reader._number,
-    "objects": Reader._objects,
-    "sparse": Reader._sparse,
-    "class": Reader._object,
+    "slice": Decoder._slice,
+    "stop_reason": Decoder._stop_reason,
+    "dict": Decoder._dict,
+    "array": Decoder._array,
+    "number": Decoder._number,
+    "objects": Decoder._objects,
+    "sparse": Decoder._sparse,
+    "class": Decoder._object,
 }
 
 
-def _settled(value: Any) -> Any:
-    """A parameter without a stream of random numbers, which has moved on since `fit`."""
+def _without_rng(value: Any) -> Any:
+    """The value, or None for a random generator: its state has moved on since `fit`."""
     return None if isinstance(value, np.random.RandomState | np.random.Generator) else value
 
 
 def _narrowed(array: np.ndarray) -> np.ndarray:
-    """The same numbers in half the bytes, where none of them changes."""
+    """The same numbers in half the bytes, if none of them changes."""
     half = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
     if half is None or array.size == 0:
         return array

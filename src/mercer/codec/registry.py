@@ -1,7 +1,7 @@
-"""Which classes a model file may name, the dataclasses of the modules listed here, and what their arrays look like.
+"""The classes that a file may name, the dataclasses of the modules listed here, and what their arrays look like.
 
-A class is called by its folder and its name, ``kernels.Gaussian``: it may move to another module of its folder without
-old files noticing. Where one moves further or is renamed, `RENAMED` says so for ever.
+Files call a class by its folder and its name, ``kernels.Gaussian``: it may move to another module of its folder and old
+files still load. A class that is renamed, or moves to another folder, gets an entry in `RENAMED` that stays.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from mercer.parts import require
 
-#: Modules whose dataclasses may stand in a file, and folders all of whose modules are meant: a new fitted part is
-#: registered by the line of its module.
+#: Modules, or folders of modules, whose dataclasses may stand in a file. A new fitted part is registered by the line of
+#: its module.
 MODULES = (
     "mercer.kernels.base",
     "mercer.kernels.custom",
@@ -42,6 +42,7 @@ MODULES = (
     "mercer.forward.focus",
     "mercer.forward.gradient_metric",
     "mercer.forward.greedy",
+    "mercer.forward.members",  # in checkpoints: the kernels chosen
     "mercer.forward.sparse_rows",
     "mercer.forward.nystroem",
     "mercer.forward.path",
@@ -63,7 +64,7 @@ MODULES = (
     "mercer.empirical.mhks",
     "mercer.empirical.rpemekl",
 )
-#: Names in old files of classes that are called otherwise now.
+#: Old names of classes, as earlier versions wrote them, and their names today.
 RENAMED: dict[str, str] = {
     "border.ByLevel": "preprocessing.ByLevel",
     "border.ClassTargets": "preprocessing.ClassTargets",
@@ -105,9 +106,9 @@ RENAMED: dict[str, str] = {
     "mixture.Linear": "mixture.LinearExperts",
     "mixture.Logistic": "mixture.LogisticExperts",
 }
-#: What arrays look like beside one another, checked when a file is read. A letter is a size, the same wherever it
-#: stands within one object; "=D" says that an integer equals it, and alternatives stand beside a bar. What is not
-#: listed is checked by its type alone, and by the trial that ends `load`.
+#: Shapes of arrays, checked when a file is read. A letter is a size, the same wherever it stands within an object; "=D"
+#: says that an integer equals it, and a bar separates alternatives. Other fields are checked by their type, and by the
+#: trial prediction that ends `load`.
 SHAPES: dict[str, dict[str, str]] = {
     "preprocessing.InputMap": {"mean": "D", "scale": "D"},
     "preprocessing.Constants": {"columns": "c", "values": "c"},
@@ -129,7 +130,7 @@ SHAPES: dict[str, dict[str, str]] = {
 }
 #: Fields that are one of a few words.
 WORDS = {"forward.Expansion": {"dtype": ("float32", "float64")}}
-#: Fields of fitted parts that may hold numbers that are none.
+#: Fields of fitted parts that may hold NaN or infinity.
 MAY_BE_INFINITE = {"empirical.EnsembleMember": {"agreement", "kernel_norms", "objective_path"}}
 
 
@@ -143,7 +144,7 @@ def registry() -> dict[str, type]:
     """Every class that a file may name."""
     found: dict[str, type] = {}
     for module in map(import_module, MODULES):
-        within = [one.name for one in iter_modules(getattr(module, "__path__", []), f"{module.__name__}.")]
+        within = [info.name for info in iter_modules(getattr(module, "__path__", []), f"{module.__name__}.")]
         for part in (module, *map(import_module, within)):
             for cls in vars(part).values():
                 if isinstance(cls, type) and cls.__module__ == part.__name__ and is_dataclass(cls):
@@ -197,7 +198,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is Annotated:
         return fits(value, inner[0])
     if origin in (Union, UnionType):
-        return any(fits(value, one) for one in inner)
+        return any(fits(value, option) for option in inner)
     if hint is None or hint is NoneType:
         return value is None
     if hint in (Tensor, np.ndarray) or origin is np.ndarray:
@@ -209,22 +210,22 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is Callable or origin is Callable:
         return callable(value)
     if origin is tuple:
-        return isinstance(value, tuple) and _members_fit(value, inner)
+        return isinstance(value, tuple) and _items_fit(value, inner)
     if origin in (list, Sequence, Iterable):
-        return isinstance(value, list | tuple) and all(fits(one, inner[0]) for one in value)
+        return isinstance(value, list | tuple) and all(fits(item, inner[0]) for item in value)
     if origin in (dict, Mapping):
         return isinstance(value, dict) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
     return isinstance(value, hint) if isinstance(hint, type) else False
 
 
-def _members_fit(value: tuple[Any, ...], inner: tuple[Any, ...]) -> bool:
+def _items_fit(value: tuple[Any, ...], inner: tuple[Any, ...]) -> bool:
     if len(inner) == 2 and inner[1] is Ellipsis:
-        return all(fits(one, inner[0]) for one in value)
-    return len(value) == len(inner) and all(fits(one, hint) for one, hint in zip(value, inner, strict=True))
+        return all(fits(item, inner[0]) for item in value)
+    return len(value) == len(inner) and all(fits(item, hint) for item, hint in zip(value, inner, strict=True))
 
 
 def check_arrays(value: Any) -> None:
-    """Refuse a fitted part whose arrays do not fit together, or hold numbers that are none."""
+    """Refuse a fitted part whose arrays have shapes that disagree, or hold NaN or infinity."""
     name = name_of(type(value))
     for field in parameters(type(value)):
         array = getattr(value, field.name)
@@ -252,6 +253,6 @@ def _matched(held: Any, forms: str, sizes: dict[str, int]) -> dict[str, int] | N
         if not isinstance(held, np.ndarray) or held.ndim != len(letters):
             continue
         merged = dict(sizes)
-        if all(merged.setdefault(one, n) == n for one, n in zip(letters, held.shape, strict=True)):
+        if all(merged.setdefault(letter, n) == n for letter, n in zip(letters, held.shape, strict=True)):
             return merged
     return None
