@@ -15,7 +15,7 @@ import mercer.engine.plan
 import mercer.gp.estimator
 import mercer.mixture.estimator
 import mercer.preprocessing.collect
-import mercer.preprocessing.read
+import mercer.preprocessing.duplicates
 from mercer.data.group import within
 from mercer.distributed import join, open_store
 
@@ -26,7 +26,7 @@ TIMEOUT = 120.0
 def as_if_large(bound=10):
     """Tables of more than `bound` rows are shared and not solved exactly, here and in processes started meanwhile."""
     modules = (
-        mercer.preprocessing.read,
+        mercer.preprocessing.duplicates,
         mercer.preprocessing.collect,
         mercer.gp.estimator,
         mercer.mixture.estimator,

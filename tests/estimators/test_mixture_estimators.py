@@ -364,7 +364,7 @@ def test_a_class_of_one_row_may_be_held_out_and_two_rows_are_enough(face):
 
 @over_classifiers
 def test_a_class_all_of_whose_rows_weigh_nothing_is_none(face, monkeypatch):
-    monkeypatch.setattr("mercer.preprocessing.read.MERGED_ROWS", 0)  # as where there are too many rows to merge
+    monkeypatch.setattr("mercer.preprocessing.duplicates.MERGED_ROWS", 0)  # as where there are too many rows to merge
     weight = (LABELS != "middle") * 1.0
     model = face(2, n_init=1, max_iter=5, random_state=0).fit(X, LABELS, sample_weight=weight)
     assert model.classes_.tolist() == ["high", "low"]

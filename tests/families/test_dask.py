@@ -68,9 +68,9 @@ def _small():
         import mercer.gp.estimator
         import mercer.mixture.estimator
         import mercer.preprocessing.collect
-        import mercer.preprocessing.read
+        import mercer.preprocessing.duplicates
 
-        mercer.preprocessing.read.MERGED_ROWS = mercer.preprocessing.collect.MERGED_ROWS = 10
+        mercer.preprocessing.duplicates.MERGED_ROWS = mercer.preprocessing.collect.MERGED_ROWS = 10
         mercer.gp.estimator.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
         mercer.engine.plan.EXACT_ROWS = (10, 10)
 

@@ -8,7 +8,7 @@ from sklearn.kernel_ridge import KernelRidge
 import mercer
 from mercer.data import ArrayRows
 from mercer.kernels import Matern52
-from mercer.preprocessing.duplicate_inputs import ENOUGH, fewer_rows
+from mercer.preprocessing.duplicates import ENOUGH, fewer_rows
 from mercer.preprocessing.read import TableData
 
 RNG = np.random.default_rng(0)

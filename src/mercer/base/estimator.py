@@ -194,6 +194,10 @@ class BaseKernelEstimator(SaveMixin, BaseEstimator):
         """Whether the columns are kernel values, which must not be scaled."""
         return False
 
+    def _encodes_twice(self, n_rows: int) -> bool:
+        """Whether categories get one-hot codes and target means, each for models of its own."""
+        return False
+
     @property
     def columns_(self) -> list[dict[str, Any]]:
         """What was done with each column."""

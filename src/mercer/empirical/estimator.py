@@ -26,8 +26,9 @@ from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
 from mercer.engine.sample import Sample
 from mercer.preprocessing.collect import collect_small_table
+from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import InputMap, find_inputs
-from mercer.preprocessing.read import TableData, merged, read, read_new
+from mercer.preprocessing.read import TableData, read, read_new
 from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import with_progress

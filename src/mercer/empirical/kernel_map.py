@@ -23,8 +23,9 @@ from mercer.forward.criteria import Criterion
 from mercer.forward.nystroem import select_basis
 from mercer.kernels import Kernel
 from mercer.parts import require
+from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import InputMap, find_inputs
-from mercer.preprocessing.read import TableData, merged, read_new, read_rows
+from mercer.preprocessing.read import TableData, read_new, read_rows
 from mercer.preprocessing.validate import host
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import with_progress

@@ -145,7 +145,7 @@ class Boosting(Resumable, ForwardEstimator):
     def _races(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
 
-    def _coded_twice(self, n_rows: int) -> bool:
+    def _encodes_twice(self, n_rows: int) -> bool:
         """Whether categories have two codes, for a race each: where rows are so many that there is one race."""
         alone = self._races() and isinstance(self.n_kernels, str)
         return alone and RACES[-1][0] < n_rows < MANY_ROWS

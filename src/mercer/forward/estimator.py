@@ -41,7 +41,7 @@ from mercer.forward.warm_start import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.preprocessing.collect import plan_for
-from mercer.preprocessing.duplicate_inputs import merge_duplicate_inputs
+from mercer.preprocessing.duplicates import merge_duplicate_inputs
 from mercer.preprocessing.read import TableData, read, read_new
 from mercer.preprocessing.targets import Targets, code_targets
 from mercer.progress import step_callbacks, with_progress

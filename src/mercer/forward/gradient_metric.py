@@ -16,7 +16,7 @@ from mercer.engine import make_plan
 from mercer.forward.kernel_metric import diagonal_shares, metric, spread
 from mercer.forward.members import only, raced_members
 from mercer.forward.task import in_unit
-from mercer.preprocessing.duplicate_inputs import merge_duplicate_inputs
+from mercer.preprocessing.duplicates import merge_duplicate_inputs
 from mercer.preprocessing.read import read, read_new
 from mercer.preprocessing.targets import code_targets, holds_classes
 from mercer.progress import with_progress

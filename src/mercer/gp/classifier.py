@@ -29,7 +29,8 @@ from mercer.gp.timed_rows import FinalPass, in_words
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
 from mercer.parts import require
-from mercer.preprocessing.read import TableData, merged
+from mercer.preprocessing.duplicates import merged
+from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.

@@ -27,8 +27,9 @@ from mercer.gp.task import GPTask
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
 from mercer.preprocessing.collect import agreed_plan, collect_small_table, exact_sums, fitting_group
+from mercer.preprocessing.duplicates import MERGED_ROWS
 from mercer.preprocessing.inputs import InputMap, find_inputs
-from mercer.preprocessing.read import MERGED_ROWS, TableData, read, read_new
+from mercer.preprocessing.read import TableData, read, read_new
 from mercer.preprocessing.validate import host
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import step_callbacks, with_progress

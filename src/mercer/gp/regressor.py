@@ -34,7 +34,8 @@ from mercer.gp.task import GPTask
 from mercer.gp.timed_rows import FinalPass, in_words, rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_integer
-from mercer.preprocessing.read import TableData, merged, read_new
+from mercer.preprocessing.duplicates import merged
+from mercer.preprocessing.read import TableData, read_new
 from mercer.preprocessing.targets import RealTargets
 from mercer.selection import tune_kernel, tune_noise
 

@@ -27,8 +27,9 @@ from mercer.mixture.rounding import rounding_variance
 from mercer.mixture.size import ChosenSize, Trials, chosen_size
 from mercer.parts import require
 from mercer.preprocessing.collect import collect_small_table, fitting_group
+from mercer.preprocessing.duplicates import MERGED_ROWS, merged
 from mercer.preprocessing.inputs import InputMap, standardised
-from mercer.preprocessing.read import MERGED_ROWS, TableData, merged, read, read_new
+from mercer.preprocessing.read import TableData, read, read_new
 from mercer.preprocessing.targets import code_targets
 from mercer.preprocessing.validate import checked_targets, host
 from mercer.preprocessing.weights import penalty_in_units, unit_weights, warn_of_small_weights

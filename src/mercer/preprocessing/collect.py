@@ -11,7 +11,8 @@ import torch
 from mercer.data import WHOLE, ArrayRows, Group, Pieces
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
-from mercer.preprocessing.read import MERGED_ROWS, TableData
+from mercer.preprocessing.duplicates import MERGED_ROWS
+from mercer.preprocessing.read import TableData
 
 
 def collect_small_table(data: TableData, n_rows: int) -> TableData:

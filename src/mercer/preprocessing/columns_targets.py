@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from mercer.data.duplicates import mix_hash
+from mercer.data.duplicates import START, mix_hash
 from mercer.data.raw import LEVELLED, RawColumn
 from mercer.preprocessing.columns import TableMap
 from mercer.preprocessing.columns_codes import TargetMean
@@ -153,7 +153,7 @@ def row_folds(columns: Sequence[RawColumn], targets: np.ndarray) -> np.ndarray:
 
 def row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
     """A hash of each row of columns as they came."""
-    mixed = np.full(len(columns[0].values), 0x9E3779B97F4A7C15, dtype=np.uint64)
+    mixed = np.full(len(columns[0].values), START)
     for column in columns:
         values = column.values
         if column.kind in LEVELLED:
