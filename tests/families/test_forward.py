@@ -30,10 +30,10 @@ from mercer.forward.focus import MarginFocus
 from mercer.forward.learners import Ensemble, Learner, SingleVector, size_at
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
-from mercer.forward.solve import exact, polish_time
+from mercer.forward.solve import exact, predicted_time
 from mercer.forward.solve.exact import _symmetric, _values, exact_ridge
 from mercer.forward.solve.polish import polish, sparse_ridge
-from mercer.forward.solve.polish_time import affordable_steps
+from mercer.forward.solve.predicted_time import affordable_polish_steps
 from mercer.forward.span import Functions
 from mercer.forward.stopping import (
     AkaikeInformation,
@@ -274,9 +274,9 @@ def test_where_memory_is_short_kernel_ridge_is_the_same_by_panels(p, lam):
 def test_a_factor_of_single_precision_leads_to_the_same_kernel_ridge(p, monkeypatch):
     problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=0.1)
     whole, others = exact_ridge(problem, torch.arange(N), leaves_out=True)
-    monkeypatch.setattr(exact, "SINGLE_ROWS", 2)
-    guided, nearly = exact_ridge(problem, torch.arange(N), leaves_out=True)
-    torch.testing.assert_close(guided, whole, rtol=0, atol=1e-9 * float(whole.abs().max()))
+    monkeypatch.setattr(exact, "FLOAT32_FACTOR_ROWS", 2)
+    by_steps, nearly = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    torch.testing.assert_close(by_steps, whole, rtol=0, atol=1e-9 * float(whole.abs().max()))
     # the diagonal of the inverse has the digits of single precision, less the condition number's three
     torch.testing.assert_close(nearly, others, rtol=0, atol=1e-3)
 
@@ -850,18 +850,21 @@ def test_polish_keeps_the_weights_that_rows_held_out_like_best(loss):
 def test_steps_of_a_polish_are_as_many_as_fit_beside_what_comes_before_them(monkeypatch):
     """A pass over forty rows and the square of as many basis vectors take a second each."""
     problem, index = make_problem("squared"), torch.arange(40)
-    monkeypatch.setattr(polish_time, "seconds_of", lambda work: 1.0)
+    monkeypatch.setattr(predicted_time, "seconds_of", lambda work: 1.0)
     a_pass = problem.n_candidates / 40
-    before = polish_time.CUBES + polish_time.AROUND * a_pass
-    assert affordable_steps(problem, index, before) == 0
+    before = predicted_time.POLISH_CUBES + predicted_time.POLISH_PASSES * a_pass
+    assert affordable_polish_steps(problem, index, before) == 0
     for steps in (1, 7):
-        assert affordable_steps(problem, index, before + (steps + 0.5) * polish_time.STEP * a_pass) == steps
+        assert (
+            affordable_polish_steps(problem, index, before + (steps + 0.5) * predicted_time.STEP_PASSES * a_pass)
+            == steps
+        )
 
 
 def test_what_a_polish_takes_is_measured():
     problem, index = make_problem("squared"), torch.arange(20)
-    assert affordable_steps(problem, index, 0.0) == 0
-    assert affordable_steps(problem, index, 1e6) > 100
+    assert affordable_polish_steps(problem, index, 0.0) == 0
+    assert affordable_polish_steps(problem, index, 1e6) > 100
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -30,9 +30,8 @@ from mercer.forward.members import Choice, Member, only, raced_members, tuned_me
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows
-from mercer.forward.solve.exact_time import exact_seconds
 from mercer.forward.solve.polish import polish
-from mercer.forward.solve.polish_time import affordable_steps
+from mercer.forward.solve.predicted_time import affordable_polish_steps, exact_seconds
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import Grown, Task
 from mercer.forward.trial_fits import by_pace
@@ -313,7 +312,11 @@ class Boosting(Resumable, ForwardEstimator):
         left = budget.remaining()
         if math.isinf(left):
             return POLISH_STEPS, None
-        steps = affordable_steps(fit.problem, index, left * (POLISHING if self._goes_on(fit) else 1.0)) if left else 0
+        steps = (
+            affordable_polish_steps(fit.problem, index, left * (POLISHING if self._goes_on(fit) else 1.0))
+            if left
+            else 0
+        )
         return min(steps, POLISH_STEPS), None if steps else "left out: the time budget does not allow a step of it"
 
 

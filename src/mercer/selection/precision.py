@@ -22,7 +22,7 @@ from mercer.linalg import cholesky, inverse_diagonal, solve_factored
 #: squared error of the fit. Predictions have a finer bound, measured on the fitted model (`mercer.forward.held_out`).
 LARGEST_SHARE = 0.1
 #: Deviation, of unit deviation of the targets, up to which a penalty is not raised because of rounding. Polished
-#: models lose 1e-4 of R² there (the ridge of `mercer.forward.solve.coordinates` keeps the rounding off at the price
+#: models lose 1e-4 of R² there (the ridge of `mercer.forward.solve.whitened` keeps the rounding off at the price
 #: of some fit), others 3e-4; at four times as much 2e-4 and 4e-3 (friedman1, 15 480 rows).
 LARGEST_ROUNDING = 0.1
 #: Targets without noise tune the penalty to nearly zero; below this, of unit variance, float32 tiles only add noise.

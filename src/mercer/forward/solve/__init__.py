@@ -1,1 +1,1 @@
-"""Solvers of one penalised least-squares problem: by a factor, exactly on all rows, by polishing given weights."""
+"""Solvers of one penalised problem: exactly on all rows, by conjugate gradients, or by polishing given weights."""

@@ -1,7 +1,7 @@
-"""Learners that need no steps: all rows as basis vectors (kernel ridge), or random ones, solved at once.
+"""Learners of a single step: all rows as basis vectors (kernel ridge), or random rows.
 
-Where n × n fits the device nothing cheaper beats the exact solution. As a learner it is the paper's
-ensemble at its largest: S = N, in one step.
+If n × n numbers fit into memory, no cheaper method beats the exact solution. As a learner it is the paper's ensemble
+of largest size, S = N.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mercer.engine.plan import READ
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
-from mercer.forward.solve.guided import (
-    folds_in_steps,
-    ridge_by_steps,
-    rows_of_folds,
-    single_is_enough,
-    single_is_made,
-    single_steps,
-    thin_is_made,
+from mercer.forward.solve.iterative_ridge import (
+    float32_factor_suffices,
+    float32_kernel_suffices,
+    float32_storage_suffices,
+    float64_distances_suffice,
+    fold_rows,
+    iterative_folds,
+    iterative_ridge,
 )
 from mercer.forward.solve.polish import sparse_ridge
 from mercer.forward.span import Functions
@@ -36,26 +36,26 @@ from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import component
 
-#: Rows left out, one at a time, at most.
+#: Rows of leave-one-out predictions at most.
 LEFT_OUT_ROWS = 2000
-#: From so many rows on a CPU a factor of single precision, where it is enough, guides conjugate gradients of double, in
-#: half the time of a factor of double.
-SINGLE_ROWS = 2500
-#: From so many rows on the diagonal of the inverse is made in single precision, where that is enough.
-FEW_ROWS = 1000
+#: Rows on a CPU from which a float32 factor, if it suffices, preconditions conjugate gradients in float64, in half the
+#: time of a float64 factor.
+FLOAT32_FACTOR_ROWS = 2500
+#: Rows from which the diagonal of the inverse is computed in float32, if that suffices.
+FLOAT32_DIAGONAL_ROWS = 1000
 #: Rows of a panel of a symmetric kernel matrix.
 PANEL_ROWS = 512
 
 
 @component
 class AllRows(Learner):
-    """One learner that holds all rows of positive weight; it has nothing more to propose after that.
+    """All rows of positive weight as one learner, in one step.
 
-    It also finds what the other rows predict at each of some rows (`left_out`, n × p, NaN at all others): the solution
-    nearly meets its own targets, so neither probabilities nor intervals can be made from the values it has there.
+    It also finds leave-one-out predictions (`left_out`, n × p, NaN at rows without one). The solution nearly
+    interpolates its targets, so calibration and intervals cannot use its values at the training rows.
     """
 
-    resumes: ClassVar[bool] = False  # one step, and all of it is found again by that step
+    resumes: ClassVar[bool] = False  # one step, which a resumed fit repeats
     left_out: Tensor | None = field(default=None, init=False)
     end: tuple[Clock, float] = field(default_factory=lambda: (Clock(), 1.0), init=False)
 
@@ -70,16 +70,16 @@ class AllRows(Learner):
         index = block.problem.candidates()
         if len(index) == 0 or step > 0:
             return None
-        A, others = exact_ridge(block.problem, index, leaves_out=True, expired=self.expired)
-        if others is not None:
+        A, left_out = exact_ridge(block.problem, index, leaves_out=True, expired=self.expired)
+        if left_out is not None:
             self.left_out = torch.full_like(block.problem.y, torch.nan, dtype=torch.float64)
-            self.left_out[index] = others
+            self.left_out[index] = left_out
         return Functions(index, A, _values(block.problem, index, A))
 
 
 @component
 class RandomRows(Learner):
-    """`size` random rows and the best weights on them, in one step."""
+    """`size` random rows with their best weights, in one step."""
 
     size: int
 
@@ -94,7 +94,7 @@ class RandomRows(Learner):
 
 
 def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
-    """The solution at all rows (p × n): y − λa/w at those it was solved for, which needs no kernel values."""
+    """Values of the solution at all rows (p × n): y − λa/w at the rows of `index`, without kernel values."""
     if len(index) < len(problem.y):
         return problem.matrix(problem.basis(index)).product(A).T.contiguous()
     f = problem.y.to(torch.float64, copy=True)
@@ -105,75 +105,73 @@ def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
 def exact_ridge(
     problem: Problem, index: Tensor, leaves_out: bool = False, expired: Callable[[], bool] = lambda: False
 ) -> tuple[Tensor, Tensor | None]:
-    r"""Weights a = G⁻¹y of all rows `index` (n × p), and on demand what the others predict at some of them.
+    r"""Weights a = G⁻¹y of the rows `index` (n × p), and on demand leave-one-out predictions.
 
-    Both come from one factor of G = K + λD⁻¹, D the rows' weights, to the digits of float64. Without row i kernel ridge
-    has the value :math:`y_i - a_i/[G^{-1}]_{ii}` at that row. That is found
-    for at most `LEFT_OUT_ROWS` rows, evenly spaced, and is NaN elsewhere: these rows come last, where
-    :math:`[G^{-1}]_{ii}` asks for the last corner of the factor alone. K is formed in float64: it is as ill-conditioned
-    as kernel matrices come, and λ may be small. Thousands of rows on a CPU need no factor (`guided`), and rows are left
-    out some hundred at a time. Where n × n numbers of float64 take too much memory, the factor is made by panels and
-    half of it is kept: the same numbers but for the order of sums. Steps end early once `expired` says that the time is
-    over: fewer steps are a stronger regularisation.
+    Both come from one factor of G = K + λD⁻¹ in float64, D the rows' weights. Without row i the prediction at that row
+    is :math:`y_i - a_i/[G^{-1}]_{ii}`. It is computed for at most `LEFT_OUT_ROWS` evenly spaced rows and is NaN
+    elsewhere: these rows come last, so that :math:`[G^{-1}]_{ii}` needs only the last corner of the factor. K is
+    formed in float64, because it may be ill-conditioned and λ small. Thousands of rows on a CPU need no factor
+    (`iterative_ridge`); folds of some hundred rows are then left out instead. If n × n numbers of float64 take too much
+    memory, the factor is computed by panels and half of it is kept: the same numbers but for the order of sums.
+    Conjugate gradients end early once `expired` returns true: fewer steps are a stronger regularisation.
     """
     n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
-    folds = folds_in_steps(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
-    if folds is not None and (found := _by_steps(problem, X, y, ridge, folds, expired)) is not None:
+    folds = iterative_folds(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
+    if folds is not None and (found := _by_conjugate_gradients(problem, X, y, ridge, folds, expired)) is not None:
         return found
-    some = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
-    if folds:  # other members of an average may have got there by steps
-        some = rows_of_folds(n, folds).to(index.device)
+    last = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
+    if folds:  # the same rows as those ensemble members that were solved by conjugate gradients
+        last = fold_rows(n, folds).to(index.device)
     first = torch.ones(n, dtype=torch.bool, device=index.device)
-    first[some] = False
-    order = torch.cat([first.nonzero()[:, 0], some])
-    m = len(some)
-    solution, corner = _factored(problem, X[order], y[order], ridge[order], m)
-    a, others = torch.empty_like(y), torch.full_like(y, torch.nan)
+    first[last] = False
+    order = torch.cat([first.nonzero()[:, 0], last])
+    m = len(last)
+    solution, corner = _by_factor(problem, X[order], y[order], ridge[order], m)
+    a, left_out = torch.empty_like(y), torch.full_like(y, torch.nan)
     a[order] = solution
     if not leaves_out:
         return a, None
-    if corner.device.type == "cpu" and m >= FEW_ROWS and single_is_enough(n, float(ridge.min())):
-        corner = corner.float()  # what others predict is asked for a few digits, in two thirds of the time
-    corner = inverse_diagonal(corner).double()
-    others[some] = y[some] - solution[n - m :] / corner[:, None]
-    return a, others
+    if corner.device.type == "cpu" and m >= FLOAT32_DIAGONAL_ROWS and float32_factor_suffices(n, float(ridge.min())):
+        corner = corner.float()  # leave-one-out predictions need few digits: two thirds of the time
+    diagonal = inverse_diagonal(corner).double()
+    left_out[last] = y[last] - solution[n - m :] / diagonal[:, None]
+    return a, left_out
 
 
-def _by_steps(
+def _by_conjugate_gradients(
     problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, folds: int, expired: Callable[[], bool]
 ) -> tuple[Tensor, Tensor | None] | None:
-    """The same by steps; None where they do not end, or K does not fit.
+    """The same by conjugate gradients; None if they do not converge or K does not fit into memory.
 
-    To the digits that folds ask for K is of single precision.
+    K is in float32 if that suffices for the accuracy that folds need.
     """
-    n, least, kernel = len(y), float(ridge.min()), problem.kernel
-    made, kept = (
-        torch.float32 if folds and enough(n, least) else torch.float64 for enough in (single_is_made, single_steps)
-    )
-    if READ * kept.itemsize * n**2 > problem.plan.memory_limit:
+    n, penalty, kernel = len(y), float(ridge.min()), problem.kernel
+    computed = torch.float32 if folds and float32_kernel_suffices(n, penalty) else torch.float64
+    stored = torch.float32 if folds and float32_storage_suffices(n, penalty) else torch.float64
+    if READ * stored.itemsize * n**2 > problem.plan.memory_limit:
         return None
-    thin = made == torch.float64 and kept == torch.float32 and thin_is_made(n, least)
-    K = _symmetric(kernel.float32_tile if thin else kernel, X.to(made), kept)
-    return ridge_by_steps(K, ridge, y, folds, lambda rows: kernel(X[rows], X), expired)
+    mixed = computed == torch.float64 and stored == torch.float32 and float64_distances_suffice(n, penalty)
+    K = _symmetric(kernel.float32_tile if mixed else kernel, X.to(computed), stored)
+    return iterative_ridge(K, ridge, y, folds, lambda rows: kernel(X[rows], X), expired)
 
 
-def _factored(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """G⁻¹y in float64, and the last m rows and columns of a factor of G, by panels where memory is short."""
+def _by_factor(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """G⁻¹y in float64, and the last m rows and columns of a factor of G, by panels if memory is short."""
     if problem.plan.holds_square(len(X)):
         try:
-            return _solved(problem.kernel, X, y, ridge, m)
+            return _by_square_factor(problem.kernel, X, y, ridge, m)
         except torch.OutOfMemoryError:
-            pass  # memory that was free when the plan was made is taken, or in pieces
+            pass  # memory that was free when the plan was made is in use now, or fragmented
         torch.cuda.empty_cache()
     return _by_panels(problem.kernel, X, y, ridge, m)
 
 
 def _by_panels(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """What `_solved` finds, from a factor of which half is kept.
+    """The result of `_by_square_factor` from a factor of which half is kept.
 
-    The kernel is bound once: equal rows of two panels then have equal values, to the last digit.
+    The kernel is bound once, so that equal rows of two panels have equal values to the last digit.
     """
     rows, columns = kernel.columns(X.mean(0, keepdim=True)).prepare(X)
 
@@ -186,12 +184,12 @@ def _by_panels(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> t
     return factor.solve(y), factor.corner(m)
 
 
-def _symmetric(kernel: Callable[[Tensor, Tensor], Tensor], X: Tensor, kept: torch.dtype = torch.float64) -> Tensor:
-    """K(X, X), half of it made by panels and the other half copied, kept in this precision."""
+def _symmetric(kernel: Callable[[Tensor, Tensor], Tensor], X: Tensor, stored: torch.dtype = torch.float64) -> Tensor:
+    """K(X, X) in precision `stored`: one half computed by panels, the other half copied."""
     n = len(X)
     if X.device.type != "cpu" or n <= PANEL_ROWS:
-        return kernel(X, X).to(kept)
-    G = X.new_empty(n, n, dtype=kept)
+        return kernel(X, X).to(stored)
+    G = X.new_empty(n, n, dtype=stored)
     for start in range(0, n, PANEL_ROWS):
         stop = min(start + PANEL_ROWS, n)
         G[start:stop, start:] = kernel(X[start:stop], X[start:])
@@ -199,15 +197,15 @@ def _symmetric(kernel: Callable[[Tensor, Tensor], Tensor], X: Tensor, kept: torc
     return G
 
 
-def _solved(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
+def _by_square_factor(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
     """G⁻¹y in float64, and the last m rows and columns of a factor of G.
 
-    The factor has single precision where that is enough to guide to the solution.
+    A float32 factor is used as a preconditioner if it suffices.
     """
     G = _symmetric(kernel, X)
     G.diagonal().add_(ridge)
     n, corner = len(G), slice(len(G) - m, len(G))
-    if G.device.type == "cpu" and n >= SINGLE_ROWS and single_is_enough(n, float(ridge.min())):
+    if G.device.type == "cpu" and n >= FLOAT32_FACTOR_ROWS and float32_factor_suffices(n, float(ridge.min())):
         L, info = torch.linalg.cholesky_ex(G.float())
         if not int(info):
             found = conjugate_gradients(

@@ -1,11 +1,11 @@
-"""Polish: all weights of the chosen basis vectors improved together, starting from those at hand.
+"""Polish: improve all weights of the chosen basis vectors together, from given weights or from zero.
 
-Preconditioned conjugate gradients for ½‖y − Φv‖² + ½λ|v|² in well-posed coordinates: two products with K_nm a step,
-which the plan keeps where it fits. Losses other than the squared one take Newton steps around it.
+Preconditioned conjugate gradients for ½‖y − Φv‖² + ½λ|v|² in whitened coordinates: two products with K_nm a step, which
+the plan keeps in memory if it fits. Losses other than the squared one take Newton steps around it.
 
-For least squares and few basis vectors one pass will do (`whitened_ridge`). Forming K_nmᵀK_nm in float32 and factoring
-it loses what a small penalty needs; whitening every tile first leaves a matrix whose conditioning is that of the data,
-at O(nm²).
+For least squares with few basis vectors one pass suffices (`whitened_ridge`). Factoring K_nmᵀK_nm formed in float32
+loses the digits that a small penalty needs; whitening every tile first leaves a matrix whose conditioning is that of
+the data, at O(nm²).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from torch import Tensor
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix
 from mercer.forward.problem import Problem
-from mercer.forward.solve.coordinates import ByOutput, Preconditioner, WhitenedCoordinates, without_common
+from mercer.forward.solve.whitened import OutputPreconditioners, SamplePreconditioner, WhitenedCoordinates, without_mean
 from mercer.linalg import cholesky, conjugate_gradients, whitening
 from mercer.losses import Squared
 from mercer.progress import report_step
 
-#: Steps without a lower validation error after which the iteration ends.
+#: Steps without a lower validation loss after which the iteration ends.
 PATIENCE = 3
-#: A rise of the objective by this share is rounding: what was at hand is the minimum already.
+#: A rise of the objective by this share is rounding: the given weights are the minimum already.
 ROUNDING = 1e-4
 #: Up to this many basis vectors the one-pass solution is at least as fast (two cores, 36 000 rows).
 DIRECT_SIZE = 1000
@@ -56,17 +56,16 @@ def polish(
 ) -> Polished:
     """Improve the weights of basis vectors `index`, from `weights` (m × p) or from zero.
 
-    It ends when a step lowers the objective by less than `tol` of what all steps did: steps gain ever less, and what
-    is left then changes no error that one could measure (KIN40K: 1.581 %, and still so at a hundred times `tol`).
-    With rows `validation` (indices), it ends once their loss has not fallen for `PATIENCE` steps, or once `expired`
-    says that the time is over, and the weights of the lowest one are kept. Where rounding leads it astray, a
-    `ConvergenceWarning` says so.
+    It ends when a step lowers the objective by less than `tol` of the decrease of all steps. The remainder does not
+    change the error measurably (KIN40K: 1.581 %, also at a hundred times `tol`). With rows `validation` (indices) it
+    ends once their loss has not fallen for `PATIENCE` steps or `expired` returns true, and the weights of the lowest
+    loss are kept. A `ConvergenceWarning` is issued if rounding makes it diverge.
     """
     at = WhitenedCoordinates(problem, index, uses=2 * max_iter)
     m, p = len(index), problem.n_outputs
     v = at.L.new_zeros(m, p) if weights is None else at.of(weights.double())
     sample = at.sample()
-    watch = None if validation is None else Watch(at, validation, v, max_iter, expired)
+    watch = None if validation is None else ValidationWatch(at, validation, v, max_iter, expired)
     solve = _least_squares if isinstance(problem.loss, Squared) else _newton
     v, f, n_iter, why = solve(at, v, sample, tol, max_iter, watch)
     if watch is not None:
@@ -76,16 +75,16 @@ def polish(
     return Polished(at.weights(v), f.to(problem.y.dtype), n_iter, why)
 
 
-class Watch:
-    """The loss on rows held out after each step, and the point that had the lowest."""
+class ValidationWatch:
+    """The validation loss after each step, and the coordinates of the lowest."""
 
     def __init__(
         self, at: WhitenedCoordinates, rows: Tensor, v: Tensor, uses: int, expired: Callable[[], bool] = lambda: False
     ) -> None:
         problem, self._expired = at.problem, expired
         self._y, self._loss, self._at, self._rows = problem.y[rows], problem.loss, at, rows
-        own = TensorRows(problem.rows.take(rows).to(problem.plan.device, problem.plan.dtype), problem.rows.shard)
-        self._K = KernelMatrix(own, problem.kernel, at.basis, problem.plan, uses)
+        X = TensorRows(problem.rows.take(rows).to(problem.plan.device, problem.plan.dtype), problem.rows.shard)
+        self._K = KernelMatrix(X, problem.kernel, at.basis, problem.plan, uses)
         self.best, self.best_step, self._lowest = v, 0, self._error(v)
 
     def _error(self, v: Tensor) -> float:
@@ -100,26 +99,28 @@ class Watch:
 
 
 def _least_squares(
-    at: WhitenedCoordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
+    at: WhitenedCoordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: ValidationWatch | None
 ) -> tuple[Tensor, Tensor, int, str]:
-    """The change of v solves (ΦᵀDΦ + λI)d = ΦᵀD(y − Φv) − λv: where little is left to explain, that slope has digits
-    which ΦᵀDy − (ΦᵀDΦ + λI)v would have lost."""
+    """Solve (ΦᵀDΦ + λI)d = ΦᵀD(y − Φv) − λv for the change d of v.
+
+    Near the minimum this right-hand side has digits that ΦᵀDy − (ΦᵀDΦ + λI)v would have lost.
+    """
     y, weight, lam = at.problem.y, at.problem.weight, at.problem.lam
     before = at.values(v)
 
-    def stepped(step: int, d: Tensor) -> bool:
+    def callback(step: int, d: Tensor) -> bool:
         report_step("polish", max_iter, step=step)
         return watch is not None and watch(step, v + d)
 
     found = conjugate_gradients(
         lambda d: at.normal(d) + lam * d,
         at.slopes(weight[:, None] * (y - before)) - lam * v,
-        precondition=Preconditioner(at, weight, sample),
+        precondition=SamplePreconditioner(at, weight, sample),
         tol=1e-7,
         energy_tol=tol,
         max_iter=max_iter,
-        callback=stepped,
-        conjugate_to_all=True,  # the step at which it ends must not follow rounding, which follows the blocks of rows
+        callback=callback,
+        conjugate_to_all=True,  # the number of steps must not depend on rounding, which depends on the blocks of rows
     )
     after = at.values(v + found.x)
     begun, ended = at.objective(v, before), at.objective(v + found.x, after)
@@ -141,10 +142,10 @@ def _least_squares(
 
 
 def _newton(
-    at: WhitenedCoordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: Watch | None
+    at: WhitenedCoordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: ValidationWatch | None
 ) -> tuple[Tensor, Tensor, int, str]:
-    """Newton steps, each by conjugate gradients; a step that would raise the objective is halved."""
-    v = without_common(v) if at.problem.loss.joint else v
+    """Newton steps, each by conjugate gradients; a step that raises the objective is halved."""
+    v = without_mean(v) if at.problem.loss.joint else v
     f = at.values(v)
     value, why, n_iter = at.objective(v, f), f"all {max_iter} Newton steps were taken", 0
     for n_iter in range(1, max_iter + 1):
@@ -168,27 +169,31 @@ def _newton(
 
 
 def _newton_step(at: WhitenedCoordinates, v: Tensor, f: Tensor, sample: Tensor) -> Tensor:
-    """The change of v (m × p) that solves Newton's equations to a tenth; outputs that meet in the loss are one system.
+    """The change of v (m × p) that solves Newton's equations to a tenth, as one system if the loss couples outputs.
 
-    With the diagonal of the Hessian alone, steps would be too long and halved again and again.
+    With the diagonal of the Hessian alone steps would be too long, and halved again and again.
     """
     loss, y, w, lam = at.problem.loss, at.problem.y, at.problem.weight[:, None], at.problem.lam
     curvature = w * loss.curvature(y, f)
-    inner = ByOutput(at, curvature, sample) if loss.joint else Preconditioner(at, curvature.mean(1), sample)
+    preconditioner = (
+        OutputPreconditioners(at, curvature, sample)
+        if loss.joint
+        else SamplePreconditioner(at, curvature.mean(1), sample)
+    )
 
-    def shaped(x: Tensor) -> Tensor:
+    def as_matrix(x: Tensor) -> Tensor:
         return x.reshape(v.shape)
 
     def system(x: Tensor) -> Tensor:
-        return (at.slopes(w * loss.bent(y, f, at.values(shaped(x)))) + lam * shaped(x)).reshape(x.shape)
+        return (at.slopes(w * loss.bent(y, f, at.values(as_matrix(x)))) + lam * as_matrix(x)).reshape(x.shape)
 
     def precondition(r: Tensor) -> Tensor:
-        return inner(shaped(r)).reshape(r.shape)
+        return preconditioner(as_matrix(r)).reshape(r.shape)
 
     gradient = at.slopes(w * loss.residual(y, f)) - lam * v
     b = gradient.reshape(-1) if loss.joint else gradient
     found = conjugate_gradients(system, b, precondition=precondition, tol=0.1, max_iter=20, conjugate_to_all=True)
-    return shaped(found.x)
+    return as_matrix(found.x)
 
 
 def sparse_ridge(problem: Problem, index: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Kernel ridge by guided steps against the dense solution, with all rows and with each fold left out."""
+"""Kernel ridge by conjugate gradients against the dense solution, with all rows and with each fold left out."""
 
 from types import SimpleNamespace
 
@@ -12,9 +12,10 @@ from mercer import KernelBoostingRegressor
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.plan import EASIEST, EXACT_ROWS, READ
-from mercer.forward.solve import exact, guide, guided
-from mercer.forward.solve.guide import Guide, near_rows, nystroem
-from mercer.forward.solve.guided import folds_in_steps, ridge_by_steps, single_steps
+from mercer.forward.solve import exact, preconditioner
+from mercer.forward.solve import iterative_ridge as iterative
+from mercer.forward.solve.iterative_ridge import float32_storage_suffices, iterative_folds, iterative_ridge
+from mercer.forward.solve.preconditioner import NystroemPreconditioner, neighbour_blocks, nystroem_factor
 from mercer.kernels import Gaussian, Laplacian, Linear, Matern12
 
 
@@ -28,10 +29,10 @@ def table(n, p, seed):
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Tables of some hundred rows may take as many steps as ten thousand rows, and have as many blocks."""
-    monkeypatch.setattr(guided, "ROWS_A_STEP", 0.5)
-    monkeypatch.setattr(guided, "FIRST_SHARE", 1)
-    monkeypatch.setattr(guide, "GUIDES", 30)
-    monkeypatch.setattr(guide, "BLOCK", 20)
+    monkeypatch.setattr(iterative, "ROWS_PER_STEP", 0.5)
+    monkeypatch.setattr(iterative, "FIRST_SHARE", 1)
+    monkeypatch.setattr(preconditioner, "NYSTROEM_ROWS", 30)
+    monkeypatch.setattr(preconditioner, "BLOCK_ROWS", 20)
 
 
 @given(
@@ -45,20 +46,24 @@ def patient(monkeypatch):
 def test_steps_lead_to_kernel_ridge_and_to_what_other_rows_predict(n, p, folds, kernel, lam, seed):
     X, y, weight = table(n, p, seed)
     K, ridge = kernel(X, X), lam / weight
-    kept = K.float() if folds and single_steps(n, float(ridge.min())) else K.clone()
-    found = ridge_by_steps(kept, ridge, y, folds, K.__getitem__)
+    kept = K.float() if folds and float32_storage_suffices(n, float(ridge.min())) else K.clone()
+    found = iterative_ridge(kept, ridge, y, folds, K.__getitem__)
     assert found is not None
     a, others = found
     seen = others.isfinite().all(1)
     wrong = ((others - y)[seen].square().mean(0) / y.square().mean(0)).sqrt() if folds else torch.zeros(1)
     # steps end by the error of the folds at their coarse end, which differs from the last one by the coarse bound
-    tol = max(guided.SHARE * (float(wrong.min()) + 10 * guided.COARSE), guided.TOLERANCE) if folds else guided.TOLERANCE
+    tol = (
+        max(iterative.SHARE * (float(wrong.min()) + 10 * iterative.COARSE), iterative.TOLERANCE)
+        if folds
+        else iterative.TOLERANCE
+    )
     # K(K + D)⁻¹ has norm one at most where weights are equal, √4 for weights within a factor of four
     whole = torch.linalg.solve(K + ridge.diag(), y)
     rounding = float((ridge[:, None] * whole).norm(dim=0).max()) if folds else 0.0
     bound = 4 * tol * float(y.norm(dim=0).max()) + rounding
     assert float((K @ (a - whole)).norm(dim=0).max()) <= bound
-    assert int(seen.sum()) == folds * int(guided.FOLD_SHARE * n)
+    assert int(seen.sum()) == folds * int(iterative.FOLD_SHARE * n)
     spaced = torch.linspace(0, n - 1, int(seen.sum())).long()
     for fold in range(folds):
         out = spaced[fold::folds]
@@ -73,14 +78,14 @@ def test_steps_lead_to_kernel_ridge_and_to_what_other_rows_predict(n, p, folds, 
 def test_steps_that_do_not_end_are_given_up(monkeypatch, rows_a_step, begun):
     X, y, weight = table(200, 1, 0)
     taken = []
-    steps = guided.conjugate_gradients
-    monkeypatch.setattr(guide, "GUIDES", 3)
-    monkeypatch.setattr(guide, "BLOCK", 2)
-    monkeypatch.setattr(guided, "ROWS_A_STEP", rows_a_step)
-    monkeypatch.setattr(guided, "FIRST_SHARE", 1 / 3)
-    monkeypatch.setattr(guided, "conjugate_gradients", lambda *a, **k: taken.append(steps(*a, **k)) or taken[0])
+    steps = iterative.conjugate_gradients
+    monkeypatch.setattr(preconditioner, "NYSTROEM_ROWS", 3)
+    monkeypatch.setattr(preconditioner, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(iterative, "ROWS_PER_STEP", rows_a_step)
+    monkeypatch.setattr(iterative, "FIRST_SHARE", 1 / 3)
+    monkeypatch.setattr(iterative, "conjugate_gradients", lambda *a, **k: taken.append(steps(*a, **k)) or taken[0])
     K = Matern12(30.0)(X, X)
-    assert ridge_by_steps(K, 1e-6 / weight, y, 1, K.__getitem__) is None
+    assert iterative_ridge(K, 1e-6 / weight, y, 1, K.__getitem__) is None
     # of a hundred steps a third show that it is hopeless
     assert taken[0].n_iter == (34 if begun else 1)
 
@@ -91,19 +96,19 @@ def test_steps_that_do_not_end_are_given_up(monkeypatch, rows_a_step, begun):
     sets=st.integers(0, 2),
     kernel=st.sampled_from([Matern12(2.0), Linear()]),
 )
-def test_a_guide_is_the_inverse_of_its_own_matrix_with_and_without_rows(n, size, sets, kernel):
+def test_a_preconditioner_is_the_inverse_of_its_matrix_with_and_without_rows(n, size, sets, kernel):
     """P = BBᵀ + the blocks of K + D − BBᵀ, made densely; without rows it is the inverse of what is left of P."""
     X, y, weight = table(n, 1 + sets, 0)
     K, ridge, outs = kernel(X, X), 0.1 / weight, [torch.arange(fold, n, 10) for fold in range(sets)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(guide, "BLOCK", size)
-        found, blocks = Guide.of(K, K.__getitem__, ridge, outs), near_rows(K)
+        patch.setattr(preconditioner, "BLOCK_ROWS", size)
+        found, blocks = NystroemPreconditioner.of(K, K.__getitem__, ridge, outs), neighbour_blocks(K)
         assert sorted(blocks[blocks < n].tolist()) == list(range(n))
         assert blocks.shape[1] <= size
         assert bool(((blocks < n).sum(1) >= blocks.shape[1] - 1).all())
         rest = torch.ones(n, dtype=torch.bool)
         rest[torch.cat([*outs, torch.zeros(0, dtype=torch.long)])] = False
-        B = nystroem(K.__getitem__, rest.nonzero()[:, 0])
+        B = nystroem_factor(K.__getitem__, rest.nonzero()[:, 0])
     near = (blocks[:, :, None] == torch.arange(n)).any(1).double()
     P = B @ B.T + (K - B @ B.T + ridge.diag()) * (near.T @ near)
     for number, out in enumerate(outs, 1):
@@ -118,19 +123,19 @@ def test_a_guide_is_the_inverse_of_its_own_matrix_with_and_without_rows(n, size,
         torch.testing.assert_close(told[:, number], truth, rtol=0, atol=1e-6 * float(truth.abs().max()))
 
 
-def test_no_row_guides_that_a_fold_leaves_out():
-    """What a row guides is exact at that row, and nowhere else: one that a fold leaves out doubled its steps."""
+def test_no_nystroem_row_is_left_out_by_a_fold():
+    """The approximation is exact at its rows, and nowhere else: a row that a fold leaves out doubled its steps."""
     X, _, weight = table(300, 1, 0)
     K, asked = Matern12(2.0)(X, X), []
     outs = [torch.arange(fold, 300, 30) for fold in range(2)]
-    Guide.of(K, lambda rows: asked.append(rows) or K[rows], 0.1 / weight, outs)
+    NystroemPreconditioner.of(K, lambda rows: asked.append(rows) or K[rows], 0.1 / weight, outs)
     assert len(asked[0]) == 30
     assert not set(asked[0].tolist()) & set(torch.cat(outs).tolist())
 
 
 def test_more_outputs_leave_fewer_folds_and_then_a_factor():
-    assert [folds_in_steps(6000, p, True) for p in (1, 2, 5, 6)] == [3, 3, 1, None]
-    assert folds_in_steps(guided.FEWEST_ROWS - 1, 1, False) is None
+    assert [iterative_folds(6000, p, True) for p in (1, 2, 5, 6)] == [3, 3, 1, None]
+    assert iterative_folds(iterative.MIN_ROWS - 1, 1, False) is None
 
 
 def test_a_factor_after_steps_that_did_not_end_leaves_the_same_rows_out(monkeypatch):
@@ -139,11 +144,11 @@ def test_a_factor_after_steps_that_did_not_end_leaves_the_same_rows_out(monkeypa
     problem = SimpleNamespace(
         rows=TensorRows(X), y=y, weight=weight, lam=0.1, kernel=Matern12(2.0), plan=make_plan(90, "cpu", "float64")
     )
-    monkeypatch.setattr(guided, "FEWEST_ROWS", 50)
-    monkeypatch.setattr(guided, "ROWS_A_COLUMN", 20)
+    monkeypatch.setattr(iterative, "MIN_ROWS", 50)
+    monkeypatch.setattr(iterative, "ROWS_PER_COLUMN", 20)
     solve = lambda: exact.exact_ridge(problem, torch.arange(90), leaves_out=True)  # noqa: E731
     by_steps = solve()
-    monkeypatch.setattr(exact, "ridge_by_steps", lambda *_: None)
+    monkeypatch.setattr(exact, "iterative_ridge", lambda *_: None)
     by_factor = solve()
     assert torch.equal(by_steps[1].isfinite(), by_factor[1].isfinite())
     assert int(by_factor[1].isfinite().sum()) == 3 * 9
@@ -155,14 +160,14 @@ def test_a_fit_by_steps_predicts_as_the_fit_by_a_factor(monkeypatch):
     y = np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=400)
     fit = lambda: KernelBoostingRegressor(kernel=Matern12(3.0), regularization=0.1, random_state=0).fit(X, y)  # noqa: E731
     by_factor = fit()
-    monkeypatch.setattr(guided, "FEWEST_ROWS", 100)
-    monkeypatch.setattr(guided, "ROWS_A_COLUMN", 50)
+    monkeypatch.setattr(iterative, "MIN_ROWS", 100)
+    monkeypatch.setattr(iterative, "ROWS_PER_COLUMN", 50)
     by_steps = fit()
     X_new = rng.normal(size=(200, 4))
     # a hundredth of the error in the mean over rows; a factor of ten for single ones
     error = np.sqrt(np.mean((by_factor.predict(X_new) - np.sin(X_new[:, 0]) - X_new[:, 1]) ** 2))
     np.testing.assert_allclose(
-        by_steps.predict(X_new), by_factor.predict(X_new), atol=10 * guided.SHARE * (error + 0.1)
+        by_steps.predict(X_new), by_factor.predict(X_new), atol=10 * iterative.SHARE * (error + 0.1)
     )
     widths = [np.ptp(model.predict_interval(X_new, coverage=0.9), axis=-1).mean() for model in (by_steps, by_factor)]
     assert widths[0] == pytest.approx(
@@ -205,7 +210,7 @@ def test_steps_that_run_out_of_time_give_the_iterate_they_have_reached():
     errors = []
     for allowed in (1, 3, 8):
         calls = iter(range(1000))
-        found = ridge_by_steps(K, ridge, y, 0, lambda rows: K[rows], lambda: next(calls) + 1 >= allowed)  # noqa: B023
+        found = iterative_ridge(K, ridge, y, 0, lambda rows: K[rows], lambda: next(calls) + 1 >= allowed)  # noqa: B023
         assert found is not None
         left = found[0] - exact_solution
         errors.append(float((left * (G @ left)).sum()))
