@@ -16,7 +16,7 @@ import mercer.gp.estimator
 import mercer.mixture.estimator
 import mercer.preprocessing.collect
 import mercer.preprocessing.duplicates
-from mercer.data.group import within
+from mercer.data.group import use_group
 from mercer.distributed import join, open_store
 
 TIMEOUT = 120.0
@@ -66,7 +66,7 @@ def answers(n, folder):
 def on_one(function, *arguments):
     """What ``function(group, *arguments)`` returns in a group of which this process is all there is."""
     store = open_store("127.0.0.1")
-    with join(0, 1, "127.0.0.1", store.port, TIMEOUT) as group, within(group), as_if_large():
+    with join(0, 1, "127.0.0.1", store.port, TIMEOUT) as group, use_group(group), as_if_large():
         return [function(group, *arguments)]
 
 
@@ -89,7 +89,7 @@ def on_processes(n, function, *arguments, timeout=TIMEOUT, secret=None):
 def _child(rank, n, port, timeout, folder, secret, function, arguments):
     torch.set_num_threads(1)
     try:
-        with join(rank, n, "127.0.0.1", port, timeout, secret=secret) as group, within(group), as_if_large():
+        with join(rank, n, "127.0.0.1", port, timeout, secret=secret) as group, use_group(group), as_if_large():
             answer = function(group, *arguments)
     except Exception as error:
         answer = error

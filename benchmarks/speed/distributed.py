@@ -21,7 +21,7 @@ import torch
 import torch.multiprocessing as processes
 
 from mercer import ENRBFRegressor, KernelBoostingRegressor, SparseGPRegressor
-from mercer.data.group import within
+from mercer.data.group import use_group
 from mercer.distributed import join, open_store
 from mercer.kernels import Gaussian
 
@@ -70,7 +70,7 @@ def child(rank: int, size: int, port: int, n: int, name: str, answers: Any) -> N
     if size == 1:
         answers.put([(*fitted(MODELS[name](), X, y), 0, 0)])
         return
-    with join(rank, size, "127.0.0.1", port, 600.0) as group, within(group):
+    with join(rank, size, "127.0.0.1", port, 600.0) as group, use_group(group):
         found = []
         for make in [MODELS[name]] if name else [lambda: counted(1), lambda: counted(LEARNERS)]:
             group.gather(0)  # all begin together
@@ -104,7 +104,7 @@ def one_process(n: int, names: list[str], times: int = 3) -> None:
             plain, grouped = [], []
             for _ in range(times):
                 plain.append(fitted(GIVEN[name](), X, y)[1])
-                with within(group):
+                with use_group(group):
                     grouped.append(fitted(GIVEN[name](), X, y)[1])
             said = f"{min(plain):.2f} s of CPU without a group, {min(grouped):.2f} s in a group of one"
             print(f"{name}, {n} rows: {said}, {min(grouped) / min(plain):.3f} times as long", flush=True)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import mercer
-from mercer.data import ArrayRows, Pieces
+from mercer.data import ArrayRows, Runs
 from mercer.distributed import LostProcessError, UntrustedMessageError, join, open_store
 from mercer.distributed.group import HEAD
 from mercer.distributed.partitions import SpooledRows, write_rows
@@ -32,12 +32,12 @@ class Simulated(mercer.data.Group):
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_numbers_and_places_are_inverse_to_each_other(rank):
     runs = [[(40, 10), (0, 15)], [], [(15, 25)]]
-    shard = Pieces(Simulated(rank, 3, runs), *zip(*(runs[rank] or [(0, 0)]), strict=True))
-    numbers = shard.numbers(np.arange(shard.n_rows))
-    at, places = shard.held(np.arange(50))
+    shard = Runs(Simulated(rank, 3, runs), *zip(*(runs[rank] or [(0, 0)]), strict=True))
+    numbers = shard.global_indices(np.arange(shard.n_rows))
+    at, places = shard.local(np.arange(50))
     assert shard.n_total == 50
     assert sorted(numbers) == at.tolist()
-    np.testing.assert_array_equal(shard.numbers(places), at)
+    np.testing.assert_array_equal(shard.global_indices(places), at)
 
 
 def test_torch_distributed_is_imported_in_one_file():
@@ -60,19 +60,19 @@ def collectives(group):
     except ZeroDivisionError as error:
         failed = str(error)
     total = group.sum(torch.tensor([group.rank, 1]))
-    work = group.dealt(4, lambda places: [(place, group.first(lambda: group.rank)) for place in places])
+    work = group.share_work(4, lambda places: [(place, group.first(lambda: group.rank)) for place in places])
     try:
-        group.dealt(3, lambda places: [1 / (place - 2) for place in places])  # of the last process alone
+        group.share_work(3, lambda places: [1 / (place - 2) for place in places])  # of the last process alone
     except ZeroDivisionError as error:
         failed += str(error)
-    functions = group.dealt(2, lambda places: [lambda: 5 for _ in places])  # cannot be sent
+    functions = group.share_work(2, lambda places: [lambda: 5 for _ in places])  # cannot be sent
     for size in (0, HEAD - 1, HEAD, HEAD + 1, 5000):  # in one message or in two
         body = bytes([size % 251]) * (size + group.rank)
         assert group.first(lambda body=body: body) == bytes([size % 251]) * size
         assert [len(one) for one in group.gather(body)] == [size, size + 1, size + 2]
     parts = group.sums(torch.ones(2, 2), torch.tensor(float(group.rank)))
     assert [one.tolist() for one in parts] == [[[3.0, 3.0], [3.0, 3.0]], 3.0]
-    sums = total.tolist(), group.least(group.rank), group.largest(group.rank)
+    sums = total.tolist(), group.min(group.rank), group.max(group.rank)
     return names, asked, function(), failed, *sums, work, functions[1]()
 
 
@@ -128,7 +128,7 @@ def test_a_message_that_is_signed_with_another_secret_is_refused_before_it_is_re
 def alone_for_longer(group, seconds):
     """Work of the first process, and of the last one in work that is dealt out, which takes longer than the timeout."""
     first = group.first(lambda: time.sleep(seconds) or "done")
-    return first, group.dealt(2, lambda places: [time.sleep(seconds * place) or place for place in places])
+    return first, group.share_work(2, lambda places: [time.sleep(seconds * place) or place for place in places])
 
 
 @pytest.mark.cluster

@@ -12,7 +12,7 @@ import torch
 import mercer.forward.local_length_scales
 from mercer import KernelBoostingRegressor
 from mercer.clock import Clock
-from mercer.data import Pieces, TensorRows
+from mercer.data import Runs, TensorRows
 from mercer.data.column_maps import ColumnMap
 from mercer.data.group import ALONE
 from mercer.engine import Sample, make_plan
@@ -164,7 +164,7 @@ def patches_of(group, n: int) -> list[np.ndarray]:
     X, Y = whole.rows.take(np.arange(n)), whole.Y
     shares = max(group.size - 1, 1)
     start, stop = (n * min(rank, shares) // shares for rank in (group.rank, group.rank + 1))
-    rows = TensorRows(X[start:stop], Pieces(group, [start], [stop - start]))
+    rows = TensorRows(X[start:stop], Runs(group, [start], [stop - start]))
     sample = Sample(rows, Y[start:stop], torch.ones(stop - start, dtype=torch.float64), whole.plan)
     error = neighbours_error(sample, asked_rows(sample, np.random.default_rng(1))[:20])
     return [*(patch.X.numpy() for patch in neighbourhoods(sample, 3, 50, np.random.default_rng(0))), error]

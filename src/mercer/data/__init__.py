@@ -20,7 +20,7 @@ from mercer.data.libsvm import LibsvmRows
 from mercer.data.npy import NpyRows
 from mercer.data.parquet import ParquetRows, parquet_files, stored_names
 from mercer.data.prefetch import read_ahead
-from mercer.data.shard import WHOLE, Pieces, Shard
+from mercer.data.shard import WHOLE, Runs, Shard
 from mercer.data.source import RowSource, spaced_rows
 from mercer.data.sparse import SparseRows, sparse_matrix
 from mercer.parts import require
@@ -37,6 +37,7 @@ __all__ = [
     "Pieces",
     "PreparedRows",
     "RowSource",
+    "Runs",
     "Shard",
     "SparseRows",
     "TensorRows",
@@ -48,6 +49,9 @@ __all__ = [
     "sparse_matrix",
     "spaced_rows",
 ]
+
+#: The earlier name of `Runs`.
+Pieces = Runs
 
 _BY_SUFFIX: dict[str, type[NpyRows | ParquetRows | CsvRows | LibsvmRows]] = {
     ".npy": NpyRows,

@@ -13,7 +13,7 @@ from torch import Tensor
 from mercer.data.columns import choose_columns
 from mercer.data.frames import holds_numbers
 from mercer.data.group import Group
-from mercer.data.shard import WHOLE, Pieces, Shard, even_run
+from mercer.data.shard import WHOLE, Runs, Shard, even_run
 from mercer.data.source import RowSource
 
 
@@ -33,7 +33,7 @@ class TensorRows(RowSource):
 
 
 class ArrayRows(RowSource):
-    """Rows of a two-dimensional NumPy array; a memory map is read block by block, never whole."""
+    """Rows of a two-dimensional NumPy array; a memory map is read block by block."""
 
     def __init__(self, X: np.ndarray, shard: Shard = WHOLE) -> None:
         self.X, self.shard = X, shard
@@ -46,11 +46,11 @@ class ArrayRows(RowSource):
     def take(self, index: Any) -> Tensor:
         return as_tensor(self.X[np.asarray(index)])
 
-    def dealt(self, group: Group) -> RowSource:
-        if type(self) is not ArrayRows:  # others know names and targets of their rows
-            return super().dealt(group)
+    def partition(self, group: Group) -> RowSource:
+        if type(self) is not ArrayRows:  # subclasses have names and targets
+            return super().partition(group)
         start, stop = even_run(group, self.n_rows)
-        return ArrayRows(self.X[start:stop], Pieces(group, [start], [stop - start]))
+        return ArrayRows(self.X[start:stop], Runs(group, [start], [stop - start]))
 
 
 class FrameRows(ArrayRows):
@@ -72,7 +72,7 @@ class FrameRows(ArrayRows):
             if not holds_numbers(dtype):
                 raise ValueError(f"column {name!r} must hold numbers, got {dtype}")
         X = frame.to_numpy()
-        if X.dtype.kind != "f" and hasattr(frame, "iloc"):  # pandas' own missing value needs a word
+        if X.dtype.kind != "f" and hasattr(frame, "iloc"):  # for pandas' own missing value
             X = frame.to_numpy(dtype=np.float64, na_value=np.nan)
         super().__init__(X if X.dtype.kind == "f" else X.astype(np.float64))
         self._names = [str(name) for name in frame.columns]
@@ -103,7 +103,7 @@ class PreparedRows(RowSource):
 
 
 def as_tensor(block: np.ndarray) -> Tensor:
-    """A tensor that shares memory with `block` where that is possible (a read-only map is copied)."""
+    """Return a tensor that shares memory with `block` where that is possible (a read-only map is copied)."""
     if not block.dtype.isnative:
         block = block.astype(block.dtype.newbyteorder("="))
     if not block.flags.writeable or any(stride < 0 for stride in block.strides):

@@ -1,8 +1,8 @@
-"""Processes that fit one model together, as algorithms see them; here the only one.
+"""Interface of a group of processes that fit one model together, and the group of one process.
 
-The collectives are few: a sum, things of the first process, things of all. What carries them over wires is
-`mercer.distributed.group`, which alone knows torch.distributed. A process that is by itself is a group too, whose
-sums are what it holds: no algorithm asks how many there are.
+There are few collectives: a sum, objects of the first process, objects of all processes. `mercer.distributed.group`
+implements them by torch.distributed. A single process is a group too, whose sum is its own value: no algorithm asks
+how many processes there are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 class Group:
-    """One process by itself.
+    """A group of one process.
 
     >>> from mercer.data.group import Group
     >>> Group().first(lambda: 3), Group().gather("mine"), Group().size
     (3, ['mine'], 1)
-    >>> Group().dealt(3, lambda places: [10 * place for place in places])
+    >>> Group().share_work(3, lambda tasks: [10 * task for task in tasks])
     [0, 10, 20]
     """
 
@@ -31,39 +31,39 @@ class Group:
     size: int = 1
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum of `value` over all processes, the same on each to the last bit."""
+        """Sum `value` over all processes; the result is the same on each to the last bit."""
         return value
 
     def sums(self, *values: Tensor) -> list[Tensor]:
-        """The sums of several tensors of one type over all processes, in one message."""
+        """Sum several tensors of one dtype over all processes, in one message."""
         return list(values)
 
     def first(self, make: Callable[[], T]) -> T:
-        """What `make` gives on the first process, which alone calls it: how choices are made that must be one."""
+        """Call `make` on the first process alone and return its result on all, so that a choice is made once."""
         return make()
 
-    def same(self, value: Tensor) -> Tensor:
-        """A small tensor of the first process, in place of what others found: machines round differently."""
+    def broadcast(self, value: Tensor) -> Tensor:
+        """Return the small tensor of the first process on all: different machines round differently."""
         return value
 
     def gather(self, thing: T) -> list[T]:
-        """Small things of all processes, in the order of their ranks."""
+        """Return small objects of all processes, in the order of their ranks."""
         return [thing]
 
-    def dealt(self, n: int, make: Callable[[Sequence[int]], list[T]]) -> list[T]:
-        """What `make` gives for each of `n` pieces of work, in order: every process does some of them for all.
+    def share_work(self, n: int, make: Callable[[Sequence[int]], list[T]]) -> list[T]:
+        """Divide `n` tasks among the processes and return all results, in order, on each process.
 
-        `make` gets the places of its own and gives as many answers; an error of one process is everybody's. Meanwhile
-        each works by itself: collectives asked for in a piece of work are its own affair.
+        `make` gets the numbers of the tasks of its process and returns one result each. An error of one process is
+        raised on all. Inside `make` a process works by itself: collectives return its own value.
         """
         return make(range(n))
 
-    def least(self, number: float) -> float:
-        """The smallest of the processes' numbers."""
+    def min(self, number: float) -> float:
+        """Return the smallest of the processes' numbers."""
         return min(self.gather(number))
 
-    def largest(self, number: float) -> float:
-        """The largest of the processes' numbers."""
+    def max(self, number: float) -> float:
+        """Return the largest of the processes' numbers."""
         return max(self.gather(number))
 
 
@@ -73,18 +73,18 @@ _current: ContextVar[Group] = ContextVar("group", default=ALONE)
 
 
 def current_group() -> Group:
-    """The processes among which tables are dealt out."""
+    """Return the processes among which tables are divided."""
     return _current.get()
 
 
 def set_group(group: Group) -> None:
-    """Deal out tables among these processes from now on."""
+    """Divide tables among these processes from now on."""
     _current.set(group)
 
 
 @contextmanager
-def within(group: Group) -> Iterator[Group]:
-    """Deal out tables among these processes, for a while."""
+def use_group(group: Group) -> Iterator[Group]:
+    """Divide tables among these processes inside this context."""
     token = _current.set(group)
     try:
         yield group

@@ -17,7 +17,7 @@ from mercer.data.columns import Column, FilePath, choose_columns, row_numbers
 from mercer.data.frames import arrow_column, is_text
 from mercer.data.group import Group
 from mercer.data.raw import RawColumn
-from mercer.data.shard import Pieces
+from mercer.data.shard import Runs
 from mercer.data.source import RowSource
 from mercer.parts import require
 
@@ -139,17 +139,18 @@ class ParquetRows(RowSource):
         self._dtype = np.result_type(*(self._precision(file) for file in self._files))
         self.n_columns = len(kept)
 
-    def dealt(self, group: Group) -> Self:
-        """The row groups that fall to this process: about as many rows as to any other, in one run."""
-        own, lengths = copy.copy(self), np.diff(self._ends, prepend=0)
+    def partition(self, group: Group) -> Self:
+        """Return the row groups of this process: one run of about as many rows as any other process has."""
+        lengths = np.diff(self._ends, prepend=0)
         middle = self._ends - lengths / 2
-        mine = np.flatnonzero(np.minimum(middle * group.size // self.n_rows, group.size - 1) == group.rank)
-        start = int((self._ends - lengths)[mine[0]]) if len(mine) else 0
-        own._groups = [self._groups[g] for g in mine]
-        own._ends = self._ends[mine] - start
-        own.n_rows = int(lengths[mine].sum())
-        own.shard = Pieces(group, [start], [own.n_rows])
-        return own
+        here = np.flatnonzero(np.minimum(middle * group.size // self.n_rows, group.size - 1) == group.rank)
+        start = int((self._ends - lengths)[here[0]]) if len(here) else 0
+        local = copy.copy(self)
+        local._groups = [self._groups[g] for g in here]
+        local._ends = self._ends[here] - start
+        local.n_rows = int(lengths[here].sum())
+        local.shard = Runs(group, [start], [local.n_rows])
+        return local
 
     def _by_file(self) -> Iterator[tuple[Path, list[int]]]:
         """Files, each with the numbers of its row groups."""

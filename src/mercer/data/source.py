@@ -1,8 +1,8 @@
-"""Where rows come from: the one contract between data and engine.
+"""Row sources: the interface between data and engine.
 
-A source gives rows in order by blocks, and single rows by index. Its `shard` says which rows of the whole table these
-are: all of them, unless a table was dealt out to several processes. `total`, `pick` and `fetch` are where those talk to
-each other; on one process they return what is there, so that no algorithm knows whether it is distributed.
+A source returns rows in order by blocks, and single rows by index. Its `shard` says which rows of the whole table these
+are: all of them, unless the table is divided among several processes. `total`, `pick` and `fetch` communicate between
+processes; on one process they return what is there, so that no algorithm knows whether it is distributed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer.data.group import Group
 from mercer.data.raw import RawColumn
-from mercer.data.shard import WHOLE, Pieces, Shard, even_run
+from mercer.data.shard import WHOLE, Runs, Shard, even_run
 
 
 class RowSource(ABC):
@@ -30,78 +30,79 @@ class RowSource(ABC):
 
     @abstractmethod
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        """All rows in order: pairs of (first row, block of at most `size` rows), on any device."""
+        """Iterate over all rows in order: pairs of (first row, block of at most `size` rows), on any device."""
 
     @abstractmethod
     def take(self, index: Any) -> Tensor:
-        """The rows with these indices, in this order."""
+        """Return the rows with these indices, in this order."""
 
     def targets(self) -> np.ndarray | None:
-        """Targets stored beside the rows (a column of a file), if there are any."""
+        """Return the targets stored with the rows (a column of a file), or None."""
         return None
 
     def names(self) -> Sequence[str] | None:
-        """Column names, if there are any."""
+        """Return the column names, or None."""
         return None
 
     @property
     def target_name(self) -> str | None:
-        """The name of the column that holds the targets, if there is one and it has a name."""
+        """Name of the column that holds the targets, or None."""
         return None
 
     def target_label(self) -> str:
-        """What a sentence calls the targets: their file and column, where they come from one."""
+        """Return the name of the targets for an error message: their file and column, if they come from one."""
         return "y"
 
     def real_targets(self) -> np.ndarray | None:
-        """Targets as numbers; text is refused with the place it comes from."""
+        """Return the targets as numbers; text is refused with its file and column."""
         y = self.targets()
         if y is None or y.dtype.kind in "biuf":
             return y
         raise ValueError(f"{self.target_label()} must hold numbers, got {y.ravel().tolist()[0]!r}")
 
     def select(self, names: Sequence[str], target: str | None = None) -> RowSource:
-        """The same rows with the columns of these names alone, in this order.
+        """Return the same rows with the columns of these names only, in this order.
 
-        A column left out does not matter, be it text. Targets stay those that were chosen before, or are the
-        column `target` where there is one of that name.
+        Other columns may hold text. Targets stay those that were chosen before, or are the column `target` where
+        there is one of that name.
         """
         raise ValueError(f"X must be a source whose columns have names, got a {type(self).__name__}")
 
     @property
     def mixed(self) -> bool:
-        """Whether some columns are no plain numbers, so that blocks do not say all that `columns` does."""
+        """Whether some columns are not plain numbers, so that blocks hold less than `columns`."""
         return False
 
     def columns(self) -> list[RawColumn]:
-        """The whole table with its columns as they came, where it is `mixed`."""
+        """Return all columns with their types, where the source is `mixed`."""
         raise ValueError(f"a {type(self).__name__} holds nothing but numbers")
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
-        """Entries of a per-row tensor (rows along its last axis) at rows of these numbers, wherever they live."""
+        """Return entries of a per-row tensor (rows along its last axis) at these global indices."""
         return self.shard.pick(values, index)
 
-    def fetch(self, numbers: Any) -> Tensor:
-        """The rows of these numbers in the whole table, in this order, wherever they live."""
-        return self.shard.take(self.take, numbers)
+    def fetch(self, indices: Any) -> Tensor:
+        """Return the rows of these global indices, in this order, whichever process holds them."""
+        return self.shard.take(self.take, indices)
 
     def total(self, value: Tensor) -> Tensor:
-        """The sum of `value` over all processes."""
+        """Sum `value` over all processes."""
         return self.shard.group.sum(value)
 
-    def dealt(self, group: Group) -> RowSource:
-        """The rows that fall to this process where a group shares the table: a run of them."""
+    def partition(self, group: Group) -> RowSource:
+        """Return the rows of this process, where a group divides the table: a run of them."""
         return RunOfRows(self, group)
 
 
 class RunOfRows(RowSource):
-    """Consecutive rows of another source: those of one process among several."""
+    """Consecutive rows of another source: those of one process of several."""
 
     def __init__(self, rows: RowSource, group: Group) -> None:
-        self.rows, self.n_columns = rows, rows.n_columns
+        self.rows = rows
+        self.n_columns = rows.n_columns
         self.start, self.stop = even_run(group, rows.n_rows)
         self.n_rows = self.stop - self.start
-        self.shard = Pieces(group, [self.start], [self.n_rows])
+        self.shard = Runs(group, [self.start], [self.n_rows])
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for at, block in self.rows.blocks(size) if self.n_rows else ():
@@ -130,9 +131,9 @@ class RunOfRows(RowSource):
 
 
 class RowSubset(RowSource):
-    """Some rows of another source, read a block at a time: those of two classes, or some that stand for all.
+    """Selected rows of another source, read a block at a time: those of two classes, or a sample.
 
-    `index` are places. Sums are over all processes, each of which brings rows of its own.
+    `index` holds local indices. Sums run over all processes, each of which has rows of its own.
 
     >>> from mercer.data import TensorRows
     >>> from mercer.data.source import RowSubset
@@ -141,8 +142,10 @@ class RowSubset(RowSource):
     """
 
     def __init__(self, rows: RowSource, index: Any) -> None:
-        self.rows, self.index = rows, index if isinstance(index, Tensor) else np.asarray(index)
-        self.n_rows, self.n_columns = len(self.index), rows.n_columns
+        self.rows = rows
+        self.index = index if isinstance(index, Tensor) else np.asarray(index)
+        self.n_rows = len(self.index)
+        self.n_columns = rows.n_columns
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for start in range(0, self.n_rows, size):
@@ -156,7 +159,7 @@ class RowSubset(RowSource):
 
 
 def spaced_rows(weight: Any, n: int) -> np.ndarray:
-    """Indices of at most n rows of positive weight, evenly spaced among them.
+    """Return the indices of at most n rows of positive weight, evenly spaced among them.
 
     >>> from mercer.data import spaced_rows
     >>> spaced_rows([1.0, 0.0, 1.0, 1.0, 1.0, 1.0], 3).tolist()

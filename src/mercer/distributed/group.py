@@ -123,7 +123,7 @@ class ProcessGroup(Group):
         if self.rank == 0:
             with self._at_work(lambda: self._firsts(_padded(AT_WORK, HEAD))):
                 answer, body = self._answer(make)
-        body = self._broadcast(body)
+        body = self._broadcast_bytes(body)
         if self.rank != 0:  # a function of the user's cannot be sent: then every process does the same work
             answer = pickle.loads(body) if body else self._answer(make)[0]
         made, error = answer
@@ -131,7 +131,7 @@ class ProcessGroup(Group):
             raise error
         return made
 
-    def dealt(self, n: int, make: Callable[[Sequence[int]], list[T]]) -> list[T]:
+    def share_work(self, n: int, make: Callable[[Sequence[int]], list[T]]) -> list[T]:
         if self.size == 1 or self._leading:
             return make(range(n))
         with self._at_work(lambda: self._everyones(_padded(AT_WORK, HEAD))):
@@ -189,7 +189,7 @@ class ProcessGroup(Group):
         if failures:
             raise failures[0]
 
-    def same(self, value: Tensor) -> Tensor:
+    def broadcast(self, value: Tensor) -> Tensor:
         return value if self._leading else self._firsts(value)
 
     def _firsts(self, value: Tensor) -> Tensor:
@@ -227,7 +227,7 @@ class ProcessGroup(Group):
         found = [(head[LENGTH:] + tail)[:n] for head, tail, n in zip(heads, tails, lengths, strict=True)]
         return [self._signature.checked(one, "gather", self._messages, rank) for rank, one in enumerate(found)]
 
-    def _broadcast(self, body: bytes) -> bytes:
+    def _broadcast_bytes(self, body: bytes) -> bytes:
         """The first process's bytes: in one message where they are few, in two where not."""
         self._messages += 1
         mine = self._signature.signed(body, "first", self._messages)

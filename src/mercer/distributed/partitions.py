@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mercer.data import RowSource
 from mercer.data.arrays import as_tensor
-from mercer.data.group import within
+from mercer.data.group import use_group
 from mercer.distributed.group import LostProcessError, ProcessGroup, open_store, reach_store
 from mercer.distributed.rows import OwnRows
 from mercer.parts import require
@@ -189,7 +189,7 @@ def fit_parts(
             ) from error
         store = own if own is not None else reach_store(host, port, timeout)
         model = within_worker(model)
-        with ProcessGroup(rank, size, store, timeout, secret=secret) as group, within(group):
+        with ProcessGroup(rank, size, store, timeout, secret=secret) as group, use_group(group):
             fitted = model.fit(*_table(parts))
             group.gather(rank)  # nobody leaves, nor does the store close, before all are done
         return fitted if rank == 0 else None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import Pieces, RowSource, as_source, current_group
+from mercer.data import RowSource, Runs, as_source, current_group
 from mercer.parts import require
 
 
@@ -31,7 +31,7 @@ class OwnRows(RowSource):
         starts = {place: end - n for (place, n), end in zip(everyone, ends, strict=True)}
         self.n_rows = sum(lengths)
         self._ends = np.cumsum(lengths, dtype=np.int64)
-        self.shard = Pieces(group, [starts[place] for place in order], lengths)
+        self.shard = Runs(group, [starts[place] for place in order], lengths)
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for end, source in zip(self._ends, self.sources, strict=True):

@@ -119,7 +119,7 @@ class Training:
         def trained(places: Sequence[int]) -> list[list[tuple[EnsembleMember, np.ndarray]]]:
             return Parallel(self.n_jobs, prefer="threads")(delayed(train)(jobs[k], first and k == 0) for k in places)
 
-        made = self.group.dealt(len(jobs), trained)
+        made = self.group.share_work(len(jobs), trained)
         found = [Trained(problem) for problem in problems]
         placed = (zip(job.places, trained, strict=False) for job, trained in zip(jobs, made, strict=True))
         for place, (member, f) in sorted((one for several in placed for one in several), key=lambda one: one[0]):

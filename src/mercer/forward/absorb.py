@@ -107,20 +107,20 @@ class Block:
     def _noisy(self, new: Functions) -> Tensor:
         """Values with Greedy02's σ² added: the columns of K + σ²I instead of those of K."""
         if self.gram_noise:
-            at, places = self.problem.rows.shard.held(new.index)
+            at, places = self.problem.rows.shard.local(new.index)
             new.values[:, places] += self.gram_noise * new.A.T[:, at].to(new.values.dtype)
         return new.values
 
     def _enter(self, new: Functions, where: slice) -> None:
         part = self.problem.rows.shard
-        index = new.index if self.pool is None else self.whole.named(part, self.pool, new.index)
+        index = new.index if self.pool is None else self.whole.from_part(part, self.pool, new.index)
         self.terms.append(LearnerTerm(index, new.A, where))
         self.members = torch.cat([self.members, new.index])
-        self._open[self.problem.rows.shard.held(new.index)[1]] = False
+        self._open[self.problem.rows.shard.local(new.index)[1]] = False
 
     def inside(self, index: Tensor) -> Tensor:
         """Rows of the whole problem by their numbers in this block: `_enter` the other way round."""
-        return index if self.pool is None else self.whole.numbered(self.problem.rows.shard, self.pool, index)
+        return index if self.pool is None else self.whole.to_part(self.problem.rows.shard, self.pool, index)
 
     def _descend(self, shrinkage: float) -> None:
         span, loss, y = self.span, self.problem.loss, self.problem.y

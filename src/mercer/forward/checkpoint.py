@@ -171,7 +171,7 @@ def fingerprint(
     face: Any, given: TableData, targets: np.ndarray, X_val: Any, y_val: Any, free: tuple[str, ...]
 ) -> dict[str, Any]:
     """Rows, targets, weights and settings, as text that does not depend on which process holds which rows."""
-    numbers = given.shard.numbers(np.arange(given.rows.n_rows))
+    numbers = given.shard.global_indices(np.arange(given.rows.n_rows))
     rows = np.zeros(1, dtype=np.uint64)
     for start, block in given.rows.blocks(1 << 16):
         rows += _hashes(block.cpu().numpy(), numbers[start : start + len(block)])

@@ -43,7 +43,7 @@ class Sketch:
         those of Gaussian, Student and stable laws), so the root is a kernel, too.
         """
         covered = diagonal.median() / Q.diagonal().mean() * self.share
-        covered = problem.rows.shard.group.same(covered)  # one answer, or some would wait for the sums of others
+        covered = problem.rows.shard.group.broadcast(covered)  # one answer, or some would wait for the sums of others
         if float(covered) >= COVERED or not isinstance(problem.kernel, Stationary):
             gram, _ = self.K.moments(self.metric[:, None][:, :0], weight=self.metric)
         else:

@@ -27,7 +27,7 @@ class _Swapping(Block):
             return None
         size, places = residual.square().sum(1), self.open_rows()
         s = int(shard.pick(size, self.members).argmin())
-        _, l = shard.largest(size[places], places)
+        _, l = shard.max(size[places], places)
         x_s = self.members[s][None]
         k_s, k_l = self._column(x_s), self._column(l)
         freed = residual + k_s * weights[s].to(residual.dtype)
@@ -38,8 +38,8 @@ class _Swapping(Block):
         change = self._sum(freed.square()) - self._sum(residual.square()) + out - slope * gamma
         if not bool(change.sum() < 0):
             return None
-        self._open[shard.held(x_s)[1]] = True
-        self._open[shard.held(l)[1]] = False
+        self._open[shard.local(x_s)[1]] = True
+        self._open[shard.local(l)[1]] = False
         return s, l, k_l, gamma
 
     def _penalties(self, x_s: Tensor, l: Tensor, k_s: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ class Focus(Component):
         size = max(min(wanted, int(self.share * alive)), min(alive, 100))
         if size == wanted:  # all of them: no order is needed
             return (margins < self.margin).nonzero()[:, 0]
-        return (margins <= shard.smallest(margins, size)).nonzero()[:, 0]
+        return (margins <= shard.kth_value(margins, size)).nonzero()[:, 0]
 
     def loss(self, problem: Problem, f: Tensor, rows: Tensor) -> Tensor:
         """What the rows that are watched have lost, one number each."""

@@ -166,7 +166,7 @@ class BaseGreedyKernel(ForwardEstimator):
             require(self.penalty != "rkhs", "penalty", wanted, self.penalty)
         if self.refine:
             weight, group = problem.weight[problem.weight > 0].cpu().numpy(), problem.rows.shard.group
-            equal = group.least(weight.min(initial=np.inf)) == group.largest(weight.max(initial=0.0))
+            equal = group.min(weight.min(initial=np.inf)) == group.max(weight.max(initial=0.0))
             refinable = equal and exact and bool(problem.kernel.tunable())
             require(refinable, "refine", "False unless loss is squared, weights are equal and the kernel tunable", True)
         if self.prune:

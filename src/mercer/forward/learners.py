@@ -71,11 +71,11 @@ class SingleVector(Learner):
         for some in order.split(self.criterion.n_candidates or len(order)):
             score = self.criterion.score(RowCandidates(block, some, rng))
             above = (score > self.criterion.threshold).nonzero()[:1, 0]
-            first = shard.group.same(above if len(above) else above.new_full((1,), -1))
+            first = shard.group.broadcast(above if len(above) else above.new_full((1,), -1))
             if int(first) >= 0:
                 return some[first]
             if step == 0 and fallback is None:
-                fallback = shard.group.same(some[score.argmax()][None])
+                fallback = shard.group.broadcast(some[score.argmax()][None])
         return fallback
 
     def _best(self, block: Block, n_open: int, rng: np.random.Generator, step: int) -> Tensor:
@@ -84,11 +84,11 @@ class SingleVector(Learner):
         few = wanted is not None and wanted < n_open
         if not few and (self.criterion.at_hand or not shard.divided):
             places = block.open_rows()
-            return shard.largest(self.criterion.score(RowsAtHand(block, places, rng)), places)[1]
+            return shard.max(self.criterion.score(RowsAtHand(block, places, rng)), places)[1]
         drawn = rng.choice(n_open, wanted, replace=False) if few else np.arange(n_open)
         numbers = shard.nth(block.is_open, drawn)
         best = self.criterion.score(RowCandidates(block, numbers, rng)).argmax()
-        return shard.group.same(numbers[best][None])
+        return shard.group.broadcast(numbers[best][None])
 
 
 @component
@@ -117,8 +117,8 @@ class Ensemble(Learner):
         S = min(size_at(self.size, step), len(subset))
         residual = problem.loss.residual(problem.pick(problem.y, subset), problem.pick(block.f, subset))
         local = self.criterion.select(problem.kernel, problem.basis(subset), residual, problem.lam, S, rng)
-        same = problem.rows.shard.group.same
-        index = same(subset[local])
+        broadcast = problem.rows.shard.group.broadcast
+        index = broadcast(subset[local])
         Z = problem.basis(index)
         sketch = self._sketch(block, index, Z, rng)
         # two passes, one for the weights and one for the values, take no longer than one that writes a tile of all rows
@@ -127,7 +127,7 @@ class Ensemble(Learner):
         Q = problem.gram(Z)
         at_basis = problem.pick(block.f, index).double()
         chosen = ChosenVectors(problem, K, Q, block.gradient(), at_basis, block.metric, sketch)
-        A = same(self.combination.weights(chosen))
+        A = broadcast(self.combination.weights(chosen))
         return Functions(index, A, K.product(A).T.contiguous())
 
     def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:
@@ -141,7 +141,7 @@ class Ensemble(Learner):
         if self.gram_rows is None or n_rows <= 2 * (self.gram_rows + len(index)):
             return None
         numbers = torch.cat([index, block.drawn(self.gram_rows, rng)])
-        at, places = rows.shard.held(numbers)
+        at, places = rows.shard.local(numbers)
         chosen, own = (torch.arange(len(numbers), device=numbers.device) < len(index))[at], block.metric[places]
         parts = [one.sum(dtype=torch.float64) for one in (block.metric, own[chosen], own[~chosen])]
         all_rows, basis, drawn = rows.total(torch.stack(parts))
@@ -156,7 +156,7 @@ class Ensemble(Learner):
         if n_open <= self.subset_size:
             return shard.nth(block.is_open, np.arange(n_open))
         size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
-        return shard.best(size, rows, self.subset_size)
+        return shard.top_rows(size, rows, self.subset_size)
 
 
 def vectors_a_pass(criterion: Criterion, n_rows: int) -> int:

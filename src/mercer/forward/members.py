@@ -164,7 +164,9 @@ def raced_members(
     work: list[Callable[[], Any]] = (
         [raced, partial(by_evidence, own_X, y, weight, **shared, **own_coded)] if large else [raced]
     )
-    (chosen, report, rng.bit_generator.state), *further = group.dealt(len(work), lambda own: [work[k]() for k in own])
+    (chosen, report, rng.bit_generator.state), *further = group.share_work(
+        len(work), lambda own: [work[k]() for k in own]
+    )
     spare: list[Any] = []
     if large:
         more = on_more_rows(own_X, y, weight, [*chosen, *further[0]], **shared, group=group)

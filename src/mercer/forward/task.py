@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mercer.base.calibration import cross_fitted, fit_calibration
 from mercer.base.intervals import CalibrationRows, Intervals
-from mercer.data import ArrayRows, Pieces, Shard, SparseRows
+from mercer.data import ArrayRows, Runs, Shard, SparseRows
 from mercer.data.shard import even_run
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion, StagedExpansion
@@ -272,9 +272,9 @@ def watch_given(
     """Rows given for watching stand at the end, with weight zero; each counts as much as a training row on average."""
     assert isinstance(given.rows, ArrayRows)
     n, shard = given.rows.n_rows, given.shard
-    if isinstance(shard, Pieces):  # these rows are dealt out as well
+    if isinstance(shard, Runs):  # these rows are dealt out as well
         start, stop = even_run(shard.group, len(X_val))
-        X_val, Y_val, shard = X_val[start:stop], Y_val[start:stop], shard.longer(len(X_val))
+        X_val, Y_val, shard = X_val[start:stop], Y_val[start:stop], shard.append(len(X_val))
     rows = ArrayRows(np.concatenate([given.rows.X, X_val]), shard)
     mean = given.shard.total(given.weight.sum()) / given.n_alive
     weight, watched = (np.append(given.weight, np.full(len(X_val), value)) for value in (0.0, mean))
@@ -297,7 +297,7 @@ def hold_out(
     n = min(max(round(wanted), 1), total - 2)
     groups = _by_class(alive, Y) if classes else [alive]
     held = torch.cat(_shares(shard, groups, n, rng)) if classes else shard.draw(alive, n, rng)
-    places = np.sort(np.asarray(shard.held(held)[1]))
+    places = np.sort(np.asarray(shard.local(held)[1]))
     weight = given.weight.copy()
     weight[places] = 0.0
     return replace(given.with_weights(weight), validation_weight=given.weight), torch.as_tensor(places)

@@ -35,7 +35,7 @@ def choose_rows(
         scale = torch.as_tensor(relevance_of(kernel, data.rows.n_columns), device=data.plan.device)
         return pool[spread_out(data.rows.fetch(pool).double() * scale, m, rng)]
     chosen = select_rows(data, kernel, max(noise, 1e-4), choice, m, rng)
-    alive[shard.held(torch.as_tensor(chosen, device=alive.device))[1]] = False
+    alive[shard.local(torch.as_tensor(chosen, device=alive.device))[1]] = False
     drawn = rng.choice(shard.count(alive), m - len(chosen), replace=False)
     return np.concatenate([chosen, shard.nth(alive, drawn).cpu().numpy()])
 

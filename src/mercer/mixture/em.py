@@ -122,7 +122,7 @@ def expectation(sample: Sample, mixture: Mixture) -> Expectation:
 def _of_all(sample: Sample, totals: dict[str, Tensor], worst: Tensor, place: int) -> tuple[dict[str, Tensor], int]:
     """Sums over the rows of all processes, and the number of the row of lowest value of all, by one collective."""
     shard = sample.rows.shard
-    number = int(shard.numbers(np.array([place]))[0]) if sample.rows.n_rows else 0
+    number = int(shard.global_indices(np.array([place]))[0]) if sample.rows.n_rows else 0
     lowest = worst.new_zeros(shard.group.size, 2)  # of each process, which fills its own place
     lowest[shard.group.rank, 0], lowest[shard.group.rank, 1] = worst, number
     *sums, lowest = shard.group.sums(*totals.values(), lowest)

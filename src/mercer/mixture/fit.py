@@ -132,7 +132,7 @@ def best_run(sample: Sample, few: Sample, starts: Sequence[Mixture], setting: Se
             found.append((one, ended))
         return found
 
-    trials = [one for one in shard.group.dealt(len(starts), tried) if one is not None]
+    trials = [one for one in shard.group.share_work(len(starts), tried) if one is not None]
     best = trials[0][0]
     for one, ended in trials[1:]:
         best = one if one.objective > best.objective and not ended else best

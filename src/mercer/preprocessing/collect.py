@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.data import WHOLE, ArrayRows, Group, Pieces
+from mercer.data import WHOLE, ArrayRows, Group, Runs
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.preprocessing.duplicates import MERGED_ROWS
@@ -21,10 +21,10 @@ def collect_small_table(data: TableData, n_rows: int) -> TableData:
     So few rows are learnt sooner than sums can travel, and then every process does the same.
     """
     shard = data.shard
-    if not isinstance(shard, Pieces) or shard.n_total > n_rows:
+    if not isinstance(shard, Runs) or shard.n_total > n_rows:
         return data
     own = np.arange(data.rows.n_rows)
-    parts = shard.group.gather((shard.numbers(own), data.rows.take(own).cpu().numpy(), data.y, data.weight))
+    parts = shard.group.gather((shard.global_indices(own), data.rows.take(own).cpu().numpy(), data.y, data.weight))
     full = [part for part in parts if len(part[0])]  # a process without rows does not know the type of targets
     numbers, X, y, weight = (np.concatenate([part[k] for part in full]) for k in range(4))
     order = np.argsort(numbers)
@@ -42,7 +42,7 @@ def fitting_group(data: TableData, group: Group) -> Group:
 def agreed_plan(data: TableData, settings: Any, dtype: Any) -> Plan:
     """Plan the work on all rows of the table, within the least memory limit of the processes."""
     plan = make_plan(data.shard.length(data.rows.n_rows), settings.device, dtype, settings.memory_limit)
-    return replace(plan, memory_limit=int(data.shard.group.least(plan.memory_limit)))
+    return replace(plan, memory_limit=int(data.shard.group.min(plan.memory_limit)))
 
 
 def plan_for(data: TableData, settings: Any) -> tuple[TableData, Plan]:

@@ -118,7 +118,7 @@ def standardised(data: TableData, plan: Plan, bend: Bend | None = None) -> Input
     some = straight(data.rows.fetch(data.spaced(SAMPLE_ROWS)))
     unit = torch.exp2(some.abs().amax(0).clamp(min=1e-300).log2().floor())
     origin = some[0] / unit
-    w = torch.as_tensor(data.weight / data.shard.group.largest(data.weight.max(initial=0.0)))
+    w = torch.as_tensor(data.weight / data.shard.group.max(data.weight.max(initial=0.0)))
 
     def statistic(where: slice, block: Tensor) -> Tensor:
         centred = straight(block) / unit - origin

@@ -246,9 +246,9 @@ class TableReader:
 
     def _read_shared(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
         """Read this process's run of a source that all processes name; `y` and weights are those of all rows."""
-        own = source.dealt(self.group)
+        own = source.partition(self.group)
         rows = FiniteRows(own)
-        index = own.shard.numbers(np.arange(own.n_rows))
+        index = own.shard.global_indices(np.arange(own.n_rows))
         names, target = _source_names(source), None
         if y is None:
             y, target = self._targets(own, None)
@@ -292,8 +292,8 @@ class TableReader:
 
 def _own_part(data: TableData, group: Group) -> TableData:
     """The run of rows that belongs to this process; target means stay those of all rows."""
-    rows = data.rows.dealt(group)
-    own = rows.shard.numbers(np.arange(rows.n_rows))
+    rows = data.rows.partition(group)
+    own = rows.shard.global_indices(np.arange(rows.n_rows))
     return replace(data, rows=rows, y=data.y[own], weight=data.weight[own], means=None)
 
 

@@ -55,7 +55,7 @@ class FiniteRows(RowSource):
         if not bool(block.isfinite().all()):
             row, column = (~block.isfinite()).nonzero()[0].tolist()
             names = self.names()
-            number = int(self.shard.numbers(np.array([row_of(row)]))[0])
+            number = int(self.shard.global_indices(np.array([row_of(row)]))[0])
             where = f"row {number}, column {names[column] if names is not None else column}"
             raise ValueError(f"X must hold finite numbers, got {float(block[row, column])} in {where}: NaN or infinity")
         return block.clamp(-LARGEST, LARGEST)

@@ -28,8 +28,8 @@ class RealTargets:
     def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE) -> RealTargets:
         """Mean and spread of `y`; divided by a power of two first, so that no square leaves the range of float64."""
         Y = _columns(y)
-        unit = _power_of_two(shard.group.largest(float(np.abs(Y).max(initial=0.0))))
-        Y, w = Y / unit, weight / shard.group.largest(weight.max(initial=0.0))
+        unit = _power_of_two(shard.group.max(float(np.abs(Y).max(initial=0.0))))
+        Y, w = Y / unit, weight / shard.group.max(weight.max(initial=0.0))
         mean = _average(Y, w, shard)
         variance = float(_average((Y - mean) ** 2, w, shard).mean())
         # a constant target has only rounding left once its mean is gone

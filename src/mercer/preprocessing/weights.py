@@ -21,7 +21,7 @@ def unit_weights(weight: np.ndarray, shard: Shard = WHOLE) -> tuple[np.ndarray, 
     >>> unit_weights(np.array([2e300, 0.0, 6e300]))
     (array([0.5, 0. , 1.5]), 4e+300)
     """
-    largest = shard.group.largest(weight.max(initial=0.0))
+    largest = shard.group.max(weight.max(initial=0.0))
     shares = weight / largest  # first, so that no sum of huge weights overflows
     mean = shard.total(shares.sum()) / shard.count(torch.as_tensor(shares > 0))
     return shares / mean, float(largest * mean)
@@ -62,7 +62,7 @@ def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray, shard: 
         require(not strange, "class_weight", f"for classes among {classes.tolist()}", strange)
         by_name = {str(label): float(value) for label, value in class_weight.items()}
         return weight * np.array([by_name.get(str(label), 1.0) for label in classes])[group]
-    largest = shard.group.largest(weight.max(initial=0.0))
+    largest = shard.group.max(weight.max(initial=0.0))
     own = np.bincount(group, weights=weight / largest, minlength=len(classes))
     total = shard.group.sum(torch.from_numpy(own)).numpy()  # divided first, so that no sum of huge weights overflows
     alive = total > 0

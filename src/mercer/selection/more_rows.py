@@ -80,7 +80,7 @@ def on_more_rows(
     def some(places: Sequence[int]) -> list[tuple[RacedKernel, dict[str, Any]] | None]:
         return [None if k and clock.expired() else tried(candidates[k]) for k in places]
 
-    found = [one for one in group.dealt(len(candidates), some) if one is not None]
+    found = [one for one in group.share_work(len(candidates), some) if one is not None]
     best, *others = sorted((replace(one, share=1.0) for one, _ in found), key=lambda one: one.loss)
     nearly = [one for one in others if one.loss <= (1 + NEARLY) * best.loss]
     return Again(best, nearly, [line for _, line in found])

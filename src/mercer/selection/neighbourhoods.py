@@ -121,7 +121,7 @@ def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.G
     unit = float(sample.part(sample.spaced(SPREAD_ROWS)).Y.var(0, correction=0).mean()) ** 0.5
     for far, places in zip(*nearest(sample, centres, n_rows), strict=True):
         here = far.isfinite()  # a process may hold fewer rows, or none
-        part = sample.part(shard.best(-far[here], places[here], n_rows).sort().values.cpu().numpy())
+        part = sample.part(shard.top_rows(-far[here], places[here], n_rows).sort().values.cpu().numpy())
         X, Y, weight = part.rows.take(np.arange(n_rows)).double(), part.Y.double(), part.weight.double()
         Y = (Y - (weight[:, None] * Y).sum(0) / weight.sum()) / max(unit, 1e-300)
         if Y.var(0, correction=0).mean() > LEAST_VARIANCE:

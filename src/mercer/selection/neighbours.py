@@ -29,7 +29,7 @@ def asked_rows(sample: Sample, rng: np.random.Generator, seconds: float | None =
     n = min(max(quick, ASKED[on_gpu]), MOST)
     if seconds is not None:
         n = min(n, int(quick * seconds))
-    n = int(sample.rows.shard.group.least(n))
+    n = int(sample.rows.shard.group.min(n))
     return sample.draw(n if n >= FEWEST else 0, rng)
 
 
@@ -46,7 +46,7 @@ def neighbours_error(sample: Sample, asked: np.ndarray) -> float:
     far, places = nearest(sample, asked, NEIGHBOURS + 1)
     shard, flat = sample.rows.shard, places.reshape(-1)
     if sample.n_rows:  # a process may hold none
-        number, Y = torch.as_tensor(shard.numbers(flat.cpu().numpy())), sample.Y[flat]
+        number, Y = torch.as_tensor(shard.global_indices(flat.cpu().numpy())), sample.Y[flat]
     else:
         number, Y = flat, sample.Y.new_zeros(len(flat), sample.Y.shape[1])
     own = far.double().cpu(), number.reshape(far.shape).cpu(), Y.double().cpu().reshape(*far.shape, -1)

@@ -89,7 +89,7 @@ class RandomRows(Learner):
             return None
         shard = block.problem.rows.shard
         index = shard.nth(block.is_open, rng.choice(n_open, min(self.size, n_open), replace=False))
-        A = shard.group.same(sparse_ridge(block.problem, index))
+        A = shard.group.broadcast(sparse_ridge(block.problem, index))
         return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
 
 

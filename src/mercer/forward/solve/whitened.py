@@ -62,7 +62,7 @@ class WhitenedCoordinates:
         """Random rows for a preconditioner, one or two for each basis vector; basis vectors are not drawn."""
         others, m = self.problem.weight > 0, len(self.basis)
         shard = self.problem.rows.shard
-        others[shard.held(self.index)[1]] = False
+        others[shard.local(self.index)[1]] = False
         n = shard.count(others)
         return shard.draw(others, 2 * m if n > MANY_ROWS * m else m, np.random.default_rng(0))
 
