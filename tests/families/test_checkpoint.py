@@ -177,9 +177,9 @@ def test_a_checkpoint_cut_short_is_refused(kept, file):
         lambda head: head["seen"].pop("table"),
         lambda head: head.update(state={}),
         lambda head: head.update(state=[1]),
-        lambda head: head["state"].update(rng={"dict": []}),
-        lambda head: head["state"].update(keys={"class": "no.Such", "fields": {}}),
-        lambda head: head["state"].update(grown={"array": "999"}),
+        lambda head: head["state"].update(rng_state={"dict": []}),
+        lambda head: head["state"].update(models={"class": "no.Such", "fields": {}}),
+        lambda head: head["state"].update(models={"array": "999"}),
     ],
 )
 def test_a_checkpoint_with_parts_missing_is_refused_in_a_sentence(kept, damage):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource, TensorRows
-from mercer.data.duplicates import hashed
+from mercer.data.hashes import hash_rows
 from mercer.engine import KernelMatrix, Plan, Sample
 from mercer.kernels import Columns, Kernel
 from mercer.losses import Loss, Squared
@@ -69,7 +69,7 @@ class Problem:
             return alive
         places = alive.nonzero()[:, 0]
         X = self.rows.X[places].cpu().numpy()
-        first = np.unique(hashed(X.T, len(X)), return_index=True)[1]
+        first = np.unique(hash_rows(X.T, len(X)), return_index=True)[1]
         mask = torch.zeros_like(alive)
         mask[places[torch.as_tensor(first, device=places.device)]] = True
         return mask

@@ -1,47 +1,67 @@
-"""Going on with a fit: what a warm model remembers, and how another table or other settings are told apart."""
+"""Warm starts: the state with which a fit goes on, and fingerprints that tell tables and settings apart."""
 
 from __future__ import annotations
 
-import hashlib
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from mercer.data import ArrayRows, spaced_rows
+from mercer.data.hashes import hash_table
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.validate import host
 
-#: Rows of a source that are compared; of an array all are.
+#: Rows of a file that a warm start compares; of an array, and for a checkpoint, all rows are compared.
 COMPARED_ROWS = 1000
+#: Rows that are hashed at a time.
+BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Hashes of rows, targets and weights, and the settings that must not change between two fits of one model."""
+    """Hashes of rows, targets and weights, and the settings that must not change between two fits of one model.
+
+    All of it is text that does not depend on which process holds which rows.
+    """
 
     table: dict[str, str]
     settings: dict[str, str]
 
     @classmethod
-    def of(cls, face: Any, given: TableData, X_val: Any, y_val: Any, growing: tuple[str, ...]) -> Fingerprint:
-        some = spaced_rows(np.ones(given.rows.n_rows), COMPARED_ROWS)
-        rows = given.rows.X if isinstance(given.rows, ArrayRows) else given.rows.take(some).cpu().numpy()
+    def of(
+        cls, estimator: Any, data: TableData, X_val: Any, y_val: Any, free: tuple[str, ...], *, all_rows: bool = False
+    ) -> Fingerprint:
+        """Take the fingerprint of a fit; parameters named in `free` may change."""
+        numbers = data.shard.global_indices(np.arange(data.rows.n_rows))
+        rows = sum((hash_table(*part) for part in _parts(data, numbers, all_rows)), start=np.uint64(0))
+        hashes = np.array([rows, hash_table(data.y, numbers), hash_table(data.weight, numbers)])
+        total = data.rows.total(torch.from_numpy(hashes.view(np.int64))).numpy().view(np.uint64)
+        n = int(data.shard.total(data.rows.n_rows))
         table = {
-            "X": f"{given.rows.n_rows} × {given.rows.n_columns}, hash {hashed(rows)}",
-            "y": hashed(given.y),
-            "sample_weight": hashed(given.weight),
-            "X_val": "" if X_val is None else hashed(X_val),
-            "y_val": "" if y_val is None else hashed(y_val),
+            "X": f"{n} × {data.rows.n_columns}, hash {total[0]:016x}",
+            "y": f"{total[1]:016x}",
+            "sample_weight": f"{total[2]:016x}",
+            "X_val": "none" if X_val is None else f"{hash_table(host(X_val)):016x}",
+            "y_val": "none" if y_val is None else f"{hash_table(host(y_val)):016x}",
         }
-        kept = {name: repr(value) for name, value in face.get_params().items() if name not in growing}
-        return cls(table, kept)
+        settings = {name: text(value) for name, value in estimator.get_params().items() if name not in free}
+        return cls(table, settings)
+
+    def require_same(self, now: Fingerprint, wanted: Callable[[str | None], str]) -> None:
+        """Refuse another table or other settings, by name; `wanted` says what is wanted of a value of this one."""
+        for then, seen in ((self.table, now.table), (self.settings, now.settings)):
+            for name in {**then, **seen}:
+                require(then.get(name) == seen.get(name), name, wanted(then.get(name)), seen.get(name))
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A fit that can go on: what it was made from, its task, and the state of every member."""
+    """A fit that can go on: its fingerprint, its task, and the state of every ensemble member."""
 
     seen: Fingerprint
     task: Any
@@ -49,16 +69,21 @@ class Warm:
 
     def require_same(self, now: Fingerprint) -> None:
         """Refuse another table or other settings, by name."""
-        for name, value in self.seen.table.items():
-            wanted = f"that of the first fit ({value or 'none'}) where warm_start=True, or warm_start=False"
-            require(value == now.table[name], name, wanted, now.table[name])
-        for name, value in self.seen.settings.items():
-            wanted = f"{value} as in the first fit where warm_start=True, or warm_start=False"
-            require(value == now.settings.get(name), name, wanted, now.settings.get(name))
+        self.seen.require_same(
+            now, lambda then: f"that of the first fit ({then}) where warm_start=True, or warm_start=False"
+        )
 
 
-def hashed(table: Any) -> str:
-    """A hash of the values of an array, frame or tensor; objects count by their text, not by their addresses."""
-    values = np.asarray(host(table))
-    values = np.ascontiguousarray(values.astype(str) if values.dtype == object else values)
-    return hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
+def text(value: Any) -> str:
+    """A parameter as text, without the address of an object that has no other name."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _parts(data: TableData, numbers: np.ndarray, all_rows: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of the rows to be hashed, with their numbers."""
+    if all_rows or isinstance(data.rows, ArrayRows):
+        for start, block in data.rows.blocks(BLOCK_ROWS):
+            yield block.cpu().numpy(), numbers[start : start + len(block)]
+        return
+    sample = spaced_rows(np.ones(data.rows.n_rows), COMPARED_ROWS)
+    yield data.rows.take(sample).cpu().numpy(), numbers[sample]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 import numpy as np
 
-from mercer.data.duplicates import START, mix_hash
+from mercer.data.hashes import START, hash_text, mix_hash
 from mercer.data.raw import LEVELLED, RawColumn
 from mercer.preprocessing.columns import TableMap
 from mercer.preprocessing.columns_codes import TargetMean
@@ -157,15 +156,10 @@ def row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
     for column in columns:
         values = column.values
         if column.kind in LEVELLED:
-            names = np.array([_text_hash(level) for level in column.levels] + [0], dtype=np.uint64)
+            names = np.array([hash_text(level) for level in column.levels] + [0], dtype=np.uint64)
             bits = names[values]
         else:
             bits = (values.astype(np.float64) + 0.0).view(np.uint64)
             bits = np.where(column.missing, np.uint64(1), bits)
         mixed = mix_hash(mixed ^ bits)
     return mixed
-
-
-def _text_hash(text: str) -> int:
-    """64 bits of the text: the same on every machine and in every process."""
-    return int.from_bytes(blake2b(text.encode("utf-8", errors="replace"), digest_size=8).digest(), "little")

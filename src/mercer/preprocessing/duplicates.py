@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from mercer.data import ArrayRows
-from mercer.data.duplicates import hashed, hashed_ranks, hashed_targets, holds_copies
+from mercer.data.duplicates import hash_targets, holds_copies
+from mercer.data.hashes import hash_ranks, hash_rows
 from mercer.preprocessing.read import TableData
 
 #: Tables of at most this many rows are sorted and their copies merged: a weight of 2 then equals the row twice.
@@ -55,13 +56,13 @@ def merged(data: TableData, Y: np.ndarray, *, any_columns: bool = False) -> tupl
     table = np.column_stack([X, Y[alive]]).astype(np.float64)
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
     group = group.reshape(-1)
-    if holds_copies(hashed(X.T, len(X)), hashed_targets(Y[alive])):
+    if holds_copies(hash_rows(X.T, len(X)), hash_targets(Y[alive])):
         index, weight = alive[first], np.bincount(group, weights=data.weight[alive])
     else:
         index = alive[np.argsort(group, kind="stable")]
         weight = data.weight[index]
     if any_columns:
-        order = np.argsort(hashed_ranks(data.rows.X[index]), kind="stable")
+        order = np.argsort(hash_ranks(data.rows.X[index]), kind="stable")
         index, weight = index[order], weight[order]
     return data.rows_at(index, weight), Y[index]
 
@@ -110,7 +111,7 @@ def fewer_rows(
 
 
 def _hashed_at(keys: list[np.ndarray], index: np.ndarray) -> np.ndarray:
-    return hashed([key[index] for key in keys], len(index))
+    return hash_rows([key[index] for key in keys], len(index))
 
 
 def _merged_row(order: np.ndarray, counts: np.ndarray, parts: np.ndarray) -> np.ndarray:

@@ -16,8 +16,9 @@ import torch
 from sklearn.base import clone
 
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
-from mercer.data.duplicates import hashed, hashed_targets, holds_copies, rows_of
+from mercer.data.duplicates import hash_pairs, hash_targets, holds_copies
 from mercer.data.group import ALONE
+from mercer.data.hashes import hash_rows
 from mercer.data.raw import RawColumn
 from mercer.parts import require
 from mercer.preprocessing.columns import Layout, TableMap
@@ -305,11 +306,11 @@ def _merge_copies(
     The index is None where there are no copies. Copies are merged before columns are encoded and rows are split, so
     nothing can separate them.
     """
-    inputs = hashed(table.T, len(table)) if isinstance(table, np.ndarray) else row_hashes(table)
-    targets, alive = hashed_targets(y), weight > 0
+    inputs = hash_rows(table.T, len(table)) if isinstance(table, np.ndarray) else row_hashes(table)
+    targets, alive = hash_targets(y), weight > 0
     if not holds_copies(inputs[alive], targets[alive]):
         return table, y, weight, None
-    _, first, group = np.unique(rows_of(inputs, targets), return_index=True, return_inverse=True)
+    _, first, group = np.unique(hash_pairs(inputs, targets), return_index=True, return_inverse=True)
     total = np.bincount(group.reshape(-1), weights=weight)
     order = np.argsort(first)
     index = first[order]

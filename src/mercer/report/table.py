@@ -6,7 +6,6 @@ The model is always asked with rows of the kind it was given; columns are only r
 from __future__ import annotations
 
 import datetime
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mercer.data import RowSource, as_source
+from mercer.data.hashes import hash_rows
 from mercer.data.raw import LEVELLED, RawColumn
 from mercer.preprocessing.validate import host
 from mercer.report.svg import date, short, shortened
@@ -107,11 +107,8 @@ class Table:
         return self.X.iloc[i, j] if hasattr(self.X, "iloc") else self.X[i, j]
 
     def digest(self) -> str:
-        """The first letters of a hash of all columns: the same rows have the same one."""
-        total = hashlib.sha256()
-        for column in self.columns:
-            total.update(column.tobytes() if column.dtype.kind == "f" else "\0".join(column.tolist()).encode())
-        return total.hexdigest()[:16]
+        """A hash of all rows, in any order."""
+        return f"{hash_rows(self.columns, self.n_rows).sum(dtype=np.uint64):016x}"
 
 
 def numbers_or_text(column: Any) -> np.ndarray:
