@@ -1,57 +1,279 @@
-"""A user's table as numbers: which coordinates each of its columns has, fitted once and applied to any rows.
+"""Codes that turn the columns of a user's table into coordinates: frozen records, fitted once, applied to any rows.
 
-Everything here is plain frozen data, found by `mercer.preprocessing.columns_fit`. What kernels see of the coordinates
-is the business of `mercer.preprocessing.inputs`: this map stands before it.
+`mercer.preprocessing.columns_fit` decides which codes a column gets. Coordinates that keep their unit are not scaled:
+two different levels are at distance one. Coordinates of one code share a length-scale. Kernels see these coordinates
+through the map of `mercer.preprocessing.inputs`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from mercer.data.raw import RawColumn
-from mercer.preprocessing.columns_codes import Code, Counts, OneHot, TargetMean
+from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels
+from mercer.parts import require
+
+#: Integer codes of a missing level, and of a level that `fit` did not see.
+MISSING, UNSEEN = -1, -2
+
+
+@dataclass(frozen=True)
+class Code(ABC):
+    """A map from one column of the user's table to coordinates."""
+
+    column: int
+    keeps_unit: ClassVar[bool] = False
+    #: The description, where it is the same for all columns.
+    label: ClassVar[str] = ""
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates."""
+        return 1
+
+    @abstractmethod
+    def encode(self, column: RawColumn) -> np.ndarray:
+        """The coordinates of each row, n × width."""
+
+    @property
+    def description(self) -> str:
+        """What the code does, in words."""
+        return self.label
+
+
+@dataclass(frozen=True)
+class Value(Code):
+    """A number as it is; the median replaces missing values and the `sentinel` that stands for them."""
+
+    fill: float
+    sentinel: float = np.nan
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        values = numbers(column)
+        missing = np.isnan(values) | (values == self.sentinel)
+        return np.where(missing, self.fill, values)[:, None]
+
+    @property
+    def description(self) -> str:
+        also = "" if np.isnan(self.sentinel) else f" or {self.sentinel:.6g}"
+        return f"number, {self.fill:.6g} where missing{also}"
+
+
+@dataclass(frozen=True)
+class BooleanCode(Value):
+    """0 or 1, at distance one like two levels."""
+
+    keeps_unit: ClassVar[bool] = True
+
+    @property
+    def description(self) -> str:
+        return "0 or 1"
+
+
+@dataclass(frozen=True)
+class Rank(Code):
+    """The rank of an ordered level among those that `fit` saw; the median replaces missing and unseen levels."""
+
+    levels: tuple[str, ...]
+    fill: float
+    label: ClassVar[str] = "rank"
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        place = places(column, self.levels)
+        return np.where(place < 0, self.fill, place.astype(np.float64))[:, None]
+
+
+@dataclass(frozen=True)
+class Missing(Code):
+    """1 where the value is missing or is the `sentinel` that stands for it, 0 elsewhere."""
+
+    sentinel: float = np.nan
+    keeps_unit: ClassVar[bool] = True
+    label: ClassVar[str] = "missing or not"
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        missing = column.missing
+        missing = missing if np.isnan(self.sentinel) else missing | (numbers(column) == self.sentinel)
+        return missing.astype(np.float64)[:, None]
+
+
+@dataclass(frozen=True)
+class ByLevel(Code):
+    """Base of codes that depend on the level alone."""
+
+    levels: tuple[str, ...]
+    gap: bool  # whether "missing" is a level, the last one
+
+    def place(self, column: RawColumn) -> np.ndarray:
+        """The integer code of each row's level; negative where it has none."""
+        place = places(column, self.levels)
+        return np.where(place == MISSING, len(self.levels), place) if self.gap else place
+
+
+@dataclass(frozen=True)
+class OneHot(ByLevel):
+    """One-hot codes of 1/√2; rare and unseen levels are all zeros."""
+
+    keeps_unit: ClassVar[bool] = True
+
+    @property
+    def width(self) -> int:
+        return len(self.levels) + self.gap
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        place = self.place(column)
+        out = np.zeros((len(place), self.width))
+        known = np.flatnonzero(place >= 0)
+        out[known, place[known]] = np.sqrt(0.5)
+        return out
+
+    @property
+    def description(self) -> str:
+        return f"{self.width} levels"
+
+
+@dataclass(frozen=True)
+class TargetMean(ByLevel):
+    """The mean target of each level, shrunk towards the mean of all rows, which replaces unseen levels."""
+
+    means: np.ndarray = field(repr=False)  # levels (and missing) × p
+    prior: np.ndarray  # p
+
+    @property
+    def width(self) -> int:
+        return len(self.prior)
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        place = self.place(column)
+        return np.vstack([self.means, self.prior])[np.where(place < 0, len(self.means), place)]
+
+    @property
+    def description(self) -> str:
+        return f"mean target of each of {len(self.means)}"
+
+
+@dataclass(frozen=True)
+class DayTargetMean(TargetMean):
+    """The mean target of each day, or of each part of a day that is `days` long."""
+
+    days: float = 1.0
+
+    def place(self, column: RawColumn) -> np.ndarray:
+        return super().place(RawColumn(column.name, "date", period_start(numbers(column, "date"), self.days)))
+
+    @property
+    def description(self) -> str:
+        what = "days" if self.days == 1.0 else f"parts of a day of {24 * self.days:.3g} hours"
+        return f"mean target of each of {len(self.means)} {what}"
+
+
+@dataclass(frozen=True)
+class Counts(ByLevel):
+    """The logarithm of one plus the number of rows of a level."""
+
+    counts: np.ndarray = field(repr=False)  # levels (and missing), as logarithms
+    label: ClassVar[str] = "frequency"
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        place = self.place(column)
+        return np.append(self.counts, 0.0)[np.where(place < 0, len(self.counts), place)][:, None]
+
+
+@dataclass(frozen=True)
+class Cyclic(Code):
+    """Sine and cosine of the time of day, week or year; zeros where the date is missing."""
+
+    days: float
+
+    @property
+    def width(self) -> int:
+        return 2
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        angle = 2 * np.pi * np.mod(numbers(column, "date"), self.days) / self.days
+        return np.nan_to_num(np.column_stack([np.sin(angle), np.cos(angle)]))
+
+    @property
+    def description(self) -> str:
+        return f"cycle of {self.days:.6g} days"
+
+
+@dataclass(frozen=True)
+class DayNumber(Code):
+    """Days since 1970 in the column's time zone; the median replaces missing dates."""
+
+    fill: float
+    label: ClassVar[str] = "days"
+
+    def encode(self, column: RawColumn) -> np.ndarray:
+        values = numbers(column, "date")
+        return np.where(np.isnan(values), self.fill, values)[:, None]
+
+
+def period_start(values: np.ndarray, days: float) -> np.ndarray:
+    """The beginning of the period of length `days` that holds each time."""
+    return np.floor(values / days) * days
+
+
+def numbers(column: RawColumn, kind: str = "number") -> np.ndarray:
+    """The values of a column that held numbers (or dates) in `fit`; NaN where all values are missing now."""
+    if bool(column.missing.all()):
+        return np.full(len(column.values), np.nan)
+    column = as_dates(column) if kind == "date" else column
+    wanted = ("date",) if kind == "date" else ("number", "bool")
+    words = f"{'dates' if kind == 'date' else 'numbers'} as in fit"
+    require(column.kind in wanted, f"column {column.name!r} of X", words, f"a column of kind {column.kind!r}")
+    return column.values
+
+
+def places(column: RawColumn, levels: tuple[str, ...]) -> np.ndarray:
+    """The index of each row's level in `levels`, `MISSING` or `UNSEEN`; a number is the level of its name."""
+    known = {level: place for place, level in enumerate(levels)}
+    named = column if column.kind in LEVELLED else as_levels(column)
+    return np.array([*(known.get(level, UNSEEN) for level in named.levels), MISSING])[named.values]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Of each coordinate: the user's column it comes from, the group that shares its length-scale, whether it keeps
-    its unit. `n_columns` are the user's."""
+    """For each coordinate: its column of the user's table, the group that shares its length-scale, its unit.
+
+    `n_columns` is the number of columns of the user's table.
+    """
 
     column: np.ndarray
     group: np.ndarray
     keeps_unit: np.ndarray
     n_columns: int
-    #: The coordinates that each of several models sees, where columns are coded twice.
+    #: The coordinates that each of several models sees, where columns are encoded twice.
     views: tuple[np.ndarray, ...] = ()
 
     def per_column(self, values: np.ndarray) -> np.ndarray:
-        """Sums of non-negative numbers, one per coordinate (along the last axis), over each of the user's columns."""
+        """Sums of non-negative numbers, one per coordinate (last axis), over each column of the user's table."""
         belongs = self.column[:, None] == np.arange(self.n_columns)
         return values @ belongs
 
 
 @dataclass(frozen=True)
 class Described:
-    """What was seen of a column, and what was done with it."""
+    """What `fit` found in a column, and how it encoded the column."""
 
     name: str
     kind: str
     levels: int
     missing: float
     map: str
-    zone: str = ""  # of dates whose times are by the clock of one
+    zone: str = ""  # the time zone of dates that have one
 
 
 @dataclass(frozen=True)
 class TableMap:
-    """From a table's columns to coordinates.
+    """The codes of all columns of a table, and their descriptions.
 
-    >>> from mercer.preprocessing.columns_codes import OneHot, Value
     >>> seen = (Described("size", "number", 0, 0.0, "number"), Described("kind", "category", 2, 0.0, "2 levels"))
     >>> table = TableMap((Value(0, 1.5), OneHot(1, ("ash", "oak"), False)), seen)
     >>> rows = [RawColumn("size", "number", np.array([2.0])), RawColumn("kind", "category", np.array([0]), ("oak",))]
@@ -64,12 +286,12 @@ class TableMap:
 
     @property
     def n_columns(self) -> int:
-        """How many columns the user's table has."""
+        """Number of columns of the user's table."""
         return len(self.described)
 
     @property
     def layout(self) -> Layout:
-        """Which coordinate belongs where."""
+        """Which coordinate belongs to which column."""
         widths = [code.width for code in self.codes]
         return Layout(
             np.repeat([code.column for code in self.codes], widths).astype(int),
@@ -80,47 +302,53 @@ class TableMap:
         )
 
     def _views(self) -> list[list[bool]]:
-        """Codes of columns that have both: those without means, and those without levels."""
-        of = {kind: {code.column for code in self.codes if type(code) is kind} for kind in (OneHot, TargetMean)}
-        twice = of[OneHot] & of[TargetMean]
-        second = [code.column in twice and isinstance(code, TargetMean | Counts) for code in self.codes]
-        first = [code.column in twice and isinstance(code, OneHot) for code in self.codes]
-        return [[not out for out in view] for view in (second, first)] if twice else []
+        """For columns encoded twice, the codes of two models: without target means, and without one-hot codes."""
+        one_hot = {code.column for code in self.codes if type(code) is OneHot}
+        twice = one_hot & {code.column for code in self.codes if type(code) is TargetMean}
+        if not twice:
+            return []
+        return [
+            [code.column not in twice or not isinstance(code, hidden) for code in self.codes]
+            for hidden in (TargetMean | Counts, OneHot)
+        ]
 
     def encode(self, columns: Sequence[RawColumn]) -> np.ndarray:
         """The coordinates of rows given by the user's columns, in the order of `fit`; n × D."""
         return np.concatenate([code.encode(columns[code.column]) for code in self.codes], axis=1)
 
     def tell(self) -> None:
-        """What became of each column, above the progress bar."""
-        for one in self.described:
-            gaps = f", {100 * one.missing:.3g} % missing" if one.missing else ""
-            tqdm.write(f"column {one.name!r} ({one.kind}{gaps}): {one.map}")
+        """Print the codes of each column above the progress bar."""
+        for column in self.described:
+            missing = f", {100 * column.missing:.3g} % missing" if column.missing else ""
+            tqdm.write(f"column {column.name!r} ({column.kind}{missing}): {column.map}")
 
 
 def column_table(model: Any) -> list[dict[str, Any]]:
-    """What a fitted model did with each column of the table: a list of dictionaries, which any frame takes."""
+    """The attribute `columns_` of a fitted model: a list of dictionaries, one per column, which any frame takes."""
     table: TableMap | None = getattr(model, "table_", None)
     if table is None:
         names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
         constants = getattr(model, "constants_", None)
-        held = np.zeros(len(names), dtype=bool) if constants is None else constants.mask(len(names))
-        words = np.where(held, "left out: constant", "number").tolist()
-        seen = [Described(str(name), "number", 0, 0.0, map) for name, map in zip(names, words, strict=True)]
+        constant = np.zeros(len(names), dtype=bool) if constants is None else constants.mask(len(names))
+        maps = np.where(constant, "left out: constant", "number").tolist()
+        described = [Described(str(name), "number", 0, 0.0, map) for name, map in zip(names, maps, strict=True)]
     else:
-        seen = list(table.described)
-    lengths = _length_scales(model, table, len(seen))
-    relevance = np.asarray(getattr(model, "relevance_", np.full(len(seen), np.nan)))
-    relevance = relevance if relevance.shape == (len(seen),) else np.full(len(seen), np.nan)
+        described = list(table.described)
+    lengths = _length_scales(model, table, len(described))
+    unknown = np.full(len(described), np.nan)
+    relevance = np.asarray(getattr(model, "relevance_", unknown))
+    relevance = relevance if relevance.shape == unknown.shape else unknown
     return [
-        {**vars(one), "length_scale": float(length), "relevance": float(share)}
-        for one, length, share in zip(seen, lengths, relevance, strict=True)
+        {**vars(column), "length_scale": float(length), "relevance": float(share)}
+        for column, length, share in zip(described, lengths, relevance, strict=True)
     ]
 
 
 def _length_scales(model: Any, table: TableMap | None, n: int) -> np.ndarray:
-    """The shortest length-scale among the coordinates of each column, by the first kernel's metric; infinite for
-    columns left out, NaN where the model has no metric."""
+    """The shortest length-scale among the coordinates of each column, by the metric of the first kernel.
+
+    It is infinite for columns left out, and NaN where the model has no metric.
+    """
     M = getattr(model, "metric_", None)
     if M is None:
         return np.full(n, np.nan)

@@ -1,7 +1,7 @@
-"""Which coordinates the columns of a table get: kinds, levels, gaps and dates are looked at once, in `fit`.
+"""Choose the codes of a table's columns by their kinds, levels, missing values and dates, once, in `fit`.
 
-Nothing is left out silently: a column that tells rows nothing (constant, a copy of another one, an identifier) is named
-in the table's description with the reason. Free text is left out with a warning: it says something, but not as levels.
+A column that tells rows nothing (constant, a copy of another column, an identifier) is left out, and its description
+says why. Free text is left out with a warning, since it holds information that levels do not carry.
 """
 
 from __future__ import annotations
@@ -14,45 +14,58 @@ import numpy as np
 
 from mercer.data.raw import FEW_ROWS, LEVELLED, RawColumn, as_levels, names_rows
 from mercer.parts import require, warn
-from mercer.preprocessing.columns import Described, TableMap
-from mercer.preprocessing.columns_codes import (
+from mercer.preprocessing.columns import (
     BooleanCode,
     Code,
     Counts,
     Cyclic,
     DayNumber,
     DayTargetMean,
+    Described,
     Missing,
     OneHot,
     Rank,
+    TableMap,
     TargetMean,
     Value,
-    beginning,
+    period_start,
     places,
 )
-from mercer.preprocessing.columns_sentinels import sentinel
 from mercer.preprocessing.columns_targets import CrossFit
-from mercer.preprocessing.columns_values import single_values_matter
 
 #: A column of at most this many levels is one-hot encoded; one of more levels gets target means and frequencies.
 #: Target means beside one-hot codes gain nothing from 9 levels on: adult (3000 rows) 1 − AUC 0.096 instead of 0.092,
 #: hotel_rates (2500 rows) the same error. With a limit of 30, churn (51 states) has 5 % more 1 − AUC, hotel_rates 1.3 %
 #: more error, adult (41 countries) 0.4 % less (2000 rows, four splits).
 MOST_LEVELS = 60
-#: What levels are that have so many words and are different in nearly every row; how many of them are looked at, and
-#: what users can do.
+#: Levels that nearly identify the rows are free text if their median has this many words; number of levels examined.
 FREE_TEXT, WORDS_OF_TEXT, TEXT_LEVELS = "free text", 3, 1000
 ENCODE = "Encode it first, for example by scikit-learn's TfidfVectorizer in a pipeline, or drop it"
-#: Cycles of dates in days, and how many of them the rows must span.
+#: Periods of dates in days, and how many periods the rows must span.
 CYCLES, SPANNED = (1.0, 7.0, 365.2425), 1.5
-#: Days, and parts of them, whose mean targets stand beside the time where they say more than their neighbours' do: what
-#: happened on one afternoon is neither a trend nor a cycle.
+#: Periods in days whose mean targets are coordinates where `single_values_matter`: an event of one afternoon is neither
+#: a trend nor a cycle.
 PARTS_OF_A_DAY = (1.0, 0.25)
+
+#: A sentinel has at least this many rows and this share of them, beside at least so many other values.
+SENTINEL_ROWS, SENTINEL_SHARE, OTHER_VALUES = 5, 0.005, 10
+#: Rows for the test of a sentinel, half of them held out, and the share of the error that it must save.
+TEST_ROWS, SENTINEL_GAIN = 600, 0.02
+
+#: Fewest distinct values whose target means are tried, and fewest rows per value.
+FEWEST_VALUES, ROWS_PER_VALUE = 9, 10
+#: Neighbouring values on each side whose mean, with the value itself, represents a smooth function.
+NEIGHBOURS = 1
+#: Rows by whose weight the mean of a value is shrunk towards that of its neighbours.
+SHRINKAGE_ROWS = 10.0
+#: Share of the targets' variance that target means of single values must gain. On adult (3000 rows) 1 − AUC falls from
+#: 0.096 to 0.082, by capital gains and losses; means for every column of few values would cost hotel_rates 0.8 % error.
+VALUES_GAIN = 0.003
 
 
 @dataclass(frozen=True)
 class Coded:
-    """A table's map, the coordinates of the rows of `fit`, and how the targets' means among them were made."""
+    """A table's map, the coordinates of the rows of `fit`, and the cross-fitted target means among them."""
 
     table: TableMap
     X: np.ndarray
@@ -62,34 +75,18 @@ class Coded:
 def code_table(
     columns: Sequence[RawColumn], targets: np.ndarray | None, weight: np.ndarray, *, twice: bool = False
 ) -> Coded:
-    """Fit a map to the rows of positive weight; `targets` (n × p) are what levels are averaged over, if anything.
+    """Fit a map to the rows of positive weight; `targets` (n × p) are those of target means, or None.
 
-    With `twice`, levels that have coordinates have means and frequencies too, for models that see one or the other.
+    With `twice`, one-hot encoded columns get target means and frequencies too, for models that see one or the other.
     """
     alive = weight > 0
     weight = weight / weight[alive].mean()
+    chooser = _CodeChooser(None if targets is None else targets[alive], weight[alive], twice)
     seen = [replace(column, values=column.values[alive]) for column in columns]
-    T = None if targets is None else targets[alive]
-    codes: list[Code] = []
-    described: list[Described] = []
-    known: dict[bytes, str] = {}
-    for place, column in enumerate(seen):
-        why = _left_out(column, known, T)
-        mine = [] if why else list(_codes(place, column, weight[alive], T, twice))
-        mine = [code for code in mine if not (isinstance(code, Missing) and _seen(code.encode(column), known, column))]
-        why = why or ("" if mine else "missing in the same rows as another column")
-        words = f"left out: {why}" if why else " + ".join(code.description for code in mine)
-        n_levels = len(np.unique(column.values[~column.missing])) if column.kind in LEVELLED else 0
-        gone = float(column.missing.mean())
-        described.append(Described(column.name, column.kind, n_levels, gone, words, column.zone))
-        codes += mine
-    texts = [one.name for one in described if FREE_TEXT in one.map]
-    reasons = "; ".join(f"{one.name!r} {one.map}" for one in described)
-    advice = f". {ENCODE}" if texts else ""
-    require(bool(codes), "X", "a table with at least one column to learn from", reasons[:500] + advice)
-    for name in texts:
-        warn(f"column {name!r} of X was left out. It is {FREE_TEXT}: every row has its own value. {ENCODE}")
-    table = TableMap(tuple(codes), tuple(described))
+    chosen = [chooser.choose(place, column) for place, column in enumerate(seen)]
+    codes = tuple(code for found, _ in chosen for code in found)
+    table = TableMap(codes, tuple(described for _, described in chosen))
+    _require_some_code(table)
     means = CrossFit.of(table, columns, targets)
     if means is None:
         return Coded(table, table.encode(columns), None)
@@ -97,128 +94,163 @@ def code_table(
     return Coded(table, means.patched(table, table.encode(columns), weight), means)
 
 
-def _codes(
-    place: int, column: RawColumn, weight: np.ndarray, targets: np.ndarray | None, twice: bool
-) -> Iterator[Code]:
-    """The codes of a column that says something."""
-    odd = sentinel(column.values, targets, weight) if column.kind == "number" else np.nan
-    missing = column.missing | (column.values == odd)
-    gap = bool(missing.any())
-    if column.kind == "category":
-        yield from _levels(place, column, weight, gap, None if targets is None else targets.shape[1], twice)
-        return
-    if column.kind == "ordered":
-        levels = tuple(column.levels[code] for code in np.unique(column.values[~missing]))
-        rank = places(column, levels)[~missing]
+def _require_some_code(table: TableMap) -> None:
+    """Refuse a table of which no column is left, and warn of free text."""
+    texts = [column.name for column in table.described if FREE_TEXT in column.map]
+    reasons = "; ".join(f"{column.name!r} {column.map}" for column in table.described)
+    advice = f". {ENCODE}" if texts else ""
+    require(bool(table.codes), "X", "a table with at least one column to learn from", reasons[:500] + advice)
+    for name in texts:
+        warn(f"column {name!r} of X was left out. It is {FREE_TEXT}: every row has its own value. {ENCODE}")
+
+
+class _CodeChooser:
+    """Choose the codes of columns in their order, since a copy of an earlier column is left out."""
+
+    def __init__(self, targets: np.ndarray | None, weight: np.ndarray, twice: bool) -> None:
+        self.targets, self.weight, self.twice = targets, weight, twice
+        #: Names of the columns so far, by a hash of their values, or of the rows in which they are missing.
+        self._names: dict[bytes, str] = {}
+
+    def choose(self, place: int, column: RawColumn) -> tuple[list[Code], Described]:
+        """The codes of a column, none where it is left out, and its description."""
+        reason = self._reason_to_drop(column)
+        codes = [] if reason else [code for code in self._codes(place, column) if not self._repeats(code, column)]
+        reason = reason or ("" if codes else "missing in the same rows as another column")
+        words = f"left out: {reason}" if reason else " + ".join(code.description for code in codes)
+        n_levels = len(np.unique(column.values[~column.missing])) if column.kind in LEVELLED else 0
+        missing = float(column.missing.mean())
+        return codes, Described(column.name, column.kind, n_levels, missing, words, column.zone)
+
+    def _codes(self, place: int, column: RawColumn) -> Iterator[Code]:
+        """The codes of a column that is not left out."""
+        if column.kind == "category":
+            yield from self._category(place, column)
+            return
+        sentinel = find_sentinel(column.values, self.targets, self.weight) if column.kind == "number" else np.nan
+        known = ~column.missing & (column.values != sentinel)
+        if column.kind == "ordered":
+            yield from self._ordered(place, column, known)
+        elif column.kind == "date":
+            yield from self._date(place, column, known)
+        else:
+            yield from self._number(place, column, known, sentinel)
+        if not known.all():
+            yield Missing(place, sentinel)
+
+    def _ordered(self, place: int, column: RawColumn, known: np.ndarray) -> Iterator[Code]:
+        levels = tuple(column.levels[code] for code in np.unique(column.values[known]))
         if len(levels) > 1:
-            yield Rank(place, levels, _median(rank.astype(np.float64), weight[~missing]))
-    else:
-        values = column.values[~missing]
-        fill = _median(values, weight[~missing])
-        if column.kind == "date":
-            yield DayNumber(place, fill)
-            span = float(np.ptp(values))
-            at_times = bool((values % 1 > 0).any())
-            yield from (Cyclic(place, d) for d in CYCLES if span >= SPANNED * d and (d > 1 or at_times))
-            for part in PARTS_OF_A_DAY if at_times else PARTS_OF_A_DAY[:1]:
-                begun = replace(column, values=beginning(values, part))
-                yield from _single(DayTargetMean, place, begun, targets, missing, weight, days=part)
-        elif np.ptp(values) > 0:
-            yield BooleanCode(place, fill) if column.kind == "bool" else Value(place, fill, odd)
-            yield from _single(TargetMean, place, replace(column, values=values), targets, missing, weight)
-    if gap:
-        yield Missing(place, odd)
+            ranks = places(column, levels)[known].astype(np.float64)
+            yield Rank(place, levels, _median(ranks, self.weight[known]))
+
+    def _date(self, place: int, column: RawColumn, known: np.ndarray) -> Iterator[Code]:
+        """A trend, the cycles that rows span, and target means of single days."""
+        values = column.values[known]
+        yield DayNumber(place, _median(values, self.weight[known]))
+        span = float(np.ptp(values))
+        has_times = bool((values % 1 > 0).any())
+        yield from (Cyclic(place, days) for days in CYCLES if span >= SPANNED * days and (days > 1 or has_times))
+        for days in PARTS_OF_A_DAY if has_times else PARTS_OF_A_DAY[:1]:
+            starts = replace(column, values=period_start(values, days))
+            yield from self._single_values(DayTargetMean, place, starts, known, days=days)
+
+    def _number(self, place: int, column: RawColumn, known: np.ndarray, sentinel: float) -> Iterator[Code]:
+        values = column.values[known]
+        if np.ptp(values) > 0:
+            fill = _median(values, self.weight[known])
+            yield BooleanCode(place, fill) if column.kind == "bool" else Value(place, fill, sentinel)
+            yield from self._single_values(TargetMean, place, replace(column, values=values), known)
+
+    def _single_values(
+        self, kind: type[TargetMean], place: int, column: RawColumn, known: np.ndarray, **options: float
+    ) -> Iterator[Code]:
+        """Target means of single numbers or days, where they predict better than those of their neighbours."""
+        if self.targets is None or not single_values_matter(column.values, self.targets[known], self.weight[known]):
+            return
+        levels, n_outputs = as_levels(column).levels, self.targets.shape[1]
+        yield kind(place, levels, False, np.zeros((len(levels), n_outputs)), np.zeros(n_outputs), **options)
+
+    def _category(self, place: int, column: RawColumn) -> Iterator[Code]:
+        """One-hot codes of few levels; target means and frequencies of many."""
+        has_missing = bool(column.missing.any())
+        levels = tuple(sorted(column.levels[code] for code in np.unique(column.values[~column.missing])))
+        n = len(levels) + has_missing
+        index = places(column, levels)
+        counts = np.bincount(np.where(index < 0, len(levels), index), weights=self.weight, minlength=n)[:n]
+        many = n > MOST_LEVELS
+        if not many:
+            yield OneHot(place, levels, has_missing)
+        elif self.targets is None:
+            frequent = np.sort(np.argsort(-counts[: len(levels)], kind="stable")[: MOST_LEVELS - has_missing])
+            yield OneHot(place, tuple(levels[k] for k in frequent), has_missing)
+        both = self.twice and 2 < n <= MOST_LEVELS and self.targets is not None
+        if self.targets is not None and (both or many):
+            n_outputs = self.targets.shape[1]
+            yield TargetMean(place, levels, has_missing, np.zeros((n, n_outputs)), np.zeros(n_outputs))
+        if both or many:
+            yield Counts(place, levels, has_missing, np.log1p(counts))
+
+    def _repeats(self, code: Code, column: RawColumn) -> bool:
+        """Whether a missing indicator is that of an earlier column."""
+        if not isinstance(code, Missing):
+            return False
+        key = b"missing" + blake2b(code.encode(column).tobytes()).digest()
+        return self._names.setdefault(key, column.name) != column.name
+
+    def _reason_to_drop(self, column: RawColumn) -> str:
+        """Why a column holds no information, or none that is new; empty where it does."""
+        missing, values = column.missing, column.values
+        if bool(missing.all()):
+            return "all values are missing"
+        distinct = np.unique(values[~missing])
+        if len(distinct) == 1 and not missing.any():
+            return "constant"
+        if column.kind == "category" and names_rows(len(distinct), column):  # before it is taken for a copy
+            return f"{FREE_TEXT if _is_free_text(column) else 'an identifier'}: {_own_values(column, distinct)}"
+        key = _column_hash(column)
+        if key in self._names:
+            return f"the same as {self._names[key]!r}"
+        self._names[key] = column.name
+        return f"an identifier: {_own_values(column, distinct)}" if self._counts_rows(column, distinct) else ""
+
+    def _counts_rows(self, column: RawColumn, distinct: np.ndarray) -> bool:
+        """Whether numbers count the rows without any relation to the targets."""
+        n, targets = int((~column.missing).sum()), self.targets
+        if column.kind != "number" or len(distinct) < n or n <= FEW_ROWS or targets is None:
+            return False
+        if not (distinct == np.floor(distinct)).all() or distinct[-1] - distinct[0] >= 2 * n:
+            return False
+        Y = targets[np.argsort(column.values, kind="stable")[:n]]
+        Y = Y - Y.mean(0)
+        square = (Y**2).sum(0)
+        neighbours = (Y[1:] * Y[:-1]).sum(0) / np.maximum(square, 1e-300)  # correlation of consecutive targets
+        trend = (Y * (np.arange(n) - (n - 1) / 2)[:, None]).sum(0) / np.maximum(square * n**3 / 12, 1e-300) ** 0.5
+        return bool((np.maximum(np.abs(neighbours), np.abs(trend)) < 3 / n**0.5).all())
 
 
-def _single(
-    kind: type[TargetMean],
-    place: int,
-    column: RawColumn,
-    targets: np.ndarray | None,
-    missing: np.ndarray,
-    weight: np.ndarray,
-    **further: float,
-) -> Iterator[Code]:
-    """TargetMean of the targets of single numbers or days, where they say more one by one than their neighbours do."""
-    if targets is not None and single_values_matter(column.values, targets[~missing], weight[~missing]):
-        levels, outputs = as_levels(column).levels, targets.shape[1]
-        yield kind(place, levels, False, np.zeros((len(levels), outputs)), np.zeros(outputs), **further)
-
-
-def _levels(
-    place: int, column: RawColumn, weight: np.ndarray, gap: bool, outputs: int | None, twice: bool
-) -> Iterator[Code]:
-    """Few levels by themselves; many by the means of their targets and by how often they come."""
-    levels = tuple(sorted(column.levels[code] for code in np.unique(column.values[~column.missing])))
-    n = len(levels) + gap
-    at = places(column, levels)
-    counts = np.bincount(np.where(at < 0, len(levels), at), weights=weight, minlength=n)[:n]
-    both = twice and 2 < n <= MOST_LEVELS and outputs is not None
-    if n <= MOST_LEVELS:
-        yield OneHot(place, levels, gap)
-    elif outputs is None:  # nothing to average: the most frequent levels stand for themselves
-        often = np.sort(np.argsort(-counts[: len(levels)], kind="stable")[: MOST_LEVELS - gap])
-        yield OneHot(place, tuple(levels[k] for k in often), gap)
-    if outputs is not None and (both or n > MOST_LEVELS):
-        yield TargetMean(place, levels, gap, np.zeros((n, outputs)), np.zeros(outputs))
-    if both or n > MOST_LEVELS:
-        yield Counts(place, levels, gap, np.log1p(counts))
-
-
-def _left_out(column: RawColumn, known: dict[bytes, str], targets: np.ndarray | None) -> str:
-    """Why a column says nothing, or nothing new; empty where it does."""
-    missing, values = column.missing, column.values
-    if bool(missing.all()):
-        return "all values are missing"
-    distinct, first = np.unique(values[~missing], return_index=True)
-    if len(distinct) == 1 and not missing.any():
-        return "constant"
-    canonical = values
-    if column.kind in LEVELLED:  # by the order of appearance, so that other names for the same levels are found
+def _column_hash(column: RawColumn) -> bytes:
+    """A hash of a column's values; levels count by their order of appearance, whatever their names."""
+    values = column.values
+    if column.kind in LEVELLED:
+        distinct, first = np.unique(values[~column.missing], return_index=True)
         rank = np.empty(int(values.max()) + 2)
         rank[distinct] = np.argsort(np.argsort(first))
         rank[-1] = -1
-        canonical = rank[values]
-    if column.kind == "category" and names_rows(len(distinct), column):  # before it is taken for a copy of another
-        return f"{FREE_TEXT if _is_free_text(column) else 'an identifier'}: {_own_values(column, distinct)}"
+        values = rank[values]
     kind = column.kind if column.kind in LEVELLED else "number"
-    key = kind.encode() + blake2b((canonical + 0.0).tobytes()).digest()
-    if key in known:
-        return f"the same as {known[key]!r}"
-    known[key] = column.name
-    return f"an identifier: {_own_values(column, distinct)}" if _counts_rows(column, distinct, targets) else ""
+    return kind.encode() + blake2b((values + 0.0).tobytes()).digest()
 
 
 def _own_values(column: RawColumn, distinct: np.ndarray) -> str:
-    """How often values are different, in words."""
+    """How many values are different, in words."""
     all_differ = len(distinct) == int((~column.missing).sum())
     return "every row has its own value" if all_differ else "nearly every row has its own value"
 
 
 def _is_free_text(column: RawColumn) -> bool:
-    """Whether most values are several words; only some levels are looked at."""
+    """Whether most values are several words, by the first `TEXT_LEVELS` levels."""
     return float(np.median([len(level.split()) for level in column.levels[:TEXT_LEVELS]])) >= WORDS_OF_TEXT
-
-
-def _seen(indicator: np.ndarray, known: dict[bytes, str], column: RawColumn) -> bool:
-    """Whether another column is missing in the same rows."""
-    key = b"missing" + blake2b(indicator.tobytes()).digest()
-    return known.setdefault(key, column.name) != column.name
-
-
-def _counts_rows(column: RawColumn, distinct: np.ndarray, targets: np.ndarray | None) -> bool:
-    """Whether numbers count the rows without saying anything of the targets."""
-    n = int((~column.missing).sum())
-    if column.kind != "number" or len(distinct) < n or n <= FEW_ROWS or targets is None:
-        return False
-    counting = bool((distinct == np.floor(distinct)).all()) and distinct[-1] - distinct[0] < 2 * n
-    if not counting:
-        return False
-    Y = targets[np.argsort(column.values, kind="stable")[:n]]
-    Y = Y - Y.mean(0)
-    alike = (Y[1:] * Y[:-1]).sum(0) / np.maximum((Y**2).sum(0), 1e-300)  # neighbours in this order
-    trend = (Y * (np.arange(n) - (n - 1) / 2)[:, None]).sum(0) / np.maximum((Y**2).sum(0) * n**3 / 12, 1e-300) ** 0.5
-    return bool((np.maximum(np.abs(alike), np.abs(trend)) < 3 / n**0.5).all())
 
 
 def _median(values: np.ndarray, weight: np.ndarray) -> float:
@@ -226,3 +258,88 @@ def _median(values: np.ndarray, weight: np.ndarray) -> float:
     order = np.argsort(values, kind="stable")
     share = np.cumsum(weight[order])
     return float(values[order[np.searchsorted(share, 0.5 * share[-1] * (1 - 1e-12))]])
+
+
+def find_sentinel(values: np.ndarray, targets: np.ndarray | None, weight: np.ndarray) -> float:
+    """The sentinel of a column, NaN where there is none: an extreme number (−9999, 999) that means "missing".
+
+    It is repeated and lies further from the other values than they lie apart, so a kernel could not tell them from each
+    other. It counts as missing only if held-out rows gain by that.
+
+    >>> x = np.random.default_rng(0).uniform(0, 10, 500)
+    >>> y, weight = np.sin(x)[:, None], np.ones(500)
+    >>> find_sentinel(np.where(np.arange(500) % 9 == 0, -999.0, x), y, weight), find_sentinel(x, y, weight)
+    (-999.0, nan)
+    """
+    known = ~np.isnan(values)
+    distinct, place = np.unique(values[known], return_inverse=True)
+    if targets is None or len(distinct) <= OTHER_VALUES:
+        return np.nan
+    counts = np.bincount(place.reshape(-1), weights=weight[known])
+    above, below = distinct[1:], distinct[:-1]
+    for value, count, others, distance in (
+        (distinct[0], counts[0], above, above[0] - distinct[0]),
+        (distinct[-1], counts[-1], below, distinct[-1] - below[-1]),
+    ):
+        suspect = count >= max(SENTINEL_ROWS, SENTINEL_SHARE * weight.sum()) and distance > others[-1] - others[0]
+        if suspect and _sentinel_pays(values[known], targets[known], weight[known], float(value)):
+            return float(value)
+    return np.nan
+
+
+def _sentinel_pays(x: np.ndarray, targets: np.ndarray, weight: np.ndarray, value: float) -> bool:
+    """Whether held-out rows are predicted better with `value` as missing than with it as a number."""
+    sample = np.random.default_rng(0).permutation(len(x))[:TEST_ROWS]
+    x, T, w = x[sample], targets[sample], weight[sample]
+    missing = x == value
+    filled = np.where(missing, np.median(x[~missing]) if not missing.all() else 0.0, x)
+    as_number = np.column_stack([x / max(x.std(), 1e-300)])
+    as_missing = np.column_stack([filled / max(filled.std(), 1e-300), missing])
+    return _held_out_error(as_missing, T, w) < (1 - SENTINEL_GAIN) * _held_out_error(as_number, T, w)
+
+
+def _held_out_error(Z: np.ndarray, T: np.ndarray, w: np.ndarray) -> float:
+    """Squared error of kernel ridge fitted to the first half of the rows, on the second half."""
+    half = len(Z) // 2
+    K = np.exp(-0.5 * ((Z[:, None] - Z[None, :half]) ** 2).sum(2))
+    mean = np.average(T[:half], axis=0, weights=w[:half])
+    f = K[half:] @ np.linalg.solve(K[:half] + np.diag(0.3 / w[:half]), T[:half] - mean) + mean
+    spread = np.maximum(T.var(0), 1e-300)
+    return float((np.average((f - T[half:]) ** 2, axis=0, weights=w[half:]) / spread).mean())
+
+
+def single_values_matter(values: np.ndarray, targets: np.ndarray, weight: np.ndarray) -> bool:
+    """Whether the mean target of a single value predicts held-out rows better than that of its neighbours.
+
+    Examples are capital gains of exactly 7298, prices of 9.99, and integer codes. A smooth function of the column
+    misses what such values mean. `values` has no missing ones.
+
+    >>> x = np.random.default_rng(0).integers(0, 40, 2000).astype(float)
+    >>> odd, smooth = (x % 2)[:, None], x[:, None]
+    >>> single_values_matter(x, odd, np.ones(2000)), single_values_matter(x, smooth, np.ones(2000))
+    (True, False)
+    """
+    distinct, place = np.unique(values, return_inverse=True)
+    n = len(distinct)
+    if not FEWEST_VALUES <= n <= len(values) / ROWS_PER_VALUE:
+        return False
+    gain = np.zeros(targets.shape[1])
+    half = np.random.default_rng(0).permutation(len(values)) % 2 == 0
+    for fit in (half, ~half):
+        counts = np.bincount(place[fit], weights=weight[fit], minlength=n)
+        sums = np.column_stack([np.bincount(place[fit], weights=weight[fit] * t, minlength=n) for t in targets[fit].T])
+        mean = sums.sum(0) / max(counts.sum(), 1e-300)
+        smooth = (_neighbour_sums(sums) + mean) / (_neighbour_sums(counts[:, None]) + 1.0)
+        single = (sums + SHRINKAGE_ROWS * smooth) / (counts[:, None] + SHRINKAGE_ROWS)
+        held_out, w, T = place[~fit], weight[~fit, None], targets[~fit]
+        gain += (w * ((T - smooth[held_out]) ** 2 - (T - single[held_out]) ** 2)).sum(0)
+    spread = (weight[:, None] * (targets - np.average(targets, axis=0, weights=weight)) ** 2).sum(0)
+    return bool((gain > VALUES_GAIN * np.maximum(spread, 1e-300)).any())
+
+
+def _neighbour_sums(sums: np.ndarray) -> np.ndarray:
+    """For each value the sum over itself and its neighbours on both sides."""
+    total = np.vstack([np.zeros((1, sums.shape[1])), np.cumsum(sums, axis=0)])
+    place = np.arange(len(sums))
+    low, high = np.maximum(place - NEIGHBOURS, 0), np.minimum(place + NEIGHBOURS + 1, len(sums))
+    return total[high] - total[low]

@@ -30,8 +30,7 @@ from mercer.data.raw import (
     zone_name,
 )
 from mercer.parts import require
-from mercer.preprocessing.columns import Described
-from mercer.preprocessing.columns_codes import ByLevel, Rank, numbers
+from mercer.preprocessing.columns import ByLevel, Described, Rank, numbers
 
 Table = np.ndarray | list[RawColumn]
 Kept = TypeVar("Kept", bound=Table)

@@ -1,8 +1,8 @@
-"""Mean targets of levels without looking at a row's own target: rows of `fit` get the means of the other folds.
+"""Cross-fitted target means of levels: a row of `fit` gets the mean of its level in the other folds.
 
-A level's mean is drawn towards that of all rows as if so many more rows had it as the ratio of the variances within
-and between levels says (empirical Bayes). A row's fold comes from a hash of its own values; equal rows are dealt out to
-the folds one after the other, by their targets. So the order in which rows are given changes nothing.
+The mean of a level is shrunk towards that of all rows (empirical Bayes): the number of prior rows is the ratio of the
+variance within levels to that between levels. The fold of a row is a hash of its values, and equal rows take turns in
+the order of their targets. So the order of rows changes nothing.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import numpy as np
 
 from mercer.data.hashes import START, hash_text, mix_hash
 from mercer.data.raw import LEVELLED, RawColumn
-from mercer.preprocessing.columns import TableMap
-from mercer.preprocessing.columns_codes import TargetMean
+from mercer.preprocessing.columns import TableMap, TargetMean
 
 FOLDS = 5
-#: The least and the most rows by which a level's mean is drawn towards that of all rows.
+#: Fewest and most prior rows, by whose weight the mean of a level is shrunk.
 LEAST_PRIOR, MOST_PRIOR = 1.0, 1000.0
-#: Classes whose shares are averaged at most, the most frequent ones.
+#: Most classes whose shares are target means; the most frequent classes are taken.
 MOST_CLASSES = 10
 
 
 @dataclass(frozen=True)
 class CrossFit:
-    """What is needed to average targets over levels again, for other weights or fewer rows.
+    """Levels, targets and folds of the rows of `fit`, from which target means follow for any weights or fewer rows.
 
-    `levels` has the place of each row's level (n × number of codes), `at` each code's place in the table.
+    `levels` has the integer code of each row's level (n × number of codes), `at` the index of each code in the table.
     """
 
     at: tuple[int, ...]
@@ -38,52 +37,49 @@ class CrossFit:
 
     @classmethod
     def of(cls, table: TableMap, columns: Sequence[RawColumn], targets: np.ndarray | None) -> CrossFit | None:
-        at = tuple(place for place, code in enumerate(table.codes) if isinstance(code, TargetMean))
-        if not at or targets is None:
+        """The target means of a table; None where it has none."""
+        codes = {place: code for place, code in enumerate(table.codes) if isinstance(code, TargetMean)}
+        if not codes or targets is None:
             return None
-        found = []
-        for code in (table.codes[place] for place in at):
-            assert isinstance(code, TargetMean)
-            found.append(code.place(columns[code.column]))
-        return cls(at, np.column_stack(found), targets, row_folds(columns, targets))
+        levels = np.column_stack([code.place(columns[code.column]) for code in codes.values()])
+        return cls(tuple(codes), levels, targets, row_folds(columns, targets))
 
     def take(self, index: np.ndarray) -> CrossFit:
-        """Some of the rows alone."""
+        """The rows of these indices alone."""
         return replace(self, levels=self.levels[index], targets=self.targets[index], folds=self.folds[index])
 
     def fitted(self, table: TableMap, weight: np.ndarray) -> TableMap:
-        """The table with means over all rows of positive weight."""
+        """The table with target means of all rows of positive weight."""
         codes = list(table.codes)
         for k, place in enumerate(self.at):
             code = codes[place]
             assert isinstance(code, TargetMean)
-            sums = self._sums(k, len(code.means), weight)
-            whole = sums.sum(0)
+            total = self._sums(k, len(code.means), weight).sum(0)
             prior = self._prior(weight)[-1]
-            codes[place] = replace(code, means=_drawn(whole, prior, self._pull(k, whole, weight)), prior=prior)
+            codes[place] = replace(code, means=_shrunk(total, prior, self._prior_rows(k, total, weight)), prior=prior)
         return replace(table, codes=tuple(codes))
 
     def patched(self, table: TableMap, X: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Coordinates `X` of these rows with every mean in a row of positive weight made of other folds' rows."""
+        """Coordinates `X` of these rows, with target means of the other folds in rows of positive weight."""
         X = X.copy()
         ends = np.cumsum([code.width for code in table.codes])
-        priors, fold = self._prior(weight), np.where(weight > 0, self.folds, FOLDS)
+        priors = self._prior(weight)
+        row_fold = np.where(weight > 0, self.folds, FOLDS)
         for k, place in enumerate(self.at):
             code = table.codes[place]
             assert isinstance(code, TargetMean)
-            n, sums = len(code.means), self._sums(k, len(code.means), weight)
-            whole = sums.sum(0)
-            pull = self._pull(k, whole, weight)
-            others = [_drawn(whole - mine, prior, pull) for mine, prior in zip(sums, priors, strict=False)]
-            known = np.stack(
-                [np.vstack([one, prior]) for one, prior in zip([*others, code.means], priors, strict=True)]
-            )
+            n = len(code.means)
+            sums = self._sums(k, n, weight)
+            total = sums.sum(0)
+            prior_rows = self._prior_rows(k, total, weight)
+            others = [_shrunk(total - fold, prior, prior_rows) for fold, prior in zip(sums, priors[:-1], strict=True)]
+            known = np.stack([np.vstack(pair) for pair in zip([*others, code.means], priors, strict=True)])
             level = np.where(self.levels[:, k] < 0, n, self.levels[:, k])
-            X[:, ends[place] - code.width : ends[place]] = known[fold, level]
+            X[:, ends[place] - code.width : ends[place]] = known[row_fold, level]
         return X
 
     def _sums(self, k: int, n: int, weight: np.ndarray) -> np.ndarray:
-        """Of each fold and level, the weighted sums of the targets and, last, of the weights: folds × n × (p + 1)."""
+        """Weighted sums of the targets and, last, of the weights, by fold and level: folds × n × (p + 1)."""
         cell = self.folds * (n + 1) + np.where(self.levels[:, k] < 0, n, self.levels[:, k])
         size = FOLDS * (n + 1)
         each = [np.bincount(cell, weights=weight * t, minlength=size) for t in self.targets.T]
@@ -91,19 +87,19 @@ class CrossFit:
         return np.column_stack(each).reshape(FOLDS, n + 1, -1)[:, :n]
 
     def _prior(self, weight: np.ndarray) -> np.ndarray:
-        """The mean of the rows outside each fold, and last that of all rows; (folds + 1) × p."""
+        """The mean target of the rows outside each fold, and last that of all rows; (folds + 1) × p."""
         each = [
             np.bincount(self.folds, weights=weight * t, minlength=FOLDS)
             for t in (*self.targets.T, np.ones(len(weight)))
         ]
         sums = np.column_stack(each)
-        whole = sums.sum(0)
-        rest = np.vstack([whole - sums, whole])
-        rest = np.where(rest[:, -1:] > 1e-12 * whole[-1], rest, whole)  # all rows in one fold
+        total = sums.sum(0)
+        rest = np.vstack([total - sums, total])
+        rest = np.where(rest[:, -1:] > 1e-12 * total[-1], rest, total)  # all rows in one fold
         return rest[:, :-1] / rest[:, -1:]
 
-    def _pull(self, k: int, sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Rows by which a level's mean is drawn to that of all: variance within levels over that between them, p."""
+    def _prior_rows(self, k: int, sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Prior rows of a level's mean: the variance within levels over that between them, p."""
         counts = sums[:, -1]
         total, seen = counts.sum(), counts > 0
         means = sums[seen, :-1] / counts[seen, None]
@@ -119,15 +115,15 @@ class CrossFit:
         return np.clip(np.where(within > 0, ratio, LEAST_PRIOR), LEAST_PRIOR, MOST_PRIOR)
 
 
-def _drawn(sums: np.ndarray, prior: np.ndarray, pull: np.ndarray) -> np.ndarray:
-    """TargetMean of levels from their sums and counts, drawn towards the prior."""
-    return (sums[:, :-1] + pull * prior) / (sums[:, -1:] + pull)
+def _shrunk(sums: np.ndarray, prior: np.ndarray, prior_rows: np.ndarray) -> np.ndarray:
+    """Means of levels from their sums and counts, shrunk towards the prior."""
+    return (sums[:, :-1] + prior_rows * prior) / (sums[:, -1:] + prior_rows)
 
 
 def averaged_targets(y: np.ndarray, *, numeric: bool) -> np.ndarray:
-    """What levels are averaged over (n × p): numbers as they are, of classes whether a row is of each.
+    """The targets of target means (n × p): numbers, scaled to at most 1, or an indicator of each class.
 
-    One column tells two classes apart; of very many the most frequent have to do.
+    Two classes need one indicator; of very many classes only the most frequent get one.
     """
     if numeric:
         Y = y.reshape(len(y), -1).astype(np.float64)
@@ -139,10 +135,10 @@ def averaged_targets(y: np.ndarray, *, numeric: bool) -> np.ndarray:
 
 
 def row_folds(columns: Sequence[RawColumn], targets: np.ndarray) -> np.ndarray:
-    """A fold for each row, by a hash of its values; equal rows take turns, in the order of their targets."""
-    mixed = row_hashes(columns)
-    order = np.lexsort((*targets.T, mixed))
-    hashes = mixed[order]
+    """The fold of each row by a hash of its values; equal rows take turns, in the order of their targets."""
+    hashes = row_hashes(columns)
+    order = np.lexsort((*targets.T, hashes))
+    hashes = hashes[order]
     first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
     turn = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
     folds = np.empty(len(order), dtype=np.int64)
@@ -151,8 +147,8 @@ def row_folds(columns: Sequence[RawColumn], targets: np.ndarray) -> np.ndarray:
 
 
 def row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
-    """A hash of each row of columns as they came."""
-    mixed = np.full(len(columns[0].values), START)
+    """A 64-bit hash of each row of raw columns."""
+    hashes = np.full(len(columns[0].values), START)
     for column in columns:
         values = column.values
         if column.kind in LEVELLED:
@@ -161,5 +157,5 @@ def row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
         else:
             bits = (values.astype(np.float64) + 0.0).view(np.uint64)
             bits = np.where(column.missing, np.uint64(1), bits)
-        mixed = mix_hash(mixed ^ bits)
-    return mixed
+        hashes = mix_hash(hashes ^ bits)
+    return hashes
