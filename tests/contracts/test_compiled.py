@@ -17,7 +17,7 @@ from torch import Tensor
 
 import mercer.codegen
 from mercer.codegen import compiled as module
-from mercer.codegen.cpu import over_rows
+from mercer.codegen.cpu import LOG2E, over_rows
 from mercer.codegen.forms import FEW_INPUTS, LEAST
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, make_plan
@@ -103,7 +103,7 @@ def test_powers_of_two_are_good_to_two_units_in_the_last_place(always):
     # The polynomial is off by 9.2e-8, 1.55 half-units; its last step rounds by one half-unit (two below one); what
     # went before counts for half as much, since |f| ≤ ½.
     x = torch.cat([torch.linspace(0, 62.5, 40_001), torch.arange(63.0)])[:, None]
-    K = module.Compiled(module.ClosedForm(1.0, city_block=True), torch.zeros(1, 16)).tile(x)
+    K = module.Compiled(module.ClosedForm(base_factor=LOG2E, city_block=True), torch.zeros(1, 16)).tile(x)
     wanted = torch.exp2(-x.double())
     assert ((K.double() - wanted).abs() <= 4 * 2.0**-24 * wanted).all()
     assert torch.equal(K[40_001:], torch.exp2(-x[40_001:]).expand(-1, 16))  # integers are exact

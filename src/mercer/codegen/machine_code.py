@@ -43,7 +43,7 @@ def power_of_two(w: Writer, x: Any) -> Any:
 
 def kernel_value(w: Writer, form: ClosedForm, t: Any) -> Any:
     """The kernel's value, from the sum over the inputs: minus a squared distance, or a distance."""
-    if not form.rate:
+    if not form.polynomial:
         return t
     b, minus = w.build, form.root or form.city_block
     if not form.city_block:  # rounding may leave it barely positive

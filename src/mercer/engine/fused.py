@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mercer.codegen.forms import FEW_INPUTS
-from mercer.engine.packing import PADDING, UNITS, Packed, chunks, pack, packed_width, split_columns
+from mercer.engine.packing import PADDING, PROFILES, Packed, chunks, in_powers_of_two, pack, packed_width, split_columns
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, FusedForm, Kernel
 from mercer.kernels.columns import affine_product, affine_scores
@@ -58,18 +58,14 @@ def choose_blocks(width: int, p: int) -> Blocks:
 
 
 def slope_form(form: FusedForm) -> FusedForm | None:
-    """The derivative p'(s) of a profile, where that is a profile too: (1 + a + a²/3)e⁻ᵃ has (1 + a)e⁻ᵃ/6, and so on."""
-    alpha = form.exponent
-    derivative = {
-        "gaussian": ("gaussian", 1.0, 1.0),
-        "matern32": ("matern12", 0.5, 1.0),
-        "matern52": ("matern32", 1 / 6, 1.0),
-        "rational-quadratic": ("rational-quadratic", alpha, alpha + 1),
-    }.get(form.profile)
-    if derivative is None:
+    """The derivative p'(s) of a profile, where that is a profile too; None where it is not."""
+    if form.profile == "rational-quadratic":
+        return replace(form, exponent=form.exponent + 1, variance=form.variance * form.exponent, bias=0.0)
+    found = None if form.formula is None else form.formula.slope()
+    if found is None:
         return None
-    profile, factor, exponent = derivative
-    return replace(form, profile=profile, exponent=exponent, variance=form.variance * factor, bias=0.0)
+    divisor, derivative = found
+    return replace(form, formula=derivative, variance=form.variance / divisor, bias=0.0)
 
 
 def fused_columns(kernel: Kernel, basis: Tensor, plan: Plan) -> FusedColumns | None:
@@ -86,7 +82,7 @@ def bind(kernel: Kernel, basis: Tensor) -> FusedColumns | None:
         return None
     plain = kernel.columns(basis)
     form = plain.fused_form()
-    if form is None or form.profile not in UNITS or basis.shape[0] * packed_width(form, basis.shape[1]) >= 2**31:
+    if form is None or form.profile not in PROFILES or basis.shape[0] * packed_width(form, basis.shape[1]) >= 2**31:
         return None
     return FusedColumns(told_apart(form, basis), basis, plain=plain)
 
@@ -229,12 +225,14 @@ class FusedColumns(Columns):
         self, name: str, grid: tuple[int, int], b: Blocks, packed: Packed, rest: tuple[Any, ...], **options: Any
     ) -> None:
         separable, D = self.form.geometry == "separable", self.basis.shape[1]
+        formula = in_powers_of_two(self.form)
         big, tail, tip, streamed = chunks(packed.left.shape[1]) if self.form.multiplies else (0, 0, 0, D)
         getattr(_programs(), name)[grid](
             packed.left, packed.right, packed.left_norms, packed.right_norms, packed.unscale, *rest,
             left_length=packed.left.shape[1], right_length=packed.right.shape[1],
             exponent=float(self.form.exponent), offset=self.form.offset, norm=float(self.form.norm),
             PROFILE=self.form.profile, DEGREE=int(self.form.exponent) if self.form.profile == "power" else 1,
+            ROOT=formula.root, LINEAR=formula.linear, QUADRATIC=formula.quadratic,
             PLAIN=separable and self.form.norm == self.form.exponent == 1,
             FOLDED=self.folded or self.form.geometry != "distance", BIG=big, TAIL=tail, TIP=tip, REST=streamed,
             ROWS=b.rows, COLUMNS=b.columns, num_warps=b.warps, num_stages=b.stages, enable_fp_fusion=True, **options,

@@ -13,7 +13,6 @@ import triton.language as tl
 
 #: Kernel values in [0, 1] are multiplied by this before they are split into float16, so that small ones keep digits.
 LIFT = tl.constexpr(32768.0)
-LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
@@ -23,11 +22,12 @@ def _power(a, exponent):
 
 
 @triton.jit
-def _profile(s, exponent, offset, PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr):
+def _profile(
+    s, exponent, offset, PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr,
+    ROOT: tl.constexpr, LINEAR: tl.constexpr, QUADRATIC: tl.constexpr,
+):  # fmt: skip
     """The kernel's value; inputs were scaled so that every exponential is a power of two."""
-    if PROFILE == "gaussian":
-        k = tl.exp2(tl.minimum(s, 0.0))  # rounding of large norms may leave it far above zero
-    elif PROFILE == "rational-quadratic":
+    if PROFILE == "rational-quadratic":
         k = tl.exp2(-exponent * tl.log2(tl.maximum(1.0 - s, 1.0)))
     elif PROFILE == "separable":
         k = tl.exp2(s if PLAIN else -_power(-s, exponent))
@@ -36,13 +36,15 @@ def _profile(s, exponent, offset, PROFILE: tl.constexpr, DEGREE: tl.constexpr, P
         k = base
         for _ in tl.static_range(DEGREE - 1):
             k = k * base
-    else:
+    elif ROOT:  # a closed form, as `mercer.codegen.forms.ClosedForm` has it
         b = tl.sqrt(tl.maximum(-s, 0.0))
         k = tl.exp2(-b)
-        if PROFILE == "matern32":
-            k = k * (1.0 + LN2 * b)
-        elif PROFILE == "matern52":
-            k = k * (1.0 + LN2 * b * (1.0 + (LN2 / 3.0) * b))
+        if QUADRATIC != 0:
+            k = k * (1.0 + b * (LINEAR + QUADRATIC * b))
+        elif LINEAR != 0:
+            k = k * (1.0 + LINEAR * b)
+    else:
+        k = tl.exp2(tl.minimum(s, 0.0))  # rounding of large norms may leave it far above zero
     return k
 
 
@@ -140,7 +142,8 @@ def _distance(acc, unscale, left_norm, right_norm, rows, cols, FOLDED: tl.conste
 def product_program(
     left, right, left_norm, right_norm, unscale, V, weight, out, squares, n, m, span,
     left_length, right_length, exponent, offset, norm,
-    PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
+    PROFILE: tl.constexpr, ROOT: tl.constexpr, LINEAR: tl.constexpr, QUADRATIC: tl.constexpr,
+    DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
     BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
     P: tl.constexpr, SPLIT: tl.constexpr, SQUARES: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -174,7 +177,7 @@ def product_program(
         else:
             s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
             s = _distance(s, scale, left_norm, right_norm, rows, cols, FOLDED)
-        k = _profile(s, exponent, offset, PROFILE, DEGREE, PLAIN)
+        k = _profile(s, exponent, offset, PROFILE, DEGREE, PLAIN, ROOT, LINEAR, QUADRATIC)
         if P == 1:
             acc += tl.sum(k * v[None, :], 1)
         else:
@@ -204,7 +207,8 @@ def product_program(
 def tile_program(
     left, right, left_norm, right_norm, unscale, out, n, m,
     left_length, right_length, exponent, offset, norm, variance, bias,
-    PROFILE: tl.constexpr, DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
+    PROFILE: tl.constexpr, ROOT: tl.constexpr, LINEAR: tl.constexpr, QUADRATIC: tl.constexpr,
+    DEGREE: tl.constexpr, PLAIN: tl.constexpr, FOLDED: tl.constexpr,
     BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -222,7 +226,7 @@ def tile_program(
         x0, x1, x2 = _stationary(left, rows, BIG, TAIL, TIP, REST)
         s = _inner(x0, x1, x2, left, right, rows, cols, BIG, TAIL, TIP, REST)
         s = _distance(s, tl.load(unscale), left_norm, right_norm, rows, cols, FOLDED)
-    k = variance * _profile(s, exponent, offset, PROFILE, DEGREE, PLAIN) + bias
+    k = variance * _profile(s, exponent, offset, PROFILE, DEGREE, PLAIN, ROOT, LINEAR, QUADRATIC) + bias
     inside = (rows < n)[:, None] & (cols < m)[None, :]
     tl.store(out + rows.to(tl.int64)[:, None] * m + cols[None, :], k, mask=inside)
 

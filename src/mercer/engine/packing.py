@@ -17,26 +17,17 @@ are those of rows of few inputs whose squared distances are made of differences 
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.kernels import FusedForm
+from mercer.codegen.cpu import LOG2E
+from mercer.codegen.forms import ClosedForm, FusedForm
 
-LOG2E = math.log2(math.e)
-#: The profiles that the programs know, and the factor on the inputs that makes their exponentials powers of two.
-UNITS = {
-    "gaussian": LOG2E**0.5,
-    "matern12": LOG2E,
-    "matern32": LOG2E,
-    "matern52": LOG2E,
-    "rational-quadratic": 1.0,
-    "power": 1.0,
-    "separable": 1.0,
-}
+#: The profiles that the programs know.
+PROFILES = ("closed", "rational-quadratic", "power", "separable")
 #: Operands are padded to a multiple of every block size.
 PADDING = 256
 #: The longest row is scaled to at most 2¹⁰, its squared norm to 2²⁰ = 2⁵ · c: within float16 with room on both sides.
@@ -61,18 +52,28 @@ class Packed:
 def pack(form: FusedForm, X: Tensor, Z: Tensor, folded: bool = True) -> Packed:
     """Rows of `X` and of `Z` as the module's docstring lays them out."""
     if not form.multiplies:
-        scale = form.scale.float() * UNITS[form.profile]
+        scale = form.scale.float() * input_factor(form)
         sides = [_by_inputs((rows.float() - form.shift.float()) * scale) for rows in (X, Z)]
         return Packed(sides[0], sides[1], sides[0], sides[1], sides[0])  # no norms, no power of two
     radial, width = form.geometry == "distance", packed_width(form, X.shape[1], folded)
     shift, scale = (a.to(X.device, torch.float32).expand(X.shape[1]) for a in (form.shift, form.scale))
-    affine = torch.stack([shift, scale * UNITS[form.profile]])
+    affine = torch.stack([shift, scale * input_factor(form)])
     sides = [rows.float().contiguous() for rows in (X, Z)]
     power = _fitting_power(sides, affine)
     (left, left_norms), (right, right_norms) = (
         _pack_side(rows, affine, power, width, radial, folded, bool(side)) for side, rows in enumerate(sides)
     )
     return Packed(left, right, left_norms, right_norms, power.square().reciprocal())
+
+
+def in_powers_of_two(form: FusedForm) -> ClosedForm:
+    """The formula for inputs that make its exponential a power of two; any formula where the profile has none."""
+    return replace(form.formula or ClosedForm(), base_factor=LOG2E)
+
+
+def input_factor(form: FusedForm) -> float:
+    """The factor on the inputs that makes the exponential of a closed form a power of two."""
+    return 1.0 if form.formula is None else in_powers_of_two(form).distance_scale
 
 
 def _by_inputs(u: Tensor) -> Tensor:

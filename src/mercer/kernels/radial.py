@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import EXP_BASE_FACTOR, FIRST, LOG2E, SECOND, fast_exp, thread_buffer
+from mercer.codegen.cpu import EXP_BASE_FACTOR, fast_exp
 from mercer.codegen.forms import ClosedForm
+from mercer.codegen.profiles import profile, profile_of_root
 from mercer.kernels.base import checked_number
 from mercer.kernels.radial_columns import RadialColumns
 from mercer.kernels.stationary import Stationary
@@ -26,8 +27,10 @@ from mercer.parts import component
 class Radial(Stationary):
     r"""A kernel :math:`k(x, z) = p(-u^2 c \|(x - z)/\ell\|^2)` with profile p, coefficient c, base scale u."""
 
-    #: What distances are multiplied by for the profile's sake.
-    log_base_scale: ClassVar[float] = 1.0
+    @property
+    def log_base_scale(self) -> float:
+        """The factor u on distances that suits the profile's exponential."""
+        return 1.0
 
     @property
     def coefficient(self) -> Any:
@@ -71,49 +74,48 @@ class Radial(Stationary):
         return RadialColumns(kernel=self, shift=shift, scale=scale, right=Z).with_basis(Z)
 
 
-class SlopedRadial(Radial):
-    """A radial kernel whose value and slope share their arithmetic."""
+class ClosedFormRadial(Radial):
+    """A radial kernel that is given by its formula alone."""
 
+    @property
     @abstractmethod
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        """The value, and its derivative in t if that is wanted; may overwrite `t`, and is never traced."""
+    def formula(self) -> ClosedForm:
+        """The kernel as data; concrete classes set it."""
+
+    @property
+    def log_base_scale(self) -> float:
+        return self.formula.distance_scale
+
+    @property
+    def coefficient(self) -> float:
+        return self.formula.coefficient
+
+    def closed_form(self) -> ClosedForm:
+        return self.formula
 
     def profile(self, t: Tensor) -> Tensor:
-        return self.evaluate(t, slope=False)[0]
+        return profile(self.formula, t)[0]
 
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        value, slope = self.evaluate(t, slope=True)
+        value, slope = profile(self.formula, t, slope=True)
         assert slope is not None
         return value, slope
 
-
-class Matern(SlopedRadial):
-    """A kernel of b = −√(−t), a product of a polynomial and an exponential."""
-
-    log_base_scale = EXP_BASE_FACTOR
-    #: What multiplies a and a² in the polynomial in a that the exponential is multiplied with.
-    linear: ClassVar[float] = 0.0
-    quadratic: ClassVar[float] = 0.0
-
-    def closed_form(self) -> ClosedForm:
-        return ClosedForm(
-            LOG2E / EXP_BASE_FACTOR, True, self.linear / EXP_BASE_FACTOR, self.quadratic / EXP_BASE_FACTOR**2
-        )
-
-    @abstractmethod
-    def from_root(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        """The same as `evaluate`, in b; may overwrite it."""
-
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        return self.from_root(t.abs_().sqrt_().neg_(), slope)  # rounding may leave t barely positive
+    def underflow_threshold(self, dtype: torch.dtype) -> float:
+        if self.formula.root:
+            return super().underflow_threshold(dtype)
+        return EXP_BASE_FACTOR * (0.5 * math.log(torch.finfo(dtype).tiny) - 0.5)
 
     def at_distance(self, distance: Tensor, length: float) -> Tensor:
-        return self.from_root(distance * (-self.log_base_scale * self.coefficient**0.5 / length), slope=False)[0]
+        if not self.formula.root:
+            return super().at_distance(distance, length)
+        b = distance * (-self.log_base_scale * self.coefficient**0.5 / length)
+        return profile_of_root(self.formula, b)[0]
 
 
 @final
 @component
-class Gaussian(SlopedRadial):
+class Gaussian(ClosedFormRadial):
     r"""Gaussian kernel :math:`\exp(-\|x - z\|^2 / 2\ell^2)`; one :math:`\ell` or one per input (ARD).
 
     >>> import torch
@@ -124,27 +126,13 @@ class Gaussian(SlopedRadial):
 
     short_name = "gaussian"
     aliases = ("rbf",)
-    log_base_scale = EXP_BASE_FACTOR**0.5
+    formula = ClosedForm(coefficient=0.5)
     length_scale: float | Sequence[float] = 1.0
-
-    @property
-    def coefficient(self) -> float:
-        return 0.5
-
-    def underflow_threshold(self, dtype: torch.dtype) -> float:
-        return EXP_BASE_FACTOR * (0.5 * math.log(torch.finfo(dtype).tiny) - 0.5)
-
-    def closed_form(self) -> ClosedForm:
-        return ClosedForm(LOG2E / EXP_BASE_FACTOR)
-
-    def evaluate(self, t: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        value = fast_exp(t, out=t)
-        return value, value / EXP_BASE_FACTOR if slope and EXP_BASE_FACTOR != 1.0 else value
 
 
 @final
 @component
-class Matern12(Matern):
+class Matern12(ClosedFormRadial):
     r"""Matérn kernel of smoothness 1/2, :math:`\exp(-a)` with :math:`a = \|x - z\|/\ell`, the exponential kernel.
 
     `mercer.kernels.Laplacian` takes the sum of absolute differences instead of the Euclidean distance.
@@ -156,18 +144,13 @@ class Matern12(Matern):
     """
 
     short_name = "matern12"
+    formula = ClosedForm(root=True)
     length_scale: float | Sequence[float] = 1.0
-
-    def from_root(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        if not slope:
-            return fast_exp(b, out=b), None
-        value = fast_exp(b)
-        return value, torch.where(b < 0, -0.5 / EXP_BASE_FACTOR * value / b, 0.0)
 
 
 @final
 @component
-class Matern32(Matern):
+class Matern32(ClosedFormRadial):
     r"""Matérn kernel of smoothness 3/2, :math:`(1 + a)\exp(-a)` with :math:`a = \sqrt3\|x - z\|/\ell`.
 
     >>> import torch
@@ -177,22 +160,13 @@ class Matern32(Matern):
     """
 
     short_name = "matern32"
-    linear = 1.0
+    formula = ClosedForm(root=True, polynomial=(1, 1), coefficient=3.0)
     length_scale: float | Sequence[float] = 1.0
-
-    @property
-    def coefficient(self) -> float:
-        return 3.0
-
-    def from_root(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:  # b = −ua
-        e = fast_exp(b, out=None if slope else thread_buffer(b, FIRST))
-        value = torch.addcmul(e, e, b, value=-self.linear / EXP_BASE_FACTOR, out=b)
-        return value, e.mul_(0.5 / EXP_BASE_FACTOR**2) if slope else None
 
 
 @final
 @component
-class Matern52(Matern):
+class Matern52(ClosedFormRadial):
     r"""Matérn kernel of smoothness 5/2, :math:`(1 + a + a^2/3)\exp(-a)`, :math:`a = \sqrt5\|x - z\|/\ell`.
 
     >>> import torch
@@ -202,21 +176,8 @@ class Matern52(Matern):
     """
 
     short_name = "matern52"
-    linear, quadratic = 1.0, 1 / 3
+    formula = ClosedForm(root=True, polynomial=(3, 3, 1), coefficient=5.0)
     length_scale: float | Sequence[float] = 1.0
-
-    @property
-    def coefficient(self) -> float:
-        return 5.0
-
-    def from_root(self, b: Tensor, slope: bool) -> tuple[Tensor, Tensor | None]:
-        # b = −ua, so 1 + a + a²/3 = 1 − (b − b²/3u)/u
-        e = fast_exp(b, out=thread_buffer(b, FIRST))
-        by_t = (
-            torch.addcmul(e, e, b, value=-1 / EXP_BASE_FACTOR).div_(6 * EXP_BASE_FACTOR**2) if slope else None
-        )  # (1 + a)e^{−a}/6u²
-        inner = torch.addcmul(b, b, b, value=-self.quadratic / EXP_BASE_FACTOR, out=thread_buffer(b, SECOND))
-        return torch.addcmul(e, e, inner, value=-self.linear / EXP_BASE_FACTOR, out=b), by_t
 
 
 @final

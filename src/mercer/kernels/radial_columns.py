@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ class Profile(Protocol):
     """What a tile must know of a radial kernel (`mercer.kernels.radial.Radial` says what each means)."""
 
     short_name: Any
-    log_base_scale: ClassVar[float]
 
+    @property
+    def log_base_scale(self) -> float: ...
     def profile(self, t: Tensor) -> Tensor: ...
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]: ...
     def shape(self) -> tuple[Any, ...]: ...
@@ -91,11 +92,17 @@ class RadialColumns(StationaryColumns):
         return form if form is None else replace(form, differences=_few(self.right))
 
     def fused_form(self) -> FusedForm | None:
-        exponent = [float(one) for one in self.kernel.shape()] or [1.0]
+        formula = self.kernel.closed_form()
+        exponent = [float(value) for value in self.kernel.shape()] or [1.0]
         return FusedForm(
-            self.kernel.short_name, self.shift, self.scale / self.kernel.log_base_scale,
-            exponent=exponent[0], variance=float(self.variance), bias=float(self.bias),
-        )  # fmt: skip
+            self.kernel.short_name if formula is None else "closed",
+            self.shift,
+            self.scale / self.kernel.log_base_scale,
+            exponent=exponent[0],
+            variance=float(self.variance),
+            bias=float(self.bias),
+            formula=formula,
+        )
 
 
 def radial_gradients(u: Tensor, w: Tensor, scale: Tensor, W: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:

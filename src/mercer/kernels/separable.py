@@ -15,6 +15,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from mercer.codegen.cpu import LOG2E
 from mercer.codegen.forms import ClosedForm, FusedForm
 from mercer.kernels.city_block import CityBlock
 from mercer.kernels.stationary import Stationary, StationaryColumns
@@ -81,7 +82,7 @@ class Separable(Stationary):
 
 def _bound(kernel: Stationary, Z: Tensor, p: float, q: float) -> SeparableColumns:
     """Inputs are scaled so that the exponential is a power of two, which is the faster one on some CPUs."""
-    scale = math.log2(math.e) ** (1 / q) * kernel.inverse_lengths(Z)
+    scale = LOG2E ** (1 / q) * kernel.inverse_lengths(Z)
     return SeparableColumns(p=p, q=q, shift=Z.detach().mean(0), scale=scale, right=Z).with_basis(Z)
 
 
@@ -133,7 +134,7 @@ class SeparableColumns(StationaryColumns):
         return torch.exp2(-((reach * self.right.shape[1] ** max(1 / self.p - 1, 0.0)) ** self.q))
 
     def closed_form(self) -> ClosedForm | None:
-        return ClosedForm(1.0, city_block=True) if self.p == self.q == 1 else None
+        return ClosedForm(base_factor=LOG2E, city_block=True) if self.p == self.q == 1 else None
 
     def sides(self) -> Tensor:
         return self.right.T

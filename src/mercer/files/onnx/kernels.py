@@ -16,13 +16,9 @@ import torch
 from mercer.files.onnx.graph import Graph
 from mercer.kernels import (
     Bias,
-    Gaussian,
     Kernel,
     Laplacian,
     Linear,
-    Matern12,
-    Matern32,
-    Matern52,
     Normalized,
     Polynomial,
     Precomputed,
@@ -103,20 +99,22 @@ def _(kernel: Radial, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
 
 
 def _profile(kernel: Radial, g: Graph, t: str, dtype: str) -> str:
-    """The kernel's value where t = −c‖(x − z)/ℓ‖²."""
-    if isinstance(kernel, Gaussian):
-        return g.op("Exp", t)
+    """The kernel's value at t = −c‖(x − z)/ℓ‖²."""
     if isinstance(kernel, RationalQuadratic):
         return g.op("Pow", g.affine(g.op("Neg", t), shift=1.0, dtype=dtype), g.constant(-float(kernel.alpha), dtype))
+    form = kernel.closed_form()
+    if form is None:
+        raise ValueError(f"an ONNX graph can hold mercer's own kernels alone, got {type(kernel).__name__}")
+    if not form.root:
+        return g.op("Exp", t)
     a = g.op("Sqrt", g.op("Neg", t))
     e = g.op("Exp", g.op("Neg", a))
-    if isinstance(kernel, Matern12):
+    constant, linear, quadratic = (*form.polynomial, 0, 0)[:3]
+    if not linear:
         return e
-    factor = g.affine(a, shift=1.0, dtype=dtype)
-    if isinstance(kernel, Matern52):
-        factor = g.op("Add", factor, g.affine(g.op("Mul", a, a), 1 / 3, dtype=dtype))
-    elif not isinstance(kernel, Matern32):
-        raise ValueError(f"an ONNX graph can hold mercer's own kernels alone, got {type(kernel).__name__}")
+    factor = g.affine(a, linear / constant, shift=1.0, dtype=dtype)
+    if quadratic:
+        factor = g.op("Add", factor, g.affine(g.op("Mul", a, a), quadratic / constant, dtype=dtype))
     return g.op("Mul", factor, e)
 
 
