@@ -3,9 +3,9 @@
 import importlib as _importlib
 import typing as _typing
 
+from mercer.empirical.classifiers import MHKSClassifier, MultiKernelMHKSClassifier, RPEMEKLClassifier
 from mercer.empirical.kernel_map import EmpiricalKernelMap
-from mercer.empirical.mhks import MHKSClassifier, MultiKernelMHKSClassifier
-from mercer.empirical.rpemekl import RPEMEKLClassifier, RPEMEKLRegressor
+from mercer.empirical.regressor import RPEMEKLRegressor
 from mercer.explain.effects import partial_effects
 from mercer.explain.shapley import shapley_values
 from mercer.files import load, save, to_onnx

@@ -14,13 +14,12 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
 from mercer.data import TensorRows
-from mercer.empirical.batch import groups
-from mercer.empirical.choice import folds
-from mercer.empirical.coordinates import Factor, MappedRows
+from mercer.empirical.coordinates import Factor, MappedRows, stacks
+from mercer.empirical.cross_validation import folds
 from mercer.empirical.ensemble import EnsembleMember, ballot, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
+from mercer.empirical.kernel_map import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.learners import ClassLearner, NumberLearner, coupled_ridge, joint_moments
-from mercer.empirical.mapping import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.problem import member_problem, subset
 from mercer.empirical.training import fit_job, make_jobs
 from mercer.engine import Sample, make_plan
@@ -263,12 +262,12 @@ def test_small_problems_side_by_side_are_trained_as_they_are_alone(rows, n_membe
 
 def test_a_stack_keeps_to_the_memory_and_to_problems_of_like_size():
     problems = [problem(at, n) for at, n in enumerate([10, 12, 20, 21, 300, 310])]
-    small, alone = groups(problems, [one.size(0.4) for one in problems], 3)
+    small, alone = stacks(problems, [one.size(0.4) for one in problems], 3)
     assert small == [[0, 1], [2, 3], [4, 5]]
     assert alone == []
     short = replace(PLAN, memory_limit=1 << 20)
     tight = [replace(one, sample=replace(one.sample, plan=short)) for one in problems]
-    assert groups(tight, [one.size(0.4) for one in problems], 3) == ([[0, 1], [2, 3]], [4, 5])
+    assert stacks(tight, [one.size(0.4) for one in problems], 3) == ([[0, 1], [2, 3]], [4, 5])
 
 
 def by_kernel(member: EnsembleMember, X: torch.Tensor) -> torch.Tensor:
@@ -388,7 +387,7 @@ def test_a_grid_is_judged_as_separate_fits_on_the_rows_left():
     maps = rows.maps(rows.choose(20, np.random.default_rng(0)))
     held = torch.arange(50) % 3 == 0
     views, grid = MappedRows(rows.sample.rows, maps, PLAN, 9), [(0.1, 1.0), (4.0, 0.0)]
-    scores = ClassLearner().judge(views, rows, held, grid)
+    scores = ClassLearner().score(views, rows, held, grid)
     left = np.flatnonzero(~held.numpy())
     part = subset(rows.sample, left)
     for at, (c, lam) in enumerate(grid):
@@ -404,7 +403,7 @@ def test_numbers_are_judged_by_the_squared_error_of_rows_held_out():
     maps = rows.maps(rows.choose(20, np.random.default_rng(0)))
     held = torch.arange(40) % 4 == 1
     views = MappedRows(rows.sample.rows, maps, PLAN, 9)
-    scores = NumberLearner().judge(views, rows, held, [(0.1, -1.0), (1.0, 2.0)])
+    scores = NumberLearner().score(views, rows, held, [(0.1, -1.0), (1.0, 2.0)])
     found = NumberLearner().fit(views, rows.sample.Y, rows.sample.weight * ~held, 1.0, 2.0)
     f = views.values(found.weights, found.bias).mean(0)
     error = (rows.sample.weight * held) @ (f - rows.sample.Y).square().sum(1)

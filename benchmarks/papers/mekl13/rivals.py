@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve, solve
 from scipy.optimize import linprog
 from sklearn.svm import SVC
 
-from mercer.empirical.mapping import resolve_kernels
+from mercer.empirical.kernel_map import resolve_kernels
 
 #: The duality gap at which SVM-2K ends, as a share of its objective.
 GAP = 1e-4

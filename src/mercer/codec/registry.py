@@ -59,10 +59,10 @@ MODULES = (
     "mercer.gp.classifier",
     "mercer.gp.model",
     "mercer.gp.regressor",
+    "mercer.empirical.classifiers",
     "mercer.empirical.ensemble",
     "mercer.empirical.kernel_map",
-    "mercer.empirical.mhks",
-    "mercer.empirical.rpemekl",
+    "mercer.empirical.regressor",
 )
 #: Old names of classes, as earlier versions wrote them, and their names today.
 RENAMED: dict[str, str] = {

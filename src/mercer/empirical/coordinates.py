@@ -1,8 +1,10 @@
-"""All rows seen through several empirical maps, by blocks; and the factors that every step (6) shares.
+"""Rows in the coordinates of several empirical maps, by blocks, and the factors that every step (6) shares.
 
-One `MappedRows` makes coordinates (and keeps them where the plan allows), one `Factor` per map solves its penalised
-least squares for any c and λ without factoring again. Nothing here knows of classes or margins. Dimensions before the
-rows count problems side by side; `MappedRows` has none, `mercer.empirical.batch` one.
+`MappedRows` holds one problem and makes its coordinates block by block, or keeps them if memory allows. `Stack` holds
+small problems together: B × n × r in one tensor per kernel, zero rows and coordinates filling up the smaller ones.
+Each step is then one call for all of them, which takes a quarter of the time on 21 pairs of classes of `segment`.
+A `Factor` per map solves its penalised least squares for any c and λ without factoring again. Dimensions before the
+rows, written …, count the problems of a stack.
 """
 
 from __future__ import annotations
@@ -10,26 +12,36 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mercer.data import RowSource, TensorRows
-from mercer.empirical.mapping import EmpiricalMap
+from mercer.empirical.kernel_map import EmpiricalMap
+from mercer.empirical.problem import MemberProblem
 from mercer.engine import Plan, each_block
+from mercer.kernels import Kernel
+from mercer.linalg import spectral_map
+
+#: Kernel values of a problem (rows × basis vectors × kernels) up to which it is stacked: calls cost more than work.
+SMALL = 1 << 19
+#: Kernel values of a stack: enough to make calls cheap.
+STACKED = 1 << 23
 
 Visit = Callable[[slice, Sequence[Tensor]], object]
 
 
 class KernelCoordinates(ABC):
-    """The coordinates Φ_1, …, Φ_M of all rows, … × n × r_l each, seen by blocks of rows; sums are over all rows."""
+    """Coordinates Φ_1, …, Φ_M of all rows, … × n × r_l each, visited by blocks of rows."""
 
     plan: Plan
     #: Rows of a problem, and coordinates r_l of each map.
     n_rows: int
     ranks: list[int]
-    #: How many problems stand side by side: the dimensions before the rows.
+    #: Number of problems in a stack: the dimensions before the rows.
     lead: tuple[int, ...] = ()
 
     @abstractmethod
@@ -38,7 +50,7 @@ class KernelCoordinates(ABC):
 
     @abstractmethod
     def total(self, part: Tensor) -> Tensor:
-        """The sum of what all processes found in their rows (`RowSource.total`)."""
+        """Sum over the rows of all processes (`RowSource.total`)."""
 
     def values(self, weights: Sequence[Tensor], bias: Tensor) -> Tensor:
         """f_l = Φ_l w_l + w_0l at all rows, M × … × n × C, from weights … × r_l × C and biases M × … × C."""
@@ -62,7 +74,7 @@ class KernelCoordinates(ABC):
                 total.add_(part)
 
         self.each(visit)
-        return [self.total(one) for one in down], self.total(targets.sum(-2, dtype=torch.float64))
+        return [self.total(part) for part in down], self.total(targets.sum(-2, dtype=torch.float64))
 
     def factors(self, weight: Tensor) -> list[Factor]:
         """One `Factor` per map, of the rows under these weights (… × n), from one pass."""
@@ -73,36 +85,36 @@ class KernelCoordinates(ABC):
         def visit(where: slice, features: Sequence[Tensor]) -> None:
             weighted = [phi * root[..., where, :] for phi in features]
             parts = [(phi.mT @ phi, phi.mT @ root[..., where, :]) for phi in weighted]
-            for l, (gram, one) in enumerate(parts):
+            for l, (gram, total) in enumerate(parts):
                 grams[l].add_(gram)
-                sums[l].add_(one)
+                sums[l].add_(total)
 
         self.each(visit)
         n, eps = self.total(weight.sum(-1, dtype=torch.float64)), torch.finfo(self.plan.dtype).eps
-        return [Factor.of(self.total(gram), self.total(one), n, eps) for gram, one in zip(grams, sums, strict=True)]
+        return [Factor.of(self.total(gram), self.total(part), n, eps) for gram, part in zip(grams, sums, strict=True)]
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*self.lead, *shape, device=self.plan.device, dtype=torch.float64)
 
 
 class MappedRows(KernelCoordinates):
-    """The coordinates that maps make of rows, n × r_l each; at most one block of them exists if memory is short.
+    """Coordinates of the rows of one problem, n × r_l for each map; one block at a time if memory is short.
 
-    >>> from mercer.empirical.mapping import empirical_map
+    >>> from mercer.empirical.kernel_map import empirical_map
     >>> from mercer.engine import make_plan
     >>> from mercer.kernels import Gaussian, Linear
     >>> X = torch.rand(5, 2, dtype=torch.float64)
     >>> maps = [empirical_map(kernel, X[:3]) for kernel in (Linear(), Gaussian())]
     >>> mapped = MappedRows(TensorRows(X), maps, make_plan(5, device="cpu"))
-    >>> mapped.each(lambda where, features: print(where, [list(one.shape) for one in features]))
+    >>> mapped.each(lambda where, features: print(where, [list(phi.shape) for phi in features]))
     slice(0, 5, None) [[5, 2], [5, 3]]
     """
 
     def __init__(self, rows: RowSource, maps: Sequence[EmpiricalMap], plan: Plan, uses: int = 1) -> None:
         self.rows, self.maps, self.plan, self.n_rows = rows, list(maps), plan, rows.n_rows
-        self.ranks = [one.rank for one in self.maps]
-        self._columns = [one.columns(plan) for one in self.maps]
-        self._width = sum(self.ranks) + max(one.basis.shape[0] for one in self.maps)
+        self.ranks = [made.rank for made in self.maps]
+        self._columns = [made.columns(plan) for made in self.maps]
+        self._width = sum(self.ranks) + max(made.basis.shape[0] for made in self.maps)
         self._kept: TensorRows | None = None
         if plan.keeps_tiles(rows.n_rows, sum(self.ranks), uses):
             kept = torch.empty(rows.n_rows, sum(self.ranks), device=plan.device, dtype=plan.dtype)
@@ -114,19 +126,88 @@ class MappedRows(KernelCoordinates):
         if self._kept is not None:
             each_block(self._kept, self.plan, size, lambda at, block: visit(at, block.split(self.ranks, 1)))
         else:
-            see = self._columns
-            each_block(self.rows, self.plan, size, lambda at, block: visit(at, [f(block) for f in see]))
+            each_block(self.rows, self.plan, size, lambda at, block: visit(at, [f(block) for f in self._columns]))
 
     def total(self, part: Tensor) -> Tensor:
         return self.rows.total(part)
 
 
+class Stack(KernelCoordinates):
+    """Coordinates of small problems with H maps each, in memory, with their `targets`, `weight` and `maps`."""
+
+    def __init__(self, problems: Sequence[MemberProblem], chosen: Sequence[np.ndarray]) -> None:
+        """`chosen` are the rows of the maps of each problem, maps × basis vectors."""
+        first, H, M = problems[0], len(chosen[0]), len(problems[0].kernels)
+        B, m = len(problems) * H, max(rows.shape[1] for rows in chosen)
+        self.plan, self.lead, self._rows = first.sample.plan, (B,), first.sample.rows
+        self.n_rows = max(problem.sample.n_rows for problem in problems)
+        as_tile: dict[str, Any] = {"device": self.plan.device, "dtype": self.plan.dtype}
+        self.targets = torch.zeros(B, self.n_rows, first.sample.Y.shape[1], **as_tile)
+        self.weight = torch.zeros(B, self.n_rows, **as_tile)
+        tiles = torch.zeros(M, B, self.n_rows, m, **as_tile)
+        squares = torch.zeros(M, B, m, m, dtype=torch.float64, device=self.plan.device)
+        bases: list[Tensor] = []
+        for q, (problem, rows) in enumerate(zip(problems, chosen, strict=True)):
+            n, p, at = problem.sample.n_rows, rows.shape[1], slice(q * H, (q + 1) * H)
+            self.targets[at, :n], self.weight[at, :n] = problem.sample.Y, problem.sample.weight
+            X = problem.sample.rows.take(np.arange(n))
+            index = torch.as_tensor(rows, device=X.device)
+            Z = X[index]
+            bases += Z
+            for l, kernel in enumerate(problem.kernels):
+                tile = kernel.columns(Z.flatten(0, 1))(X).view(n, H, p)  # one call for all maps
+                tiles[l, at, :n, :p] = tile.transpose(0, 1)
+                squares[l, at, :p, :p] = torch.stack([_square(kernel, tile[:, h], Z[h], index[h]) for h in range(H)])
+        coefficients, kept = spectral_map(squares, dtype=self.plan.dtype)
+        self.ranks = kept.amax(1).tolist()
+        self._features = [tiles[l] @ coefficients[l, ..., :r].to(tiles) for l, r in enumerate(self.ranks)]
+        self.maps = [
+            [
+                EmpiricalMap(kernel, Z, coefficients[l, b, : len(Z), : int(kept[l, b])])
+                for l, kernel in enumerate(problems[b // H].kernels)
+            ]
+            for b, Z in enumerate(bases)
+        ]
+
+    def each(self, visit: Visit, columns: int = 0) -> None:
+        visit(slice(0, self.n_rows), self._features)
+
+    def total(self, part: Tensor) -> Tensor:
+        return self._rows.total(part)
+
+
+def _square(kernel: Kernel, tile: Tensor, basis: Tensor, index: Tensor) -> Tensor:
+    """The kernel between basis vectors in float64: rows of their tile if it is in float64."""
+    return tile[index] if tile.dtype == torch.float64 else kernel(basis.double(), basis.double())
+
+
+def stacks(problems: Sequence[MemberProblem], sizes: Sequence[int], copies: int) -> tuple[list[list[int]], list[int]]:
+    """Group small problems into stacks, `copies` of each; return the stacks and the problems that stay alone.
+
+    `sizes` are their basis vectors. Within a stack the largest problem has at most twice the rows and twice the basis
+    vectors of the smallest.
+    """
+    shapes = [(problem.sample.n_rows, m, len(problem.kernels)) for problem, m in zip(problems, sizes, strict=True)]
+    limit = min(STACKED, problems[0].sample.plan.memory_limit // (8 * 8))
+    alone = [q for q, shape in enumerate(shapes) if prod(shape) > min(SMALL, limit // copies)]
+    found: list[list[int]] = []
+    for q in sorted(set(range(len(shapes))).difference(alone), key=shapes.__getitem__):
+        n, m, M = shapes[q]
+        smallest = shapes[found[-1][0]] if found else (0, 0, 0)
+        alike = n <= 2 * smallest[0] and m <= 2 * smallest[1]
+        if alike and n * 2 * smallest[1] * M * copies * (len(found[-1]) + 1) <= limit:
+            found[-1].append(q)
+        else:
+            found.append([q])
+    return found, alone
+
+
 @dataclass(frozen=True)
 class Factor:
-    r"""Eigenvalues of the centred second moments of one map: solves step (6) for any c and λ by divisions.
+    r"""Eigenvalues of the centred second moments of one map: they solve step (6) for any c and λ by divisions.
 
-    The bias is not penalised, so it leaves the equations with the means; what remains, α(ΦᵀSΦ − n m mᵀ) + cI, has the
-    same eigenvectors for all α and c.
+    The bias is not penalised, so centring removes it. The matrix left, α(ΦᵀSΦ − n m mᵀ) + cI, has the same
+    eigenvectors for all α and c.
     """
 
     #: Means (… × r × 1), eigenvalues (… × r × 1), eigenvectors (… × r × r) and the weight of all rows (… × 1).
@@ -134,7 +215,7 @@ class Factor:
     values: Tensor
     vectors: Tensor
     n: Tensor
-    #: What rounding leaves unknown of the eigenvalues (… × 1 × 1): a few eps of the tiles times the moments' trace.
+    #: Rounding error of the eigenvalues (… × 1 × 1): a few eps of the tiles times the trace of the moments.
     rounding: Tensor
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Members of an ensemble, what they make of new rows, and their votes (MEKL13 table 1, eqs. 9 and 10)."""
+"""Ensemble members, their values at new rows, and their votes (MEKL13 table 1, eqs. 9 and 10)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mercer.kernels import Kernel
 
 @dataclass(frozen=True)
 class EnsembleMember:
-    """One trained set of kernels (steps 1 to 7 of table 1), as far as new rows need it.
+    """One trained set of kernels (steps 1 to 7 of table 1), as kernel expansions.
 
     The function of kernel l is f_l(x) = k_l(x, `basis`) `dual_coef`[l] + `bias`[l]: its weights in the coordinates of
-    the map, taken back to kernel values. So a member is as large as its rows, not as its map.
+    the map, taken back to kernel values. So predictions need the basis vectors and no map.
     """
 
     kernels: list[Kernel]
@@ -38,7 +38,7 @@ class EnsembleMember:
     agreement: np.ndarray
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Basis, weights and biases, of which a model that is kept has arrays."""
+        """Basis, weights and biases as tensors; a fitted model holds arrays."""
         return torch.as_tensor(self.basis), torch.as_tensor(self.dual_coef), torch.as_tensor(self.bias)
 
     def values(self, rows: RowSource, plan: Plan) -> np.ndarray:
@@ -49,7 +49,7 @@ class EnsembleMember:
 def values(members: Sequence[EnsembleMember], rows: RowSource, plan: Plan) -> list[np.ndarray]:
     """The mean of the kernels' functions of each member of a problem, n × P, from one product per kernel for all."""
     M = len(members[0].kernels)
-    bases, coefficients, biases = zip(*(one.tensors() for one in members), strict=True)
+    bases, coefficients, biases = zip(*(member.tensors() for member in members), strict=True)
     total = torch.cat([bias.mean(0) for bias in biases]).to(plan.device)
     basis = torch.cat(bases).to(plan.device, plan.dtype)
     for l, kernel in enumerate(members[0].kernels):
@@ -66,21 +66,21 @@ def ballot(values: Sequence[np.ndarray], n_classes: int) -> tuple[np.ndarray, np
     ([[1.0, 2.0]], [[-0.8, 0.8]])
     """
     both = [np.column_stack([-f, f]) if f.shape[1] == 1 else f for f in values]
-    # a value of zero is the class -1, as eq. (9) has it: the first of equals
+    # a value of zero decides for the class -1 (eq. 9): argmax takes the first of tied classes
     votes = sum(np.eye(n_classes)[f.argmax(1)] for f in both)
     return np.asarray(votes), np.mean(both, axis=0)
 
 
 def tally(votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
-    """One score per class: votes first, margins where votes tie; less than a vote lies between equal votes."""
+    """One score per class: votes, and margins scaled below one vote to break ties."""
     return votes + margins / (3 * (1 + np.abs(margins)))
 
 
 @dataclass(frozen=True)
 class MemberEnsemble:
-    """A fitted model: the members of every machine, and how they are heard.
+    """A fitted model: the members of every machine, and the rule by which they vote.
 
-    A machine is for one of the `pairs` of classes, or a single one is for everything. `n_classes` is 0 for numbers.
+    There is a machine for each of the `pairs` of classes, or a single one. `n_classes` is 0 for numbers.
     """
 
     machines: list[list[EnsembleMember]]
@@ -88,21 +88,21 @@ class MemberEnsemble:
     n_classes: int
 
     def values(self, rows: RowSource, plan: Plan) -> np.ndarray:
-        """What all members together say of rows: numbers, one score a class, or for two classes their difference."""
+        """Combined values of all members: numbers, one score per class, or for two classes their difference."""
         if self.pairs:
             return self._by_pairs(rows, plan)
-        said = values(self.machines[0], rows, plan)
+        outputs = values(self.machines[0], rows, plan)
         if self.n_classes == 0:
-            return np.mean(said, axis=0)
-        scores = tally(*ballot(said, self.n_classes))
+            return np.mean(outputs, axis=0)
+        scores = tally(*ballot(outputs, self.n_classes))
         return scores[:, 1:] - scores[:, :1] if self.n_classes == 2 else scores
 
     def at(self, sample: Sample) -> np.ndarray:
-        """The same of the rows of a sample."""
+        """`values` at the rows of a sample."""
         return self.values(sample.rows, sample.plan)
 
     def _by_pairs(self, rows: RowSource, plan: Plan) -> np.ndarray:
-        """Every pair of classes has one vote; margins decide between equal votes."""
+        """Every pair of classes has one vote; margins break ties."""
         votes, margins = np.zeros((2, rows.n_rows, self.n_classes))
         for pair, members in zip(self.pairs, self.machines, strict=True):
             both, margin = ballot(values(members, rows, plan), 2)
@@ -121,4 +121,4 @@ def agreement(values: Sequence[np.ndarray], weight: np.ndarray) -> list[float]:
     n_classes = max(values[0].shape[1], 2)
     together = tally(*ballot(values, n_classes)).argmax(1)
     decided = (ballot([f], n_classes)[0].argmax(1) for f in values)
-    return [float(np.average(own == together, weights=weight)) for own in decided]  # sums in one order: at most 1
+    return [float(np.average(decision == together, weights=weight)) for decision in decided]

@@ -1,10 +1,11 @@
-"""What the estimators on several empirical kernels share at the border: one fit, its choices, members, votes."""
+"""Base of the estimators on several empirical kernels: parameters, the fit, cross-validation, prediction."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import product
+from numbers import Integral
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -13,14 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.out_of_fold import Refits
-from mercer.base.parameters import NONE, check, integer
+from mercer.base.parameters import NONE, Rule, check, integer, literal, number, sequence_of
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
 from mercer.data.group import ALONE, Group
-from mercer.empirical.choice import Ranges, choose, several
+from mercer.empirical.cross_validation import ParameterGrid, choose, several
 from mercer.empirical.ensemble import MemberEnsemble
+from mercer.empirical.kernel_map import ROWS
 from mercer.empirical.learners import MemberLearner
-from mercer.empirical.parameters import JOBS, one_or_several
 from mercer.empirical.problem import MemberProblem, member_problem, pair_problems
 from mercer.empirical.training import Trained, Training
 from mercer.engine import Plan, make_plan
@@ -35,9 +36,61 @@ from mercer.progress import with_progress
 from mercer.stop_reason import StopReason
 
 
+def one_or_several(least: float) -> Rule:
+    """The paper's grid, or a number of at least `least`, or several."""
+    return literal("paper") | number(least) | sequence_of(number(least))
+
+
+def _is_jobs(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 < abs(int(value)) < 2**16
+
+
+JOBS = NONE | Rule("an integer other than 0 (below 65536)", _is_jobs)
+
+
+@dataclass(eq=False, repr=False)
+class SeveralKernels:
+    """Parameters of estimators that couple several kernels.
+
+    Parameters
+    ----------
+    kernels : "paper", a kernel, name or function, or several, default "paper"
+        "paper": the normalised linear kernel and Gaussians at the mean distance between rows and at a tenth of it.
+        To give kernel l a penalty c_l, scale it: c/c_l times k_l.
+    regularization : float, "paper" or several floats, default 1.0
+        The penalty c; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
+        Against a number, weights count as in scikit-learn's `Ridge`.
+    coupling : float, "paper" or several floats, default 1.0
+        λ ≥ 0, which shrinks the kernels' functions towards their mean; the best by cross-validation of several,
+        together with c. All pairs of candidates share maps and moments.
+    """
+
+    kernels: Any = "paper"
+    regularization: Annotated[Any, one_or_several(0.0)] = 1.0
+    coupling: Annotated[Any, one_or_several(0.0)] = 1.0
+
+
+@dataclass(eq=False, repr=False)
+class RandomMembers:
+    """Parameters of estimators whose members use random rows.
+
+    Parameters
+    ----------
+    n_members : int, default 3
+        H, the number of members of each machine.
+    subset_size : int, float, None or several, default 300
+        p, random rows that make the maps of a member: a number, a share of the rows (of the two classes, under
+        one-vs-one), or all for None; the best of several by cross-validation.
+    """
+
+    _: KW_ONLY
+    n_members: Annotated[int, integer()] = 3
+    subset_size: Annotated[Any, ROWS | sequence_of(ROWS)] = 300
+
+
 @dataclass(frozen=True)
 class EnsembleTask:
-    """The table given, how it is coded, and the pairs of classes that have machines of their own, if any.
+    """The table, its coding, and the pairs of classes with a machine each, if any.
 
     Weights are divided by `unit`; `n_classes` is 0 for numbers.
     """
@@ -53,7 +106,7 @@ class EnsembleTask:
 
 @dataclass(frozen=True)
 class MemberRefits(Refits):
-    """The same members, trained again without some rows."""
+    """Refits of the same members without some of the rows."""
 
     task: EnsembleTask
     training: Training
@@ -69,38 +122,31 @@ class MemberRefits(Refits):
     def refit(self, rows: np.ndarray) -> MemberEnsemble:
         training = replace(self.training, learner=self.training.learner.unheard())
         places = self.task.given.places(rows)
-        trained, _ = training.run([_without(problem, places) for problem in self.problems])
-        return MemberEnsemble([one.members for one in trained], self.task.pairs, self.task.n_classes)
-
-
-def _without(problem: MemberProblem, rows: np.ndarray) -> MemberProblem:
-    """A problem in which these rows of the table weigh nothing."""
-    left = torch.as_tensor(np.isin(problem.original, rows), device=problem.sample.weight.device)
-    return replace(problem, sample=replace(problem.sample, weight=torch.where(left, 0.0, problem.sample.weight)))
+        trained, _ = training.run([problem.without(places) for problem in self.problems])
+        return MemberEnsemble([machine.members for machine in trained], self.task.pairs, self.task.n_classes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EnsembleEstimator(BaseKernelEstimator):
-    """Members on random rows, trained in parallel; the faces say what is learnt and how members are heard.
+    """An ensemble of members, trained in parallel; subclasses choose the learner and the attributes they add.
 
     Parameters
     ----------
     c : None, float, "paper" or several floats, default None
         An older name of `regularization`; None leaves it to that one.
     n_folds : int, default 5
-        Folds of the cross-validation that chooses between several candidates.
+        Folds of the cross-validation that selects among several candidates.
     n_jobs : int or None, default None
         Members trained at once, in threads.
     scale_inputs : bool or "standard", default True
         Whether all columns are standardised; True and "standard" are the same here.
     time_budget : float or None, default None
-        Seconds that `fit` may take, everything counted: machines then see as many rows and basis vectors as there is
-        time for.
+        Seconds that the whole of `fit` may take; it limits the rows and basis vectors of each machine.
 
     Attributes
     ----------
     ensemble_ : MemberEnsemble
-        The model itself: the members of each machine, and the pair of classes that it tells apart, if it is for two.
+        The model itself: the members of each machine, and its pair of classes, if it has one.
     members_ : list of lists of EnsembleMember
         The members of each machine: a machine per pair of classes, or one. Each has `kernels`, `basis`,
         `basis_indices`, `dual_coef`, `bias`, `kernel_norms`, `agreement`, `objective_path` (for weights of mean one).
@@ -111,11 +157,11 @@ class EnsembleEstimator(BaseKernelEstimator):
     subset_size_ : int or float
         The number or share of rows used for maps: 1.0 for all of them.
     cv_scores_ : ndarray of shape (sizes, pairs of c and λ)
-        What held-out rows said of every candidate: the weight of the rows right, or minus the squared error.
+        Score of every candidate on held-out rows: the weight of the rows right, or minus the squared error.
     objective_path_ : ndarray
         The objective of the first member after each step.
     n_iter_ : int
-        Steps of the member that took most.
+        Largest number of steps of a member.
     stop_reason_ : str
         Why the first member ended, or what the time budget left undone, in words.
     targets_ : RealTargets or ClassTargets
@@ -131,18 +177,18 @@ class EnsembleEstimator(BaseKernelEstimator):
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
 
-    # What a face fills in
+    # Hooks of subclasses
 
     @abstractmethod
-    def _candidates(self) -> Ranges:
-        """What is fixed and what is left open: kernels, c, λ, p, H."""
+    def _candidates(self) -> ParameterGrid:
+        """Kernels, c, λ, p and H, each with one or several values."""
 
     @abstractmethod
     def _learner(self, clock: Clock) -> MemberLearner:
-        """What is learnt in the coordinates of a map."""
+        """The learner in the coordinates of a map."""
 
     def _penalty(self) -> Any:
-        """What is said of the penalty, under either name."""
+        """The penalty, given under either name."""
         penalty: Any = self.regularization if self.c is None else self.c
         return penalty
 
@@ -153,10 +199,10 @@ class EnsembleEstimator(BaseKernelEstimator):
         return float(self.regularization_)
 
     def _pairs(self, n_classes: int) -> list[tuple[int, int]]:
-        """The pairs of classes that have machines of their own, if any."""
+        """The pairs of classes with a machine each, if any."""
         return []
 
-    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
+    def _diagnostics(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
         """Fitted attributes that describe the members on the rows of `fit` and out of fold."""
         return {}
 
@@ -178,10 +224,9 @@ class EnsembleEstimator(BaseKernelEstimator):
 
     def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:
         """Read the table and code it."""
-        own = group if isinstance(X, RowSource) and X.shard.divided else ALONE
-        given = read(
-            self, X, y, sample_weight, numeric=not self._classes, group=own
-        )  # every process has all rows and some members
+        # every process has all rows and trains a share of the members
+        readers = group if isinstance(X, RowSource) and X.shard.divided else ALONE
+        given = read(self, X, y, sample_weight, numeric=not self._classes, group=readers)
         given = collect_small_table(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)
@@ -194,7 +239,7 @@ class EnsembleEstimator(BaseKernelEstimator):
         return EnsembleTask(given, targets, inputs, sample, unit, n_classes, self._pairs(n_classes))
 
     def _problems(self, task: EnsembleTask, rng: np.random.Generator) -> list[MemberProblem]:
-        """One for every machine."""
+        """One problem for every machine."""
         original = task.given.places(np.arange(task.sample.n_rows))
         kernels = self._candidates().kernels
         if task.pairs:
@@ -204,26 +249,24 @@ class EnsembleEstimator(BaseKernelEstimator):
     def _training(
         self, task: EnsembleTask, problems: list[MemberProblem], rng: np.random.Generator, clock: Clock
     ) -> tuple[Training, dict[str, Any]]:
-        """How members are trained after the choice among candidates, and what is kept of it."""
-        wanted, learner, group = self._candidates(), self._learner(clock), clock.group
-        penalties = wanted.penalties(task.unit, task.sample.total_weight)
-        grid = list(product(penalties, wanted.couplings(len(problems[0].kernels))))
-        seed = int(rng.integers(2**31))
-        chosen = group.first(
-            lambda: choose(problems, learner, several(wanted.subset_size), grid, self.n_folds, seed, clock)
-        )
-        seeds = rng.integers(2**31, size=(len(problems), wanted.n_members))
+        """Select c, λ and p; return how members are trained, and the fitted attributes of the selection."""
+        candidates, learner, group = self._candidates(), self._learner(clock), clock.group
+        penalties = candidates.penalties(task.unit, task.sample.total_weight)
+        grid = list(product(penalties, candidates.couplings(len(problems[0].kernels))))
+        sizes, seed = several(candidates.subset_size), int(rng.integers(2**31))
+        chosen = group.first(lambda: choose(problems, learner, sizes, grid, self.n_folds, seed, clock))
+        seeds = rng.integers(2**31, size=(len(problems), candidates.n_members))
         training = Training(learner, chosen.size, chosen.c, chosen.lam, seeds, self.n_jobs, clock, group)
         return training, {"regularization_": penalties[chosen.c], "cv_scores_": chosen.scores}
 
     def _described(self, refits: MemberRefits, trained: list[Trained], unfinished: StopReason | None) -> dict[str, Any]:
-        """All that a fit leaves behind."""
+        """The fitted attributes."""
         task, training = refits.task, refits.training
-        ensemble = MemberEnsemble([one.members for one in trained], task.pairs, task.n_classes)
+        ensemble = MemberEnsemble([machine.members for machine in trained], task.pairs, task.n_classes)
         first = ensemble.machines[0][0]
         return {
             **task.given.columns(),
-            **self._judged(trained, ensemble, refits),
+            **self._diagnostics(trained, ensemble, refits),
             "targets_": task.targets,
             "inputs_": task.inputs,
             "dtype_": str(task.sample.plan.dtype).removeprefix("torch."),
@@ -240,7 +283,7 @@ class EnsembleEstimator(BaseKernelEstimator):
     # Predicting
 
     def _new(self, X: Any) -> tuple[RowSource, Plan]:
-        """New rows as the kernels see them, and how to work through them."""
+        """New rows in kernel coordinates, and the plan of work on them."""
         source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
         return self.inputs_.rows(source, plan), plan

@@ -1,7 +1,7 @@
 """Regularised Ho-Kashyap steps for several coupled kernels (MEKL13 eqs. 5 to 8 and steps 3 to 6 of table 1).
 
-Columns are independent problems on the same rows: classes against the rest, or points of a grid of c and λ. Problems
-on rows of their own may stand side by side in a dimension before the rows, written … here.
+Columns are independent problems on the same rows: classes against the rest, or points of a grid of c and λ. Stacked
+problems, each with its own rows, add a dimension before the rows, written … here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mercer.stop_reason import RUNNING, StopKind, StopReason
 
 @dataclass(frozen=True)
 class Margins:
-    """How the steps go: first margins b¹, learning rate ρ, and when to stop; the paper's values by default.
+    """First margins b¹, learning rate ρ and stopping rule of the steps; the paper's values by default.
 
-    The paper stops where L changes by ξ = 10⁻³; here that is a share of L, so that it means the same for any number
+    The paper stops when L changes by ξ = 10⁻³. Here `tol` is a share of L, so its meaning does not depend on the number
     of rows.
     """
 
@@ -33,7 +33,7 @@ class Margins:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a callback sees after each pass: its number and the objective of each column."""
+    """A pass over the rows, as callbacks see it: its number and the objective of each column."""
 
     iteration: int
     objective: Tensor
@@ -41,10 +41,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights (… × r_l × C) and biases (M × … × C) of all kernels, the objective (5) before each step, why it ended.
+    """Weights (… × r_l × C) and biases (M × … × C) of all kernels, the objective (5) before each step, stop reason.
 
-    Of several problems side by side, one that ended before the others, for the reason `earlier`, has `steps` (…) of
-    its own in the path.
+    `steps` (…) counts the steps of each problem of a stack. A problem that ended before the last one did so for the
+    reason `earlier`.
     """
 
     weights: list[Tensor]
@@ -54,8 +54,8 @@ class Solution:
     steps: Tensor | None = None
     earlier: StopReason = RUNNING
 
-    def apart(self) -> list[Solution]:
-        """The solutions of problems side by side."""
+    def unstack(self) -> list[Solution]:
+        """Split the solution of a stack into those of its problems."""
         assert self.steps is not None
         found = []
         for b, k in enumerate(self.steps.tolist()):
@@ -75,7 +75,7 @@ def hokashyap(
     callbacks: Sequence[Callable[[Sweep], object]] = (),
     clock: Clock | None = None,
 ) -> Solution:
-    r"""Minimise eq. (5) by turns in the margins b_l ≥ 0 and in the weights; one pass over the rows a turn.
+    r"""Minimise eq. (5) alternately in the margins b_l ≥ 0 and in the weights; one pass over the rows per step.
 
     .. math:: L = \sum_l \big[\|S^{1/2}(Y_l\omega_l - 1 - b_l)\|^2 + c\|\tilde\omega_l\|^2\big]
         + \lambda \sum_l \|S^{1/2}(Y_l\omega_l - \tfrac1M\sum_j Y_j\omega_j)\|^2
@@ -84,7 +84,7 @@ def hokashyap(
     margin moves by at most twice its error, and the simultaneous update (6) of all kernels is a Jacobi step whose
     matrix D has 2D − A positive definite, A being the Hessian of (5). The paper starts from unit vectors; here each
     kernel starts from its own solution at b¹, as if all kernels agreed, which for M = 1 is step 5. Step 5 prints
-    Y_j ω_l for Y_j ω_j. Once the time of the `clock` is used up, no further turn is made.
+    Y_j ω_l for Y_j ω_j. No further step begins once the `clock` has expired.
     """
     rule, s = margins or Margins(), weight.unsqueeze(-1).to(signs)
     now = _start(coordinates, factors, signs, s, c, lam, rule)
@@ -93,7 +93,7 @@ def hokashyap(
     steps = torch.zeros_like(bias[0, ..., 0], dtype=torch.int64)
     path = [torch.full_like(bias[0], torch.inf)]
     reason = StopReason(f"max_iter={rule.max_iter} steps were made", StopKind.MAX_ITER)
-    settled = StopReason(f"the objective fell by less than tol={rule.tol:g}", StopKind.CONVERGED)
+    converged = StopReason(f"the objective fell by less than tol={rule.tol:g}", StopKind.CONVERGED)
     for k in range(1, rule.max_iter + 1):
         down, totals, loss = now.sweep(coordinates, s, rule.rate)
         path.append(path[-1].index_copy(-1, columns, loss))
@@ -107,20 +107,20 @@ def hokashyap(
             break
         active &= path[-2] - path[-1] > rule.tol * path[-1]
         if not bool(active.any()):
-            reason = settled
+            reason = converged
             break
         now.step(factors, down, totals, active[..., columns])
         for kept, w in zip([*W, bias], [*now.W, now.bias], strict=True):
             kept[..., columns] = w
         left = active[..., columns].reshape(-1, len(columns)).any(0).nonzero()[:, 0]
-        if 2 * len(left) <= len(columns):  # what has settled takes no more work
+        if 2 * len(left) <= len(columns):  # columns that have converged need no more work
             now, columns = now.take(left), columns[left]
-    return Solution(W, bias, torch.stack(path[1:]), reason, steps, settled)
+    return Solution(W, bias, torch.stack(path[1:]), reason, steps, converged)
 
 
 @dataclass
 class _Columns:
-    """Columns on their way: signs (… × n × C), 1 + b (M × … × n × C), weights, biases; c, λ, α and 1/(α θ + c)."""
+    """State of moving columns: signs (… × n × C), 1 + b (M × … × n × C), weights, biases; c, λ, α and 1/(α θ + c)."""
 
     signs: Tensor
     goals: Tensor
@@ -147,7 +147,7 @@ class _Columns:
             loss = weights.mT @ short.square() + lam * (weights.mT @ apart.square())
             grown = torch.sub(goal, short.clamp_(max=0), alpha=2 * rate)  # step ii
             t = torch.addcmul((M - 1) / M * lam * mean, phi, grown).addcmul_(lam / M, apart, value=-1).mul_(weights)
-            parts = [z.mT @ one for z, one in zip(features, t, strict=True)]
+            parts = [z.mT @ targets for z, targets in zip(features, t, strict=True)]
             for into, part in zip(down, parts, strict=True):
                 into.add_(part)
             totals.add_(t.sum(-2, dtype=torch.float64))
@@ -155,19 +155,19 @@ class _Columns:
             goal.copy_(grown)
 
         coordinates.each(visit, columns=5 * M * self.signs.shape[-1])
-        down, totals, L = [coordinates.total(one) for one in down], coordinates.total(totals), coordinates.total(L)
+        down, totals, L = [coordinates.total(part) for part in down], coordinates.total(totals), coordinates.total(L)
         return down, totals, L + self.c * sum(w.square().sum(-2) for w in self.W)
 
     def step(self, factors: Sequence[Factor], down: list[Tensor], totals: Tensor, active: Tensor) -> None:
-        """Step iii, where `active`."""
+        """Step iii of the `active` columns."""
         for l, factor in enumerate(factors):
             w, w0 = factor.solve(self.inverses[l], self.alpha, down[l], totals[l])
             self.W[l] = torch.where(active.unsqueeze(-2), w, self.W[l])
             self.bias[l] = torch.where(active, w0, self.bias[l])
 
     def take(self, columns: Tensor) -> _Columns:
-        """Some of the columns."""
-        W, inverses = ([one[..., columns] for one in several] for several in (self.W, self.inverses))
+        """The state of these columns alone."""
+        W, inverses = ([part[..., columns] for part in parts] for parts in (self.W, self.inverses))
         signs, goals, bias = self.signs[..., columns], self.goals[..., columns], self.bias[..., columns]
         return _Columns(signs, goals, W, bias, self.c[columns], self.lam[columns], self.alpha[columns], inverses)
 
@@ -181,11 +181,11 @@ def _start(
     lam: Tensor,
     rule: Margins,
 ) -> _Columns:
-    """Each kernel at its own solution for the first margins."""
+    """Start each kernel at its own solution for the first margins."""
     M = len(factors)
-    alpha, one = 1 + lam * ((M - 1) / M), torch.ones_like(lam)
+    alpha, ones = 1 + lam * ((M - 1) / M), torch.ones_like(lam)
     down, total = coordinates.transposed(s * signs * (1 + rule.start))
-    solved = [factor.solve(factor.inverse(one, c), one, d, total) for factor, d in zip(factors, down, strict=True)]
+    solved = [factor.solve(factor.inverse(ones, c), ones, d, total) for factor, d in zip(factors, down, strict=True)]
     goals = torch.full((M, *signs.shape), 1 + rule.start, dtype=signs.dtype, device=signs.device)
     inverses = [factor.inverse(alpha, c) for factor in factors]  # once for all steps
     bias = torch.stack([b for _, b in solved])

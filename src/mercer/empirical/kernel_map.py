@@ -1,27 +1,28 @@
-"""The empirical kernel map as a transformer: `EmpiricalKernelMap`."""
+"""The empirical kernel map (MEKL13 eqs. 3 and 4): formula, kernels, and the transformer `EmpiricalKernelMap`."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, replace
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
 from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from mercer.base.estimator import BaseKernelEstimator, estimator_dataclass
 from mercer.base.parameters import NONE, check, integer, number, part_of
 from mercer.clock import Clock
 from mercer.data import RowSource
-from mercer.empirical.coordinates import MappedRows
-from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
-from mercer.empirical.parameters import ROWS
-from mercer.empirical.problem import subset_number
-from mercer.engine import Plan, make_plan
+from mercer.engine import Plan, each_block, make_plan
 from mercer.forward.criteria import Criterion
 from mercer.forward.nystroem import select_basis
-from mercer.kernels import Kernel
+from mercer.kernels import Gaussian, Kernel, Linear, Normalized, Precomputed, as_kernel
+from mercer.linalg import spectral_map
 from mercer.parts import require
 from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.inputs import InputMap, find_inputs
@@ -30,19 +31,125 @@ from mercer.preprocessing.validate import host
 from mercer.preprocessing.weights import unit_weights
 from mercer.progress import with_progress
 
+#: Rows of a map: all, a number, or a share.
+ROWS = NONE | integer() | number(0.0, 1.0, open_low=True, wanted="a share above 0 and at most 1")
+#: Rows from which the mean pairwise distance is estimated: its relative error is then below about 1 %.
+DISTANCE_ROWS = 2000
 #: Rows of the first map within a time budget.
 FIRST_ROWS = 300
-#: Share of the time left that a further map may be expected to take, and the least growth that is worth one.
+#: Share of the remaining time that a larger fit may be expected to take, and the least growth that is worth one.
 PRUDENCE, WORTH = 0.5, 1.3
 #: Share of the time budget after which a criterion chooses no further row: the rest is for the map.
 CHOOSING_SHARE = 0.7
-#: Seconds that no clock tells from none.
+#: Seconds below which no clock can measure.
 SHORTEST = 1e-9
+
+
+@dataclass(frozen=True)
+class EmpiricalMap:
+    r"""Φ(x) = Λ^{-1/2} Qᵀ [k(x, x_1), …, k(x, x_p)]ᵀ for p basis vectors; make one with `empirical_map`.
+
+    >>> empirical_map(Linear(), torch.tensor([[1.0], [2.0]], dtype=torch.float64)).rank
+    1
+    """
+
+    kernel: Kernel
+    basis: Tensor
+    #: Q Λ^{-1/2}, p × r, in float64.
+    coefficients: Tensor
+
+    @property
+    def rank(self) -> int:
+        """The number r of coordinates."""
+        return self.coefficients.shape[1]
+
+    def columns(self, plan: Plan) -> Callable[[Tensor], Tensor]:
+        """Return a function from a block of rows to its coordinates, in the plan's device and precision."""
+        tile = self.kernel.columns(self.basis.to(plan.device, plan.dtype))
+        coefficients = self.coefficients.to(plan.device, plan.dtype)
+        return lambda block: tile(block) @ coefficients
+
+
+def empirical_map(
+    kernel: Kernel, basis: Tensor, rank: int | None = None, tol: float | None = None, dtype: torch.dtype = torch.float64
+) -> EmpiricalMap:
+    """Make the map of `kernel` on p basis vectors, for tiles of precision `dtype`.
+
+    Eigenvalues above `tol` times the largest are kept, the largest `rank` of them at most. The default `tol` is eps of
+    `dtype` and at least p eps of float64: smaller eigenvalues are rounding errors.
+
+    >>> X = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    >>> features = empirical_map(Gaussian(), X).columns(make_plan(3, device="cpu"))(X)
+    >>> bool(torch.allclose(features @ features.T, Gaussian()(X, X)))
+    True
+    """
+    Z = basis.double()
+    coefficients, kept = spectral_map(kernel(Z, Z), rank, tol, dtype)
+    return EmpiricalMap(kernel, basis, coefficients[:, : int(kept)])
+
+
+def mean_distance(rows: RowSource, weight: Tensor, rng: np.random.Generator) -> float:
+    """Weighted mean of ‖x_i − x_j‖ over all pairs i, j, i = j included; from 2000 random rows of a larger table.
+
+    The result is at least a millionth of the largest distance: a row with nearly all the weight would make it zero.
+    """
+    alive = weight.nonzero()[:, 0].cpu().numpy()
+    if len(alive) > DISTANCE_ROWS:
+        alive = np.sort(rng.choice(alive, DISTANCE_ROWS, replace=False))
+    X, w = rows.take(alive).double(), weight[torch.as_tensor(alive, device=weight.device)].double()
+    apart = torch.cdist(X, X, compute_mode="donot_use_mm_for_euclid_dist")
+    mean = max(float(w @ apart @ w / w.sum().square()), 1e-6 * float(apart.max()))
+    return mean if mean > 0 else 1.0  # all rows are the same, and any width will do
+
+
+def resolve_kernels(choice: Any, distance: float) -> list[Kernel]:
+    """Kernels from "paper", or a kernel, name or callable, or several; named radial ones at that length-scale.
+
+    "paper" is MEKL13 section 3.1: the normalised linear kernel and Gaussians at the mean distance between rows and at
+    a tenth of it.
+
+    >>> resolve_kernels(["gaussian", "linear"], distance=3.0)
+    [Gaussian(length_scale=3.0), Linear()]
+    >>> len(resolve_kernels("paper", distance=3.0))
+    3
+    """
+    if isinstance(choice, str) and choice == "paper":
+        return [Normalized(Linear()), Gaussian(distance), Gaussian(distance / 10)]
+    choices = list(choice) if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
+    require(len(choices) > 0, "kernels", "'paper', a kernel or at least one of them", choice)
+    return [_resolve(kernel, distance) for kernel in choices]
+
+
+def _resolve(choice: Any, distance: float) -> Kernel:
+    kernel = as_kernel(choice)
+    kernel = deepcopy(kernel) if isinstance(choice, Kernel) else kernel  # a fitted model never shares a parameter
+    wanted = "a function of rows: maps are not made of kernel values computed before"
+    require(not isinstance(kernel, Precomputed), "a kernel", wanted, choice)
+    if isinstance(choice, str) and hasattr(kernel, "length_scale"):
+        kernel.length_scale = distance
+    return kernel
+
+
+def subset_number(wanted: Any, n: int) -> int:
+    """Count the rows of a subset of n rows: all for None, an integer (at most n), or a share.
+
+    >>> subset_number(None, 50), subset_number(0.1, 50), subset_number(300, 50)
+    (50, 5, 50)
+    """
+    if wanted is None:
+        return n
+    return min(max(int(wanted) if isinstance(wanted, Integral) else round(float(wanted) * n), 1), n)
+
+
+def affordable_growth(clock: Clock, seconds: float) -> float:
+    """Factor by which work of cubic cost that took `seconds` may grow in the remaining time; 0 if not worth it."""
+    growth = (PRUDENCE * clock.remaining() / max(seconds, SHORTEST)) ** (1 / 3)
+    return growth if growth >= WORTH else 0.0
 
 
 @estimator_dataclass
 class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKernelEstimator):
-    r"""Coordinates whose inner products are a kernel: exactly on p chosen rows, its Nyström approximation elsewhere.
+    r"""Map rows to coordinates whose inner products are a kernel, exact on p chosen rows and Nyström elsewhere.
 
     .. math:: \Phi(x) = \Lambda^{-1/2} Q^\top [k(x, x_1), \dots, k(x, x_p)]^\top, \qquad K = Q \Lambda Q^\top,
 
@@ -108,14 +215,14 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose the rows and factor their kernel matrix."""
         check(self)
-        budget, rng = Clock(self.time_budget), self._generator()
+        clock, rng = Clock(self.time_budget), self._generator()
         given, targets = self._given(X, y, sample_weight)
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         inputs = find_inputs(given, given.y[:, None], plan, self.scale_inputs, may_bend=False)
         rows = inputs.rows(given.rows, plan)
         kernel = self._kernel(rows, given.weight, plan, rng)
-        index = self._rows(given, targets, inputs, kernel, plan, rng, budget)
-        index, made = largest_map(kernel, rows, index, plan, budget, self.rank, self.tol)
+        index = self._choose_rows(given, targets, inputs, kernel, plan, rng, clock)
+        index, made = largest_map(kernel, rows, index, plan, clock, self.rank, self.tol)
         return self._keep(
             **given.columns(),
             inputs_=inputs,
@@ -128,7 +235,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         )
 
     def _given(self, X: Any, y: Any, sample_weight: Any) -> tuple[TableData, np.ndarray]:
-        """The table, equal rows merged, and the targets of all rows."""
+        """Read the table, merge duplicates, and keep the targets of all rows."""
         require(self._draws or y is not None, "criterion", "'random' where there are no targets", self.criterion)
         given = read_rows(self, X, sample_weight)
         n, targets = given.rows.n_rows, given.y if y is None else np.asarray(host(y))
@@ -139,10 +246,10 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     @property
     def _draws(self) -> bool:
-        """Whether the rows are random ones."""
+        """Whether the rows are drawn at random."""
         return isinstance(self.criterion, str) and self.criterion == "random"
 
-    def _rows(
+    def _choose_rows(
         self,
         given: TableData,
         targets: np.ndarray,
@@ -150,12 +257,9 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         kernel: Kernel,
         plan: Plan,
         rng: np.random.Generator,
-        budget: Clock,
+        clock: Clock,
     ) -> np.ndarray:
-        """Random rows, or those of a criterion of the package on inputs scaled as ours are.
-
-        One at least, be the kernel zero there.
-        """
+        """Choose random rows, or rows by a selection criterion on the scaled inputs; at least one."""
         alive = given.alive
         p = subset_number(self.subset_size, len(alive))
         plan.require_square(p)
@@ -165,30 +269,30 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         options = {name: getattr(self, name) for name in shared}
         options |= {"scale_inputs": False, "random_state": int(rng.integers(2**31))}
         if self.time_budget is not None:
-            options["time_budget"] = max(budget.remaining(until=CHOOSING_SHARE), SHORTEST)
+            options["time_budget"] = max(clock.remaining(until=CHOOSING_SHARE), SHORTEST)
         X = inputs.encode(given.rows.take(alive)).cpu().numpy()
         index = select_basis(X, targets[given.places(alive)], kernel, self.criterion, p, **options)
         return alive[index if len(index) else np.array([0])]
 
     def _kernel(self, rows: RowSource, weight: np.ndarray, plan: Plan, rng: np.random.Generator) -> Kernel:
-        """The one kernel, at the mean distance between rows where only its name is given."""
+        """Resolve the kernel; a name gets the mean distance between rows as length-scale."""
         w = torch.as_tensor(weight, device=plan.device, dtype=plan.dtype)
         kernels = resolve_kernels(self.kernel, mean_distance(rows, w, rng))
         require(len(kernels) == 1, "kernel", "one kernel", self.kernel)
         return kernels[0]
 
     def transform(self, X: Any) -> np.ndarray:
-        """Coordinates of rows `X`, n × r."""
+        """Return the coordinates of rows `X`, n × r."""
         check_is_fitted(self)
         source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
         made = EmpiricalMap(self.kernel_, self.inputs_.few(self.basis_, plan), torch.as_tensor(self.normalization_))
-        out = np.empty((source.n_rows, made.rank))
+        columns, out = made.columns(plan), np.empty((source.n_rows, made.rank))
 
-        def visit(where: slice, features: Any) -> None:
-            out[where] = features[0].double().cpu().numpy()
+        def visit(where: slice, block: Tensor) -> None:
+            out[where] = columns(block).double().cpu().numpy()
 
-        MappedRows(self.inputs_.rows(source, plan), [made], plan).each(visit)
+        each_block(self.inputs_.rows(source, plan), plan, plan.panel_rows(made.rank + len(made.basis)), visit)
         return out
 
 
@@ -197,17 +301,16 @@ def largest_map(
     rows: RowSource,
     index: np.ndarray,
     plan: Plan,
-    budget: Clock,
+    clock: Clock,
     rank: int | None = None,
     tol: float | None = None,
 ) -> tuple[np.ndarray, EmpiricalMap]:
-    """The map of these rows or, within a time budget, of as many of the first of them as there is time for."""
-    n = len(index) if budget.seconds is None else min(FIRST_ROWS, len(index))
+    """Make the map of these rows or, within a time clock, of as many of the first of them as there is time for."""
+    n = len(index) if clock.seconds is None else min(FIRST_ROWS, len(index))
     while True:
-        began = budget.elapsed()
+        began = clock.elapsed()
         made = empirical_map(kernel, rows.take(index[:n]).to(plan.device), rank, tol, plan.dtype)
-        last = max(budget.elapsed() - began, SHORTEST)
-        further = (PRUDENCE * budget.remaining() / last) ** (1 / 3)  # the eigenvalues of n rows cost n³
-        if n == len(index) or further < WORTH:
+        growth = affordable_growth(clock, clock.elapsed() - began)
+        if n == len(index) or growth == 0:
             return index[:n], made
-        n = min(int(n * further), len(index))
+        n = min(int(n * growth), len(index))

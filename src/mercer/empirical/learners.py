@@ -1,6 +1,7 @@
-"""What is learnt in coordinates: classes by Ho-Kashyap steps, numbers by least squares; each fits and judges a grid.
+"""Learners in the coordinates of maps: Ho-Kashyap steps for classes, coupled least squares for numbers.
 
-Least squares has the coupling term of MEKL13: our own step, regression with several empirical kernels.
+Both fit one pair (c, λ) or score a grid of them on held-out rows. Least squares with the coupling term of MEKL13 is
+our own extension: regression with several empirical kernels.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -39,7 +40,7 @@ class JointMoments:
 
 
 def joint_moments(coordinates: KernelCoordinates, targets: Tensor, weight: Tensor) -> JointMoments:
-    """All that `coupled_ridge` needs of the rows, in one pass; `targets` is n × P."""
+    """Sum over the rows, in one pass, what `coupled_ridge` needs; `targets` is n × P."""
     R, P = sum(coordinates.ranks), targets.shape[1]
     coordinates.plan.require_square(R)
     gram = torch.zeros(R + P + 1, R + P + 1, dtype=torch.float64, device=coordinates.plan.device)
@@ -76,56 +77,54 @@ def coupled_ridge(moments: JointMoments, c: float, lam: float) -> tuple[list[Ten
         A[a:z, a:z] = (1 + lam * (M - 1) / M) * moments.gram[a:z, a:z]
     A.diagonal().add_(c)
     w = torch.cholesky_solve(moments.cross, cholesky(A)[0])
-    # with means gone, every kernel's bias is the targets' mean less what its weights make of the features' means
+    # data are centred: a kernel's bias is the mean target less its weights times the mean features
     W = list(w.split(ranks))
-    bias = torch.stack([moments.target_mean - m @ one for m, one in zip(moments.mean.split(ranks), W, strict=True)])
+    bias = torch.stack([moments.target_mean - m @ w_l for m, w_l in zip(moments.mean.split(ranks), W, strict=True)])
     objective = M * moments.target_square - 2 * (w * moments.cross).sum(0) + (w * (A @ w)).sum(0)
     return W, bias, objective.clamp(min=0.0)
 
 
+@dataclass(frozen=True)
 class MemberLearner(ABC):
-    """Fits all kernels of a problem together, for one pair (c, λ) or for judging many."""
+    """Fit all kernels of a problem together for one pair (c, λ), or score many pairs on held-out rows."""
 
+    callbacks: Sequence[Callable[[Sweep], object]] = ()
     #: Passes over the rows to expect: whether coordinates are worth keeping.
-    passes: int
+    passes: ClassVar[int]
+
+    @property
+    def stacks(self) -> bool:
+        """Whether `fit` takes a stack of problems."""
+        return False
+
+    def unheard(self) -> Self:
+        """The same learner without callbacks."""
+        return replace(self, callbacks=())
 
     @abstractmethod
     def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         """The solution for all rows, one column per output; `targets` are n × P, `weight` n."""
 
-    @property
-    def stacks(self) -> bool:
-        """Whether `fit` takes several problems side by side."""
-        return False
-
     @abstractmethod
-    def unheard(self) -> MemberLearner:
-        """The same learner, of whose steps nobody hears."""
+    def score(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
+        """Two scores for each point of the grid, larger is better, on the held-out rows (a mask, n).
 
-    @abstractmethod
-    def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
-        """Two numbers for each point of the grid, larger is better, from the rows held out (a mask, n).
-
-        The second one decides where the first ties.
+        The second one decides if the first is tied.
         """
 
 
 @final
 @dataclass(frozen=True)
 class ClassLearner(MemberLearner):
-    """Signs ±1 by `hokashyap`; judged by the weight of the rows it gets right, then by the squared hinge loss."""
+    """Signs ±1 by `hokashyap`; scored by the weight of the rows it gets right, then by the squared hinge loss."""
 
     margins: Margins = field(default_factory=Margins)
-    callbacks: Sequence[Callable[[Sweep], object]] = ()
     clock: Clock = field(default_factory=Clock)
     passes = 8
 
     @property
     def stacks(self) -> bool:
         return not self.callbacks  # which see the steps of one problem
-
-    def unheard(self) -> ClassLearner:
-        return replace(self, callbacks=())
 
     def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         ones = torch.ones(targets.shape[-1], dtype=torch.float64, device=targets.device)
@@ -134,7 +133,7 @@ class ClassLearner(MemberLearner):
             coordinates, factors, targets, weight, c * ones, lam * ones, self.margins, self.callbacks, self.clock
         )
 
-    def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
+    def score(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
         P, n, M = problem.sample.Y.shape[1], coordinates.n_rows, len(coordinates.maps)
         weight = torch.where(held_out, 0.0, problem.sample.weight)
         factors = coordinates.factors(weight)
@@ -147,28 +146,24 @@ class ClassLearner(MemberLearner):
             signs = problem.sample.Y.repeat(1, len(points))
             found = hokashyap(coordinates, factors, signs, weight, c, lam, self.margins)
             f = coordinates.values(found.weights, found.bias).mean(0)[held_out].double()
-            truth, s = problem.sample.Y[held_out].double(), problem.sample.weight[held_out].double()
-            parts.append(_judged(f.reshape(len(f), len(points), P), truth[:, None], s))
+            targets, s = problem.sample.Y[held_out].double(), problem.sample.weight[held_out].double()
+            parts.append(_class_scores(f.reshape(len(f), len(points), P), targets[:, None], s))
         return torch.cat(parts)
 
 
-def _judged(f: Tensor, truth: Tensor, s: Tensor) -> Tensor:
+def _class_scores(f: Tensor, targets: Tensor, s: Tensor) -> Tensor:
     """Weight of the rows that are right, and minus the squared hinge loss; f is n × points × outputs."""
-    right = (f * truth > 0)[..., 0] if f.shape[2] == 1 else f.argmax(2) == truth.argmax(2)
-    hinge = (1 - f * truth).clamp(min=0).square().sum(2)
+    right = (f * targets > 0)[..., 0] if f.shape[2] == 1 else f.argmax(2) == targets.argmax(2)
+    hinge = (1 - f * targets).clamp(min=0).square().sum(2)
     return torch.stack([s @ right.double(), -(s @ hinge)], 1)
 
 
 @final
 @dataclass(frozen=True)
 class NumberLearner(MemberLearner):
-    """Numbers by `coupled_ridge`; judged by the squared error. Callbacks see the one step that this takes."""
+    """Numbers by `coupled_ridge`; scored by the squared error. Callbacks see its single step."""
 
-    callbacks: Sequence[Callable[[Sweep], object]] = ()
     passes = 3
-
-    def unheard(self) -> NumberLearner:
-        return replace(self, callbacks=())
 
     def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         W, bias, objective = coupled_ridge(joint_moments(coordinates, targets, weight), c, lam)
@@ -177,11 +172,11 @@ class NumberLearner(MemberLearner):
         exact = StopReason("the objective is quadratic: solved exactly", StopKind.EXACT)
         return Solution(W, bias, objective[None], exact)
 
-    def judge(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
+    def score(self, coordinates: MappedRows, problem: MemberProblem, held_out: Tensor, grid: Grid) -> Tensor:
         moments = joint_moments(coordinates, problem.sample.Y, torch.where(held_out, 0.0, problem.sample.weight))
         fits = [coupled_ridge(moments, c, lam)[:2] for c, lam in grid]
         weights = [torch.cat(of_kernel, 1) for of_kernel in zip(*(W for W, _ in fits), strict=True)]
         f = coordinates.values(weights, torch.cat([bias for _, bias in fits], 1)).mean(0)[held_out].double()
-        truth, s = problem.sample.Y[held_out].double(), problem.sample.weight[held_out].double()
-        error = (f.reshape(len(f), len(grid), -1) - truth[:, None]).square().sum(2)
+        targets, s = problem.sample.Y[held_out].double(), problem.sample.weight[held_out].double()
+        error = (f.reshape(len(f), len(grid), -1) - targets[:, None]).square().sum(2)
         return torch.stack([-(s @ error), torch.zeros(len(grid), dtype=s.dtype, device=s.device)], 1)

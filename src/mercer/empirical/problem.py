@@ -1,21 +1,20 @@
-"""What a member of an ensemble is given: rows, targets, weights and kernels, parts of them, and pairs of classes."""
+"""The problem of one machine: rows, targets, weights and kernels; one problem for all classes or one per pair."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 
 from mercer.data.source import RowSubset
-from mercer.empirical.mapping import EmpiricalMap, empirical_map, mean_distance, resolve_kernels
+from mercer.empirical.kernel_map import EmpiricalMap, empirical_map, mean_distance, resolve_kernels, subset_number
 from mercer.engine import Sample
 from mercer.kernels import Kernel
 
-#: What scikit-learn calls them is understood too.
+#: Names of the two ways, scikit-learn's abbreviations included.
 MULTICLASS = {
     "auto": "auto",
     "one-vs-one": "one-vs-one",
@@ -23,7 +22,7 @@ MULTICLASS = {
     "ovo": "one-vs-one",
     "ovr": "one-vs-rest",
 }
-#: Classes up to which "auto" trains a machine for every pair of them, and up to which that can be asked for.
+#: Classes up to which "auto" trains a machine for every pair of them, and up to which a user may ask for it.
 FEW_CLASSES, MOST_CLASSES = 45, 64
 
 
@@ -33,17 +32,22 @@ class MemberProblem:
 
     sample: Sample
     kernels: list[Kernel]
-    #: Each row's index in the table the user gave.
+    #: Each row's index in the user's table.
     original: np.ndarray
 
     def part(self, n: int, rng: np.random.Generator) -> MemberProblem:
-        """At most n of the rows that count, drawn at random; they weigh as much as all of them together."""
+        """Draw at most n of the rows of positive weight; together they weigh as much as all of them."""
         if self.sample.n_alive <= n:
             return self
         index = self.sample.draw(n, rng)
-        some = subset(self.sample, index)
-        weight = some.weight * (self.sample.weight.sum() / some.weight.sum())
-        return MemberProblem(replace(some, weight=weight), self.kernels, self.original[index])
+        drawn = subset(self.sample, index)
+        weight = drawn.weight * (self.sample.weight.sum() / drawn.weight.sum())
+        return MemberProblem(replace(drawn, weight=weight), self.kernels, self.original[index])
+
+    def without(self, rows: np.ndarray) -> MemberProblem:
+        """The same problem in which these rows of the user's table weigh nothing."""
+        left_out = torch.as_tensor(np.isin(self.original, rows), device=self.sample.weight.device)
+        return replace(self, sample=replace(self.sample, weight=torch.where(left_out, 0.0, self.sample.weight)))
 
     def choose(self, size: int, rng: np.random.Generator) -> np.ndarray:
         """Step 1 of table 1: `size` random rows of positive weight, or all of them if there are no more."""
@@ -61,31 +65,20 @@ class MemberProblem:
         return subset_number(wanted, self.sample.n_alive)
 
 
-def subset_number(wanted: Any, n: int) -> int:
-    """How many of n rows: all for None, that number for a whole one (at most n), else a share of them.
-
-    >>> subset_number(None, 50), subset_number(0.1, 50), subset_number(300, 50)
-    (50, 5, 50)
-    """
-    if wanted is None:
-        return n
-    return min(max(int(wanted) if isinstance(wanted, Integral) else round(float(wanted) * n), 1), n)
-
-
 def subset(sample: Sample, index: np.ndarray) -> Sample:
-    """Some of the rows, which are read where they are whenever they are asked for."""
+    """Rows of a sample that are read from their source whenever they are used."""
     at = torch.as_tensor(index, device=sample.weight.device)
     return replace(sample, rows=RowSubset(sample.rows, index), Y=sample.Y[at], weight=sample.weight[at])
 
 
 def member_problem(sample: Sample, original: np.ndarray, kernels: Any, rng: np.random.Generator) -> MemberProblem:
-    """The problem of these rows and targets, whose named kernels get the width of these rows."""
+    """The problem of these rows and targets; named kernels get the mean distance between the rows as length-scale."""
     sample = sample.in_tiles(sample.plan)
     return MemberProblem(sample, resolve_kernels(kernels, mean_distance(sample.rows, sample.weight, rng)), original)
 
 
 def class_pairs(n_classes: int, multiclass: str) -> list[tuple[int, int]]:
-    """The pairs of classes that have machines of their own; none where classes are told from all others together.
+    """The pairs of classes with a machine each; none for two classes and under one-vs-rest.
 
     >>> class_pairs(3, "auto"), class_pairs(3, "one-vs-rest"), class_pairs(2, "one-vs-one")
     ([(0, 1), (0, 2), (1, 2)], [], [])
@@ -103,11 +96,11 @@ def class_pairs(n_classes: int, multiclass: str) -> list[tuple[int, int]]:
 def pair_problems(
     sample: Sample, original: np.ndarray, pairs: list[tuple[int, int]], kernels: Any, rng: np.random.Generator
 ) -> list[MemberProblem]:
-    """Each pair of classes on its own rows, the second of them as +1; the targets (n × classes) are ±1."""
-    own = [np.flatnonzero(of_class > 0) for of_class in sample.Y.T.cpu().numpy()]
+    """One problem per pair of classes on its rows, the second class as +1; the targets (n × classes) are ±1."""
+    rows = [np.flatnonzero(is_class > 0) for is_class in sample.Y.T.cpu().numpy()]
     problems = []
     for a, b in pairs:
-        index = np.sort(np.concatenate([own[a], own[b]]))
+        index = np.sort(np.concatenate([rows[a], rows[b]]))
         part = subset(sample, index)
         problems.append(member_problem(replace(part, Y=part.Y[:, b : b + 1]), original[index], kernels, rng))
     return problems

@@ -1,8 +1,8 @@
-"""Training of all members: in parallel, small ones side by side, and within a time budget what it allows.
+"""Training of all members: in threads, small problems stacked, and within a time budget in rounds.
 
-With a budget a first round takes few rows and few basis vectors of every problem; each further round takes as many as
-the time left should allow by what the last one took, until all are taken. So there is a model from early on, and where
-time is no matter the last round is the fit without a budget.
+With a budget the first round takes few rows and few basis vectors of every problem. Each further round takes as many
+as the remaining time should allow, until all are taken. So a model exists early, and a large budget ends with the fit
+that has no budget.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.data import Group
 from mercer.data.group import ALONE
-from mercer.empirical.batch import Stack, groups
-from mercer.empirical.coordinates import MappedRows
+from mercer.empirical.coordinates import MappedRows, Stack, stacks
 from mercer.empirical.ensemble import EnsembleMember
 from mercer.empirical.hokashyap import Solution
+from mercer.empirical.kernel_map import EmpiricalMap, affordable_growth
 from mercer.empirical.learners import MemberLearner
-from mercer.empirical.mapping import EmpiricalMap
 from mercer.empirical.problem import MemberProblem
 from mercer.progress import current
 from mercer.stop_reason import StopKind, StopReason
 
 #: Rows and basis vectors of a problem in the first round of a fit with a time budget.
 FIRST_ROWS, FIRST_BASIS = 1000, 50
-#: Share of the time left that a further round may be expected to take, and the least growth that is worth one.
-PRUDENCE, WORTH = 0.5, 1.3
 
 
 @dataclass
@@ -47,7 +44,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Training:
-    """Everything but the problems that training depends on; `seeds` has a row a problem and a column a member."""
+    """Everything but the problems that training depends on; `seeds` has a row per problem and a column per member."""
 
     learner: MemberLearner
     size: Any
@@ -56,73 +53,73 @@ class Training:
     seeds: np.ndarray
     n_jobs: int | None = None
     clock: Clock = field(default_factory=Clock)
-    group: Group = ALONE  # whose processes train some members each, on rows that all of them have
+    group: Group = ALONE  # each of its processes trains a share of the members, on rows that all of them have
 
     def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], StopReason | None]:
-        """All members of all problems, and what the time budget left undone, if anything."""
+        """Train all members of all problems; the reason says what the time budget left undone, if anything."""
         if self.clock.seconds is None:
             return self._round(problems), None
-        sizes = [problem.size(self.size) for problem in problems]
-        most = max(problem.sample.n_alive for problem in problems), max(sizes)
-        reach = max(most[0] / FIRST_ROWS, most[1] / FIRST_BASIS)  # from which on a round takes everything
-        made = [Trained(problem) for problem in problems]
-        grown, whole = 1.0, False
-        while not whole and (not any(one.members for one in made) or not self.clock.expired()):
-            rows, basis, whole = int(FIRST_ROWS * grown), int(FIRST_BASIS * grown), grown >= reach
+        most_rows = max(problem.sample.n_alive for problem in problems)
+        most_basis = max(problem.size(self.size) for problem in problems)
+        complete = max(most_rows / FIRST_ROWS, most_basis / FIRST_BASIS)  # growth at which a round takes everything
+        trained = [Trained(problem) for problem in problems]
+        growth = 1.0
+        while True:
             began = self.clock.elapsed()
-            both = zip(problems, self.seeds.tolist(), strict=True)
-            parts = problems if whole else [one.part(rows, np.random.default_rng([*own, 1])) for one, own in both]
-            first = not any(one.members for one in made)
-            for at, new in enumerate(self._round(parts, None if whole else basis, first)):
-                made[at] = new if new.members else made[at]
-            last = max(self.clock.elapsed() - began, 1e-6)
-            # work grows as the cube of rows and basis vectors together
-            further = (PRUDENCE * self.clock.remaining() / last) ** (1 / 3) if self.clock.remaining() > 0 else 0.0
-            if not whole and further < WORTH:
+            rows, basis, whole = int(FIRST_ROWS * growth), int(FIRST_BASIS * growth), growth >= complete
+            first = not any(machine.members for machine in trained)
+            parts = problems if whole else self._parts(problems, rows)
+            for place, machine in enumerate(self._round(parts, None if whole else basis, first)):
+                trained[place] = machine if machine.members else trained[place]
+            further = affordable_growth(self.clock, self.clock.elapsed() - began)
+            if whole or further == 0:
                 break
-            grown *= further
-        idle = [one for one in made if not one.members]
-        for one in idle:
-            _leave_constant(one)
+            growth *= further
+        n_idle = sum(not machine.members for machine in trained)
+        trained = [machine if machine.members else _constant(machine.problem) for machine in trained]
         undone = [] if whole else [f"allowed at most {rows} rows and {basis} basis vectors for each machine"]
-        undone += [f"left {len(idle)} of {len(made)} machines untrained"] if idle else []
+        undone += [f"left {n_idle} of {len(trained)} machines untrained"] if n_idle else []
         if not undone:
-            return made, None
+            return trained, None
         sentence = f"the time budget of {self.clock.seconds:g} s {' and '.join(undone)}"
-        return made, StopReason(sentence, StopKind.TIME_BUDGET)
+        return trained, StopReason(sentence, StopKind.TIME_BUDGET)
+
+    def _parts(self, problems: Sequence[MemberProblem], n_rows: int) -> list[MemberProblem]:
+        seeded = zip(problems, self.seeds.tolist(), strict=True)
+        return [problem.part(n_rows, np.random.default_rng([*seeds, 1])) for problem, seeds in seeded]
 
     def _round(self, problems: Sequence[MemberProblem], basis: int | None = None, first: bool = True) -> list[Trained]:
-        """Members of every problem on at most `basis` vectors; problems whose turn never came have none.
+        """Train members of every problem on at most `basis` vectors; problems that time did not reach have none.
 
         Time does not stop the `first` job: there is a model in any case.
         """
         H = self.seeds.shape[1]
-        # members trained at once share the memory
         plan = problems[0].sample.plan
-        shared = plan.memory_limit // min(effective_n_jobs(self.n_jobs), len(problems) * H)
+        shared = plan.memory_limit // min(effective_n_jobs(self.n_jobs), len(problems) * H)  # by members at once
         plan = replace(plan, memory_limit=max(shared, 2**20))
         problems = [replace(problem, sample=replace(problem.sample, plan=plan)) for problem in problems]
         sizes = [problem.size(self.size) for problem in problems]
         sizes = sizes if basis is None else [min(size, basis) for size in sizes]
         jobs = make_jobs(problems, self.learner, sizes, self.seeds)
-        heard = current()
-        before = 0 if heard is None else heard.steps["members"]
+        progress = current()
+        before = 0 if progress is None else progress.steps["members"]
 
         def train(job: Job, must: bool) -> list[tuple[EnsembleMember, np.ndarray]]:
             trained = [] if self.clock.expired() and not must else fit_job(job, self.learner, self.c, self.lam)
-            if heard is not None:
-                done = heard.steps["members"] + len(job.places)
-                heard.report_step("members", before + len(problems) * H, step=done)
+            if progress is not None:
+                done = progress.steps["members"] + len(job.places)
+                progress.report_step("members", before + len(problems) * H, step=done)
             return trained
 
         # threads: torch works outside Python's lock, and rows and factors need no copies
-        def trained(places: Sequence[int]) -> list[list[tuple[EnsembleMember, np.ndarray]]]:
+        def train_jobs(places: Sequence[int]) -> list[list[tuple[EnsembleMember, np.ndarray]]]:
             return Parallel(self.n_jobs, prefer="threads")(delayed(train)(jobs[k], first and k == 0) for k in places)
 
-        made = self.group.share_work(len(jobs), trained)
         found = [Trained(problem) for problem in problems]
-        placed = (zip(job.places, trained, strict=False) for job, trained in zip(jobs, made, strict=True))
-        for place, (member, f) in sorted((one for several in placed for one in several), key=lambda one: one[0]):
+        results = zip(jobs, self.group.share_work(len(jobs), train_jobs), strict=True)
+        by_place = {place: result for job, made in results for place, result in zip(job.places, made, strict=False)}
+        for place in sorted(by_place):
+            member, f = by_place[place]
             found[place // H].members.append(member)
             found[place // H].values.append(f)
         return found
@@ -130,32 +127,32 @@ class Training:
 
 @dataclass(frozen=True)
 class Job:
-    """Members that are trained in one go: one, or small ones side by side."""
+    """Members that are trained together: a single one, or a stack of small ones."""
 
     problems: list[MemberProblem]
     #: The rows of the maps of each problem, maps × basis vectors.
     chosen: list[np.ndarray]
-    #: Where each is among the members of all problems.
+    #: The place of each among the members of all problems.
     places: list[int]
 
 
 def make_jobs(
     problems: Sequence[MemberProblem], learner: MemberLearner, sizes: Sequence[int], seeds: np.ndarray
 ) -> list[Job]:
-    """Draw so many rows for every member; `seeds` has a row for every problem and a column for every member of it."""
+    """Draw `sizes` rows for every member; `seeds` has a row per problem and a column per member."""
     chosen = [
-        np.stack([problem.choose(size, np.random.default_rng(seed)) for seed in own])
-        for problem, size, own in zip(problems, sizes, seeds, strict=True)
+        np.stack([problem.choose(size, np.random.default_rng(seed)) for seed in problem_seeds])
+        for problem, size, problem_seeds in zip(problems, sizes, seeds, strict=True)
     ]
-    H, jobs = seeds.shape[1], []
-    small, rest = (
-        groups(problems, [rows.shape[1] for rows in chosen], H) if learner.stacks else ([], range(len(chosen)))
-    )
-    for group in small:
-        places = [q * H + h for q in group for h in range(H)]
-        jobs.append(Job([problems[q] for q in group], [chosen[q] for q in group], places))
+    H, stacked, alone = seeds.shape[1], list[list[int]](), list(range(len(problems)))
+    if learner.stacks:
+        stacked, alone = stacks(problems, [rows.shape[1] for rows in chosen], H)
+    jobs = []
+    for stack in stacked:
+        places = [q * H + h for q in stack for h in range(H)]
+        jobs.append(Job([problems[q] for q in stack], [chosen[q] for q in stack], places))
     for h in range(H):  # every problem has its first member before any has a second
-        jobs += [Job([problems[q]], [chosen[q][h : h + 1]], [q * H + h]) for q in rest]
+        jobs += [Job([problems[q]], [chosen[q][h : h + 1]], [q * H + h]) for q in alone]
     return jobs
 
 
@@ -169,15 +166,15 @@ def fit_job(job: Job, learner: MemberLearner, c: float, lam: float) -> list[tupl
         stack = Stack(job.problems, job.chosen)
         found = learner.fit(stack, stack.targets, stack.weight, c, lam)
         f = stack.values(found.weights, found.bias)
-        parts = zip(found.apart(), stack.maps, f.unbind(1), stack.weight, strict=True)
+        parts = zip(found.unstack(), stack.maps, f.unbind(1), stack.weight, strict=True)
     else:
         problem = job.problems[0]
         maps = problem.maps(job.chosen[0][0])
         coordinates = MappedRows(problem.sample.rows, maps, problem.sample.plan, learner.passes)
         found = learner.fit(coordinates, problem.sample.Y, problem.sample.weight, c, lam)
         parts = [(found, maps, coordinates.values(found.weights, found.bias), problem.sample.weight)]
-    drawn = [(problem, own) for problem, rows in zip(job.problems, job.chosen, strict=True) for own in rows]
-    return [_member(*one, *part) for one, part in zip(drawn, parts, strict=True)]
+    drawn = [(problem, rows) for problem, chosen in zip(job.problems, job.chosen, strict=True) for rows in chosen]
+    return [_member(*given, *part) for given, part in zip(drawn, parts, strict=True)]
 
 
 def _member(
@@ -186,39 +183,41 @@ def _member(
     """`f` are the values of the kernels' functions at all rows, M × n × P; rows beyond the problem's weigh nothing."""
     mean = f.mean(0)
     agreement = ((_decided(f) == _decided(mean[None])).all(-1) * (weight / weight.sum())).sum(1)
-    weights = [w[: one.rank].double() for w, one in zip(found.weights, maps, strict=True)]
+    weights = [w[: made.rank].double() for w, made in zip(found.weights, maps, strict=True)]
     member = EnsembleMember(
-        problem.kernels,
-        maps[0].basis.cpu(),
-        problem.original[chosen],
-        torch.stack([one.coefficients @ w for one, w in zip(maps, weights, strict=True)]).cpu(),
-        found.bias.cpu(),
-        torch.stack([w.square().sum(0).sqrt() for w in weights]).cpu().numpy(),
-        found.path.cpu().numpy(),
-        found.reason,
-        agreement.double().cpu().numpy(),
+        kernels=problem.kernels,
+        basis=maps[0].basis.cpu(),
+        basis_indices=problem.original[chosen],
+        dual_coef=torch.stack([made.coefficients @ w for made, w in zip(maps, weights, strict=True)]).cpu(),
+        bias=found.bias.cpu(),
+        kernel_norms=torch.stack([w.square().sum(0).sqrt() for w in weights]).cpu().numpy(),
+        objective_path=found.path.cpu().numpy(),
+        stop_reason=found.reason,
+        agreement=agreement.double().cpu().numpy(),
     )
     return member, mean[: problem.sample.n_rows].cpu().numpy()
 
 
-def _leave_constant(one: Trained) -> None:
-    """Give a problem whose turn never came a member that says the weighted mean of its targets everywhere."""
-    problem, M = one.problem, len(one.problem.kernels)
-    first = problem.choose(1, np.random.default_rng(0))
-    mean = (problem.sample.weight.double() @ problem.sample.Y.double() / problem.sample.weight.sum()).cpu()
-    P = len(mean)
-    nothing = torch.zeros(M, 1, P, dtype=torch.float64)
-    path = np.zeros((1, P))
-    why = StopReason("no time was left to train it", StopKind.TIME_BUDGET)
-    basis = problem.sample.rows.take(first).cpu()
-    norms, agreement = np.zeros((M, P)), np.ones(M)
-    index = problem.original[first]
-    one.members = [
-        EnsembleMember(problem.kernels, basis, index, nothing, mean.expand(M, P), norms, path, why, agreement)
-    ]
-    one.values = [mean.expand(problem.sample.n_rows, P).numpy()]
-
-
 def _decided(f: Tensor) -> Tensor:
-    """Which side or class values (… × P) stand for."""
+    """The side or class that values (… × P) decide for."""
     return f > 0 if f.shape[-1] == 1 else f.argmax(-1, keepdim=True)
+
+
+def _constant(problem: MemberProblem) -> Trained:
+    """A problem that time did not reach, with one member: the weighted mean of its targets everywhere."""
+    sample, M = problem.sample, len(problem.kernels)
+    first = problem.choose(1, np.random.default_rng(0))
+    mean = (sample.weight.double() @ sample.Y.double() / sample.weight.sum()).cpu()
+    P = len(mean)
+    member = EnsembleMember(
+        kernels=problem.kernels,
+        basis=sample.rows.take(first).cpu(),
+        basis_indices=problem.original[first],
+        dual_coef=torch.zeros(M, 1, P, dtype=torch.float64),
+        bias=mean.expand(M, P),
+        kernel_norms=np.zeros((M, P)),
+        objective_path=np.zeros((1, P)),
+        stop_reason=StopReason("no time was left to train it", StopKind.TIME_BUDGET),
+        agreement=np.ones(M),
+    )
+    return Trained(problem, [member], [mean.expand(sample.n_rows, P).numpy()])

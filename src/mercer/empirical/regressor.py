@@ -1,4 +1,4 @@
-"""Random projection ensembles with several empirical kernels (MEKL13): `RPEMEKLClassifier`, `RPEMEKLRegressor`."""
+"""Ensembles of coupled least squares on several empirical kernels: `RPEMEKLRegressor`."""
 
 from __future__ import annotations
 
@@ -12,44 +12,16 @@ from mercer.base.estimator import estimator_dataclass
 from mercer.base.intervals import CalibrationRows, IntervalRegressor, Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS, leverages
 from mercer.clock import Clock
-from mercer.empirical.choice import Ranges
-from mercer.empirical.classifier import EnsembleClassifier
+from mercer.empirical.cross_validation import ParameterGrid
 from mercer.empirical.ensemble import MemberEnsemble
-from mercer.empirical.estimator import EnsembleEstimator, MemberRefits
+from mercer.empirical.estimator import EnsembleEstimator, MemberRefits, RandomMembers, SeveralKernels, one_or_several
 from mercer.empirical.learners import MemberLearner, NumberLearner
-from mercer.empirical.parameters import RandomMembers, SeveralKernels, one_or_several
 from mercer.empirical.training import Trained
 from mercer.engine.sample import Sample
 from mercer.progress import step_callbacks
 
-#: Rows that are asked at most.
-ASKED_ROWS = 2000
-
-
-@estimator_dataclass
-class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
-    r"""RPEMEKL: a majority vote of H coupled multiple-kernel classifiers, each on maps of p random rows.
-
-    Every member minimises the objective of `MultiKernelMHKSClassifier` over all rows, in coordinates made of p rows.
-    A fit costs N p² instead of N³ operations, and memory is O(N) beyond p × p matrices and blocks of rows.
-
-    References
-    ----------
-    Z. Wang, W. Jie, S. Chen and D. Gao, "Random projection ensemble learning with multiple empirical kernels",
-    Knowledge-Based Systems 37 (2013), table 1.
-
-    Examples
-    --------
-    >>> from mercer import RPEMEKLClassifier
-    >>> from mercer.datasets import make_ripley
-    >>> X, y = make_ripley(250, random_state=0)
-    >>> model = RPEMEKLClassifier(regularization="paper", coupling="paper", subset_size=50, random_state=0).fit(X, y)
-    >>> bool(model.score(*make_ripley(1000, random_state=1)) > 0.88), len(model.members_[0])
-    (True, 3)
-    """
-
-    def _candidates(self) -> Ranges:
-        return Ranges(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
+#: Largest number of rows with leave-one-out residuals.
+LEFT_OUT_ROWS = 2000
 
 
 @estimator_dataclass
@@ -63,7 +35,7 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
 
     with f_l(x) = w_lᵀΦ_l(x) + a_l, and predicts f̄. Targets are centred and scaled to unit variance. Without coupling
     (λ = 0) it is the mean of the kernels' own ridge regressions; as λ grows, the kernels' functions become one; λ = −1,
-    the least value under which this is convex, fits f̄ alone: ridge regression with the mean of the kernels.
+    the smallest value for which this is convex, fits f̄ alone: ridge regression with the mean of the kernels.
 
     Parameters
     ----------
@@ -92,39 +64,39 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
     regularization: Annotated[Any, one_or_several(0.0)] = 0.1
     coupling: Annotated[Any, one_or_several(-1.0)] = -1.0
 
-    def _candidates(self) -> Ranges:
-        return Ranges(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
+    def _candidates(self) -> ParameterGrid:
+        return ParameterGrid(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
 
     def _learner(self, clock: Clock) -> MemberLearner:
         return NumberLearner(step_callbacks("passes") if self.callbacks else ())
 
-    def _judged(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
-        return {"intervals_": left_out_intervals(ensemble, refits)}
+    def _diagnostics(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
+        return {"intervals_": _intervals(ensemble, refits)}
 
     def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         values = self.ensemble_.values(*self._new(X))
         return values, np.ones_like(values)
 
 
-def left_out_intervals(ensemble: MemberEnsemble, refits: MemberRefits) -> Intervals:
-    """Residuals out of fold, where rows are few, or of some rows as if each had been left out."""
+def _intervals(ensemble: MemberEnsemble, refits: MemberRefits) -> Intervals:
+    """Calibrate intervals on out-of-fold residuals of few rows, or on leave-one-out residuals of some of many."""
     sample = refits.task.sample
     found = refits.out_of_fold(MemberEnsemble.at) if sample.n_alive <= FOLDED_ROWS else None
-    index = sample.spaced(ASKED_ROWS) if found is None else found[0]
+    index = sample.spaced(LEFT_OUT_ROWS) if found is None else found[0]
     part = sample.part(index)
     values = ensemble.at(part) if found is None else found[1]
-    Y, weight = (asked.double().cpu().numpy() for asked in (part.Y, part.weight))
+    Y, weight = (column.double().cpu().numpy() for column in (part.Y, part.weight))
     X = part.rows.take(np.arange(part.n_rows)).double()
-    left = np.ones(len(Y)) if found is not None else 1 - _leverages(ensemble, part, X, refits)
-    shown = CalibrationRows.of(X, refits.task.given.rows, index)
-    return Intervals.fitted((Y - values) / left[:, None], 1.0, values, weight, shown)
+    kept = np.ones(len(Y)) if found is not None else 1 - _leverages(ensemble, part, X, refits)
+    rows = CalibrationRows.of(X, refits.task.given.rows, index)
+    return Intervals.fitted((Y - values) / kept[:, None], 1.0, values, weight, rows)
 
 
 def _leverages(ensemble: MemberEnsemble, part: Sample, X: Tensor, refits: MemberRefits) -> np.ndarray:
-    """Random members have like leverages, so one stands for all.
+    """Leverages of the rows in the first member, which stands for all random members.
 
-    Fitted to the mean of M functions of penalty c each, a member is a ridge regression on all their kernel values with
-    penalty cM, which its coupling changes little.
+    A member that fits the mean of M functions, each with penalty c, is a ridge regression on all their kernel values
+    with penalty cM; the coupling changes this little.
     """
     first = ensemble.machines[0][0]
     Z = first.basis.to(X)

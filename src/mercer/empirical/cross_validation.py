@@ -1,4 +1,4 @@
-"""The choice of c, λ and p by cross-validation."""
+"""Cross-validation of the penalty c, the coupling λ and the subset size p."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mercer.preprocessing.weights import penalty_in_units, warn_of_small_weights
 
 #: The values of c and λ among which MEKL13 chooses.
 PAPER_GRID = tuple(2.0**k for k in range(-4, 5))
-#: Rows that judge for each second of a time budget, and at least.
+#: Rows that cross-validation uses per second of a time budget, and at least.
 ROWS_A_SECOND, LEAST_ROWS = 50, 100
 
 
 @dataclass(frozen=True)
-class Ranges:
-    """What a face leaves open or fixes, one value or several of each: c, λ and p; beside them the kernels and H."""
+class ParameterGrid:
+    """The values of c, λ and p among which cross-validation selects, and the kernels and H, which are fixed."""
 
     kernels: Any
     c: Any
@@ -34,20 +34,20 @@ class Ranges:
     n_members: int = 1
 
     def penalties(self, unit: float, total: float) -> dict[float, float]:
-        """The candidates for c, each by what it is for weights divided by `unit`, whose sum is then `total`."""
-        if isinstance(self.c, str):  # the paper's, whatever unit weights are written in
+        """The values of c for weights divided by `unit`, whose sum is then `total`, with the values the user gave."""
+        if isinstance(self.c, str):  # the paper's grid refers to weights of mean one
             return {c: c * unit for c in PAPER_GRID}
         penalties = {penalty_in_units(float(c), unit): float(c) for c in several(self.c)}
         warn_of_small_weights(min(penalties.values()), unit, total, "regularization")
         return penalties
 
     def couplings(self, n_kernels: int) -> list[float]:
-        """The candidates for λ; one kernel alone has nothing to be coupled with."""
+        """The values of λ; a single kernel has no coupling."""
         return [min(float(lam), LARGEST_COUPLING) for lam in several(self.coupling)] if n_kernels > 1 else [0.0]
 
 
 def several(choice: Any) -> list[Any]:
-    """The candidates that a parameter names: one value, several, or the paper's.
+    """List the values of a parameter: a single value, several, or the paper's grid.
 
     >>> several(0.5), several((1, 2)), len(several("paper"))
     ([0.5], [1, 2], 9)
@@ -59,7 +59,7 @@ def several(choice: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Validated:
-    """What cross-validation chose, and the score of every candidate (sizes × grid points)."""
+    """The selected values, and the score of every candidate (sizes × grid points)."""
 
     size: Any
     c: float
@@ -76,35 +76,35 @@ def choose(
     seed: int,
     clock: Clock | None = None,
 ) -> Validated:
-    """The size p and the pair (c, λ) that serve the held-out rows of all problems together best.
+    """Select the size p and the pair (c, λ) with the best score on the held-out rows of all problems together.
 
-    Per problem and size one map is made for all folds and grid points; a fold needs its moments once, a grid point
-    nothing but divisions. With a time budget, a few rows judge, and no further problem once half of it is used up.
+    All folds and grid points of a problem and size share one map, and all grid points of a fold its moments. A time
+    budget limits the rows, and no further problem is scored once half of it is used.
     """
     clock = clock or Clock()
     if len(sizes) * len(grid) == 1:
         return Validated(sizes[0], grid[0][0], grid[0][1], np.zeros((1, 1)))
     scores = torch.zeros(len(sizes), len(grid), 2, dtype=torch.float64)
-    for at, problem in enumerate(problems):
-        if at and clock.expired(until=0.5):
+    for place, problem in enumerate(problems):
+        if place and clock.expired(until=0.5):
             break
         if clock.seconds is not None:
-            few = max(int(ROWS_A_SECOND * clock.seconds), LEAST_ROWS)
-            problem = problem.part(few, np.random.default_rng([seed, at, 0, 0]))
-        fold = folds(problem, n_folds, np.random.default_rng([seed, at]))
+            n_rows = max(int(ROWS_A_SECOND * clock.seconds), LEAST_ROWS)
+            problem = problem.part(n_rows, np.random.default_rng([seed, place, 0, 0]))
+        fold = folds(problem, n_folds, np.random.default_rng([seed, place]))
         for i, size in enumerate(sizes):
-            maps = problem.maps(problem.choose(problem.size(size), np.random.default_rng([seed, at, i])))
+            maps = problem.maps(problem.choose(problem.size(size), np.random.default_rng([seed, place, i])))
             coordinates = MappedRows(problem.sample.rows, maps, problem.sample.plan, n_folds * learner.passes)
             for k in range(int(fold.max()) + 1 if problem.sample.n_alive > 1 else 0):
-                scores[i] += learner.judge(coordinates, problem, fold == k, grid).cpu()
+                scores[i] += learner.score(coordinates, problem, fold == k, grid).cpu()
     table = scores.numpy().reshape(-1, 2)
-    best = np.lexsort((-table[:, 1], -table[:, 0]))[0]  # the first of equals
+    best = np.lexsort((-table[:, 1], -table[:, 0]))[0]  # the first of tied candidates
     c, lam = grid[best % len(grid)]
     return Validated(sizes[best // len(grid)], c, lam, scores[..., 0].numpy())
 
 
 def folds(problem: MemberProblem, n_folds: int, rng: np.random.Generator) -> Tensor:
-    """The fold of every row, with equal shares of each class (or side of zero); −1 for rows without weight."""
+    """Assign every row to a stratified fold (by class or sign of the target); −1 for rows without weight."""
     keys = problem.sample.Y.argmax(1) if problem.sample.Y.shape[1] > 1 else problem.sample.Y[:, 0] > 0
     alive = (problem.sample.weight > 0).cpu().numpy()
     fold = np.full(len(alive), -1)
