@@ -79,7 +79,7 @@ def split(name: str, task: str, target: str, drop: list[str], rows: int) -> tupl
 
 
 class Trees:
-    """Trees with their native categories: text, truth values and dates are levels."""
+    """Trees with their native categories: text, booleans and dates are levels."""
 
     def __init__(self, method: str, task: str) -> None:
         self.method, self.model = method, rival(method).default(task, 0, threads=1)

@@ -24,7 +24,7 @@ N = 120
 
 
 def mixed_frame(n: int = N, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
-    """Numbers, truth values, text, categories, dates, gaps; the target depends on size, wood, grade and day of week."""
+    """Numbers, booleans, text, categories, dates, gaps; the target depends on size, wood, grade and day of week."""
     rng = np.random.default_rng(seed)
     size, wood = rng.normal(size=n), rng.choice(["ash", "fir", "oak"], n)
     grade = rng.choice(["low", "mid", "high"], n)
@@ -244,7 +244,7 @@ def test_what_says_nothing_is_left_out_by_name():
 
 @pytest.fixture(scope="module")
 def numbers_and_constants():
-    """Rows of two columns that matter, and of a year and a truth value that never change."""
+    """Rows of two columns that matter, and of a year and a boolean that never change."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (120, 2))
     frame = pd.DataFrame({"a": X[:, 0], "year": 2024.0, "b": X[:, 1], "open": True})
@@ -413,7 +413,7 @@ def test_text_in_a_column_of_numbers_gets_a_sentence_in_predict():
 
 def test_numbers_in_a_column_of_levels_get_a_sentence_in_predict_unless_levels_are_numbers():
     model = boosted().fit(FRAME, Y)
-    for given, words in (([3.0, 4.0], "numbers such as 3"), ([True, False], "truth values such as 1")):
+    for given, words in (([3.0, 4.0], "numbers such as 3"), ([True, False], "booleans such as 1")):
         for name, level in (("wood", "ash"), ("grade", "low")):
             with pytest.raises(
                 ValueError, match=f"'{name}' of X must be of levels as in fit, such as '{level}', got '{words}"

@@ -1,4 +1,4 @@
-"""Mixed tables leave Python whole: text, gaps, dates and truth values inside files and graphs."""
+"""Mixed tables leave Python whole: text, gaps, dates and booleans inside files and graphs."""
 
 from __future__ import annotations
 

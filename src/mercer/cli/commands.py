@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         "--estimator", default="KernelBoosting", help="a public estimator; Regressor or Classifier is added"
     )
     fit.add_argument("--task", default="auto", choices=["auto", "regression", "classification"],
-                     help="auto: text and truth values are classes, numbers are numbers")  # fmt: skip
+                     help="auto: text and booleans are classes, numbers are numbers")  # fmt: skip
     fit.add_argument("--without", action="append", default=[], metavar="COLUMN", help="a column that is no input")
     size = fit.add_mutually_exclusive_group()
     size.add_argument("--small", action="store_true", help="a smaller file: leave out what no prediction needs")

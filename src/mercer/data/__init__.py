@@ -1,4 +1,4 @@
-"""Where rows come from: memory, memory-mapped and other files; `as_source` finds the right one."""
+"""Row sources: arrays, data frames, sparse matrices and files; `as_source` chooses the right class."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ _BY_SUFFIX: dict[str, type[NpyRows | ParquetRows | CsvRows | LibsvmRows]] = {
 
 
 def as_source(X: Any, names: Sequence[str] | None = None, target: str | None = None) -> RowSource:
-    """The source that reads `X`: an array, tensor, frame, sparse matrix, path of a file, or a source already.
+    """Return the source that reads `X`: an array, tensor, frame, sparse matrix, path of a file, or a source already.
 
     A path is read by its ending: .npy, .parquet (or a folder), .csv, and .svm, .libsvm or .txt for
     LIBSVM text.
 
-    `names` chooses columns by name in the order given, where those of `X` have names; all others, a column
-    of targets for example, are left out. What has no names is taken by position. `target` names the column
-    of targets, where there is one. So a model that remembers both reads the very file that it was fitted on.
+    `names` chooses columns by name in the order given, if those of `X` have names; all others, such as a column of
+    targets, are left out. Columns without names are taken by position. `target` names the column of targets, if there
+    is one. A fitted model passes both, so it can read the file that it was fitted on.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def _file_source(path: FilePath, names: Sequence[str] | None, target: str | None
     require(suffix in _BY_SUFFIX, "the path X", f"a folder or end in one of {sorted(_BY_SUFFIX)}", str(path))
     if names is None and target is None:
         return _BY_SUFFIX[suffix](path)
-    if suffix == ".parquet":  # columns left out may hold text, which the whole table would be refused for
+    if suffix == ".parquet":  # other columns may hold text, for which the whole file would be refused
         present = stored_names(parquet_files(path)[0])
         return ParquetRows(path, target if target in present else None, names)
     source = _BY_SUFFIX[suffix](path)

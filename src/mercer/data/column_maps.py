@@ -1,9 +1,8 @@
 """Column maps: monotone maps of single columns onto comparable scales, fitted once and applied anywhere.
 
-Four kinds: `standard` leaves the shape of a column as it is, `bend` is logarithmic in both tails, `clip` bounds a
-column smoothly, `scores` makes it normal whatever it was. Each ends with mean 0 and variance 1, so neither shift nor
-scale of a column matters. Which kind suits a table is not decided here (`mercer.selection.race`). A `Bend` maps the
-columns with heavy tails alone.
+There are four kinds: `standard` keeps the shape of a column, `bend` is logarithmic in both tails, `clip` bounds a
+column smoothly, `scores` are normal scores of its ranks. Each has mean 0 and variance 1, so neither shift nor scale of
+a column matters. Model selection chooses the kind. A `Bend` maps only the columns with heavy tails.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from mercer.parts import require
 KINDS = ("standard", "bend", "clip", "scores")
 #: A clipped column lies within this many interquartile ranges of its median.
 REACH = 3.0
-#: Normal scores are interpolated between at most so many values of a column.
+#: Largest number of values of a column between which normal scores are interpolated.
 KNOTS = 1000
-#: A column is bent if the absolute value of its skewness, or its kurtosis, exceeds this: an exponential has 2 and 9.
+#: A column is mapped if the absolute value of its skewness, or its kurtosis, exceeds this; an exponential has 2 and 9.
 SKEWNESS, KURTOSIS = 1.5, 9.0
 
 
 @dataclass(frozen=True)
 class Bend:
-    """Which columns are bent, around what and from where on: asinh((x − centre) / width).
+    """The map asinh((x − centre) / width) of columns with heavy tails.
 
-    That is linear within the width and logarithmic beyond. A few rows far out would otherwise set the scale of a
-    column, and all the others would look alike to a radial kernel.
+    It is linear within the width and logarithmic beyond. Without it a few extreme rows would set the scale of a column,
+    and a radial kernel could not tell the other rows apart.
 
     >>> import torch
     >>> from mercer.data import Bend
@@ -44,29 +43,29 @@ class Bend:
     width: Tensor
 
     def __call__(self, X: Tensor) -> Tensor:
-        where, centre, width = self._beside(X)
+        where, centre, width = self._on_device(X)
         return X.index_copy(1, where, torch.asinh((X[:, where] - centre.to(X)) / width.to(X)))
 
-    def _beside(self, X: Tensor) -> list[Tensor]:
+    def _on_device(self, X: Tensor) -> list[Tensor]:
         return [torch.as_tensor(part).to(X.device) for part in (self.columns, self.centre, self.width)]
 
     def inverse(self, X: Tensor) -> Tensor:
-        """Rows as they were before."""
-        where, centre, width = self._beside(X)
+        """Return the original rows."""
+        where, centre, width = self._on_device(X)
         return X.index_copy(1, where, torch.sinh(X[:, where]) * width.to(X) + centre.to(X))
 
 
 def find_bend(X: Tensor, weight: Tensor, kept: Tensor | None = None) -> Bend | None:
-    """The bend for rows like `X` with these weights; None where no column has heavy tails but those that are `kept`.
+    """Fit a bend to rows `X` with these weights; None if no column has heavy tails besides those `kept`.
 
     The centre of a column is its median, the width the median distance from it of the values that differ from it
     (many columns are mostly zeros). A column of two values comes out of any bend as it went in, up to scale.
     """
     X, w = X.double(), weight.double()[:, None] / weight.double().sum()
     size = X.abs().amax(0)
-    # As parts of the largest value: squares of numbers near the ends of float64 would leave it.
-    parts = X / size.where(size > 0, 1.0)
-    centred = parts - (w * parts).sum(0)
+    # Scaled by the largest value: squares of numbers near the limits of float64 would overflow.
+    scaled = X / size.where(size > 0, 1.0)
+    centred = scaled - (w * scaled).sum(0)
     spread = (w * centred.square()).sum(0).sqrt()
     unit = centred / spread.where(spread > 0, 1.0)
     heavy = ((w * unit**3).sum(0).abs() > SKEWNESS) | ((w * unit**4).sum(0) > KURTOSIS)
@@ -78,7 +77,7 @@ def find_bend(X: Tensor, weight: Tensor, kept: Tensor | None = None) -> Bend | N
 
 
 def _middle_and_width(X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """The weighted median of each column, and the median distance from it of the values that differ from it."""
+    """Return the weighted median of each column, and the median distance from it of the values that differ from it."""
     everywhere = w.expand_as(X)
     centre = _median(X, everywhere)
     distance = (X - centre).abs()
@@ -86,7 +85,7 @@ def _middle_and_width(X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _median(X: Tensor, weight: Tensor) -> Tensor:
-    """The weighted median of each column: the least value with at least half of the weight at or below it."""
+    """Return the weighted median of each column: the least value with at least half of the weight at or below it."""
     ordered, order = X.sort(0)
     share = weight.gather(0, order).cumsum(0)
     first = (share >= 0.5 * share[-1:] * (1 - 1e-12)).int().argmax(0)
@@ -95,7 +94,9 @@ def _median(X: Tensor, weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """A fitted map of columns: unit, shape, unit again; `knots` and `levels` (D × K) belong to normal scores.
+    """A fitted map of columns: scaling, a nonlinear shape, standardising.
+
+    `knots` and `levels` (D × K) define normal scores.
 
     >>> X = torch.tensor([[1.0], [10.0], [100.0], [1000.0]], dtype=torch.float64)
     >>> fit_column_map("scores", X, torch.ones(4))(X)[:, 0].round(decimals=1).tolist()
@@ -111,12 +112,12 @@ class ColumnMap:
     levels: Tensor | None = None
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Mapped rows: finite for every finite value, and never falling in it."""
+        """Map rows; the result is finite for finite values, and monotone."""
         centre, width, mean, spread = self._units(X)
         return (self._shape((X - centre) / width) - mean) / spread
 
     def inverse(self, Z: Tensor) -> Tensor:
-        """Rows as they were; beyond the values that were seen, normal scores give back the last one seen."""
+        """Return the original rows; normal scores beyond the fitted range return its end."""
         centre, width, mean, spread = self._units(Z)
         z = Z * spread + mean
         if self.kind == "bend":
@@ -142,7 +143,7 @@ class ColumnMap:
 
 
 def fit_column_map(kind: str, X: Tensor, weight: Tensor, kept: Tensor | None = None) -> ColumnMap:
-    """The map of this kind for rows like `X` with these weights; columns that are `kept` are only centred."""
+    """Fit a map of this kind to rows `X` with these weights; columns that are `kept` are only centred."""
     require(kind in KINDS, "kind", f"one of {KINDS}", kind)
     X = X.double()
     w = weight.double()[:, None].to(X.device) / weight.double().sum()
@@ -158,10 +159,11 @@ def fit_column_map(kind: str, X: Tensor, weight: Tensor, kept: Tensor | None = N
     spread = (w * (z - mean).square()).sum(0).sqrt()
     seen = spread > 1e-12 * z.abs().amax(0)  # rounding gives a constant column some spread
     spread = torch.where(seen, spread, 1.0)
-    # a kept column keeps its own unit; of two values, a map can change nothing but the unit
-    own = X.amax(0) - X.amin(0)
-    mapped = z.amax(0) - z.amin(0)
-    spread = torch.where(straight & seen, mapped / own.where(own > 0, 1.0), spread)
+    # a kept column keeps its scale; a column of two values can change by a scale only
+    original_range = X.amax(0) - X.amin(0)
+    mapped_range = z.amax(0) - z.amin(0)
+    scale = mapped_range / original_range.where(original_range > 0, 1.0)
+    spread = torch.where(straight & seen, scale, spread)
     return ColumnMap(kind, centre, width, mean, spread, knots, levels)
 
 
@@ -170,21 +172,22 @@ def _like(X: Tensor, *parts: Tensor) -> list[Tensor]:
 
 
 def _units(kind: str, X: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Where a column's middle lies and how wide it is, in the sense of the kind of map."""
+    """Return centre and width of each column, as this kind of map defines them."""
     if kind in ("standard", "scores"):
-        # in parts of a power of two near the largest value, whose squares do not overflow
+        # scaled by a power of two near the largest value, so that squares do not overflow
         unit = torch.exp2(X.abs().amax(0).clamp(min=1e-300).log2().floor())
-        parts = X / unit
-        middle = (w * parts).sum(0)
-        centre, width = middle * unit, (w * (parts - middle).square()).sum(0).sqrt() * unit
+        scaled = X / unit
+        mean = (w * scaled).sum(0)
+        centre = mean * unit
+        width = (w * (scaled - mean).square()).sum(0).sqrt() * unit
     else:
         centre, width = _middle_and_width(X, w)  # many columns are mostly one value
-        width = 2 * width if kind == "clip" else width  # of a symmetric column, the interquartile range
+        width = 2 * width if kind == "clip" else width  # the interquartile range of a symmetric column
     return centre, torch.where(width > 1e-12 * X.abs().amax(0), width, 1.0)
 
 
 def _normal_levels(z: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Values of each column and the normal quantiles of the weight below them (half of the ties' own), D × K."""
+    """Return values of each column and the normal quantiles of the weight below them (half of ties counts), D × K."""
     values, scores = [], []
     for k in range(z.shape[1]):
         ordered, order = z[:, k].sort()
@@ -202,7 +205,7 @@ def _normal_levels(z: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _interpolated(z: Tensor, knots: Tensor, levels: Tensor) -> Tensor:
-    """Each column of `z` on the broken line through its knots, level beyond the first and the last."""
+    """Interpolate each column of `z` linearly between its knots, constant beyond the first and the last."""
     rows = z.T.contiguous()
     right = torch.searchsorted(knots, rows).clamp(1, max(knots.shape[1] - 1, 1))
     left = right - 1

@@ -1,6 +1,6 @@
-"""Which columns of a stored table are inputs and which is the target; which rows an index means.
+"""Choice of input and target columns of a file, and row indices.
 
-Shared by all sources that read files: a column is told by its name or its number, a row as NumPy would.
+Shared by all sources that read files: columns are given by name or number, rows by any index that NumPy accepts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mercer.parts import require
 FilePath = str | os.PathLike[str]
 Column = str | SupportsIndex
 
-SHOWN_NAMES = 20  # of a long list of columns, in a sentence
+SHOWN_NAMES = 20  # of a long list of columns, in an error message
 
 
 def choose_columns(
     path: Any, names: Sequence[str] | None, n_stored: int, target: Column | None, columns: Iterable[Column] | None
 ) -> tuple[list[int], int | None]:
-    """The positions of the input columns, and of the target, in a table of `n_stored` columns.
+    """Return the positions of the input columns, and of the target, in a table of `n_stored` columns.
 
     >>> choose_columns("table.csv", ["a", "b", "y"], 3, "y", None)
     ([0, 1], 2)
@@ -66,8 +66,8 @@ def _shown(names: Sequence[str]) -> str:
     return f"{few}" if len(few) == len(names) else f"{few} and {len(names) - len(few)} more"
 
 
-def row_numbers(index: Any, n_rows: int) -> np.ndarray:
-    """An index as NumPy understands it (negative numbers, a mask) as row numbers from 0 to `n_rows` - 1."""
+def row_indices(index: Any, n_rows: int) -> np.ndarray:
+    """Convert an index as NumPy accepts it (negative numbers, a mask) to row indices from 0 to `n_rows` - 1."""
     rows = np.atleast_1d(index.cpu().numpy() if isinstance(index, Tensor) else np.asarray(index))
     if rows.dtype == bool:
         require(len(rows) == n_rows, "a mask of rows", f"of length {n_rows}", len(rows))

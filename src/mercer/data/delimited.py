@@ -1,4 +1,4 @@
-"""Rows of CSV files: fields between delimiters, perhaps under a header."""
+"""Rows of CSV files, with or without a header."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from mercer.data.columns import Column, FilePath, choose_columns
-from mercer.data.raw import NOTHING, RawColumn, text_column
+from mercer.data.raw import MISSING_FIELDS, RawColumn, text_column
 from mercer.data.text import MARK_EVERY, Line, TextRows, is_number
 from mercer.parts import require
 
@@ -21,9 +21,9 @@ TARGET_BLOCK = 65_536  # lines held at once while targets are read
 class CsvRows(TextRows):
     """Rows of a CSV file; its first line is a header if none of its fields is a number.
 
-    A row is a line: quoted fields may hold the delimiter but no line break. Rows are float64. A file among whose
-    first rows some input is no number is `mixed`: estimators then read its columns whole (`columns`), as numbers,
-    dates (2020-01-31, perhaps with a time) or levels.
+    A row is a line: quoted fields may hold the delimiter but no line break. Rows are float64. A file whose first rows
+    hold inputs that are not numbers is `mixed`: estimators then read entire columns (`columns`), as numbers, dates
+    (2020-01-31, with or without a time) or levels.
 
     Parameters
     ----------
@@ -76,11 +76,11 @@ class CsvRows(TextRows):
         return not all(is_number(field) for fields in self._texts(first, self._kept) for field in fields)
 
     def columns(self) -> list[RawColumn]:
-        """The inputs of all rows, in memory."""
+        """Read the inputs of all rows into memory."""
         lines = list(self._lines())
         table = self._texts(lines, self._kept)
         for place, fields in zip(self._kept, table.T, strict=True):
-            if (bad := stray_word(fields)) is not None:
+            if (bad := first_invalid_field(fields)) is not None:
                 seen = (
                     f"column {self._named(place)} must hold numbers, as most of its rows do, got {str(fields[bad])!r}"
                 )
@@ -92,7 +92,7 @@ class CsvRows(TextRows):
         if self._target is None:
             return None
         first = self._texts(list(islice(self._lines(), MARK_EVERY)), [self._target])[:, 0]
-        known = first[~np.isin(first, NOTHING)]
+        known = first[~np.isin(first, MISSING_FIELDS)]
         is_text = not is_number((known if len(known) else first)[0])
         read = self._class_names if is_text else self._numbers
         lines = self._lines()
@@ -131,7 +131,7 @@ class CsvRows(TextRows):
         try:
             return np.loadtxt(texts, delimiter=self.delimiter, usecols=columns, comments=None, quotechar='"', ndmin=2)
         except ValueError:
-            self._find_culprit(lines, columns)
+            self._refuse_text(lines, columns)
             raise
 
     def _class_names(self, lines: list[Line], columns: list[int]) -> np.ndarray:
@@ -142,7 +142,7 @@ class CsvRows(TextRows):
         return names
 
     def _texts(self, lines: list[Line], columns: list[int]) -> np.ndarray:
-        """The fields as text; a line with too many or too few is refused."""
+        """Return the fields as text; a line with too many or too few is refused."""
         table = []
         for number, text in lines:
             fields = self._fields(number, text)
@@ -151,7 +151,7 @@ class CsvRows(TextRows):
             table.append([fields[j].strip() for j in columns])
         return np.array(table)
 
-    def _find_culprit(self, lines: list[Line], columns: list[int]) -> None:
+    def _refuse_text(self, lines: list[Line], columns: list[int]) -> None:
         for (number, _), fields in zip(lines, self._texts(lines, columns), strict=True):
             for column, field in zip(columns, fields, strict=True):
                 if not is_number(field):
@@ -163,7 +163,7 @@ class CsvRows(TextRows):
             fields = next(reader)
         except csv.Error as error:  # a field of more than 131 072 characters
             self._refuse(number, f"fields must be readable, got a line of {len(text)} characters ({error})")
-        if reader.line_num > 1:  # loadtxt would read on, too, and give two lines as one row
+        if reader.line_num > 1:  # loadtxt would join two lines to one row
             self._refuse(number, "a quote must be closed on its line, got one that is not")
         return fields
 
@@ -176,15 +176,15 @@ class CsvRows(TextRows):
         return repr(self._header[column]) if named and self._header else str(column)
 
 
-def stray_word(fields: np.ndarray) -> int | None:
-    """The first field that is neither a number nor nothing, in a column where most fields are numbers; or None.
+def first_invalid_field(fields: np.ndarray) -> int | None:
+    """Find the first field that is neither a number nor missing, if most fields of the column are numbers.
 
-    >>> stray_word(np.array(["1", "five", "", "8"])), stray_word(np.array(["oak", "7", "elm"]))
+    >>> first_invalid_field(np.array(["1", "five", "", "8"])), first_invalid_field(np.array(["oak", "7", "elm"]))
     (1, None)
     """
     words, place = np.unique(fields, return_inverse=True)
     numbers = np.array([is_number(word) for word in words])
-    strange = ~numbers & ~np.isin(words, NOTHING)
+    strange = ~numbers & ~np.isin(words, MISSING_FIELDS)
     share = numbers[place].sum() / max(int((numbers | strange)[place].sum()), 1)
     bad = np.flatnonzero(strange[place])
     return int(bad[0]) if len(bad) and share > 0.5 else None

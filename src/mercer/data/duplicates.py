@@ -1,9 +1,8 @@
-"""Duplicate rows: which rows are copies of one row, so that no split may part them.
+"""Duplicate rows: detect copies of rows, which must stay on one side of every split.
 
-Rows of equal inputs and equal targets are copies (a bootstrap, oversampling, data entered twice) where equal inputs
-practically always come with equal targets. Copies are merged into one row of their total weight, which is exact for
-every loss. Discrete inputs recur by themselves, with other targets: such rows are observations of their own, although
-some of them have equal targets, and stay single rows.
+Rows of equal inputs and equal targets are copies (a bootstrap, oversampling, data entered twice) if equal inputs nearly
+always have equal targets. Copies are merged into one row of their total weight, which is exact for every loss. Discrete
+inputs recur with different targets: those rows are separate observations, even where their targets agree, and stay.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ def hash_targets(y: np.ndarray) -> np.ndarray:
     return hash_rows((np.unique(column, return_inverse=True)[1].reshape(-1) for column in columns), len(y))
 
 
-def holds_copies(inputs: np.ndarray, targets: np.ndarray) -> bool:
-    """Whether rows of equal inputs and equal targets are copies; both are given by hashes.
+def has_copies(inputs: np.ndarray, targets: np.ndarray) -> bool:
+    """Whether rows of equal inputs and equal targets are copies; both are given as hashes.
 
     >>> x, noisy = np.array([1, 1, 2, 2, 3, 3], dtype=np.uint64), np.array([0, 1, 0, 0, 1, 0], dtype=np.uint64)
-    >>> holds_copies(x, x), holds_copies(x, noisy), holds_copies(np.arange(6, dtype=np.uint64), noisy)
+    >>> has_copies(x, x), has_copies(x, noisy), has_copies(np.arange(6, dtype=np.uint64), noisy)
     (True, False, False)
     """
     _, of_input, n_rows = np.unique(inputs, return_inverse=True, return_counts=True)
@@ -37,7 +36,7 @@ def holds_copies(inputs: np.ndarray, targets: np.ndarray) -> bool:
         return False
     tied = n_rows > 1
     equal_pairs = np.bincount(of_input.reshape(-1)[first], weights=times * (times - 1.0), minlength=len(n_rows))[tied]
-    equal = float((equal_pairs / (n_rows[tied] - 1)).sum() / n_rows[tied].sum())  # every row of a tie counts the same
+    equal = float((equal_pairs / (n_rows[tied] - 1)).sum() / n_rows[tied].sum())  # every tied row counts the same
     if equal >= 1 - DIFFERENT:
         return True
     _, counts = np.unique(targets[first], return_counts=True)

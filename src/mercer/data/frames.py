@@ -1,7 +1,7 @@
-"""Columns of a user's table as they came, whatever library holds it: numbers, dates, or codes of named levels.
+"""Read the columns of data frames, Arrow tables and arrays as `RawColumn`: numbers, dates, or codes of levels.
 
-pandas and polars are asked by their methods and not imported here; pyarrow is, by those functions that see a column of
-its. What a kernel sees of a column is not decided here (`mercer.preprocessing.columns`).
+pandas and polars are recognised by their methods and not imported; pyarrow is imported by the functions that read its
+columns. `mercer.preprocessing.columns` encodes the columns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.data.raw import DAY, RawColumn, days, factored, is_missing, level_names, objects
+from mercer.data.raw import DAY, RawColumn, days, factorize, is_missing, level_names, object_column
 from mercer.parts import require
 
 
@@ -25,30 +25,30 @@ def is_arrow(X: Any) -> bool:
 
 
 def column_names(X: Any) -> list[str] | None:
-    """The names of the columns, where all of them are text."""
+    """Return the names of the columns, if all of them are text."""
     names = list(X.columns) if is_frame(X) else list(X.column_names) if is_arrow(X) else None
     return names if names is not None and all(isinstance(name, str) for name in names) else None
 
 
 def only_numbers(frame: Any) -> bool:
-    """Whether every column of a pandas or polars frame is declared to hold numbers or truth values."""
+    """Whether every column of a pandas or polars frame is declared to hold numbers or booleans."""
     return all(map(holds_numbers, frame.dtypes))
 
 
 def raw_columns(X: Any) -> list[RawColumn]:
-    """The columns of a frame, an Arrow table, or an array of any type; those of an array have numbers for names."""
+    """Read the columns of a frame, an Arrow table, or an array; those of an array are called x0, x1, …"""
     if is_arrow(X):
         return [arrow_column(str(name), X.column(j)) for j, name in enumerate(X.column_names)]
     if is_frame(X):
         polars = hasattr(X, "get_columns")
         series = X.get_columns() if polars else [X.iloc[:, j] for j in range(X.shape[1])]
         read = _polars if polars else _pandas
-        return [read(str(name), one) for name, one in zip(X.columns, series, strict=True)]
+        return [read(str(name), column) for name, column in zip(X.columns, series, strict=True)]
     return [_array(f"x{j}", X[:, j]) for j in range(X.shape[1])]
 
 
 def holds_numbers(dtype: Any) -> bool:
-    """Whether a column of this pandas (they have a `kind`) or polars type holds numbers or booleans."""
+    """Whether a column of this pandas (these have a `kind`) or polars dtype holds numbers or booleans."""
     if hasattr(dtype, "kind"):
         return dtype.kind in "biuf" and not hasattr(dtype, "categories")
     return dtype.is_numeric() or str(dtype) == "Boolean"
@@ -66,14 +66,14 @@ def _pandas(name: str, series: Any) -> RawColumn:
         return RawColumn(name, "bool" if kind == "b" else "number", values)
     if kind == "m":
         return RawColumn(name, "number", days(series.to_numpy("timedelta64[us]")))
-    if hasattr(dtype, "freq") and hasattr(series.dt, "to_timestamp"):  # months, quarters: by their first instants
+    if hasattr(dtype, "freq") and hasattr(series.dt, "to_timestamp"):  # months and quarters become their first instants
         return _pandas(name, series.dt.to_timestamp())
     if kind == "M":
         zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
         local = series if zone is None else series.dt.tz_localize(None)
         return RawColumn(name, "date", days(local.to_numpy("datetime64[us]")), zone="" if zone is None else str(zone))
     values = series.to_numpy(dtype=object)
-    return objects(name, values, series.isna().to_numpy(dtype=bool))
+    return object_column(name, values, series.isna().to_numpy(dtype=bool))
 
 
 def _polars(name: str, series: Any) -> RawColumn:
@@ -95,9 +95,9 @@ def _polars(name: str, series: Any) -> RawColumn:
     if text.startswith(("List", "Struct", "Array")):
         require(False, f"column {name!r} of X", "of single values", text)
     if text.startswith(("String", "Utf8", "Categorical", "Enum")):
-        codes, levels = factored(series.cast(str).to_list())
+        codes, levels = factorize(series.cast(str).to_list())
         return RawColumn(name, "category", codes, levels, text=text.startswith(("String", "Utf8")))
-    return objects(name, np.array([*series.to_list(), None], dtype=object)[:-1], series.is_null().to_numpy())
+    return object_column(name, np.array([*series.to_list(), None], dtype=object)[:-1], series.is_null().to_numpy())
 
 
 def _array(name: str, values: np.ndarray) -> RawColumn:
@@ -105,24 +105,24 @@ def _array(name: str, values: np.ndarray) -> RawColumn:
     if kind in "biuf":
         return RawColumn(name, "bool" if kind == "b" else "number", values.astype(np.float64))
     if kind in "US":
-        codes, levels = factored(values.tolist())
+        codes, levels = factorize(values.tolist())
         return RawColumn(name, "category", codes, levels, text=True)
     if kind == "M":
         return RawColumn(name, "date", days(values.astype("datetime64[us]")))
-    require(kind == "O", f"column {name!r} of X", "numbers, dates, truth values or text", values.dtype)
-    return objects(name, values, np.array([is_missing(value) for value in values], dtype=bool))
+    require(kind == "O", f"column {name!r} of X", "numbers, dates, booleans or text", values.dtype)
+    return object_column(name, values, np.array([is_missing(value) for value in values], dtype=bool))
 
 
 def arrow_column(name: str, column: Any) -> RawColumn:
-    """A column of an Arrow table or record batch."""
+    """Read a column of an Arrow table or record batch."""
     import pyarrow
     from pyarrow import compute, types
 
     kind = column.type
     if types.is_dictionary(kind) or is_text(kind):
-        whole = column if types.is_dictionary(kind) else column.dictionary_encode()
-        whole = whole.unify_dictionaries() if isinstance(whole, pyarrow.ChunkedArray) else whole
-        chunks = whole.chunks if isinstance(whole, pyarrow.ChunkedArray) else [whole]
+        encoded = column if types.is_dictionary(kind) else column.dictionary_encode()
+        chunked = isinstance(encoded, pyarrow.ChunkedArray)
+        chunks = encoded.unify_dictionaries().chunks if chunked else [encoded]
         codes = [chunk.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunks]
         levels = level_names(chunks[0].dictionary.to_pylist()) if chunks else ()
         values = np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
@@ -143,18 +143,18 @@ def arrow_column(name: str, column: Any) -> RawColumn:
         unit = pyarrow.duration("us") if types.is_duration(kind) else pyarrow.time64("us")
         spans = column.cast(unit, safe=False).cast("int64").cast("float64", safe=False)
         return RawColumn(name, "number", _floats(spans) / (1e6 * DAY))
-    require(False, f"column {name!r} of X", "numbers, dates, truth values or text", kind)
+    require(False, f"column {name!r} of X", "numbers, dates, booleans or text", kind)
     raise AssertionError
 
 
 def _floats(column: Any) -> np.ndarray:
-    """Numbers as an array, NaN where one is missing."""
+    """Convert numbers to an array, missing ones to NaN."""
     values = column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False)
     return np.array(values, dtype=np.float64)
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type of Arrow's is one of its kinds of text."""
+    """Whether an Arrow type is text."""
     from pyarrow import types
 
     return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))

@@ -1,4 +1,4 @@
-"""Rows of LIBSVM's sparse text format, made dense block by block, or kept sparse."""
+"""Rows of LIBSVM's sparse text format, converted to dense blocks or kept sparse."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mercer.data.sparse import SparseRows
 from mercer.data.text import Line, TextRows, is_number
 from mercer.parts import is_integer, require
 
-#: Columns that a file may ask for on its own word: one mistyped index would make every row gigabytes.
+#: Columns accepted without `n_columns`: a mistyped index would make every dense row gigabytes long.
 LARGEST_INDEX = 1 << 20
 
 
 class LibsvmRows(TextRows):
-    """Rows of a LIBSVM text file, ``label index:value ...``: made dense (float64) block by block.
+    """Rows of a LIBSVM text file, ``label index:value ...``, converted to dense float64 blocks.
 
-    Models that see rows by products of them alone take a file of many columns by its entries (`sparse`).
+    Models that need only inner products of rows read a file of many columns as a sparse matrix (`sparse`).
 
     Indices count from 1 and ascend within a line, as LIBSVM demands; what follows a # is a comment.
 
@@ -65,7 +65,7 @@ class LibsvmRows(TextRows):
         return X
 
     def sparse(self) -> SparseRows:
-        """The whole file by its entries, in one pass."""
+        """Read the file as a sparse matrix, in one pass."""
         values, indices, ends = array("d"), array("q"), array("q", [0])
         for line in self._lines():
             for index, value in self._pairs(*line):
@@ -77,7 +77,7 @@ class LibsvmRows(TextRows):
         return SparseRows(table, self.targets(), self.target_label())
 
     def _pairs(self, number: int, text: str) -> list[tuple[int, float]]:
-        """The entries of a line."""
+        """Parse the entries of a line."""
         pairs = [self._pair(number, pair) for pair in _words(text)[1:]]
         for (before, _), (after, _) in pairwise(pairs):
             if after <= before:

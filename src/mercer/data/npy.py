@@ -1,4 +1,4 @@
-"""Rows of NumPy's .npy files, mapped into memory and never held whole."""
+"""Rows of memory-mapped .npy files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from mercer.data.arrays import as_tensor, require_numbers
-from mercer.data.columns import FilePath, choose_columns, row_numbers
+from mercer.data.columns import FilePath, choose_columns, row_indices
 from mercer.data.source import RowSource
 from mercer.parts import require
 
@@ -63,7 +63,7 @@ class NpyRows(RowSource):
             yield start, self._inputs(self._table[start : start + size])
 
     def take(self, index: Any) -> Tensor:
-        return self._inputs(self._table[row_numbers(index, self.n_rows)])
+        return self._inputs(self._table[row_indices(index, self.n_rows)])
 
     def targets(self) -> np.ndarray | None:
         return None if self._targets is None else np.array(self._targets)
@@ -78,11 +78,11 @@ class NpyRows(RowSource):
 def _memory_map(path: Path) -> np.ndarray:
     try:
         table = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError:  # a file that is not there says so itself
+    except OSError:  # a missing file has a clear message already
         raise
-    except Exception as error:  # NumPy hands a header to Python's own parser, which has many ways to complain
+    except Exception as error:  # NumPy evaluates the header by Python's parser, which raises many errors
         raise ValueError(f"{path} must be a .npy file that holds numbers: {error}") from error
-    if not isinstance(table, np.ndarray):  # an archive of several arrays, opened
+    if not isinstance(table, np.ndarray):  # an open archive of several arrays
         table.close()
     if not isinstance(table, np.ndarray) or table.size == 0:
         raise ValueError(f"{path} must be a .npy file with at least one row and column")

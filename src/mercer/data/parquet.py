@@ -1,4 +1,4 @@
-"""Rows of Parquet files, decoded as they are asked for; the table is never held."""
+"""Rows of Parquet files, decoded block by block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.columns import Column, FilePath, choose_columns, row_numbers
+from mercer.data.columns import Column, FilePath, choose_columns, row_indices
 from mercer.data.frames import arrow_column, is_text
 from mercer.data.group import Group
 from mercer.data.raw import RawColumn
@@ -28,9 +28,9 @@ BATCH_ROWS = 1 << 16
 class ParquetRows(RowSource):
     """Rows of a Parquet file, or of a folder of them in the order of their names.
 
-    Blocks are decoded as they are asked for. `take` decodes the row groups in which a wanted row
-    lies and no others, batch by batch. Missing values are read as NaN. A file whose inputs are not all numbers, or
-    are missing in places, is `mixed`: estimators then read its columns whole (`columns`).
+    Blocks are decoded on demand. `take` decodes only the row groups that hold a requested row, batch by batch. Missing
+    values are read as NaN. A file whose inputs are not all numbers, or are missing in places, is `mixed`: estimators
+    then read entire columns (`columns`).
 
     Parameters
     ----------
@@ -72,11 +72,11 @@ class ParquetRows(RowSource):
 
     @property
     def mixed(self) -> bool:
-        """Whether some input is text, a category or a date, or is missing in some row (as the files' metadata say)."""
-        return bool(self._odd) or any(self._gaps(file) for file in self._files)
+        """Whether an input is text, a category or a date, or is missing in a row (by the files' metadata)."""
+        return bool(self._not_numbers) or any(self._gaps(file) for file in self._files)
 
     def columns(self) -> list[RawColumn]:
-        """The inputs of all files, in memory."""
+        """Read the inputs of all files into memory."""
         import pyarrow
 
         tables = []
@@ -84,27 +84,27 @@ class ParquetRows(RowSource):
             with _open(file) as opened:
                 tables.append(opened.read(columns=self._names))
         try:
-            whole = pyarrow.concat_tables(tables, promote_options="permissive")
+            table = pyarrow.concat_tables(tables, promote_options="permissive")
         except pyarrow.ArrowException as error:  # numbers in one file, text in another
             raise ValueError(f"{self.path} must hold files whose columns have the same types: {error}") from error
-        return [arrow_column(name, whole.column(name)) for name in self._names]
+        return [arrow_column(name, table.column(name)) for name in self._names]
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         return _regroup(self._batches(max(size, 1024)), size)  # small batches cost more than they save
 
     def take(self, index: Any) -> Tensor:
-        rows = row_numbers(index, self.n_rows)
+        rows = row_indices(index, self.n_rows)
         X = np.empty((len(rows), self.n_columns), self._dtype)
         order = np.argsort(rows, kind="stable")
         wanted = rows[order]
         groups = np.unique(np.searchsorted(self._ends, wanted, side="right"))
-        for file, some in groupby(groups, lambda g: self._groups[g][0]):
+        for file, in_file in groupby(groups, lambda g: self._groups[g][0]):
             with _open(file) as opened:
-                for g in some:
+                for g in in_file:
                     begin = int(self._ends[g - 1]) if g else 0
                     for batch in self._decoded(opened, [self._groups[g][1]], BATCH_ROWS):
                         low, high = np.searchsorted(wanted, [begin, begin + batch.num_rows])
-                        if low < high:  # a batch without wanted rows is not made into an array
+                        if low < high:  # a batch without requested rows is not converted
                             X[order[low:high]] = self._inputs(batch)[wanted[low:high] - begin]
                         begin += batch.num_rows
         return torch.from_numpy(X)
@@ -135,7 +135,7 @@ class ParquetRows(RowSource):
         kept, at = choose_columns(self.path, self._stored, len(self._stored), target, columns)
         self._names = [self._stored[column] for column in kept]
         self._target = None if at is None else self._stored[at]
-        self._odd = ""  # the first input that holds no numbers, in words
+        self._not_numbers = ""  # the error message of the first input that does not hold numbers
         self._dtype = np.result_type(*(self._precision(file) for file in self._files))
         self.n_columns = len(kept)
 
@@ -153,8 +153,8 @@ class ParquetRows(RowSource):
         return local
 
     def _by_file(self) -> Iterator[tuple[Path, list[int]]]:
-        """Files, each with the numbers of its row groups."""
-        for file, groups in groupby(self._groups, lambda one: one[0]):
+        """Iterate over files, each with the numbers of its row groups."""
+        for file, groups in groupby(self._groups, lambda pair: pair[0]):
             yield file, [group for _, group in groups]
 
     def _gaps(self, file: Path) -> bool:
@@ -162,8 +162,8 @@ class ParquetRows(RowSource):
             stored = opened.metadata
             groups = [stored.row_group(g) for g in range(stored.num_row_groups)]
             places = [k for k in range(stored.num_columns) if stored.schema.column(k).name in self._names]
-            found = [group.column(k).statistics for group in groups for k in places]
-        return any(one is not None and one.has_null_count and one.null_count > 0 for one in found)
+            statistics = [group.column(k).statistics for group in groups for k in places]
+        return any(seen is not None and seen.has_null_count and seen.null_count > 0 for seen in statistics)
 
     def _batches(self, size: int) -> Iterator[np.ndarray]:
         for file, groups in self._by_file():
@@ -175,8 +175,8 @@ class ParquetRows(RowSource):
         return opened.iter_batches(batch_size=size, row_groups=groups, columns=self._names)
 
     def _inputs(self, table: Any) -> np.ndarray:
-        if self._odd:  # by blocks, numbers alone are read
-            raise ValueError(self._odd)
+        if self._not_numbers:  # blocks hold numbers only
+            raise ValueError(self._not_numbers)
         X = np.empty((table.num_rows, self.n_columns), self._dtype)
         for j, name in enumerate(self._names):
             column = table.column(name)
@@ -186,7 +186,7 @@ class ParquetRows(RowSource):
         return X
 
     def _precision(self, file: Path) -> np.dtype:
-        """The precision that holds the inputs; a file without them, or with text there, is refused."""
+        """Return the dtype that holds the inputs; a file without the columns, or of other types, is refused."""
         from pyarrow import types
 
         with _open(file) as opened:
@@ -199,7 +199,7 @@ class ParquetRows(RowSource):
             if not _holds_numbers(kind):
                 readable = _holds_text(kind) or types.is_temporal(kind)
                 require(readable, f"{file}: column {name!r}", "numbers, text, categories or dates", str(kind))
-                self._odd = self._odd or f"{file}: column {name!r} must hold numbers, got {kind}"
+                self._not_numbers = self._not_numbers or f"{file}: column {name!r} must hold numbers, got {kind}"
         if self._target is not None:
             kind = schema.field(self._target).type
             good = _holds_numbers(kind) or _holds_text(kind)
@@ -209,7 +209,7 @@ class ParquetRows(RowSource):
 
 
 def parquet_files(path: FilePath) -> list[Path]:
-    """The file itself, or the Parquet files of a folder in the order of their names."""
+    """Return the file itself, or the Parquet files of a folder in the order of their names."""
     files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
     if not files:
         raise ValueError(f"{path} is a folder without .parquet files")
@@ -217,14 +217,14 @@ def parquet_files(path: FilePath) -> list[Path]:
 
 
 def stored_names(file: Path) -> list[str]:
-    """The names of all columns of a file, whatever they hold."""
+    """Return the names of all columns of a file."""
     with _open(file) as opened:
         return list(opened.schema_arrow.names)
 
 
 @contextmanager
 def _open(file: Path) -> Iterator[Any]:
-    """An opened Parquet file; damage that shows while it is read is told with the file's name."""
+    """Open a Parquet file; an error while it is read names the file."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -240,7 +240,7 @@ def _open(file: Path) -> Iterator[Any]:
 
 
 def _values(file: Path, name: str, groups: list[int]) -> Iterator[np.ndarray]:
-    """One column of some row groups of a file as it is stored; categories become their names, and decimals floats."""
+    """Read a column of these row groups; categories become their names, and decimals floats."""
     from pyarrow import types
 
     with _open(file) as opened:
@@ -273,7 +273,7 @@ def _holds_text(kind: Any) -> bool:
 
 
 def _regroup(pieces: Iterable[np.ndarray], size: int) -> Iterator[tuple[int, Tensor]]:
-    """Pieces of any length as blocks of `size` rows, so that sums over blocks do not depend on the file."""
+    """Regroup arrays of any length to blocks of `size` rows, so that sums over blocks do not depend on the file."""
     require(size >= 1, "size", "at least 1", size)
     start, held, n_held = 0, [], 0
     for piece in pieces:

@@ -1,7 +1,7 @@
-"""Reading ahead: a thread has the next blocks ready while those before them are worked on.
+"""Prefetch blocks: a thread reads the next blocks while the current one is processed.
 
-Reading and decoding (pyarrow), and copying into page-locked memory, release Python's lock, so they cost no time of
-their own as long as they take less than the work on a block.
+Reading, decoding (pyarrow) and copying into pinned memory release Python's global lock. They take no extra time as long
+as they are faster than the processing of a block.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-#: Blocks that are ready at most, beside the one that is worked on.
+#: Largest number of prefetched blocks, besides the one being processed.
 READY = 2
 
 
 def read_ahead(blocks: Iterator[tuple[int, Tensor]], *, pinned: bool = False) -> Iterator[tuple[int, Tensor]]:
-    """The same blocks, made by a thread ahead of their use; `pinned` copies them where a GPU fetches them from itself.
+    """Yield the same blocks, prefetched by a thread; `pinned` copies them to pinned memory for a GPU.
 
-    A block is a pair of its first row and the rows. What goes wrong in the thread is raised here, in its place; whoever
-    leaves the loop early ends the thread.
+    A block is a pair of its first row and the rows. An error of the thread is raised here, after the blocks before
+    it. Leaving the loop early ends the thread.
 
     >>> import torch
     >>> from mercer.data import read_ahead
@@ -31,17 +31,18 @@ def read_ahead(blocks: Iterator[tuple[int, Tensor]], *, pinned: bool = False) ->
     try:
         while (block := reader.next()) is not None:
             yield block
-            del block  # else it would be held while the next one is waited for
+            del block  # frees it before waiting for the next block
     finally:
         reader.close()
 
 
 class _Reader(threading.Thread):
-    """Makes blocks until `READY` of them wait, and goes on when one is taken."""
+    """Reads blocks until `READY` of them wait, and continues when one is taken."""
 
     def __init__(self, blocks: Iterator[tuple[int, Tensor]], pinned: bool) -> None:
         super().__init__(name="mercer reads ahead", daemon=True)
-        self._blocks, self._pinned = blocks, pinned
+        self._blocks = blocks
+        self._pinned = pinned
         self._ready: deque[tuple[int, Tensor]] = deque()
         self._error: BaseException | None = None
         self._done = self._closed = False
@@ -62,7 +63,7 @@ class _Reader(threading.Thread):
         except BaseException as error:
             self._error = error
         finally:
-            if hasattr(self._blocks, "close"):  # files are closed by the thread that opened them
+            if hasattr(self._blocks, "close"):  # the thread that opened a file closes it
                 self._blocks.close()
             with self._changed:
                 self._done = True

@@ -1,4 +1,4 @@
-"""Rows of scipy's sparse matrices: kept by their entries, made dense block by block where numbers are asked for."""
+"""Rows of sparse matrices, converted to dense blocks on demand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SparseRows(RowSource):
         return torch.from_numpy(self.rows_of(index).toarray())
 
     def rows_of(self, index: Any) -> Any:
-        """The rows of these numbers, still sparse."""
+        """Return the rows of these indices as a sparse matrix."""
         return self.entries.table[np.asarray(torch.as_tensor(index).cpu())]
 
     def targets(self) -> np.ndarray | None:
@@ -58,15 +58,15 @@ class SparseRows(RowSource):
         return self._name
 
     def coordinates(self, index: Any) -> Tensor:
-        """Some rows turned into as few coordinates as there are of them: distances and products stay what they are."""
-        some = self.rows_of(index)
-        values, vectors = np.linalg.eigh((some @ some.T).toarray())
+        """Return n rows in at most n coordinates, with the same distances and inner products."""
+        rows = self.rows_of(index)
+        values, vectors = np.linalg.eigh((rows @ rows.T).toarray())
         kept = values > 1e-12 * max(float(values[-1]), 1e-300)
         return torch.from_numpy(vectors[:, kept] * np.sqrt(values[kept]))
 
 
 def sparse_matrix(X: Any) -> Any:
-    """What scipy or torch holds sparse, as scipy has it; None where `X` is something else."""
+    """Return a sparse matrix or tensor as a scipy matrix; None where `X` is something else."""
     if scipy.sparse.issparse(X):
         return X
     if not isinstance(X, Tensor) or X.layout == torch.strided:

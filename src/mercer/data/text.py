@@ -1,7 +1,7 @@
-"""Rows of text files, one row a line; what a line means is left to each format.
+"""Rows of text files, one row a line; subclasses parse the lines of their format.
 
-One pass over a file notes the byte offset of every few thousandth row; afterwards any row is
-found by reading a few thousand lines at most.
+One pass over a file records the byte offset of every 2048th row; afterwards any row is found by reading at most as
+many lines.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.columns import FilePath, row_numbers
+from mercer.data.columns import FilePath, row_indices
 from mercer.data.source import RowSource
 from mercer.parts import require
 
-MARK_EVERY = 2048  # rows between two noted offsets
-FIRST_BYTES = 1 << 16  # of a file that are looked at before it is read by lines
+MARK_EVERY = 2048  # rows between two recorded offsets
+FIRST_BYTES = 1 << 16  # of a file that are checked before it is read by lines
 
-#: How files begin that are not plain text, though their name says so.
+#: First bytes of files that are not plain text in spite of their name.
 _FOREIGN = {
     b"\x1f\x8b": "compressed by gzip",
     b"PK\x03\x04": "a zip archive",
@@ -62,7 +62,7 @@ class TextRows(RowSource):
 
     @abstractmethod
     def _inputs(self, lines: list[Line]) -> np.ndarray:
-        """The inputs that these lines hold, one row a line."""
+        """Parse the inputs of these lines, one row a line."""
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         lines = self._lines()
@@ -73,7 +73,7 @@ class TextRows(RowSource):
             yield start, torch.from_numpy(self._inputs(block))
 
     def take(self, index: Any) -> Tensor:
-        rows, back = np.unique(row_numbers(index, self.n_rows), return_inverse=True)
+        rows, back = np.unique(row_indices(index, self.n_rows), return_inverse=True)
         return torch.from_numpy(self._inputs(self._find(rows))[back])
 
     def _lines(self) -> Iterator[Line]:
@@ -96,14 +96,14 @@ class TextRows(RowSource):
                     yield number, text
 
     def _find(self, rows: np.ndarray) -> list[Line]:
-        """The lines of `rows`, which ascend: each stretch between two marks is read once, if at all."""
+        """Return the lines of `rows`, which ascend; each section between two offsets is read at most once."""
         found: list[Line] = []
         for mark, group in groupby(rows + self._n_header, lambda row: row // MARK_EVERY):
             places = [row - mark * MARK_EVERY for row in group]
-            stretch = list(islice(self._lines_from(mark), places[-1] + 1))
-            if len(stretch) <= places[-1]:
+            section = list(islice(self._lines_from(mark), places[-1] + 1))
+            if len(section) <= places[-1]:
                 self._refuse_change()
-            found += [stretch[place] for place in places]
+            found += [section[place] for place in places]
         return found
 
     def _require_text(self, beginning: bytes) -> None:
@@ -111,7 +111,7 @@ class TextRows(RowSource):
             if beginning.startswith(mark):
                 wanted = self._encoding.removesuffix("-sig").upper()
                 raise ValueError(f"{self.path} must be plain text in {wanted}, got a file that is {kind}")
-        if b"\r" in beginning.rstrip(b"\r") and b"\n" not in beginning:  # else all of it would be one line
+        if b"\r" in beginning.rstrip(b"\r") and b"\n" not in beginning:  # else the whole file would be one line
             raise ValueError(f"{self.path} must have lines that end in a line feed, got carriage returns alone")
 
     def _require_rows(self) -> None:
@@ -122,7 +122,7 @@ class TextRows(RowSource):
         raise ValueError(f"{self.path} must stay as it was when it was opened, got fewer than its {self.n_rows} rows")
 
     def _refuse_bytes(self, number: int, raw: bytes, fault: UnicodeDecodeError) -> NoReturn:
-        """Refuse a line that is not in the encoding: replaced bytes would make one level of two."""
+        """Refuse a line that is not in the encoding: replaced bytes could merge two levels."""
         before = raw[: fault.start].decode(self._encoding, errors="replace")
         wanted, seen = self._encoding.removesuffix("-sig").upper(), raw[fault.start : fault.end]
         advice = "; encoding='cp1252' or 'latin-1' reads the usual files that are not in UTF-8"
@@ -130,7 +130,7 @@ class TextRows(RowSource):
         self._refuse(number, f"{self._field_after(before)} must be text in {wanted}, got the bytes {seen!r}{advice}")
 
     def _field_after(self, before: str) -> str:
-        """The name of the field that begins or goes on after this part of a line."""
+        """Name the field at the end of this part of a line."""
         return f"character {len(before) + 1}"
 
     def _refuse(self, number: int, complaint: str) -> NoReturn:
@@ -138,7 +138,7 @@ class TextRows(RowSource):
 
 
 def _line_encoding(encoding: str) -> str:
-    """The name of an encoding whose lines, fields and comments end and begin with the bytes of ASCII.
+    """Return the canonical name of an encoding that extends ASCII, so that lines can be split by bytes.
 
     >>> _line_encoding("UTF8"), _line_encoding("Latin-1")
     ('utf-8-sig', 'iso8859-1')

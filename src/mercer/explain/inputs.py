@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mercer.data import ArrayRows, RowSource, as_source
-from mercer.data.raw import LEVELLED, RawColumn
+from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.columns import TableMap
 from mercer.preprocessing.columns_read import new_numbers_or_columns
 from mercer.preprocessing.constant_columns import Constants, HeldRows
@@ -67,7 +67,7 @@ class Inputs:
 
     def labels(self, column: int) -> tuple[str, ...] | None:
         """The names of a column's levels."""
-        if self.columns is None or self.columns[column].kind not in LEVELLED:
+        if self.columns is None or self.columns[column].kind not in CATEGORICAL:
             return None
         return self.columns[column].levels
 
@@ -79,7 +79,7 @@ class Inputs:
             return ArrayRows(rows)
         out = [replace(one, values=one.values[index]) for one in self.columns]
         for c, value in zip(columns, values, strict=True):
-            kind = np.int64 if out[c].kind in LEVELLED else np.float64
+            kind = np.int64 if out[c].kind in CATEGORICAL else np.float64
             out[c] = replace(out[c], values=np.full(len(index), value).astype(kind))
         return out
 
@@ -89,7 +89,7 @@ class Inputs:
             held = self.constants is not None and column in self.constants.columns
             return ([], np.empty((len(values), 0))) if held else ([column], values[:, None])
         as_it_came = self.columns[column]
-        kind = np.int64 if as_it_came.kind in LEVELLED else np.float64
+        kind = np.int64 if as_it_came.kind in CATEGORICAL else np.float64
         one = replace(as_it_came, values=values.astype(kind))
         parts = [code.encode(one) for code in self.table.codes if code.column == column]
         places = np.flatnonzero(self.table.layout.column == column).tolist()

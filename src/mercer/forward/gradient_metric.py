@@ -43,7 +43,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         A factor for each column, a matrix that also turns them, or whichever rows that were not fitted like better.
         A metric that gains nothing on them is not taken: columns are then only mapped one by one.
     task : "auto", "regression" or "classification", default "auto"
-        Whether `y` holds numbers or classes; "auto" takes text and truth values for classes, and numbers for numbers.
+        Whether `y` holds numbers or classes; "auto" takes text and booleans for classes, and numbers for numbers.
     scale_inputs : True or "standard", default True
         True also chooses among four maps of single columns: standardised, bent, clipped or normal scores; "standard"
         only standardises, so that the mapping is linear.

@@ -15,9 +15,7 @@ from mercer.data.hashes import hash_rows
 from mercer.engine import KernelMatrix, Plan, Sample
 from mercer.kernels import Columns, Kernel
 from mercer.losses import Loss, Squared
-
-#: Rows up to which inputs are compared with each other.
-COMPARED_ROWS = 10_000
+from mercer.preprocessing.duplicates import MERGED_ROWS
 
 
 @dataclass(frozen=True)
@@ -62,10 +60,10 @@ class Problem:
     def distinct(self) -> Tensor:
         """A mask of the rows of positive weight, one of each set of equal inputs: the others would bring nothing new.
 
-        Only tables at hand of at most `COMPARED_ROWS` rows are compared.
+        Only tables at hand of at most `MERGED_ROWS` rows are compared.
         """
         alive = self.weight > 0
-        if not isinstance(self.rows, TensorRows) or self.rows.shard.divided or self.rows.n_rows > COMPARED_ROWS:
+        if not isinstance(self.rows, TensorRows) or self.rows.shard.divided or self.rows.n_rows > MERGED_ROWS:
             return alive
         places = alive.nonzero()[:, 0]
         X = self.rows.X[places].cpu().numpy()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from tqdm.auto import tqdm
 
-from mercer.data.raw import LEVELLED, RawColumn, as_dates, as_levels
+from mercer.data.raw import CATEGORICAL, RawColumn, as_levels, parse_dates
 from mercer.parts import require
 
 #: Integer codes of a missing level, and of a level that `fit` did not see.
@@ -224,7 +224,7 @@ def numbers(column: RawColumn, kind: str = "number") -> np.ndarray:
     """The values of a column that held numbers (or dates) in `fit`; NaN where all values are missing now."""
     if bool(column.missing.all()):
         return np.full(len(column.values), np.nan)
-    column = as_dates(column) if kind == "date" else column
+    column = parse_dates(column) if kind == "date" else column
     wanted = ("date",) if kind == "date" else ("number", "bool")
     words = f"{'dates' if kind == 'date' else 'numbers'} as in fit"
     require(column.kind in wanted, f"column {column.name!r} of X", words, f"a column of kind {column.kind!r}")
@@ -234,7 +234,7 @@ def numbers(column: RawColumn, kind: str = "number") -> np.ndarray:
 def places(column: RawColumn, levels: tuple[str, ...]) -> np.ndarray:
     """The index of each row's level in `levels`, `MISSING` or `UNSEEN`; a number is the level of its name."""
     known = {level: place for place, level in enumerate(levels)}
-    named = column if column.kind in LEVELLED else as_levels(column)
+    named = column if column.kind in CATEGORICAL else as_levels(column)
     return np.array([*(known.get(level, UNSEEN) for level in named.levels), MISSING])[named.values]
 
 

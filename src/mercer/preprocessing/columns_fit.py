@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from mercer.data.raw import FEW_ROWS, LEVELLED, RawColumn, as_levels, names_rows
+from mercer.data.raw import CATEGORICAL, FEW_ROWS, RawColumn, as_levels, is_identifier
 from mercer.parts import require, warn
 from mercer.preprocessing.columns import (
     BooleanCode,
@@ -118,7 +118,7 @@ class _CodeChooser:
         codes = [] if reason else [code for code in self._codes(place, column) if not self._repeats(code, column)]
         reason = reason or ("" if codes else "missing in the same rows as another column")
         words = f"left out: {reason}" if reason else " + ".join(code.description for code in codes)
-        n_levels = len(np.unique(column.values[~column.missing])) if column.kind in LEVELLED else 0
+        n_levels = len(np.unique(column.values[~column.missing])) if column.kind in CATEGORICAL else 0
         missing = float(column.missing.mean())
         return codes, Described(column.name, column.kind, n_levels, missing, words, column.zone)
 
@@ -206,7 +206,7 @@ class _CodeChooser:
         distinct = np.unique(values[~missing])
         if len(distinct) == 1 and not missing.any():
             return "constant"
-        if column.kind == "category" and names_rows(len(distinct), column):  # before it is taken for a copy
+        if column.kind == "category" and is_identifier(len(distinct), column):  # before it is taken for a copy
             return f"{FREE_TEXT if _is_free_text(column) else 'an identifier'}: {_own_values(column, distinct)}"
         key = _column_hash(column)
         if key in self._names:
@@ -232,13 +232,13 @@ class _CodeChooser:
 def _column_hash(column: RawColumn) -> bytes:
     """A hash of a column's values; levels count by their order of appearance, whatever their names."""
     values = column.values
-    if column.kind in LEVELLED:
+    if column.kind in CATEGORICAL:
         distinct, first = np.unique(values[~column.missing], return_index=True)
         rank = np.empty(int(values.max()) + 2)
         rank[distinct] = np.argsort(np.argsort(first))
         rank[-1] = -1
         values = rank[values]
-    kind = column.kind if column.kind in LEVELLED else "number"
+    kind = column.kind if column.kind in CATEGORICAL else "number"
     return kind.encode() + blake2b((values + 0.0).tobytes()).digest()
 
 

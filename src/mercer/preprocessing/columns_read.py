@@ -17,16 +17,16 @@ from sklearn.utils.validation import _get_feature_names, check_array, validate_d
 
 from mercer.data.frames import column_names, is_arrow, is_frame, only_numbers, raw_columns
 from mercer.data.raw import (
+    CATEGORICAL,
     LARGEST,
-    LEVELLED,
     NUMBER,
     RawColumn,
-    as_dates,
     as_levels,
-    as_named_dates,
     as_numbers,
-    as_written,
-    written_numbers,
+    dates_as_levels,
+    parse_dates,
+    parse_numbers,
+    parse_text,
     zone_name,
 )
 from mercer.parts import require
@@ -35,7 +35,7 @@ from mercer.preprocessing.columns import ByLevel, Described, Rank, numbers
 Table = np.ndarray | list[RawColumn]
 Kept = TypeVar("Kept", bound=Table)
 #: Words for the values of columns that have no levels.
-KINDS = {"number": "numbers", "bool": "truth values", "date": "days since 1970"}
+KINDS = {"number": "numbers", "bool": "booleans", "date": "days since 1970"}
 
 
 def names_of(X: Any) -> np.ndarray | None:
@@ -77,20 +77,25 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
 def _as_in_fit(column: RawColumn, seen: Described, levels: Sequence[str]) -> RawColumn:
     """Text as numbers or dates where those were some in `fit`; times of another zone's clock are refused.
 
-    So are numbers, dates and truth values where `fit` saw levels none of which is a number: they are another column,
+    So are numbers, dates and booleans where `fit` saw levels none of which is a number: they are another column,
     not levels that appear for the first time.
     """
-    column = as_named_dates(column, levels) if seen.kind in LEVELLED else column
-    if seen.kind in LEVELLED and column.kind not in LEVELLED and levels and not any(map(NUMBER.fullmatch, levels)):
+    column = dates_as_levels(column, levels) if seen.kind in CATEGORICAL else column
+    if (
+        seen.kind in CATEGORICAL
+        and column.kind not in CATEGORICAL
+        and levels
+        and not any(map(NUMBER.fullmatch, levels))
+    ):
         there = column.values[~column.missing]
         wanted = f"of levels as in fit, such as {levels[0]!r}"
         got = f"{KINDS[column.kind]} such as {there[0]:.6g}" if len(there) else ""
         require(not len(there), f"column {column.name!r} of X", wanted, got)
-    column = as_dates(column) if seen.kind == "date" else column
+    column = parse_dates(column) if seen.kind == "date" else column
     if seen.zone and column.zone:
         same = zone_name(column.zone) == zone_name(seen.zone)
         require(same, f"column {column.name!r} of X", f"of the time zone {seen.zone!r} as in fit", column.zone)
-    return written_numbers(column) if column.text and seen.kind == "number" else column
+    return parse_numbers(column) if column.text and seen.kind == "number" else column
 
 
 def _read(X: Any, estimator: Any, choice: Any) -> Table:
@@ -119,7 +124,7 @@ def _simplest(table: Table, choice: Any) -> Table:
     """An array again where nothing but complete numbers was found."""
     if isinstance(table, np.ndarray):
         return table
-    columns = _declared(table, choice, as_written)
+    columns = _declared(table, choice, parse_text)
     plain = all(one.kind in ("number", "bool") and bool(np.isfinite(one.values).all()) for one in columns)
     return np.column_stack([one.values for one in columns]) if plain else columns
 
@@ -132,7 +137,7 @@ def _declared(
     What `others` are in `fit`, such as dates written as text, they are in `predict`, where their codes know it.
     """
     if choice is None:
-        return [as_numbers(as_dates(column)) for column in columns]
+        return [as_numbers(parse_dates(column)) for column in columns]
     named = _places(choice, [column.name for column in columns])
     return [as_levels(column) if place in named else others(column) for place, column in enumerate(columns)]
 
@@ -199,7 +204,7 @@ def _finite(table: Kept, names: Sequence[str] | None = None) -> Kept:
     if isinstance(table, np.ndarray):
         clipped = table if table.dtype == np.float32 else np.clip(table, -LARGEST, LARGEST)
     else:
-        clipped = [one if one.kind in LEVELLED else _clipped(one) for one in columns]
+        clipped = [one if one.kind in CATEGORICAL else _clipped(one) for one in columns]
     return clipped
 
 
@@ -221,7 +226,7 @@ def _filled(X: Any, estimator: Any) -> np.ndarray:
     if columns is None:
         array = validate_data(estimator, X, reset=False, **options)
     else:
-        columns = [written_numbers(column) if column.text else column for column in columns]
+        columns = [parse_numbers(column) if column.text else column for column in columns]
         if is_frame(X):  # its names; scikit-learn cannot read durations
             validate_data(estimator, X, reset=False, skip_check_array=True)
         _require_as_many(columns, estimator)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mercer.data.hashes import START, hash_text, mix_hash
-from mercer.data.raw import LEVELLED, RawColumn
+from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.columns import TableMap, TargetMean
 
 FOLDS = 5
@@ -151,7 +151,7 @@ def row_hashes(columns: Sequence[RawColumn]) -> np.ndarray:
     hashes = np.full(len(columns[0].values), START)
     for column in columns:
         values = column.values
-        if column.kind in LEVELLED:
+        if column.kind in CATEGORICAL:
             names = np.array([hash_text(level) for level in column.levels] + [0], dtype=np.uint64)
             bits = names[values]
         else:

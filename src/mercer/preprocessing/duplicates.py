@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from mercer.data import ArrayRows
-from mercer.data.duplicates import hash_targets, holds_copies
+from mercer.data.duplicates import has_copies, hash_targets
 from mercer.data.hashes import hash_ranks, hash_rows
 from mercer.preprocessing.read import TableData
 
@@ -56,7 +56,7 @@ def merged(data: TableData, Y: np.ndarray, *, any_columns: bool = False) -> tupl
     table = np.column_stack([X, Y[alive]]).astype(np.float64)
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
     group = group.reshape(-1)
-    if holds_copies(hash_rows(X.T, len(X)), hash_targets(Y[alive])):
+    if has_copies(hash_rows(X.T, len(X)), hash_targets(Y[alive])):
         index, weight = alive[first], np.bincount(group, weights=data.weight[alive])
     else:
         index = alive[np.argsort(group, kind="stable")]

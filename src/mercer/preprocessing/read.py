@@ -16,7 +16,7 @@ import torch
 from sklearn.base import clone
 
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
-from mercer.data.duplicates import hash_pairs, hash_targets, holds_copies
+from mercer.data.duplicates import has_copies, hash_pairs, hash_targets
 from mercer.data.group import ALONE
 from mercer.data.hashes import hash_rows
 from mercer.data.raw import RawColumn
@@ -308,7 +308,7 @@ def _merge_copies(
     """
     inputs = hash_rows(table.T, len(table)) if isinstance(table, np.ndarray) else row_hashes(table)
     targets, alive = hash_targets(y), weight > 0
-    if not holds_copies(inputs[alive], targets[alive]):
+    if not has_copies(inputs[alive], targets[alive]):
         return table, y, weight, None
     _, first, group = np.unique(hash_pairs(inputs, targets), return_index=True, return_inverse=True)
     total = np.bincount(group.reshape(-1), weights=weight)

@@ -114,7 +114,7 @@ def within_reach(y: np.ndarray, some: np.ndarray) -> np.ndarray:
 
 
 def holds_classes(y: Any) -> bool:
-    """Whether targets are classes by their type: text or truth values; numbers are numbers, also whole ones.
+    """Whether targets are classes by their type: text or booleans; numbers are numbers, also whole ones.
 
     >>> holds_classes(["ham", "spam"]), holds_classes([0, 1])
     (True, False)

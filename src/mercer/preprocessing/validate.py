@@ -63,7 +63,7 @@ def _warn_of_far_values(y: np.ndarray, estimator: Any) -> None:
 
 
 def _plain(y: Any) -> Any:
-    """Nullable types without gaps as the plain ones: classes of integers and truth values stay what they are."""
+    """Nullable types without gaps as the plain ones: classes of integers and booleans stay what they are."""
     dtype = getattr(y, "dtype", None)
     plain = getattr(dtype, "numpy_dtype", None)
     if plain is None or getattr(dtype, "kind", "O") not in "biuf" or bool(y.isna().any()):

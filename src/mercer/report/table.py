@@ -14,7 +14,7 @@ import numpy as np
 
 from mercer.data import RowSource, as_source
 from mercer.data.hashes import hash_rows
-from mercer.data.raw import LEVELLED, RawColumn
+from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.validate import host
 from mercer.report.svg import date, short, shortened
 
@@ -112,7 +112,7 @@ class Table:
 
 
 def numbers_or_text(column: Any) -> np.ndarray:
-    """A column as float64 where it holds numbers, truth values or dates (in days); as text elsewhere.
+    """A column as float64 where it holds numbers, booleans or dates (in days); as text elsewhere.
 
     >>> numbers_or_text([1, None]), numbers_or_text(["a", None])
     (array([ 1., nan]), array(['a', 'missing'], dtype=object))
@@ -161,8 +161,8 @@ def _from_source(source: RowSource, names: list[str] | None) -> tuple[Any, Any]:
 
 
 def _as_it_came(column: RawColumn) -> np.ndarray:
-    """A column with its own values: numbers, dates, truth values, or the names of levels."""
-    if column.kind in LEVELLED:
+    """A column with its own values: numbers, dates, booleans, or the names of levels."""
+    if column.kind in CATEGORICAL:
         return np.array([*column.levels, None], dtype=object)[column.values]
     if column.kind == "date":
         times = np.full(len(column.values), np.datetime64("NaT"), dtype="datetime64[us]")

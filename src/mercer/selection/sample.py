@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource, as_source
-from mercer.data.duplicates import hash_targets, holds_copies
+from mercer.data.duplicates import has_copies, hash_targets
 from mercer.data.hashes import hash_rows
 from mercer.parts import require
 
@@ -100,7 +100,7 @@ def _taken(values: Any, index: np.ndarray, device: torch.device | str) -> Tensor
 def _merged(X: Tensor, Y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Copies as one row of their weight; rows stay as they are where there are none."""
     inputs, targets = X.cpu().numpy(), Y.cpu().numpy()
-    if not holds_copies(hash_rows(inputs.T, len(inputs)), hash_targets(targets)):
+    if not has_copies(hash_rows(inputs.T, len(inputs)), hash_targets(targets)):
         return X, Y, weight
     table, group = torch.unique(torch.cat([X, Y], 1), dim=0, return_inverse=True)
     merged = weight.new_zeros(len(table)).index_add_(0, group, weight)

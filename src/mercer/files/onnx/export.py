@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.atomic_write import write_atomically
 from mercer.data.frames import is_frame, raw_columns
-from mercer.data.raw import LEVELLED
+from mercer.data.raw import CATEGORICAL
 from mercer.files.onnx.families import finished
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
 from mercer.files.onnx.tables import given_rows
@@ -101,7 +101,7 @@ def _entries(X: Any, dtype: str) -> list[tuple[str, Any]]:
 
     require(is_frame(X), "X", "a frame", type(X).__name__)
     number = FloatTensorType if dtype == "float32" else DoubleTensorType
-    text = [one.kind in LEVELLED for one in raw_columns(X)]
+    text = [one.kind in CATEGORICAL for one in raw_columns(X)]
     kinds = [(StringTensorType if one else number)([None, 1]) for one in text]
     return list(zip(map(str, X.columns), kinds, strict=True))
 

@@ -1,6 +1,6 @@
 """What a graph takes: one matrix X of numbers, or of a mixed table each column by its name.
 
-Columns of numbers, truth values and dates (in days since 1970) are numbers, NaN where one is missing; levels are text,
+Columns of numbers, booleans and dates (in days since 1970) are numbers, NaN where one is missing; levels are text,
 empty where one is missing. Codes are told by the names of their classes (`mercer.preprocessing.columns`).
 """
 
