@@ -310,7 +310,7 @@ def test_one_update_is_the_best_step_along_the_newest_function():
     for step, block in enumerate(fit.blocks):
         rows, a = expansion(fit, step)
         _, then = expansion(fit, step + 1)
-        gain = oracles.line_gain(K, rows, a, int(block.members[0]), Y, w, LAM)
+        gain = oracles.line_gain(K, rows, a, int(block.basis_index[0]), Y, w, LAM)
         fall = oracles.objective(K, rows, a, Y, w, LAM) - oracles.objective(K, rows, then, Y, w, LAM)
         assert fall == pytest.approx(gain, rel=1e-7)
 
@@ -413,7 +413,7 @@ def test_rows_of_weight_zero_are_ignored(update, criterion):
     problem = make_problem(weight=weight)
     wild = problem.y.clone()
     wild[40:] = 1e6
-    few = problem.part(torch.arange(40))
+    few = problem.subset(torch.arange(40))
     learner = SingleVector(part(Criterion, criterion))
     fits = [grown(case, learner, **update) for case in (problem.with_sample(Y=wild), few)]
     assert fits[0].path().rows.tolist() == fits[1].path().rows.tolist()
@@ -464,12 +464,12 @@ def test_a_function_of_the_span_gets_no_weight():
     problem = make_problem()
     fit = grown(problem, SingleVector(MaxResidual()), n_steps=3)
     block, f = fit.current, fit.f.clone()
-    old = block.members[:1]
+    old = block.basis_index[:1]
     values = problem.matrix(problem.basis(old)).product(torch.ones(1, 1)).T.contiguous()
     where = block.span.extend(values, old, torch.ones(1, 1))
     assert float(block.span.novelty) <= 1e-7  # the root of a difference that is rounding
     assert not block.span.values[where].any()
-    assert not block.span.pull(where, block.gradient()).any()
+    assert not block.span.descent_slope(where, block.gradient()).any()
     np.testing.assert_array_equal(block.f, f)
 
 
@@ -487,9 +487,9 @@ def test_a_score_is_its_formula(criterion, p, gram_noise, n_steps):
     fit = ForwardFit(problem, SingleVector(MaxResidual()), np.random.default_rng(0))
     fit.make_block = lambda *args: Block(*args, **options)
     fit.run([MaxSteps(n_steps)])
-    block = fit.current if n_steps else fit._open()
+    block = fit.current if n_steps else fit._open_block()
     rows, a = expansion(fit) if n_steps else (np.empty(0, dtype=int), np.zeros((0, p)))
-    index = block.open_rows()
+    index = block.available_rows()
     seen = RowCandidates(block, index, fit.rng)
     K, Y, w = dense(problem)
     wanted = oracles.scores(criterion, K, Y, w, LAM, LAM, rows, a, gram=bool(gram_noise))[index]
@@ -536,10 +536,10 @@ def test_a_row_below_the_threshold_is_passed_over_and_the_fit_goes_on(criterion)
     fit = ForwardFit(make_problem(), SingleVector(part), np.random.default_rng(0))
     assert fit.run([MaxSteps(N)]) == "no further row is worth adding as a basis vector"
     assert 3 < fit.n_steps < N
-    left = RowCandidates(fit.current, fit.current.open_rows(), fit.rng)
+    left = RowCandidates(fit.current, fit.current.available_rows(), fit.rng)
     assert float(part.score(left).max()) <= 0.05
     if criterion == "ald":
-        K, members = dense(fit.problem)[0], fit.current.members.tolist()
+        K, members = dense(fit.problem)[0], fit.current.basis_index.tolist()
         pivots = np.linalg.cholesky(K[np.ix_(members, members)]).diagonal() ** 2
         assert (pivots > 0.05).all()
 
@@ -552,13 +552,13 @@ def test_the_growing_factor_knows_what_is_new_for_few_rows_and_for_all():
     for _ in range(6):
         fit.step()
         block, everything = fit.current, torch.arange(N)
-        I = block.members.tolist()
+        I = block.basis_index.tolist()
         wanted = K.diagonal() - np.einsum("ij,ij->j", K[I], np.linalg.solve(K[np.ix_(I, I)], K[I]))
         for index in (everything[:7], everything):
             found = RowCandidates(block, index, fit.rng).novelty
             np.testing.assert_allclose(found, wanted[index].clip(0), atol=1e-9)
-    factor = block.factor.follow(torch.cat([block.members, block.members[:1]]))
-    assert len(factor.places) == len(block.members)
+    factor = block.factor.extend_to(torch.cat([block.basis_index, block.basis_index[:1]]))
+    assert len(factor.positions) == len(block.basis_index)
 
 
 @pytest.mark.parametrize("criterion", ["ald", "ran"])
@@ -695,7 +695,7 @@ def test_an_exchange_under_a_penalty_lowers_the_objective_by_what_it_says(p):
         problem = make_problem(p=p, seed=seed, lam=lam, weight=1 + np.arange(N) % 2)
         block = grown(problem, SingleVector(MaxResidual()), n_steps=8, make_block=ExchangeBlock).current
         K, Y, w = dense(problem)
-        members, a, r = block.members.tolist(), block.weights().numpy(), Y - block.f.numpy()
+        members, a, r = block.basis_index.tolist(), block.weights().numpy(), Y - block.f.numpy()
         s = int((r[members] ** 2).sum(1).argmin())
         l = int(np.where(np.isin(np.arange(N), members), -1.0, (r**2).sum(1)).argmax())
         rest, J = np.delete(a, s, 0), [*members[:s], *members[s + 1 :]]
@@ -970,7 +970,7 @@ def test_a_learner_chooses_within_its_subset(draw):
 def test_rows_serve_again_in_a_later_block_but_not_in_the_same():
     fit = grown(make_problem(n=12), ensemble(size=6, subset_size=12), n_steps=4, block_length=2)
     for block in fit.blocks:
-        assert len(set(block.members.tolist())) == len(block.members) == 12
+        assert len(set(block.basis_index.tolist())) == len(block.basis_index) == 12
     assert len(fit.path().rows) == 12
 
 
@@ -1044,7 +1044,7 @@ def test_columns_alike_to_six_digits_are_skipped(dtype):
     sample = Sample(TensorRows(X.to(dtype)), y, torch.ones(400, dtype=dtype), plan)
     problem = Problem(sample, 100.0 * Gaussian(20.0), 0.05)
     fit = grown(problem, SingleVector(MaxResidual()), 40, capacity=4, make_block=partial(Block, min_novelty=1e-6))
-    assert 5 < int(fit.current.span.alive.sum()) < 40
+    assert 5 < int(fit.current.span.nonzero.sum()) < 40
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

@@ -118,9 +118,9 @@ def test_rows_are_drawn_among_those_that_may_still_enter():
     fit = ForwardFit(problem_of(X, y, Gaussian(0.2)), Ensemble(LargestResiduals(), JointPursuit(), 50, 100),
                      np.random.default_rng(0))  # fmt: skip
     fit.step()
-    block, taken = fit.current, set(fit.current.members.tolist())
+    block, taken = fit.current, set(fit.current.basis_index.tolist())
     for size in (20, 400, 990):
-        drawn = block.drawn(size, np.random.default_rng(1)).tolist()
+        drawn = block.draw_available(size, np.random.default_rng(1)).tolist()
         assert len(set(drawn)) == len(drawn) <= size
         assert taken.isdisjoint(drawn)
         assert len(drawn) >= min(size, 950) / 2
@@ -131,13 +131,13 @@ def test_what_a_model_leaves_keeps_margins_and_residuals():
     codes = torch.as_tensor(np.where(y > 0, 1.0, -1.0))[:, None]
     problem = problem_of(X, codes, Gaussian())
     f, more = torch.randn(2, 200, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    rest = problem.after(f, Gaussian(0.5))
+    rest = problem.residual_problem(f, Gaussian(0.5))
     assert torch.allclose(rest.margins(more), codes * (f + more))
     assert torch.allclose(rest.y - more, codes - (f + more))
-    twice = rest.after(more, Gaussian(0.2))
+    twice = rest.residual_problem(more, Gaussian(0.2))
     assert torch.allclose(twice.margins(f), codes * (2 * f + more))
     rows = torch.tensor([3, 5, 190])
-    assert torch.allclose(twice.part(rows).margins(f[rows]), twice.margins(f, rows))
+    assert torch.allclose(twice.subset(rows).margins(f[rows]), twice.margins(f, rows))
     hinge = HingeFocus().loss(rest, more, rows)
     assert torch.allclose(hinge, (1 - (codes * (f + more))[rows, 0]).clamp(min=0).square())
 
@@ -240,11 +240,11 @@ class Watch:
 
     seconds, now = 100.0, 0.0
 
-    def spent(self):
+    def elapsed(self):
         return self.now
 
-    def left(self, share=1.0):
-        return max(share * self.seconds - self.now, 0.0)
+    def remaining(self, until=1.0):
+        return max(until * self.seconds - self.now, 0.0)
 
 
 def grown_within(monkeypatch, takes, first, spare, kept=(0,)):

@@ -1,7 +1,7 @@
 """Absorption: new functions join a block of at most L learners whose weights are fitted together.
 
-`full` is one endless block, `one` a block per learner, and the paper's compromise anything between
-(Boost10 section III-E): one piece of code, because ONE-UPDATE is a full update of a single function.
+FULL-UPDATE is one block without limit, ONE-UPDATE a block for each learner, and the paper's compromise is anything in
+between (Boost10 section III-E). One class serves all, because ONE-UPDATE is a full update of a single function.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mercer.forward.span import Functions, FunctionSpan
 
 @dataclass(frozen=True)
 class LearnerTerm:
-    """The functions one learner brought: rows (of the whole problem), weights, and where they stand."""
+    """The functions of one learner: rows of the whole problem, weights, and positions in the span."""
 
     index: Tensor
     A: Tensor
@@ -28,12 +28,12 @@ class LearnerTerm:
 
 
 class Block:
-    """Learners fitted together on (part of) the rows, on top of the model `f` that stands before them.
+    """Learners fitted together on all rows or a `subset`, on top of an earlier model `f`.
 
-    Where steps change more than the newest coordinates, `coef_path` holds them after each step; where
-    functions also leave, `snapshots` holds rows and weights after each step. `members` are the basis vectors in
-    order. With `gram_noise` = σ² the columns are those of K + σ²I, Greedy02's regularisation. A function that lies in
-    the span up to a share `min_novelty` of its norm gets no weight.
+    `basis_index` are the basis vectors in order of entry. `coef_path` holds all coordinates after each step if steps
+    change more than the newest ones; `snapshots` holds rows and weights after each step if functions also leave. With
+    `gram_noise` = σ² the columns are those of K + σ²I, Greedy02's regularisation. A function that lies in the span up
+    to a share `min_novelty` of its norm gets no weight.
     """
 
     def __init__(
@@ -41,111 +41,112 @@ class Block:
         problem: Problem,
         f: Tensor,
         capacity: int,
-        pool: Tensor | None = None,
+        subset: Tensor | None = None,
         lam: float | None = None,
         gram_noise: float = 0.0,
         min_novelty: float = 0.0,
     ) -> None:
-        self.problem, self.pool, self.gram_noise, self.min_novelty = problem, pool, gram_noise, min_novelty
-        self.whole: Shard = WHOLE  # by which rows are known where the block looks at a `pool` of them
+        self.problem, self.subset, self.gram_noise, self.min_novelty = problem, subset, gram_noise, min_novelty
+        self.full_shard: Shard = WHOLE  # of the whole problem
         self.f = f.clone()
         self.metric = problem.loss.bound * problem.weight
-        self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, before=f)
+        self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, offset=f)
         self.terms: list[LearnerTerm] = []
-        self.members = torch.empty(0, dtype=torch.long, device=f.device)
-        self.factor = KernelFactor(problem)  # empty until a criterion asks how new rows are
+        self.basis_index = torch.empty(0, dtype=torch.long, device=f.device)
+        self.factor = KernelFactor(problem)  # empty until a criterion needs the novelty of rows
         self.coef_path: list[Tensor] = []
         self.snapshots: list[tuple[Tensor, Tensor]] = []
-        self._open = problem.distinct.clone()
+        self._available = problem.distinct.clone()
 
     def gradient(self) -> Tensor:
         """w·(−∂V/∂f), n × p."""
         return self.problem.weight[:, None] * self.problem.loss.residual(self.problem.y, self.f)
 
     @property
-    def is_open(self) -> Tensor:
-        """Which rows of this process may still become basis vectors."""
-        return self._open
+    def is_available(self) -> Tensor:
+        """Mask of the rows of this process that may still become basis vectors."""
+        return self._available
 
     @property
-    def n_open(self) -> int:
-        """How many rows may still become basis vectors, on all processes."""
-        return self.problem.rows.shard.count(self._open)
+    def n_available(self) -> int:
+        """Number of rows that may still become basis vectors, on all processes."""
+        return self.problem.rows.shard.count(self._available)
 
-    def open_rows(self) -> Tensor:
-        """Rows of this block that may still become basis vectors, by their places on this process."""
-        return self._open.nonzero()[:, 0]
+    def available_rows(self) -> Tensor:
+        """Local indices of the rows that may still become basis vectors."""
+        return self._available.nonzero()[:, 0]
 
-    def drawn(self, size: int, rng: np.random.Generator) -> Tensor:
-        """At most `size` random rows that may still become basis vectors; at least half as many where there are."""
+    def draw_available(self, size: int, rng: np.random.Generator) -> Tensor:
+        """Draw at most `size` rows that may still become basis vectors, and at least half as many if they exist."""
         rows, shard = self.problem.rows, self.problem.rows.shard
-        n = shard.length(len(self._open))
-        if n >= 10 * size:  # most rows are open, and looking through all of them would take longer than the learner
-            draw = torch.from_numpy(rng.choice(n, size, replace=False, shuffle=False)).to(self._open.device)
-            draw = draw[rows.pick(self._open, draw)]
+        n = shard.length(len(self._available))
+        if n >= 10 * size:  # most rows are available, and a scan of all rows would take longer than the learner
+            draw = torch.from_numpy(rng.choice(n, size, replace=False, shuffle=False)).to(self._available.device)
+            draw = draw[rows.pick(self._available, draw)]
             if 2 * len(draw) >= size:
                 return draw
-        n = self.n_open
-        return shard.nth(self._open, np.arange(n) if n <= size else rng.choice(n, size, replace=False))
+        n = self.n_available
+        return shard.nth(self._available, np.arange(n) if n <= size else rng.choice(n, size, replace=False))
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         """Extend the span and move to the best model in it.
 
-        For the squared loss the new coordinates are all that changes. For others all coordinates take a
-        step of the quadratic upper bound of the loss, lengthened by a Newton line search that is used only
-        if it lowers the objective: two passes, where a full Newton step would take a factorisation.
+        With the squared loss only the new coordinates change. With other losses all coordinates take a step of the
+        loss's quadratic upper bound, lengthened by a Newton line search if that lowers the objective: two passes
+        instead of the factorisation of a full Newton step.
         """
-        where = self.span.extend(self._noisy(new), new.index, new.A, self.min_novelty)
-        self._enter(new, where)
+        where = self.span.extend(self._with_gram_noise(new), new.index, new.A, self.min_novelty)
+        self._append_term(new, where)
         if self.problem.loss.quadratic:
-            change = self.span.pull(where, self.gradient()) * shrinkage
-            self.f += self.span.move(where, change)
+            change = self.span.descent_slope(where, self.gradient()) * shrinkage
+            self.f += self.span.change_coef(where, change)
         else:
-            self._descend(shrinkage)
+            self._line_search_step(shrinkage)
             self.coef_path.append(self.span.coef[: self.span.size].clone())
 
-    def _noisy(self, new: Functions) -> Tensor:
-        """Values with Greedy02's σ² added: the columns of K + σ²I instead of those of K."""
+    def _with_gram_noise(self, new: Functions) -> Tensor:
+        """Values with Greedy02's σ² added: columns of K + σ²I instead of K."""
         if self.gram_noise:
             at, places = self.problem.rows.shard.local(new.index)
             new.values[:, places] += self.gram_noise * new.A.T[:, at].to(new.values.dtype)
         return new.values
 
-    def _enter(self, new: Functions, where: slice) -> None:
-        part = self.problem.rows.shard
-        index = new.index if self.pool is None else self.whole.from_part(part, self.pool, new.index)
+    def _append_term(self, new: Functions, where: slice) -> None:
+        shard = self.problem.rows.shard
+        index = new.index if self.subset is None else self.full_shard.from_part(shard, self.subset, new.index)
         self.terms.append(LearnerTerm(index, new.A, where))
-        self.members = torch.cat([self.members, new.index])
-        self._open[self.problem.rows.shard.local(new.index)[1]] = False
+        self.basis_index = torch.cat([self.basis_index, new.index])
+        self._available[shard.local(new.index)[1]] = False
 
-    def inside(self, index: Tensor) -> Tensor:
-        """Rows of the whole problem by their numbers in this block: `_enter` the other way round."""
-        return index if self.pool is None else self.whole.to_part(self.problem.rows.shard, self.pool, index)
+    def local_index(self, index: Tensor) -> Tensor:
+        """Convert row numbers of the whole problem to those of this block."""
+        return index if self.subset is None else self.full_shard.to_part(self.problem.rows.shard, self.subset, index)
 
-    def _descend(self, shrinkage: float) -> None:
+    def _line_search_step(self, shrinkage: float) -> None:
+        """Change all coordinates by a step of the quadratic bound or, if that is lower, a longer Newton step."""
         span, loss, y = self.span, self.problem.loss, self.problem.y
         everything = slice(0, span.size)
-        change = span.pull(everything, self.gradient())
+        change = span.descent_slope(everything, self.gradient())
         values = (span.values[everything].T @ change.to(self.f.dtype)).double()
         slope = change.square().sum(0)
         w = self.problem.weight[:, None].double()
         total = self.problem.rows.total
-        bend = total((w * loss.curvature(y, self.f).double() * values.square()).sum(0))
-        bend = bend + (change * (span.H[everything, everything] @ change)).sum(0)
-        newton = torch.where(bend > 0, slope / bend.clamp(min=1e-300), 1.0).clamp(1.0, 100.0)
+        curvature = total((w * loss.curvature(y, self.f).double() * values.square()).sum(0))
+        curvature = curvature + (change * (span.H[everything, everything] @ change)).sum(0)
+        newton = torch.where(curvature > 0, slope / curvature.clamp(min=1e-300), 1.0).clamp(1.0, 100.0)
         f_far = self.f.double() + newton * values
         f_near = self.f.double() + values
         far = total((w * loss.value(y.double(), f_far)).sum()) + 0.5 * span.norm2_at(newton * change)
         near = total((w * loss.value(y.double(), f_near)).sum()) + 0.5 * span.norm2_at(change)
         length = torch.where(far < near, newton, 1.0) * shrinkage
-        self.f += span.move(everything, length * change)
+        self.f += span.change_coef(everything, length * change)
 
     def penalty(self) -> Tensor:
-        """What this block adds to λ‖f‖² of the whole model."""
+        """Contribution of this block to λ‖f‖² of the whole model."""
         return self.span.norm2()
 
     def expansion(self, n_terms: int | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Rows and weights (S × p) of the first `n_terms` learners, fitted as they were at that step."""
+        """Rows and weights (S × p) of the first `n_terms` learners after that step."""
         terms = self.terms if n_terms is None else self.terms[:n_terms]
         if not terms:
             return []
@@ -156,7 +157,7 @@ class Block:
         x = torch.linalg.solve_triangular(self.span.R[:m, :m], coef, upper=True)
         return [(term.index, term.A.double() @ x[term.where]) for term in terms]
 
-    def close(self) -> None:
-        """Let go of everything of the size of the rows."""
-        del self.span.values, self.span.before, self.span.metric, self.span.rows, self.span.basis
-        del self.problem, self.pool, self.f, self.metric, self._open, self.factor
+    def release(self) -> None:
+        """Free all arrays of the size of the rows."""
+        del self.span.values, self.span.offset, self.span.metric, self.span.rows, self.span.basis
+        del self.problem, self.subset, self.f, self.metric, self._available, self.factor

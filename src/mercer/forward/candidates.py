@@ -1,7 +1,7 @@
-"""What criteria may ask about candidates, computed when asked and not before.
+"""Statistics of candidate rows for selection criteria, computed on demand.
 
-Two views offer the same names: `RowCandidates` for rows of a large problem, where only the columns
-asked for are formed, and `DenseCandidates` for a small Gram matrix held whole.
+Two classes offer the same names: `RowCandidates` for rows of a large problem, which forms only the columns it needs,
+and `DenseCandidates` for a small Gram matrix in memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mercer.forward.posterior import SmallPosterior
 class Candidates(Protocol):
     """Statistics of c candidates; r is the residual, f the model, φ the functions of its span.
 
-    Where the penalty is σ² on the diagonal of the Gram matrix, k_j is a column of K + σ²I and `lam` is zero.
+    If the penalty is σ² on the diagonal of the Gram matrix, k_j is a column of K + σ²I and `lam` is zero.
     """
 
     lam: float  # of the penalty λ‖f‖²
 
     @property
-    def noise(self) -> Tensor | float: ...  # σ², the noise that either penalty stands for, over the rows' weights
+    def noise(self) -> Tensor | float: ...  # σ² of either penalty, divided by the rows' weights
     @property
     def residual(self) -> Tensor: ...  # r at the candidates, c × p
     @property
@@ -49,14 +49,14 @@ class Candidates(Protocol):
 
 
 class RowCandidates:
-    """Some rows of a problem as candidates, at one step of a fit; `index` are their numbers, wherever they live."""
+    """Rows `index` (global numbers) of a problem as candidates, at one step of a fit."""
 
     def __init__(self, block: Block, index: Tensor, rng: np.random.Generator) -> None:
         self.block, self.problem, self.span, self.index, self.rng = block, block.problem, block.span, index, rng
         self.lam, self.gram_noise, self.f = block.span.lam, block.gram_noise, block.f
 
     def at(self, values: Tensor) -> Tensor:
-        """Numbers of all rows, which run along the last axis, at the candidates."""
+        """Values of all rows (last axis) at the candidates."""
         return self.problem.rows.pick(values, self.index)
 
     @cached_property
@@ -80,8 +80,8 @@ class RowCandidates:
         slope, curvature = self.problem.matrix(self.rows).column_scores(self.gradient, self.span.metric)
         if not self.gram_noise:
             return slope, curvature
-        own = self.gram_noise * (2 * self.diagonal + self.gram_noise) * self.at(self.span.metric)
-        return slope + self.gram_noise * self.at(self.gradient.T).T, curvature + own
+        noise = self.gram_noise * (2 * self.diagonal + self.gram_noise) * self.at(self.span.metric)
+        return slope + self.gram_noise * self.at(self.gradient.T).T, curvature + noise
 
     @property
     def data_slope(self) -> Tensor:
@@ -101,11 +101,11 @@ class RowCandidates:
 
     @cached_property
     def novelty(self) -> Tensor:
-        """By the factor of the block's kernel matrix; where most rows are candidates it is kept for all of them."""
-        factor = self.block.factor.follow(self.block.members)
+        """From the factor of the block's kernel matrix; stored for all rows if most of them are candidates."""
+        factor = self.block.factor.extend_to(self.block.basis_index)
         if self.problem.rows.shard.divided or 2 * len(self.index) < len(self.problem.y):
-            return factor.left(self.rows.double())
-        return factor.left_of_all(self.span)[self.index]
+            return factor.novelty(self.rows.double())
+        return factor.novelty_of_all(self.span)[self.index]
 
     @property
     def innovation(self) -> Tensor:
@@ -113,7 +113,7 @@ class RowCandidates:
 
     @cached_property
     def leverage(self) -> Tensor:
-        """Zero where columns are kept as they come, which say nothing of the variance."""
+        """Zero if the columns are not orthonormal, because they do not give the variance."""
         if not self.span.orthonormal:
             return torch.zeros_like(self.diagonal)
         values = self.span.values[: self.span.size]
@@ -121,9 +121,9 @@ class RowCandidates:
 
     @cached_property
     def captured(self) -> Tensor:
-        """Where most rows are candidates the sum is kept for all of them and only new functions are added to it.
+        """If most rows are candidates the sum is stored for all of them, and only new functions are added to it.
 
-        Columns kept as they come, as minimal residual iterations keep them, capture nothing: zero.
+        Columns that are not orthonormal, as in minimal residual iterations, capture nothing: zero.
         """
         span, n = self.span, self.problem.rows.shard.length(len(self.problem.y))
         if not span.orthonormal:
@@ -132,28 +132,28 @@ class RowCandidates:
             return self._captured_by(span.values[: span.size], self.index)
         if span.captured is None:
             span.captured = 0, torch.zeros(n, dtype=torch.float64, device=self.index.device)
-        seen, total = span.captured
-        if seen < span.size:
-            everything = torch.arange(n, device=self.index.device)
-            total = total + self._captured_by(span.values[seen : span.size], everything)
+        n_counted, total = span.captured
+        if n_counted < span.size:
+            all_rows = torch.arange(n, device=self.index.device)
+            total = total + self._captured_by(span.values[n_counted : span.size], all_rows)
             span.captured = span.size, total
         return total[self.index]
 
     def _captured_by(self, functions: Tensor, index: Tensor) -> Tensor:
         data = self.problem.matrix(self.problem.basis(index)).transposed((functions * self.span.metric).T)
         pick = self.problem.rows.pick
-        own = self.lam + self.gram_noise * pick(self.span.metric, index).double()
-        return (data.T + own * pick(functions, index).double()).square().sum(0)
+        penalty = self.lam + self.gram_noise * pick(self.span.metric, index).double()
+        return (data.T + penalty * pick(functions, index).double()).square().sum(0)
 
     def random(self) -> Tensor:
         return torch.from_numpy(self.rng.random(len(self.index))).to(self.index.device)
 
 
-class RowsAtHand(RowCandidates):
-    """Rows of this process as candidates, by their places; all there are, where it is the only one.
+class LocalRowCandidates(RowCandidates):
+    """Rows of this process (local indices) as candidates.
 
-    On several processes each scores its own, so nothing may be asked that all must answer together: residuals and
-    novelty, and what is drawn for all rows alike.
+    Each process scores its own rows, so only statistics that need no communication are allowed: residuals, novelty and
+    random numbers.
     """
 
     @cached_property
@@ -173,10 +173,10 @@ class RowsAtHand(RowCandidates):
 
 
 class DenseCandidates:
-    """All T rows of a small Gram matrix as candidates, followed through a whole selection.
+    """All T rows of a small Gram matrix as candidates during a whole selection.
 
-    The matrix (overwritten) becomes K + λI, Greedy02's regularisation: slope and curvature need no further penalty.
-    All rows are candidates, so numbers of candidates and thresholds play no part.
+    The matrix is overwritten by K + λI, Greedy02's regularisation, so slope and curvature need no further penalty. All
+    rows are candidates, so candidate counts and thresholds are ignored.
     """
 
     def __init__(self, K: Tensor, y: Tensor, lam: float, n_steps: int, rng: np.random.Generator) -> None:
@@ -188,9 +188,9 @@ class DenseCandidates:
         self.size = 0
         self._pivots: list[Tensor] = []
         self._factor_rows: list[Tensor] = []
-        self._left = self.diagonal.clone()
-        self._captured = torch.zeros_like(self._left)
-        self._seen = 0
+        self._novelty = self.diagonal.clone()
+        self._captured = torch.zeros_like(self._novelty)
+        self._n_captured = 0
         self._posterior = SmallPosterior(y, lam, n_steps)
 
     @property
@@ -205,48 +205,48 @@ class DenseCandidates:
 
     @property
     def novelty(self) -> Tensor:
-        """Pivoted Cholesky of K, advanced by the basis vectors chosen since it was last asked for."""
+        """Pivoted Cholesky of K, extended by the basis vectors chosen since the last call."""
         for j in self._pivots[len(self._factor_rows) :]:
             row = self.K[j].clone()
             row[j] -= self.noise
             if self._factor_rows:
                 V = torch.stack(self._factor_rows)
                 row -= V[:, j] @ V
-            # a pivot below rounding is that of a row which the others hold already: it changes nothing
+            # a pivot below rounding belongs to a row in the span of the others: it changes nothing
             rounding = len(self._pivots) * torch.finfo(row.dtype).eps * self.diagonal[j]
-            row *= torch.where(self._left[j] > rounding, self._left[j].rsqrt(), 0.0)
+            row *= torch.where(self._novelty[j] > rounding, self._novelty[j].rsqrt(), 0.0)
             self._factor_rows.append(row)
-            self._left = (self._left - row.square()).clamp(min=0)
-        return self._left
+            self._novelty = (self._novelty - row.square()).clamp(min=0)
+        return self._novelty
 
     @property
     def innovation(self) -> Tensor:
-        return self._known.innovation
+        return self._current_posterior.innovation
 
     @property
     def leverage(self) -> Tensor:
-        return self._known.leverage
+        return self._current_posterior.leverage
 
     @property
-    def _known(self) -> SmallPosterior:
-        """The sparse posterior, which unlike the residual has its penalty in the RKHS."""
+    def _current_posterior(self) -> SmallPosterior:
+        """The sparse posterior, whose penalty, unlike that of the residual, is in the RKHS."""
         assert len(self.novelty)  # brings the factor up to date
         for v in self._factor_rows[self._posterior.size :]:
-            self._posterior.take_in(v)
+            self._posterior.add(v)
         return self._posterior
 
     @property
     def captured(self) -> Tensor:
-        new = self.functions[self._seen : self.size]
+        new = self.functions[self._n_captured : self.size]
         self._captured = self._captured + (new @ self.K).square().sum(0)
-        self._seen = self.size
+        self._n_captured = self.size
         return self._captured
 
     def random(self) -> Tensor:
         return torch.from_numpy(self.rng.random(len(self.K))).to(self.K.device)
 
-    def take_in(self, j: Tensor) -> None:
-        """Append column j to the span by Gram-Schmidt and take its part out of the residual."""
+    def add(self, j: Tensor) -> None:
+        """Append column j to the span by Gram-Schmidt and update the residual."""
         Q, k = self.functions[: self.size], self.K[j]
         for _ in range(2 if self.size else 0):
             k = k - (Q @ k) @ Q

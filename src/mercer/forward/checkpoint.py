@@ -55,7 +55,7 @@ class Resumed(Learner):
         if step >= len(self.kept):
             return self.learner.next(block, step, rng)
         index, A = (torch.as_tensor(array, device=block.f.device) for array in self.kept[step])
-        index = block.inside(index)
+        index = block.local_index(index)
         if step + 1 == len(self.kept):
             rng.bit_generator.state = self.state
         K = block.problem.matrix(block.problem.basis(index))
@@ -139,7 +139,7 @@ class Checkpoint:
 
     def follow(self, fit: Any) -> None:
         """Let the next fit begin with the learners kept for it, and keep those that it adds."""
-        if not fit.learner.resumes:
+        if not fit.learner.resumable:
             return
         place, models, rng = self._n_begun, self.state.models, fit.rng
         self._n_begun += 1
@@ -160,7 +160,7 @@ class Checkpoint:
             model.rng_state = rng.bit_generator.state
             self.group.first(self._write_in_time)
 
-        fit.keeper = after
+        fit.after_step = after
 
     def _write_in_time(self) -> None:
         began = time.monotonic()

@@ -24,9 +24,9 @@ class Criterion(Component):
     #: Where positive, any candidate above it is as good as any other, and those at or below it are passed over.
     threshold: float = 0.0
     #: Whether the residual alone decides, so that several vectors may enter in one pass.
-    residual_alone = False
+    uses_residual_only = False
     #: Whether a row's score needs nothing of other rows but the basis vectors, so that each process scores its own.
-    at_hand = False
+    scores_locally = False
 
     @abstractmethod
     def score(self, seen: Candidates) -> Tensor:
@@ -53,7 +53,7 @@ class Criterion(Component):
             chosen[s] = j
             open_to[j] = -torch.inf
             if s + 1 < size:
-                seen.take_in(j)
+                seen.add(j)
         return chosen
 
 
@@ -62,7 +62,7 @@ class Random(Criterion):
     """A row at random: the baseline that must not be ignored."""
 
     short_name = "random"
-    at_hand = True
+    scores_locally = True
 
     def score(self, seen: Candidates) -> Tensor:
         return seen.random()
@@ -76,7 +76,7 @@ class MaxResidual(Criterion):
     """MAX-RES: the row of largest residual (Greedy02 eq. 5); several outputs count by their norm."""
 
     short_name = "max-res"
-    residual_alone = at_hand = True
+    uses_residual_only = scores_locally = True
 
     def score(self, seen: Candidates) -> Tensor:
         return seen.residual.square().sum(1)
@@ -135,7 +135,7 @@ class ApproximateLinearDependence(Criterion):
     """
 
     short_name = "ald"
-    at_hand = True
+    scores_locally = True
     n_candidates: int | None = 59
     threshold: float = 1e-2
 
@@ -176,7 +176,7 @@ class InformationGain(Criterion):
     """
 
     short_name = "info-gain"
-    at_hand = True
+    scores_locally = True
     n_candidates: int | None = 59
 
     def score(self, seen: Candidates) -> Tensor:

@@ -149,7 +149,7 @@ class Renewal:
         self.offset = torch.as_tensor(targets.offset if classes else 0.0).to(first.y)
         y = first.y[held_out]
         self.held_out = Seen(first.rows.take(held_out), y, torch.zeros_like(y[:, 0]), torch.zeros_like(y))
-        self.watched = first.watched(held_out).to(y)
+        self.watched = first.validation_weight(held_out).to(y)
         assert sample.row_indices is not None
         places = held_out.cpu().numpy()
         hidden = np.sort(sample.row_indices[places[places < len(sample.row_indices)]])

@@ -281,7 +281,7 @@ class ForwardEstimator(BaseKernelEstimator):
         """
         rules = self._rules(fit)
         if self.time_budget is not None:
-            fit.learner.end_by(budget, SOLVING_SHARE)
+            fit.learner.set_deadline(budget, SOLVING_SHARE)
             rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.remaining(until=share), self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
@@ -375,7 +375,7 @@ class ForwardEstimator(BaseKernelEstimator):
 def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
     """Whether there is time for another exact solution; models that grow step by step end by themselves."""
     return not budget.interrupted and (
-        fit.learner.resumes or not budget.expired(needing=fit.seconds, until=SOLVING_SHARE)
+        fit.learner.resumable or not budget.expired(needing=fit.seconds, until=SOLVING_SHARE)
     )
 
 

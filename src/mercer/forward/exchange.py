@@ -1,7 +1,7 @@
-"""Vectors that leave again: exchange in a block, minimal residual iterations (Greedy02), and pruning at the end.
+"""Exchange and removal of basis vectors: exchange steps, minimal residual iterations (Greedy02), and pruning.
 
-The blocks need each basis vector to be a function of its own, and the squared loss. Pruning drops what later vectors
-made useless, by the criterion that stopped the fit.
+The blocks require one function for each basis vector and the squared loss. Pruning drops vectors that later ones made
+useless, by the criterion that stopped the fit.
 """
 
 from __future__ import annotations
@@ -16,102 +16,104 @@ from mercer.forward.span import Functions
 from mercer.forward.stopping import description_length, information_criterion
 
 
-class _Swapping(Block):
-    """Finds the swap of Greedy02 Algorithm 1: which vector leaves, which enters, and whether that helps."""
+class SwapBlock(Block):
+    """A block that finds the swap of Greedy02 Algorithm 1: which vector leaves and which enters."""
 
     def _swap(self, weights: Tensor) -> tuple[int, Tensor, Tensor, Tensor] | None:
-        """Member s to leave, row l to enter, its column and its weight; None if the objective would not fall."""
+        """Vector s to leave, row l to enter, its column and its weight; None if the objective would not fall."""
         problem, shard = self.problem, self.problem.rows.shard
         residual = problem.y - self.f
-        if len(self.members) < 2 or self.n_open == 0:
+        if len(self.basis_index) < 2 or self.n_available == 0:
             return None
-        size, places = residual.square().sum(1), self.open_rows()
-        s = int(shard.pick(size, self.members).argmin())
-        _, l = shard.max(size[places], places)
-        x_s = self.members[s][None]
+        size, available = residual.square().sum(1), self.available_rows()
+        s = int(shard.pick(size, self.basis_index).argmin())
+        _, l = shard.max(size[available], available)
+        x_s = self.basis_index[s][None]
         k_s, k_l = self._column(x_s), self._column(l)
         freed = residual + k_s * weights[s].to(residual.dtype)
-        out, into = self._penalties(x_s, l, k_s, weights[s])
-        slope, bend = self._sum(k_l * freed) - into, self._sum(k_l.square()) + self.span.lam * self._size(l)
-        gamma = slope / bend
-        # twice the objective: what leaving costs in the residual and frees in the penalty, less what entering gains
-        change = self._sum(freed.square()) - self._sum(residual.square()) + out - slope * gamma
+        leaving, entering = self._penalties(x_s, l, k_s, weights[s])
+        slope = self._sum(k_l * freed) - entering
+        curvature = self._sum(k_l.square()) + self.span.lam * self._diagonal(l)
+        gamma = slope / curvature
+        # twice the objective: residual and penalty without s, minus the gain of l
+        change = self._sum(freed.square()) - self._sum(residual.square()) + leaving - slope * gamma
         if not bool(change.sum() < 0):
             return None
-        self._open[shard.local(x_s)[1]] = True
-        self._open[shard.local(l)[1]] = False
+        self._available[shard.local(x_s)[1]] = True
+        self._available[shard.local(l)[1]] = False
         return s, l, k_l, gamma
 
     def _penalties(self, x_s: Tensor, l: Tensor, k_s: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """By how much λ‖f‖² changes when s leaves, and λ⟨f, k_l⟩ after that, for each output.
+        """Change of λ‖f‖² when s leaves, and λ⟨f, k_l⟩ after that, for each output.
 
         With g = f − a k_s: ‖g‖² − ‖f‖² = −2a f(x_s) + a²k_ss, and ⟨g, k_l⟩ = g(x_l).
         """
         at_s, at_l = (self.problem.pick(self.f, index)[0].double() for index in (x_s, l))
         k_sl = self.problem.pick(k_s, l)[0].double()
-        leaving = weight * (weight * self._size(x_s) - 2 * at_s)
+        leaving = weight * (weight * self._diagonal(x_s) - 2 * at_s)
         return self.span.lam * leaving, self.span.lam * (at_l - weight * k_sl)
 
-    def _size(self, index: Tensor) -> Tensor:
+    def _diagonal(self, index: Tensor) -> Tensor:
         """k(x, x) of one row."""
         return self.problem.kernel.diag(self.problem.basis(index).double())
 
     def _sum(self, values: Tensor) -> Tensor:
-        """Sums over the rows by their weights, one for each output."""
+        """Weighted sums over the rows, one for each output."""
         return self.problem.rows.total((self.problem.weight[:, None] * values).sum(0, dtype=torch.float64))
 
     def _column(self, index: Tensor) -> Tensor:
-        problem = self.problem
-        one = torch.ones(1, 1, dtype=torch.float64, device=self.f.device)
-        values = problem.matrix(problem.basis(index)).product(one).T.contiguous()
-        return self._noisy(Functions(index, one, values)).T
+        problem, A = self.problem, self._unit_weight()
+        values = problem.matrix(problem.basis(index)).product(A).T.contiguous()
+        return self._with_gram_noise(Functions(index, A, values)).T
+
+    def _unit_weight(self) -> Tensor:
+        return torch.ones(1, 1, dtype=torch.float64, device=self.f.device)
 
 
-class ExchangeBlock(_Swapping):
-    """Full weights with exchange: the span follows by a QR downdate and an update (Greedy02 Algorithm 3)."""
+class ExchangeBlock(SwapBlock):
+    """Full weights with exchange, by a QR downdate and an update (Greedy02 Algorithm 3)."""
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         super().absorb(new, shrinkage)
         if (swap := self._swap(self.weights())) is not None:
             s, l, k_l, _ = swap
             self.f += self.span.remove(s)
-            self.members = torch.cat([self.members[:s], self.members[s + 1 :], l])
-            one = torch.ones(1, 1, dtype=torch.float64, device=self.f.device)
-            where = self.span.extend(k_l.T.contiguous(), l, one)
-            self.f += self.span.move(where, self.span.pull(where, self.gradient()))
-        self.snapshots.append((self.members, self.weights()))
+            self.basis_index = torch.cat([self.basis_index[:s], self.basis_index[s + 1 :], l])
+            where = self.span.extend(k_l.T.contiguous(), l, self._unit_weight())
+            self.f += self.span.change_coef(where, self.span.descent_slope(where, self.gradient()))
+        self.snapshots.append((self.basis_index, self.weights()))
 
     def weights(self) -> Tensor:
         m = self.span.size
         return torch.linalg.solve_triangular(self.span.R[:m, :m], self.span.coef[:m], upper=True)
 
 
-class MinimalResidualBlock(_Swapping):
+class MinimalResidualBlock(SwapBlock):
     """MRX: one step along the residual on the chosen rows, d = r on I, α ← α + βd (Greedy02 Algorithm 2).
 
-    The columns are kept as they come, so R is the identity. Several outputs have a step length each.
+    The columns are not made orthonormal, so R is the identity. Each output has its step length.
     """
 
     exchange = True
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         span, w, total = self.span, self.problem.weight[:, None], self.problem.rows.total
-        where = span.append(self._noisy(new))
-        self._enter(new, where)
+        where = span.append(self._with_gram_noise(new))
+        self._append_term(new, where)
         residual = self.problem.y - self.f
-        d = self.problem.pick(residual, self.members).double()
+        d = self.problem.pick(residual, self.basis_index).double()
         q = span.values[: span.size].T @ d.to(self.f.dtype)
         slope = total((w * residual * q).sum(0, dtype=torch.float64))
         beta = slope / total((w * q.square()).sum(0)).clamp(min=1e-30)
-        self.f += span.move(slice(0, span.size), shrinkage * beta * d)
+        self.f += span.change_coef(slice(0, span.size), shrinkage * beta * d)
         if self.exchange and (swap := self._swap(span.coef)) is not None:
             s, l, k_l, gamma = swap
             old = span.values[s][:, None] * span.coef[s].to(self.f.dtype)
             self.f += k_l * gamma.to(self.f.dtype) - old
             span.values[s], span.coef[s] = k_l[:, 0], gamma.double()
-            self.members = self.members.clone()
-            self.members[s] = l[0]
-        self.snapshots.append((self.members, span.coef[: span.size].clone()))
+            self.basis_index = self.basis_index.clone()
+            self.basis_index[s] = l[0]
+        self.snapshots.append((self.basis_index, span.coef[: span.size].clone()))
 
 
 class PlainMinimalResidualBlock(MinimalResidualBlock):
@@ -121,12 +123,12 @@ class PlainMinimalResidualBlock(MinimalResidualBlock):
 
 
 def prune(R: Tensor, weights: Tensor, residual2: float, n_rows: float, criterion: str) -> tuple[Tensor, Tensor]:
-    r"""Which functions stay, and their weights, dropping one at a time while the criterion falls.
+    r"""Drop functions one at a time while the criterion falls; returns those kept and their weights.
 
-    With A = RᵀR the normal matrix and x its optimal weights, leaving function j out raises the objective
-    by :math:`x_j^2 / 2[A^{-1}]_{jj}` and moves the others by :math:`-x_j A^{-1}_{\cdot j}/[A^{-1}]_{jj}`. The
+    With A = RᵀR the normal matrix and x its optimal weights, dropping function j raises the objective
+    by :math:`x_j^2 / 2[A^{-1}]_{jj}` and changes the others by :math:`-x_j A^{-1}_{\cdot j}/[A^{-1}]_{jj}`. The
     criterion is "mdl" or "aic" (Greedy02 eq. 10 and 11); with a penalty in the RKHS the rise of the objective
-    stands for that of ½rᵀr.
+    replaces that of ½rᵀr.
 
     >>> R = torch.eye(2, dtype=torch.float64)
     >>> kept, weights = prune(R, torch.tensor([[3.0], [1e-6]], dtype=torch.float64), 1.0, 100, "mdl")

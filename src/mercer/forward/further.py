@@ -75,7 +75,7 @@ def _focus(face: Any, problem: Problem, f: Tensor, watched: Any) -> Focus | None
     focus = None if face.focus is None else Focus.resolve(face.focus, "focus")
     if focus is not None or not face._classes:
         return focus
-    wrong = float(problem.mean((problem.margins(f, watched).amin(1) <= 0).double(), watched))
+    wrong = float(problem.validation_mean((problem.margins(f, watched).amin(1) <= 0).double(), watched))
     at_hand = isinstance(problem.rows, TensorRows)  # else none are cheap
     return HingeFocus() if wrong < SEPARABLE and at_hand else None
 

@@ -26,7 +26,7 @@ from mercer.forward.absorb import Block
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
-from mercer.forward.learners import vector_learner, vectors_a_pass
+from mercer.forward.learners import vector_learner, vectors_per_pass
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, tuned_member
 from mercer.forward.path import FittedExpansion
@@ -146,7 +146,7 @@ class BaseGreedyKernel(ForwardEstimator):
             return self.step_size
         if self.exchange or self.update != "full" or self.tol > 0 or self._size_rules():
             return 1
-        step = min(vectors_a_pass(criterion, n_rows), self.n_basis)
+        step = min(vectors_per_pass(criterion, n_rows), self.n_basis)
         ridge = self.penalty != "gram" and self.loss == "squared" and not self.prune
         watched = self.validation_fraction not in (None, "auto")
         all_at_once = step > 1 and isinstance(criterion, Random) and ridge and not watched
@@ -224,7 +224,7 @@ class BaseGreedyKernel(ForwardEstimator):
         if self.prune and block is not None and m:
             rules = [rule.short_name for rule in self._size_rules()]
             rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
-            entered = torch.isin(block.members, final.index).nonzero()[:, 0]
+            entered = torch.isin(block.basis_index, final.index).nonzero()[:, 0]
             step = int(np.searchsorted(fit.history.n_basis, int(entered[-1]) + 1))  # the step at which the last entered
             r2 = fit.history.residual_norm[step] ** 2
             kept, weights = prune(block.span.R[entered[:, None], entered], final.weights, r2, fit.history.n_rows, rule)

@@ -183,7 +183,7 @@ def _with_targets(
     """Predictions with the targets and weights of their rows."""
     problem = fit.problem
     targets = problem.y if row_targets is None else torch.as_tensor(row_targets).to(problem.y)
-    weight = problem.weight if fit.validation is None else problem.counted()
+    weight = problem.weight if fit.validation is None else problem.row_weights()
     targets, weight = problem.pick(targets, rows), problem.rows.pick(weight, rows)
     f, y, w = (array.double().cpu().numpy() for array in (values, targets, weight))
     return HeldOutPredictions(f, y, w, X, rows)

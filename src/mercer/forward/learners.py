@@ -1,7 +1,7 @@
-"""Learners: where the next function comes from (Boost10 steps 3a to 3c).
+"""Learners, which propose the next function (Boost10 steps 3a to 3c).
 
-A function is a set of rows, weights on their kernel columns, and its values at all rows. S = 1 gives
-the selection-based methods, S > 1 the ensemble-based ones.
+A function is a set of rows, weights on their kernel columns, and its values at all rows. S = 1 gives the
+selection-based methods, S > 1 the ensemble-based ones.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from mercer.clock import Clock
 from mercer.data.source import RowSubset
 from mercer.engine import KernelMatrix
 from mercer.forward.absorb import Block
-from mercer.forward.candidates import RowCandidates, RowsAtHand
+from mercer.forward.candidates import LocalRowCandidates, RowCandidates
 from mercer.forward.combine import ChosenVectors, Combination, Separate, Sketch
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.span import Functions
 from mercer.parts import Component, component, require
 
-#: The size of a learner: a number, one number per step (the last one goes on), or a function of the step.
+#: The size of a learner: a number, a number for each step (the last one repeats), or a function of the step.
 Size = int | Sequence[int] | Callable[[int], int]
-#: Rows above which passes over the columns are what costs, and the vectors that then enter in one pass.
-SINGLE_ROWS, TOGETHER = 5000, 32
+#: Rows above which passes over the columns dominate the cost, and the vectors that then enter in one pass.
+MANY_ROWS, VECTORS_PER_PASS = 5000, 32
 
 
 class Learner(Component):
-    """Proposes the next functions for a block of a fit, or None when no row is worth adding."""
+    """Proposes the next functions for a block of a fit, or None if no row is worth adding."""
 
-    #: Whether what it proposed is worth keeping in a checkpoint.
-    resumes: ClassVar[bool] = True
+    #: Whether its functions are stored in a checkpoint.
+    resumable: ClassVar[bool] = True
 
-    def end_by(self, clock: Clock, share: float) -> None:
-        """End a long step when `share` of the time is spent; most learners take steps too short to ask."""
+    def set_deadline(self, clock: Clock, share: float) -> None:
+        """End a long step when `share` of the time is spent; the steps of most learners are too short for that."""
         return
 
     @abstractmethod
@@ -46,60 +46,62 @@ class Learner(Component):
 
 @component
 class SingleVector(Learner):
-    """One basis vector: the best of the candidates by a criterion, or the first above its threshold.
+    """One basis vector: the best candidate by a criterion, or the first above its threshold.
 
-    The first vector enters whatever its score: a model without any would say nothing, not even that targets are zero.
+    The first vector enters whatever its score, because a model needs at least one.
     """
 
     criterion: Criterion
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
-        n_open = block.n_open
-        if n_open == 0:
+        n_available = block.n_available
+        if n_available == 0:
             return None
-        pick = self._acceptable if self.criterion.threshold > 0 else self._best
-        index = pick(block, n_open, rng, step)
+        choose = self._first_above_threshold if self.criterion.threshold > 0 else self._best
+        index = choose(block, n_available, rng, step)
         if index is None:
             return None
-        one = torch.ones(1, 1, dtype=torch.float64, device=index.device)
-        return Functions(index, one, block.problem.column(index))
+        A = torch.ones(1, 1, dtype=torch.float64, device=index.device)
+        return Functions(index, A, block.problem.column(index))
 
-    def _acceptable(self, block: Block, n_open: int, rng: np.random.Generator, step: int) -> Tensor | None:
-        """The first row above the threshold, in random order; at the first step the best of the first draw, else."""
+    def _first_above_threshold(
+        self, block: Block, n_available: int, rng: np.random.Generator, step: int
+    ) -> Tensor | None:
+        """The first row above the threshold in random order; at the first step else the best of the first draw."""
         shard, fallback = block.problem.rows.shard, None
-        order = shard.nth(block.is_open, rng.permutation(n_open))
-        for some in order.split(self.criterion.n_candidates or len(order)):
-            score = self.criterion.score(RowCandidates(block, some, rng))
+        order = shard.nth(block.is_available, rng.permutation(n_available))
+        for rows in order.split(self.criterion.n_candidates or len(order)):
+            score = self.criterion.score(RowCandidates(block, rows, rng))
             above = (score > self.criterion.threshold).nonzero()[:1, 0]
             first = shard.group.broadcast(above if len(above) else above.new_full((1,), -1))
             if int(first) >= 0:
-                return some[first]
+                return rows[first]
             if step == 0 and fallback is None:
-                fallback = shard.group.broadcast(some[score.argmax()][None])
+                fallback = shard.group.broadcast(rows[score.argmax()][None])
         return fallback
 
-    def _best(self, block: Block, n_open: int, rng: np.random.Generator, step: int) -> Tensor:
-        """The number of the row of best score among the candidates, on every process the same."""
-        wanted, shard = self.criterion.n_candidates, block.problem.rows.shard
-        few = wanted is not None and wanted < n_open
-        if not few and (self.criterion.at_hand or not shard.divided):
-            places = block.open_rows()
-            return shard.max(self.criterion.score(RowsAtHand(block, places, rng)), places)[1]
-        drawn = rng.choice(n_open, wanted, replace=False) if few else np.arange(n_open)
-        numbers = shard.nth(block.is_open, drawn)
-        best = self.criterion.score(RowCandidates(block, numbers, rng)).argmax()
-        return shard.group.broadcast(numbers[best][None])
+    def _best(self, block: Block, n_available: int, rng: np.random.Generator, step: int) -> Tensor:
+        """The candidate of best score, the same on every process."""
+        n_candidates, shard = self.criterion.n_candidates, block.problem.rows.shard
+        few = n_candidates is not None and n_candidates < n_available
+        if not few and (self.criterion.scores_locally or not shard.divided):
+            rows = block.available_rows()
+            return shard.max(self.criterion.score(LocalRowCandidates(block, rows, rng)), rows)[1]
+        positions = rng.choice(n_available, n_candidates, replace=False) if few else np.arange(n_available)
+        candidates = shard.nth(block.is_available, positions)
+        best = self.criterion.score(RowCandidates(block, candidates, rng)).argmax()
+        return shard.group.broadcast(candidates[best][None])
 
 
 @component
 class Ensemble(Learner):
     """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
 
-    The T rows are drawn at random, or are those of largest residual (`draw="largest"`); unlike in the paper, rows that
-    are basis vectors of the block already are not drawn again. With `gram_rows` the curvature
-    K_NSᵀDK_NS of a learner is estimated, from that many random rows and the S chosen ones or from their distances
-    (`Sketch`); slopes and values are of all rows, so the learner still descends, and absorption finds how far. Nothing
-    of the size N × S is then formed: a learner costs two fused passes.
+    The T rows are drawn at random, or are those of largest residual (`draw="largest"`); unlike in the paper, basis
+    vectors of the block are not drawn again. With `gram_rows` the curvature K_NSᵀDK_NS of a learner is estimated from
+    that many random rows and the S chosen ones, or from their distances (`Sketch`). Slopes and values use all rows, so
+    the learner still descends, and absorption finds the step length. No array of size N × S is then formed: a learner
+    costs two fused passes.
     """
 
     criterion: Criterion
@@ -121,7 +123,7 @@ class Ensemble(Learner):
         index = broadcast(subset[local])
         Z = problem.basis(index)
         sketch = self._sketch(block, index, Z, rng)
-        # two passes, one for the weights and one for the values, take no longer than one that writes a tile of all rows
+        # two passes, for the weights and for the values, take no longer than one that writes a tile of all rows
         passes = self.combination.passes
         K = problem.matrix(Z, uses=1 if sketch is not None and passes <= 2 else 1 + passes)
         Q = problem.gram(Z)
@@ -131,50 +133,52 @@ class Ensemble(Learner):
         return Functions(index, A, K.product(A).T.contiguous())
 
     def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:
-        """Some rows that stand for all of them in the curvature, where that is asked for and saves anything.
+        """A sample of rows that represents all rows in the curvature; None if it would save nothing.
 
-        Each process brings those that it holds, and reads as many at a time as its memory allows: which rows they are
-        must depend neither on that memory nor on who holds them.
+        Each process contributes the sampled rows that it holds. The sample depends neither on memory nor on which
+        process holds which rows.
         """
         problem, rows = block.problem, block.problem.rows
         n_rows = rows.shard.length(rows.n_rows)
         if self.gram_rows is None or n_rows <= 2 * (self.gram_rows + len(index)):
             return None
-        numbers = torch.cat([index, block.drawn(self.gram_rows, rng)])
+        numbers = torch.cat([index, block.draw_available(self.gram_rows, rng)])
         at, places = rows.shard.local(numbers)
-        chosen, own = (torch.arange(len(numbers), device=numbers.device) < len(index))[at], block.metric[places]
-        parts = [one.sum(dtype=torch.float64) for one in (block.metric, own[chosen], own[~chosen])]
-        all_rows, basis, drawn = rows.total(torch.stack(parts))
-        metric = torch.where(chosen, own, own * ((all_rows - basis) / drawn).to(own))
+        chosen = (torch.arange(len(numbers), device=numbers.device) < len(index))[at]
+        metric = block.metric[places]
+        sums = [weights.sum(dtype=torch.float64) for weights in (block.metric, metric[chosen], metric[~chosen])]
+        all_rows, basis, drawn = rows.total(torch.stack(sums))
+        metric = torch.where(chosen, metric, metric * ((all_rows - basis) / drawn).to(metric))
         share = (self.gram_rows + len(index)) / n_rows
         return Sketch(KernelMatrix(RowSubset(rows, places), problem.kernel, Z, problem.plan), metric, share)
 
     def _subset(self, block: Block, rng: np.random.Generator) -> Tensor:
+        """The T rows from which the learner chooses."""
         if self.draw == "random":
-            return block.drawn(self.subset_size, rng)
-        shard, rows, n_open = block.problem.rows.shard, block.open_rows(), block.n_open
-        if n_open <= self.subset_size:
-            return shard.nth(block.is_open, np.arange(n_open))
+            return block.draw_available(self.subset_size, rng)
+        shard, rows, n_available = block.problem.rows.shard, block.available_rows(), block.n_available
+        if n_available <= self.subset_size:
+            return shard.nth(block.is_available, np.arange(n_available))
         size = block.problem.loss.residual(block.problem.y[rows], block.f[rows]).square().sum(1)
         return shard.top_rows(size, rows, self.subset_size)
 
 
-def vectors_a_pass(criterion: Criterion, n_rows: int) -> int:
-    """Basis vectors that enter in one pass over the rows, where nobody says how many.
+def vectors_per_pass(criterion: Criterion, n_rows: int) -> int:
+    """Default number of basis vectors that enter in one pass over the rows.
 
-    Several enter only where the residuals or chance decide. A learner of several vectors scores them on a subset of the
-    rows, where thresholds and numbers of candidates play no part, and costs MP and BOOST a fifth of their accuracy.
+    Several enter only if residuals or chance decide. A learner of several vectors scores them on a subset of the rows,
+    ignores thresholds and candidate counts, and costs MP and BOOST a fifth of their accuracy.
 
     >>> from mercer.forward.criteria import ApproximateLinearDependence, MaxResidual
-    >>> vectors_a_pass(MaxResidual(), 6000), vectors_a_pass(ApproximateLinearDependence(), 6000)
+    >>> vectors_per_pass(MaxResidual(), 6000), vectors_per_pass(ApproximateLinearDependence(), 6000)
     (32, 1)
     """
-    plain = criterion.residual_alone or isinstance(criterion, Random)
-    return TOGETHER if plain and n_rows > SINGLE_ROWS else 1
+    simple = criterion.uses_residual_only or isinstance(criterion, Random)
+    return VECTORS_PER_PASS if simple and n_rows > MANY_ROWS else 1
 
 
 def vector_learner(criterion: Criterion, step: int, n_basis: int) -> Learner:
-    """Basis vectors one by one, or `step` at a time with weights of their own, `n_basis` in all."""
+    """A learner that adds `step` basis vectors at a time, each with its weight, `n_basis` in all."""
     if step == 1:
         return SingleVector(criterion)
     sizes = [min(step, n_basis - done) for done in range(0, n_basis, step)]  # the last one may be smaller
@@ -183,7 +187,7 @@ def vector_learner(criterion: Criterion, step: int, n_basis: int) -> Learner:
 
 
 def size_at(size: Size, step: int) -> int:
-    """The learner's size at a step, whichever way it was given.
+    """The learner's size at a step.
 
     >>> size_at([10, 20], 5), size_at(lambda step: 2 * step, 5)
     (20, 10)

@@ -1,7 +1,7 @@
-"""The loop: grow a kernel model learner by learner (Boost10 section III-D, Greedy02 Algorithm 2).
+"""The forward loop: add learners to a kernel model one by one (Boost10 section III-D, Greedy02 Algorithm 2).
 
-One loop serves greedy selection and boosting; what differs is the learner, the length of a block and
-the rules that stop it. A `ForwardFit` can go on where it stopped.
+One loop serves greedy selection and boosting; they differ in the learner, the length of a block and the stopping rules.
+A `ForwardFit` can be continued after it has stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Callback = Callable[["ForwardFit"], Any]
 
 
 class ForwardFit:
-    """A model under construction: its blocks, its values `f` at all rows, and its history."""
+    """The state of a fit: its blocks, the model's values `f` at all rows, and its history."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class ForwardFit:
         self.current: Block | None = None
         self.norm2 = torch.zeros((), dtype=torch.float64, device=problem.plan.device)
         self.history = History(n_rows=problem.sample.total_weight)
-        self._raw: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self._pending: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._began = time.perf_counter()
         self.interrupted = False
-        self.keeper: Callback | None = None  # called after every step, whoever asked for it
+        self.after_step: Callback | None = None  # called after every step
 
     @property
     def n_steps(self) -> int:
@@ -60,7 +60,7 @@ class ForwardFit:
 
     @property
     def seconds(self) -> float:
-        """Seconds of growing so far."""
+        """Seconds of all steps so far."""
         return self.history.seconds[-1] if self.history.seconds else 0.0
 
     def run(self, stopping: Sequence[Stopping], callbacks: Sequence[Callback] = ()) -> StopReason:
@@ -87,56 +87,50 @@ class ForwardFit:
         return why
 
     def step(self) -> bool:
-        """One learner: propose, absorb, record. False if the learner had nothing to propose."""
-        block = self.current if self.current is not None else self._open()
-        n_new = self._advance(block)
-        if n_new is None:
-            return False
-        penalty = self.norm2 + block.penalty()
-        if block.pool is None:
-            self.f = block.f
-        else:
-            self.f[block.pool] = block.f  # the other rows follow when the block ends
-        novelty = block.span.novelty
-        if self.block_length is not None and len(block.terms) >= self.block_length:
-            self._close(block, penalty)
-        self._record(penalty, novelty, n_new)
-        if self.keeper is not None:
-            self.keeper(self)
-        return True
-
-    def _advance(self, block: Block) -> int | None:
-        """Let the block take in what the learner proposes; the number of basis vectors added."""
+        """One learner: propose, absorb, record. False if the learner has nothing to propose."""
+        block = self.current if self.current is not None else self._open_block()
         new = self.learner.next(block, self.n_steps, self.rng)
         if new is None:
-            return None
+            return False
         block.absorb(new, self.shrinkage)
-        return len(new.index)
+        penalty = self.norm2 + block.penalty()
+        if block.subset is None:
+            self.f = block.f
+        else:
+            self.f[block.subset] = block.f  # the other rows are updated when the block ends
+        novelty = block.span.novelty
+        if self.block_length is not None and len(block.terms) >= self.block_length:
+            self._close_block(block, penalty)
+        self._record(penalty, novelty, len(new.index))
+        if self.after_step is not None:
+            self.after_step(self)
+        return True
 
-    def _open(self) -> Block:
-        problem, pool, f = self.problem, None, self.f
+    def _open_block(self) -> Block:
+        """Start a block on all rows, or on the rows of the focus and the validation rows."""
+        problem, subset, f = self.problem, None, self.f
         if self.focus is not None and (self.blocks or problem.codes is not None):
-            pool = self.focus.rows(problem, self.f)
-            if self.validation is not None:  # of weight zero, but what is watched must be up to date
-                pool = torch.cat([pool, self.validation]).unique()
-            problem, f = problem.part(pool), self.f[pool]
+            subset = self.focus.rows(problem, self.f)
+            if self.validation is not None:  # of weight zero, but their predictions must be up to date
+                subset = torch.cat([subset, self.validation]).unique()
+            problem, f = problem.subset(subset), self.f[subset]
         b = self.problem.n_outputs
         capacity = self.capacity if self.block_length is None else min(self.block_length * b, self.capacity)
-        self.current = block = self.make_block(problem, f, capacity, pool)
-        block.whole = self.problem.rows.shard
+        self.current = block = self.make_block(problem, f, capacity, subset)
+        block.full_shard = self.problem.rows.shard
         return block
 
-    def _close(self, block: Block, penalty: Tensor) -> None:
-        """End the block: carry its change to all rows, free its memory."""
-        if block.pool is not None:
+    def _close_block(self, block: Block, penalty: Tensor) -> None:
+        """End the block: update the model at all other rows and free its memory."""
+        if block.subset is not None:
             weights = block.expansion()
             index, W = torch.cat([i for i, _ in weights]), torch.cat([w for _, w in weights])
-            others = torch.ones(len(self.f), dtype=torch.bool, device=block.pool.device)
-            others[block.pool] = False
+            others = torch.ones(len(self.f), dtype=torch.bool, device=block.subset.device)
+            others[block.subset] = False
             rest = others.nonzero()[:, 0]
-            self.f[rest] += self.problem.part(rest).matrix(self.problem.basis(index)).product(W)
+            self.f[rest] += self.problem.subset(rest).matrix(self.problem.basis(index)).product(W)
         self.norm2 = penalty
-        block.close()
+        block.release()
         self.blocks.append(block)
         self.current = None
 
@@ -147,27 +141,27 @@ class ForwardFit:
         held_out = residual.new_zeros(())
         if self.validation is not None:
             held_out = self.held_out_loss()
-        self._raw.append((problem.objective(self.f, penalty), residual, held_out, novelty))
+        self._pending.append((problem.objective(self.f, penalty), residual, held_out, novelty))
         history.n_basis.append((history.n_basis[-1] if history.n_basis else 0) + n_new)
         history.seconds.append(problem.rows.shard.group.first(lambda: time.perf_counter() - self._began))
 
     def held_out_loss(self) -> Tensor:
-        """The mean loss of the rows that are watched: the focus's own, where there is one."""
+        """Mean loss of the validation rows: that of the focus, if there is one."""
         problem, rows = self.problem, self.validation
         assert rows is not None
         if self.focus is not None:
-            return problem.mean(self.focus.loss(problem, self.f, rows), rows)
-        return problem.mean(problem.loss.value(problem.y[rows], self.f[rows]), rows)
+            return problem.validation_mean(self.focus.loss(problem, self.f, rows), rows)
+        return problem.validation_mean(problem.loss.value(problem.y[rows], self.f[rows]), rows)
 
     def flush(self) -> None:
-        """Bring the numbers recorded on the device to the host."""
-        for objective, residual, held_out, novelty in self._raw:
+        """Copy the recorded numbers from the device to the host."""
+        for objective, residual, held_out, novelty in self._pending:
             self.history.objective.append(float(objective))
             self.history.residual_norm.append(float(residual))
             self.history.novelty.append(novelty.tolist())
             if self.validation is not None:
                 self.history.validation.append(float(held_out))
-        self._raw.clear()
+        self._pending.clear()
 
     def path(self) -> ExpansionPath:
         """The model after any number of steps."""

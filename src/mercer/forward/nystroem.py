@@ -19,7 +19,7 @@ from mercer.forward.absorb import Block
 from mercer.forward.criteria import Criterion
 from mercer.forward.expansion import evaluate
 from mercer.forward.greedy import GreedyKernelClassifier, GreedyKernelRegressor
-from mercer.forward.learners import vector_learner, vectors_a_pass
+from mercer.forward.learners import vector_learner, vectors_per_pass
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import Dependence, MaxSteps
@@ -189,7 +189,7 @@ def select_rows(
     problem = Problem(data.in_tiles(data.plan), kernel, lam)
     n = problem.n_candidates
     m = min(m, n)
-    step = min(vectors_a_pass(criterion, n), m)
+    step = min(vectors_per_pass(criterion, n), m)
     block = partial(Block, min_novelty=MIN_NOVELTY)
     fit = ForwardFit(problem, vector_learner(criterion, step, m), rng, capacity=m, make_block=block)
     fit.run([MaxSteps(-(-m // step), "steps"), Dependence(MIN_NOVELTY)])

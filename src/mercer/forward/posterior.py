@@ -1,6 +1,6 @@
-"""What chosen basis vectors say about other rows: the Cholesky factor of their kernel matrix, and the sparse posterior.
+"""Novelty and posterior of rows given the chosen basis vectors: a growing Cholesky factor and a sparse posterior.
 
-Both grow by one vector at a time; nothing is factorised anew.
+Both are updated one vector at a time, without a new factorisation.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mercer.forward.span import FunctionSpan
 
 
 class KernelFactor:
-    """L of the kernel matrix between basis vectors Q_I = LLᵀ, one row longer for each vector that enters.
+    """Cholesky factor of the kernel matrix between basis vectors, Q_I = LLᵀ, extended by each new vector.
 
-    A vector that those before it hold up to rounding is passed over: it adds nothing to any row.
+    A vector in the span of earlier ones, up to rounding, is skipped.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -26,25 +26,25 @@ class KernelFactor:
 
     def _begin(self) -> None:
         wide: dict[str, Any] = {"device": self.problem.plan.device, "dtype": torch.float64}
-        self.members = torch.empty(0, dtype=torch.long, device=wide["device"])
-        self.places: list[int] = []  # of the vectors kept, among the members
+        self.basis_index = torch.empty(0, dtype=torch.long, device=wide["device"])
+        self.positions: list[int] = []  # of the vectors in the factor, within basis_index
         self.Z = torch.empty(0, self.problem.rows.n_columns, **wide)
         self.L = torch.zeros(64, 64, **wide)
-        self.held: Tensor | None = None  # Σ v² at all rows, and how many vectors it counts
-        self.n_held = 0
+        self.explained: Tensor | None = None  # Σ v² at all rows
+        self.n_explained = 0  # vectors in that sum
 
-    def follow(self, members: Tensor) -> KernelFactor:
-        """Take in the vectors that entered since; where one has left, begin again."""
-        n = len(self.members)
-        if n > len(members) or not torch.equal(self.members, members[:n]):
+    def extend_to(self, basis_index: Tensor) -> KernelFactor:
+        """Add the vectors that entered since the last call; start again if one has left."""
+        n = len(self.basis_index)
+        if n > len(basis_index) or not torch.equal(self.basis_index, basis_index[:n]):
             self._begin()
-        for place in range(len(self.members), len(members)):
-            self._take_in(members[place][None], place)
-        self.members = members
+        for position in range(len(self.basis_index), len(basis_index)):
+            self._add(basis_index[position][None], position)
+        self.basis_index = basis_index
         return self
 
-    def _take_in(self, row: Tensor, place: int) -> None:
-        z, m = self.problem.basis(row).double(), len(self.places)
+    def _add(self, row: Tensor, position: int) -> None:
+        z, m = self.problem.basis(row).double(), len(self.positions)
         v, k = self._whitened(z)[:, 0], self.problem.kernel.diag(z)[0]
         pivot = k - v.square().sum()
         if float(pivot) <= (m + 1) * torch.finfo(torch.float64).eps * float(k):
@@ -53,40 +53,40 @@ class KernelFactor:
             self.L = torch.nn.functional.pad(self.L, (0, m, 0, m))
         self.L[m, :m], self.L[m, m] = v, pivot.sqrt()
         self.Z = torch.cat([self.Z, z])
-        self.places.append(place)
+        self.positions.append(position)
 
     def _whitened(self, X: Tensor) -> Tensor:
         """V = L⁻¹K(Z, X)."""
-        m = len(self.places)
+        m = len(self.positions)
         return torch.linalg.solve_triangular(self.L[:m, :m], self.problem.kernel(self.Z, X), upper=False)
 
-    def left(self, X: Tensor) -> Tensor:
-        """δ = k(x, x) − k_I(x)ᵀQ_I⁻¹k_I(x) of some rows, in O(m²) each."""
+    def novelty(self, X: Tensor) -> Tensor:
+        """δ = k(x, x) − k_I(x)ᵀQ_I⁻¹k_I(x) of rows X, in O(m²) each."""
         return (self.problem.kernel.diag(X) - self._whitened(X).square().sum(0)).clamp(min=0)
 
-    def left_of_all(self, span: FunctionSpan) -> Tensor:
+    def novelty_of_all(self, span: FunctionSpan) -> Tensor:
         """δ of all rows, in O(nm) for each new vector.
 
-        The functions that L⁻¹ makes of the columns are those of `span` times R L⁻ᵀ, so one product with the span's
-        values gives each of them; their length is that of the functions, so rounding is not multiplied.
+        The whitened columns are the functions of `span` times R L⁻ᵀ, so one product with the span's values gives each
+        of them. Their length is that of the functions, so rounding is not multiplied.
         """
-        m = len(self.places)
-        if self.held is None:
-            self.held, self.n_held = torch.zeros(span.values.shape[1], **_like(self.L)), 0
-        if self.n_held < m:
-            new = torch.eye(m, **_like(self.L))[:, self.n_held :]
+        m = len(self.positions)
+        if self.explained is None:
+            self.explained, self.n_explained = torch.zeros(span.values.shape[1], **_like(self.L)), 0
+        if self.n_explained < m:
+            new = torch.eye(m, **_like(self.L))[:, self.n_explained :]
             weights = torch.linalg.solve_triangular(self.L[:m, :m].T, new, upper=True)
-            along = span.R[: span.size, self.places] @ weights
+            along = span.R[: span.size, self.positions] @ weights
             values = along.T.to(span.values.dtype) @ span.values[: span.size]
-            self.held, self.n_held = self.held + values.double().square().sum(0), m
-        own = self.problem.kernel.diag(self.problem.basis(torch.arange(len(self.held), device=self.L.device)).double())
-        return (own - self.held).clamp(min=0)
+            self.explained, self.n_explained = self.explained + values.double().square().sum(0), m
+        rows = self.problem.basis(torch.arange(len(self.explained), device=self.L.device))
+        return (self.problem.kernel.diag(rows.double()) - self.explained).clamp(min=0)
 
 
 class SmallPosterior:
-    """Mean and variance at T rows of a model with noise σ² on basis vectors that enter one by one.
+    """Posterior mean and variance at T rows of a model with noise σ², updated for each basis vector.
 
-    `functions` are orthonormal in Σ_t f(x_t) g(x_t) + σ²⟨f, g⟩_H, so the mean is Σφ(φᵀy), and σ²Σφ² its variance.
+    `functions` are orthonormal in Σ_t f(x_t) g(x_t) + σ²⟨f, g⟩_H, so the mean is Σφ(φᵀy) and its variance σ²Σφ².
     """
 
     def __init__(self, y: Tensor, noise: float, n_steps: int) -> None:
@@ -94,8 +94,8 @@ class SmallPosterior:
         self.innovation, self.leverage = y.clone(), y.new_zeros(len(y))
         self.functions, self.weights = y.new_zeros(n_steps, len(y)), y.new_zeros(n_steps, n_steps)
 
-    def take_in(self, v: Tensor) -> None:
-        """A new function of norm one in the RKHS, orthogonal there to those before it."""
+    def add(self, v: Tensor) -> None:
+        """Add a function of unit norm in the RKHS that is orthogonal there to the earlier ones."""
         m = self.size
         P, G, g = self.functions[:m], self.weights[:m], self.weights.new_zeros(self.weights.shape[1])
         g[m] = 1.0

@@ -1,4 +1,4 @@
-"""What is minimised: a sample, loss, kernel and penalty in one immutable record."""
+"""The penalised problem of a fit: sample, loss, kernel and penalty in one immutable record."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from mercer.preprocessing.duplicates import MERGED_ROWS
 class Problem:
     r"""Minimise :math:`\sum_n w_n V(y_n, f(x_n)) + \tfrac\lambda2 \|f\|^2_{\mathcal H}` over f.
 
-    Rows of weight zero take part in nothing but are carried along: validation rows are such rows, so
-    that their predictions come with the pass that is made anyway.
+    Rows of weight zero do not count in the objective but are predicted in every pass: validation rows have weight zero.
     """
 
     sample: Sample  # targets and weights in the precision of the tiles
     kernel: Kernel
     lam: float
     loss: Loss = field(default_factory=Squared)
-    codes: Tensor | None = None  # the targets as they came, where `y` is what earlier stages left of them
+    codes: Tensor | None = None  # the original targets, if `y` are residuals of earlier stages
 
     @property
     def rows(self) -> RowSource:
@@ -58,9 +57,9 @@ class Problem:
 
     @cached_property
     def distinct(self) -> Tensor:
-        """A mask of the rows of positive weight, one of each set of equal inputs: the others would bring nothing new.
+        """Mask of the rows of positive weight, one of each set of duplicate inputs.
 
-        Only tables at hand of at most `MERGED_ROWS` rows are compared.
+        Duplicates are detected in tables in memory of at most `MERGED_ROWS` rows.
         """
         alive = self.weight > 0
         if not isinstance(self.rows, TensorRows) or self.rows.shard.divided or self.rows.n_rows > MERGED_ROWS:
@@ -74,15 +73,15 @@ class Problem:
 
     @property
     def n_candidates(self) -> int:
-        """How many rows may become basis vectors, on all processes."""
+        """Number of rows that may become basis vectors, on all processes."""
         return self.sample.n_alive
 
-    def part(self, rows: Tensor) -> Problem:
-        """The same problem on some of its rows: on this process those of these places, in order."""
+    def subset(self, rows: Tensor) -> Problem:
+        """The same problem on a subset of the rows (local indices, in order)."""
         return replace(self, sample=self.sample.here(rows), codes=None if self.codes is None else self.codes[rows])
 
-    def after(self, f: Tensor, kernel: Kernel) -> Problem:
-        """What a model of values `f` leaves to another kernel (squared loss)."""
+    def residual_problem(self, f: Tensor, kernel: Kernel) -> Problem:
+        """The problem of another kernel on the residuals of a model with values `f` (squared loss)."""
         codes = self.y if self.codes is None else self.codes
         return replace(self.with_sample(Y=self.y - f), kernel=kernel, codes=codes)
 
@@ -91,7 +90,7 @@ class Problem:
         return replace(self, sample=replace(self.sample, **change))
 
     def margins(self, f: Tensor, rows: Any = slice(None)) -> Tensor:
-        """Products of codes and values of some rows, n × p, those of earlier stages counted."""
+        """Products of codes and values of rows, n × p, with the values of earlier stages."""
         y = self.y[rows]
         codes = y if self.codes is None else self.codes[rows]
         return codes * (f[rows] + (codes - y))
@@ -101,11 +100,11 @@ class Problem:
         return KernelMatrix(self.rows, self.kernel, basis, self.plan, uses)
 
     def basis(self, index: Tensor) -> Tensor:
-        """Training rows as basis vectors, on the plan's device; `index` are their numbers, wherever they live."""
+        """Rows `index` (global numbers) as basis vectors on the plan's device."""
         return self.rows.fetch(index).to(self.plan.device, self.plan.dtype)
 
     def column(self, index: Tensor) -> Tensor:
-        """The kernel's values between one row and all of them, 1 × n."""
+        """Kernel values between one row and all rows, 1 × n."""
         basis = self.basis(index)
         if self._prepared is None:
             return self.matrix(basis).product(torch.ones(1, 1)).T.contiguous()
@@ -114,7 +113,7 @@ class Problem:
 
     @cached_property
     def _prepared(self) -> tuple[Tensor, Columns] | None:
-        """Rows prepared once for all columns, where they lie in a CPU's memory."""
+        """Rows prepared once for all columns, if they are in a CPU's memory."""
         if not isinstance(self.rows, TensorRows) or self.plan.device.type != "cpu" or not self.rows.n_rows:
             return None
         if self.rows.X.dtype != self.plan.dtype:
@@ -125,28 +124,28 @@ class Problem:
         """Q, the kernel matrix between basis vectors, in float64."""
         return self.kernel(basis.double(), basis.double())
 
-    def watched(self, rows: Tensor) -> Tensor:
-        """Weights of rows that are held out."""
-        known = self.sample.watched
-        return torch.ones_like(rows, dtype=torch.float64) if known is None else known[rows].double()
+    def validation_weight(self, rows: Tensor) -> Tensor:
+        """Weights of validation rows."""
+        weights = self.sample.watched
+        return torch.ones_like(rows, dtype=torch.float64) if weights is None else weights[rows].double()
 
-    def counted(self) -> Tensor:
-        """Weights of all rows, in one unit, also of those that are held out."""
-        known = self.sample.watched
-        return torch.where(self.weight > 0, self.weight, 1.0) if known is None else known
+    def row_weights(self) -> Tensor:
+        """Weights of all rows in one unit, validation rows included."""
+        weights = self.sample.watched
+        return torch.where(self.weight > 0, self.weight, 1.0) if weights is None else weights
 
-    def mean(self, values: Tensor, rows: Tensor) -> Tensor:
-        """The weighted mean of numbers at rows that are held out, of which each process has some."""
+    def validation_mean(self, values: Tensor, rows: Tensor) -> Tensor:
+        """Weighted mean of values at validation rows, over all processes."""
         n_outputs = values.shape[1:].numel()  # no -1 in reshape: a process may have no such rows
-        weight, values = self.watched(rows), values.double().reshape(len(rows), n_outputs)
+        weight, values = self.validation_weight(rows), values.double().reshape(len(rows), n_outputs)
         sums = self.rows.total(torch.stack([(weight @ values).sum(), weight.sum() * n_outputs]))
         return sums[0] / sums[1]
 
     def pick(self, values: Tensor, index: Tensor) -> Tensor:
-        """Values (n × p) at rows of these numbers, wherever they live."""
+        """Values (n × p) at rows `index` (global numbers)."""
         return self.rows.pick(values.T, index).T
 
     def objective(self, f: Tensor, penalty: float | Tensor) -> Tensor:
-        """Σ w V(y, f) + ½·penalty for model values `f` at all rows, where `penalty` is λ‖f‖²."""
+        """Σ w V(y, f) + ½·penalty for model values `f` at all rows; `penalty` is λ‖f‖²."""
         data = (self.weight[:, None] * self.loss.value(self.y, f)).sum(dtype=torch.float64)
         return self.rows.total(data) + 0.5 * penalty

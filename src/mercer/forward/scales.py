@@ -108,7 +108,7 @@ def _grow(stages: list[ForwardFit], how: Staging) -> None:
 
 def _after(fit: ForwardFit, factor: float, make: Make) -> ForwardFit:
     """The beginning of a fit to what another left, with length-scales times `factor`."""
-    return make(fit.problem.after(fit.f, scaled(fit.problem.kernel, factor)), fit.validation)
+    return make(fit.problem.residual_problem(fit.f, scaled(fit.problem.kernel, factor)), fit.validation)
 
 
 def _gain(losses: list[float], n_learners: int) -> float:
@@ -121,7 +121,7 @@ def _best_start(problem: Problem, f: Tensor, watched: Tensor | None, how: Stagin
     """One learner of the kernel at hand or of a finer one, whichever gains more; None if none does."""
     for factors in ((1.0, FINER), FINEST):
         kernels = (scaled(problem.kernel, factor) for factor in factors)
-        fit, gain = _best(how.make(problem.after(f, kernel), watched) for kernel in kernels)
+        fit, gain = _best(how.make(problem.residual_problem(f, kernel), watched) for kernel in kernels)
         if fit is not None and gain > how.little * fit.history.validation[-1]:
             return fit
     return None

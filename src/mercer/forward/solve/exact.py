@@ -55,11 +55,11 @@ class AllRows(Learner):
     interpolates its targets, so calibration and intervals cannot use its values at the training rows.
     """
 
-    resumes: ClassVar[bool] = False  # one step, which a resumed fit repeats
+    resumable: ClassVar[bool] = False  # one step, which a resumed fit repeats
     left_out: Tensor | None = field(default=None, init=False)
     end: tuple[Clock, float] = field(default_factory=lambda: (Clock(), 1.0), init=False)
 
-    def end_by(self, clock: Clock, share: float) -> None:
+    def set_deadline(self, clock: Clock, share: float) -> None:
         self.end = clock, share
 
     def expired(self) -> bool:
@@ -84,11 +84,11 @@ class RandomRows(Learner):
     size: int
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
-        n_open = block.n_open
-        if n_open == 0 or step > 0:
+        n_available = block.n_available
+        if n_available == 0 or step > 0:
             return None
         shard = block.problem.rows.shard
-        index = shard.nth(block.is_open, rng.choice(n_open, min(self.size, n_open), replace=False))
+        index = shard.nth(block.is_available, rng.choice(n_available, min(self.size, n_available), replace=False))
         A = shard.group.broadcast(sparse_ridge(block.problem, index))
         return Functions(index, A, block.problem.matrix(block.problem.basis(index)).product(A).T.contiguous())
 

@@ -89,7 +89,7 @@ class ValidationWatch:
 
     def _error(self, v: Tensor) -> float:
         values = self._loss.value(self._y, self._K.product(self._at.weights(v)))
-        return float(self._at.problem.mean(values, self._rows))
+        return float(self._at.problem.validation_mean(values, self._rows))
 
     def __call__(self, step: int, v: Tensor) -> bool:
         """Whether to stop after this step."""
