@@ -36,8 +36,6 @@ from mercer.kernels import (
 )
 from mercer.kernels.radial import Radial
 
-#: Smoothness of the Matérn kernels.
-SMOOTHNESS: dict[type[Kernel], float] = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
 #: What to do about models that have no such form.
 ELSEWHERE = (
     "for other models take `sklearn.inspection.permutation_importance`, or fit with kernel='gaussian' or 'laplacian'"
@@ -138,9 +136,9 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
         return [Term(1.0, (_power(1.0, kernel, n_inputs, float(kernel.p)),))]
     if isinstance(kernel, Matern12 | Matern32 | Matern52 | RationalQuadratic):
         rates = _power(float(kernel.coefficient) ** 0.5, kernel, n_inputs, 2.0)
-        smoothness = SMOOTHNESS.get(type(kernel))
-        of = rational_quadratic(float(kernel.alpha)) if smoothness is None else matern(smoothness)
-        return [Term(1.0, (rates,), mixture=of, radial=kernel)]
+        rational = isinstance(kernel, RationalQuadratic)
+        mixture = rational_quadratic(float(kernel.alpha)) if rational else matern(kernel.smoothness)
+        return [Term(1.0, (rates,), mixture=mixture, radial=kernel)]
     raise _refusal(kernel)
 
 

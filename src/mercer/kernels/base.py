@@ -28,6 +28,8 @@ class Kernel(Component, ABC):
 
     #: Fields that are positive numbers (or vectors of them) and may be tuned on a log scale.
     positive: ClassVar[tuple[str, ...]] = ()
+    #: How smooth functions of the kernel are: ν of the Matérn kernels, infinity for the Gaussian, 0 where unknown.
+    smoothness: ClassVar[float] = 0.0
 
     @abstractmethod
     def columns(self, Z: Tensor) -> Columns:

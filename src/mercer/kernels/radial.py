@@ -125,6 +125,7 @@ class Gaussian(ClosedFormRadial):
     """
 
     short_name = "gaussian"
+    smoothness = math.inf
     aliases = ("rbf",)
     formula = ClosedForm(coefficient=0.5)
     length_scale: float | Sequence[float] = 1.0
@@ -144,6 +145,7 @@ class Matern12(ClosedFormRadial):
     """
 
     short_name = "matern12"
+    smoothness = 0.5
     formula = ClosedForm(root=True)
     length_scale: float | Sequence[float] = 1.0
 
@@ -160,6 +162,7 @@ class Matern32(ClosedFormRadial):
     """
 
     short_name = "matern32"
+    smoothness = 1.5
     formula = ClosedForm(root=True, polynomial=(1, 1), coefficient=3.0)
     length_scale: float | Sequence[float] = 1.0
 
@@ -176,6 +179,7 @@ class Matern52(ClosedFormRadial):
     """
 
     short_name = "matern52"
+    smoothness = 2.5
     formula = ClosedForm(root=True, polynomial=(3, 3, 1), coefficient=5.0)
     length_scale: float | Sequence[float] = 1.0
 
@@ -192,6 +196,7 @@ class RationalQuadratic(Radial):
     """
 
     short_name = "rational-quadratic"
+    smoothness = math.inf
     positive = ("length_scale", "alpha")
     length_scale: float | Sequence[float] = 1.0
     alpha: float = 1.0

@@ -36,6 +36,7 @@ class Laplacian(Stationary):
     """
 
     short_name = "laplacian"
+    smoothness = 0.5
     length_scale: float | Sequence[float] = 1.0
 
     @classmethod
