@@ -20,11 +20,11 @@ from mercer.codegen.compiled import machine_code
 from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
 from mercer.explain import product_code, products, subset_code
-from mercer.explain.expansions import expanded, prepared
+from mercer.explain.expansions import expansion_of, prepared
 from mercer.explain.mixtures import QUARTER, TOLERANCE, matern, rational_quadratic
-from mercer.explain.products import narrowed, product_shapley, rule_of, weighted
+from mercer.explain.products import product_shapley, quadrature_for, restricted_mixture, sum_over_scales
 from mercer.explain.shapley import block_shape
-from mercer.explain.subsets import by_subsets
+from mercer.explain.subsets import shapley_by_subsets
 from mercer.explain.terms import terms_of
 from mercer.preprocessing.inputs import InputMap
 
@@ -42,13 +42,13 @@ def brute_force(v, D: int) -> np.ndarray:
     return np.stack(out, 1)
 
 
-def restricted(told, X: np.ndarray):
+def coalition_values(expansion, X: np.ndarray):
     """What a model says where only the inputs S count: every other one is set to that of each basis vector."""
 
     @cache
     def alone(S: frozenset[int]) -> np.ndarray:
-        total = np.zeros((len(X), told.n_outputs))
-        for one in told.expansions:
+        total = np.zeros((len(X), expansion.n_outputs))
+        for one in expansion.expansions:
             U = one.inputs.encode(X).numpy()
             for j, z in enumerate(one.basis):
                 row = np.tile(z, (len(X), 1))
@@ -110,12 +110,12 @@ def test_a_models_values_are_those_of_all_subsets_of_its_inputs(kernel, monkeypa
     X, y = table()
     X[5:8, 1] = X[0, 1]
     model = mercer.GreedyKernelRegressor(12, kernel=kernel, regularization=1e-3, random_state=0).fit(X, y)
-    told = expanded(model)
-    truth = brute_force(restricted(told, X[:8]), 4)[:, :, 0]
-    mean = brute_force(restricted(told, model.background_), 4)[:, :, 0].mean(0)
-    off = 1e-10 * np.abs(told.expansions[0].weights).sum()
-    for most in (products.SUBSETS, 0):
-        monkeypatch.setattr(products, "SUBSETS", most)
+    expansion = expansion_of(model)
+    truth = brute_force(coalition_values(expansion, X[:8]), 4)[:, :, 0]
+    mean = brute_force(coalition_values(expansion, model.background_), 4)[:, :, 0].mean(0)
+    off = 1e-10 * np.abs(expansion.expansions[0].weights).sum()
+    for most in (products.MAX_SUBSET_INPUTS, 0):
+        monkeypatch.setattr(products, "MAX_SUBSET_INPUTS", most)
         found = mercer.shapley_values(model, X[:8], background=None)
         np.testing.assert_allclose(found.values, truth, rtol=0, atol=off)
         found = mercer.shapley_values(model, X[:8], background=model.background_)
@@ -139,7 +139,7 @@ def test_mixtures_are_their_kernels_at_any_distance(mixture, truth):
     np.testing.assert_allclose(found - mixture.weights.sum(), truth(a) - 1, rtol=0, atol=TOLERANCE)
     least, most = 1e-6, 1e4
     inside = (a == 0) | ((a**2 >= least) & (a**2 <= most))
-    few = mixture.within(least, most)
+    few = mixture.restrict(least, most)
     found = few.weights @ np.exp(-few.scales[:, None] * a[inside] ** 2)
     np.testing.assert_allclose(found - few.weights.sum(), truth(a[inside]) - 1, rtol=0, atol=TOLERANCE)
 
@@ -150,12 +150,12 @@ def test_machine_code_is_what_torch_says(D, mixture, monkeypatch):
     """Sums of positive terms below one: D factors, each rounded twice, and Q · T sums round to 1e-14 at most."""
     a = torch.as_tensor(np.random.default_rng(0).gamma(0.3, 1.0, (D, 2, 29)))
     a[0, :, :5], a[D // 2, 0, 7] = 0.0, 1e5
-    rule = rule_of(mixture and narrowed(mixture, a), D)
+    rule = quadrature_for(mixture and restricted_mixture(mixture, a), D)
     if machine_code() is None:
         pytest.skip("LLVM is not there")
-    found = product_code.weighted(a, rule)
-    monkeypatch.setattr(product_code, "pays", lambda *_: False)
-    torch.testing.assert_close(found, weighted(a, rule), rtol=0, atol=1e-14)
+    found = product_code.sum_over_scales(a, rule)
+    monkeypatch.setattr(product_code, "is_worthwhile", lambda *_: False)
+    torch.testing.assert_close(found, sum_over_scales(a, rule), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,9 @@ def test_machine_code_along_all_sets_is_what_torch_says(D, kernel):
     if machine_code() is None:
         pytest.skip("LLVM is not there")
     (term,) = terms_of(kernel, D)
-    torch.testing.assert_close(subset_code.values(kernel, a, W), by_subsets(*term.profile(a), W), rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        subset_code.subset_shapley(kernel, a, W), shapley_by_subsets(*term.profile(a), W), rtol=0, atol=1e-13
+    )
 
 
 def test_what_was_prepared_of_a_model_is_kept_until_it_is_fitted_again_or_gone():
@@ -196,11 +198,11 @@ def test_what_was_prepared_of_a_model_is_kept_until_it_is_fitted_again_or_gone()
 def test_fewer_points_are_as_good_as_the_exact_rule(mixture):
     """Their share of the tolerance is a quarter; the exact rule is that of one product, scale by scale."""
     a = torch.as_tensor(np.random.default_rng(1).gamma(0.5, 0.3, (16, 2, 50)))
-    few = narrowed(mixture, a)
-    rule = rule_of(few, 16)
+    few = restricted_mixture(mixture, a)
+    rule = quadrature_for(few, 16)
     assert rule.factors < 8 * len(few.scales)
     exact = sum(w * product_shapley(s * a) for s, w in zip(few.scales.tolist(), few.weights.tolist(), strict=True))
-    torch.testing.assert_close(weighted(a, rule).transpose(0, 1), exact, rtol=0, atol=QUARTER)
+    torch.testing.assert_close(sum_over_scales(a, rule).transpose(0, 1), exact, rtol=0, atol=QUARTER)
 
 
 def test_a_linear_kernel_gives_each_input_its_own_term():
@@ -227,7 +229,7 @@ def test_base_and_values_sum_to_the_prediction(name, n_outputs):
         "rpemekl": mercer.RPEMEKLRegressor(["gaussian", kernels.Gaussian(0.3)], random_state=0),
     }[name].fit(X, Y)
     found = mercer.shapley_values(model, X[:20])
-    size = sum(float(np.abs(one.weights).sum()) for one in expanded(model).expansions)
+    size = sum(float(np.abs(one.weights).sum()) for one in expansion_of(model).expansions)
     assert found.values.shape == ((20, 4) if n_outputs == 1 else (20, 4, 2))
     np.testing.assert_allclose(found.predictions(), model.predict(X[:20]), rtol=0, atol=1e-11 * (1 + size))
 
@@ -243,14 +245,14 @@ def test_by_default_the_base_is_the_mean_prediction_on_training_rows(name):
     }[name].fit(X, y)
     found, raw = mercer.shapley_values(model, X), mercer.shapley_values(model, X, background=None)
     if name == "rpemekl":
-        first = expanded(model).expansions[0]
+        first = expansion_of(model).expansions[0]
         rows = first.inputs.decode(torch.as_tensor(first.basis))
         rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), 100)).astype(int)]
     else:
         rows = model.background_
         assert rows.shape == (100, 4)
         assert {tuple(row) for row in rows.tolist()} <= {tuple(row) for row in X.tolist()}
-    size = sum(float(np.abs(one.weights).sum()) for one in expanded(model).expansions)
+    size = sum(float(np.abs(one.weights).sum()) for one in expansion_of(model).expansions)
     off = {"rtol": 0, "atol": 1e-10 * (1 + size)}
     np.testing.assert_allclose(found.base_values, model.predict(rows).mean(), **off)
     np.testing.assert_allclose(found.predictions(), model.predict(X), **off)

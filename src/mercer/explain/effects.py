@@ -1,9 +1,9 @@
-r"""Partial effects: what a model says on average as one input, or two, run over their values.
+r"""Partial effects: the mean prediction as one input, or two, run over their values.
 
 For a product kernel the mean over rows is taken once for all values: with the other inputs' factors averaged into
 :math:`c_j = \frac1n \sum_i \prod_{d \notin C} u_d(x_{id}, z_{jd})`, the effect is
-:math:`\sum_j w_j c_j \prod_{d \in C} u_d(g_d, z_{jd})`, in O(nmD) for a whole curve. Any other model is asked row by
-row.
+:math:`\sum_j w_j c_j \prod_{d \in C} u_d(g_d, z_{jd})`, in O(nmD) for a whole curve. Any other model predicts at each
+point of the grid.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from torch import Tensor
 
 from mercer.data import RowSource, spaced_rows
 from mercer.engine import Plan, each_block
-from mercer.explain.expansions import Expanded, Piece, names_of, plan_for, prepared
+from mercer.explain.expansions import BoundTerm, PreparedModel, names_of, plan_for, prepared
 from mercer.explain.inputs import Inputs
 from mercer.parts import require, require_integer
 
-#: Rows whose values show where the data lie, and rows that a model without product kernels is asked about.
-SHOWN_ROWS, ASKED_ROWS = 2000, 400
+#: Rows whose values show where the data lie, and rows over which models without product kernels are averaged.
+SHOWN_ROWS, PREDICTED_ROWS = 2000, 400
 #: Shares of the rows left out at both ends of a grid.
 TAIL = 0.01
 
 
 @dataclass(frozen=True)
 class PartialEffects:
-    """A curve for one input, a surface for two: the mean answer at each point of a grid."""
+    """A curve for one input, a surface for two: the mean prediction at each point of a grid."""
 
     names: tuple[str, ...]
     grid: tuple[np.ndarray, ...]
@@ -43,7 +43,7 @@ class PartialEffects:
 
 
 def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> PartialEffects:
-    """What a model says on average over rows `X` as one input, or a pair of them, is set to each value of a grid.
+    """The mean prediction over rows `X` as one input, or a pair of them, is set to each value of a grid.
 
     The mean runs over all rows for models whose kernels are products over the inputs (see `shapley_values`), by kernel
     products; over 400 of them for all others. Of regressors `predict` is averaged, of classifiers the decision values,
@@ -85,17 +85,18 @@ def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> 
     grid = tuple(_grid(shown[:, k], size) for k in range(len(columns)))
     points = np.array(list(product(*grid)))
     coded = [inputs.coordinates(c, points[:, k]) for k, c in enumerate(columns)]
-    places, coordinates = [d for some, _ in coded for d in some], np.concatenate([part for _, part in coded], 1)
+    places = [d for dimensions, _ in coded for d in dimensions]
+    coordinates = np.concatenate([values for _, values in coded], 1)
     try:
         whole = prepared(model)
-        products = not whole.tied and all(one.term.mixture is None for one in whole.parts)
+        products = not whole.full_metric and all(bound.term.mixture is None for bound in whole.terms)
         require(products, "a kernel", "one product", "a mixture of many, or one in a full metric")
     except ValueError:
-        values = _asked(model, inputs, columns, points)
+        values = _by_predictions(model, inputs, columns, points)
     else:
-        values = _by_products(whole.told, whole.parts, source, plan_for(model), places, coordinates)
+        values = _by_products(whole, source, plan_for(model), places, coordinates)
     names, labels = names_of(model), tuple(inputs.labels(c) for c in columns)
-    shape = tuple(len(one) for one in grid) + values.shape[1:]
+    shape = tuple(map(len, grid)) + values.shape[1:]
     return PartialEffects(tuple(names[c] for c in columns), grid, values.reshape(shape), shown, labels)
 
 
@@ -103,14 +104,15 @@ def _places(model: Any, column: Any) -> list[int]:
     several = [column] if isinstance(column, str | int | np.integer) else column
     require(isinstance(several, Sequence) and len(several) in (1, 2), "column", "an input or a pair of them", column)
     names, found = names_of(model), []
-    for one in several:
-        if isinstance(one, str):
-            require(one in names, "column", f"one of {names}", one)
-            found.append(names.index(one))
+    for item in several:
+        if isinstance(item, str):
+            require(item in names, "column", f"one of {names}", item)
+            found.append(names.index(item))
             continue
-        whole = isinstance(one, int | np.integer) and not isinstance(one, bool)
-        require(whole and 0 <= int(one) < len(names), "column", f"a name or a place from 0 to {len(names) - 1}", one)
-        found.append(int(one))
+        integer = isinstance(item, int | np.integer) and not isinstance(item, bool)
+        inside = integer and 0 <= int(item) < len(names)
+        require(inside, "column", f"a name or a place from 0 to {len(names) - 1}", item)
+        found.append(int(item))
     require(len(set(found)) == len(found), "column", "two different inputs", column)
     return found
 
@@ -127,25 +129,27 @@ def _grid(values: np.ndarray, size: int) -> np.ndarray:
 
 
 def _by_products(
-    told: Expanded, parts: list[Piece], source: RowSource, plan: Plan, columns: list[int], points: np.ndarray
+    whole: PreparedModel, source: RowSource, plan: Plan, columns: list[int], points: np.ndarray
 ) -> np.ndarray:
-    total = torch.as_tensor(told.offset, device=plan.device).repeat(len(points), 1)
-    some = source.take(np.zeros(1, dtype=int)).double().cpu().numpy().repeat(len(points), 0)
-    some[:, columns] = points
-    for one in parts:
-        U = one.inputs.few(some, plan)
-        others = [d for d in range(some.shape[1]) if d not in columns]
-        total += one.term.variance * _effect(one, one.inputs.rows(source, plan), plan, U, columns, others)
-    return told.shaped(total.cpu().numpy())
+    """The mean prediction at each point, by kernel products."""
+    total = torch.as_tensor(whole.expansion.offset, device=plan.device).repeat(len(points), 1)
+    rows = source.take(np.zeros(1, dtype=int)).double().cpu().numpy().repeat(len(points), 0)
+    rows[:, columns] = points
+    others = [d for d in range(rows.shape[1]) if d not in columns]
+    for bound in whole.terms:
+        U = bound.inputs.few(rows, plan)
+        total += bound.term.variance * _effect(bound, bound.inputs.rows(source, plan), plan, U, columns, others)
+    return whole.expansion.shaped(total.cpu().numpy())
 
 
-def _effect(one: Piece, rows: RowSource, plan: Plan, U: Tensor, varied: list[int], others: list[int]) -> Tensor:
+def _effect(bound: BoundTerm, rows: RowSource, plan: Plan, U: Tensor, varied: list[int], others: list[int]) -> Tensor:
     """Σ_j w_j c_j Π u at the points U; of a sum over inputs, the mean of the other terms and their own."""
-    if one.term.additive:
-        slope = one.basis.T @ one.weights  # D × p
+    if bound.term.additive:
+        slope = bound.basis.T @ bound.weights  # D × p
         return U[:, varied] @ slope[varied] + _mean(rows, plan, 1, lambda X: X[:, others].sum(0) @ slope[others])
-    around = _mean(rows, plan, len(one.basis), lambda X: torch.exp(-one.term.exponents(X, one.basis, others)).sum(0))
-    return torch.exp(-one.term.exponents(U, one.basis, varied)) @ (around[:, None] * one.weights)
+    term, Z = bound.term, bound.basis
+    around = _mean(rows, plan, len(Z), lambda X: torch.exp(-term.exponents(X, Z, others)).sum(0))
+    return torch.exp(-term.exponents(U, Z, varied)) @ (around[:, None] * bound.weights)
 
 
 def _mean(rows: RowSource, plan: Plan, m: int, statistic: Any) -> Tensor:
@@ -154,10 +158,10 @@ def _mean(rows: RowSource, plan: Plan, m: int, statistic: Any) -> Tensor:
     return torch.stack(sums).sum(0) / rows.n_rows
 
 
-def _asked(model: Any, inputs: Inputs, columns: list[int], points: np.ndarray) -> np.ndarray:
-    """The mean answer over some rows, the inputs set to each point in turn."""
+def _by_predictions(model: Any, inputs: Inputs, columns: list[int], points: np.ndarray) -> np.ndarray:
+    """The mean prediction over a sample of rows, the inputs set to each point in turn."""
     require(not model._pairwise, "the kernel", "one of inputs", "precomputed")
-    some = spaced_rows(np.ones(inputs.source.n_rows), ASKED_ROWS)
-    named = "predict" if not is_classifier(model) else "decision_function"
-    answer = getattr(model, named) if hasattr(model, named) else model.predict_proba
-    return np.array([np.asarray(answer(inputs.set_to(some, columns, point))).mean(0) for point in points])
+    sample = spaced_rows(np.ones(inputs.source.n_rows), PREDICTED_ROWS)
+    method = "predict" if not is_classifier(model) else "decision_function"
+    predict = getattr(model, method) if hasattr(model, method) else model.predict_proba
+    return np.array([np.asarray(predict(inputs.set_to(sample, columns, point))).mean(0) for point in points])

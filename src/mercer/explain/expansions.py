@@ -1,4 +1,4 @@
-"""Fitted models as kernel expansions in the units of their answers: all that explanations need to know of a family."""
+"""Fitted models as kernel expansions in the units of their predictions, which is all that explanations use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mercer.data import ArrayRows, RowSource, spaced_rows
 from mercer.engine import Plan, make_plan
 from mercer.explain.inputs import groups_of
 from mercer.explain.product_code import WIDTH
-from mercer.explain.subsets import Turned
+from mercer.explain.subsets import FullMetricExpansion
 from mercer.explain.terms import ELSEWHERE, Term, diagonal_of, terms_of
 from mercer.forward.expansion import Expansion
 from mercer.forward.relevance import BACKGROUND_ROWS
@@ -29,24 +29,29 @@ from mercer.preprocessing.inputs import InputMap
 
 
 @dataclass(frozen=True)
-class Expanded:
-    """offset + Σ over expansions, n × p: what the model says, in the targets' units or as decision values."""
+class KernelExpansion:
+    """offset + Σ over expansions, n × p: predictions in the targets' units, or decision values."""
 
     expansions: tuple[Expansion, ...]
     offset: np.ndarray  # p
-    flat: bool  # whether answers have one number a row
+    flat: bool  # whether predictions have one number a row
 
     @property
     def n_outputs(self) -> int:
         return len(self.offset)
 
+    @property
+    def size(self) -> int:
+        """Numbers in all basis vectors and weights."""
+        return sum(part.basis.size + part.weights.size for part in self.expansions)
+
     def shaped(self, values: np.ndarray) -> Any:
-        """Numbers whose last axis runs over outputs, as the model's answers have it."""
+        """Numbers whose last axis runs over outputs, in the shape of the model's predictions."""
         return values[..., 0] if self.flat else values
 
 
 @dataclass(frozen=True)
-class Piece:
+class BoundTerm:
     """One product kernel of an expansion, bound to its basis vectors and weights."""
 
     inputs: InputMap
@@ -57,131 +62,145 @@ class Piece:
 
     @cached_property
     def strips(self) -> tuple[Tensor, Tensor]:
-        """The basis vectors input by input (D × M) and their weights times the variance (M × p), M being what machine
-        code has in strips.
+        """Basis vectors by input (D × M) and weights times variance (M × p), M being a multiple of `WIDTH`.
 
-        What is more than the basis vectors is the first of them, without weight.
+        The basis is padded with copies of its first vector, of weight zero.
         """
         beyond = -len(self.basis) % WIDTH
-        more = self.basis[:1].expand(beyond, -1)
-        return torch.cat([self.basis, more]).T.contiguous(), pad(self.term.variance * self.weights, (0, 0, 0, beyond))
+        padding = self.basis[:1].expand(beyond, -1)
+        basis = torch.cat([self.basis, padding]).T.contiguous()
+        return basis, pad(self.term.variance * self.weights, (0, 0, 0, beyond))
 
 
 @dataclass(frozen=True)
-class PreparedPieces:
-    """All that explaining rows of a model takes, but the rows."""
+class PreparedModel:
+    """All that explaining rows of a model takes, except the rows."""
 
-    told: Expanded
-    parts: list[Piece]  # product kernels
-    tied: list[Turned]  # kernels in full metrics
-    base: Tensor  # what is said without any input, p
+    expansion: KernelExpansion
+    terms: list[BoundTerm]  # product kernels
+    full_metric: list[FullMetricExpansion]
+    base: Tensor  # the prediction without any input, p
 
 
 T = TypeVar("T")
-#: Fitted attributes that this is made of. Where they are the same objects, so is what was made of them: preparing takes
-#: a fifth of the time of one row. Models of more numbers than KEPT take so long that it does not matter.
-FITTED, KEPT = ("expansions_", "_models", "ensemble_", "targets_", "inputs_", "table_", "background_"), 1 << 20
-_pieces_of: WeakKeyDictionary[Any, tuple[list[Any], PreparedPieces]] = WeakKeyDictionary()
-_means_of: WeakKeyDictionary[Any, tuple[list[Any], Tensor]] = WeakKeyDictionary()
+#: Fitted attributes from which a model is prepared. While they are the same objects, the prepared model is reused:
+#: preparing takes a fifth of the time of one row. Models of more than MAX_CACHED numbers are not kept, since the rows
+#: take much longer there.
+FITTED = ("expansions_", "_models", "ensemble_", "targets_", "inputs_", "table_", "background_")
+MAX_CACHED = 1 << 20
+_prepared_models: WeakKeyDictionary[Any, tuple[list[Any], PreparedModel]] = WeakKeyDictionary()
+_training_means: WeakKeyDictionary[Any, tuple[list[Any], Tensor]] = WeakKeyDictionary()
 
 
-def prepared(model: Any) -> PreparedPieces:
-    """What explanations need of a fitted model, kept as long as the model lives and is not fitted again."""
-    return _remembered(_pieces_of, model, partial(_prepared, model), lambda made: _size(made.told) <= KEPT)
+def prepared(model: Any) -> PreparedModel:
+    """Prepare a fitted model for explanations; the result is kept until the model is fitted again."""
+    return _cached(_prepared_models, model, partial(_prepared, model), lambda made: made.expansion.size <= MAX_CACHED)
 
 
-def training_mean(model: Any, of_rows: Callable[[RowSource], Tensor]) -> Tensor:
-    """The mean over training rows of what `of_rows` says of rows as the model reads them, kept in the same way.
+def training_mean(model: Any, statistic: Callable[[RowSource], Tensor]) -> Tensor:
+    """The mean over training rows of a statistic of each row, kept in the same way.
 
     The training rows are those that the model keeps as its background; else some of its basis vectors.
     """
-    return _remembered(_means_of, model, lambda: of_rows(ArrayRows(_background(model))).mean(0), lambda _: True)
+    return _cached(_training_means, model, lambda: statistic(ArrayRows(_background(model))).mean(0), lambda _: True)
 
 
 def _background(model: Any) -> np.ndarray:
     if hasattr(model, "background_"):
         return np.asarray(model.background_, dtype=np.float64)
-    first = expanded(model).expansions[0]
-    some = spaced_rows(np.ones(len(first.basis)), BACKGROUND_ROWS)
-    return first.inputs.decode(torch.as_tensor(first.basis[some]))
+    first = expansion_of(model).expansions[0]
+    index = spaced_rows(np.ones(len(first.basis)), BACKGROUND_ROWS)
+    return first.inputs.decode(torch.as_tensor(first.basis[index]))
 
 
-def _remembered(
-    known: WeakKeyDictionary[Any, tuple[list[Any], T]], model: Any, make: Callable[[], T], worth: Callable[[T], bool]
+def _cached(
+    known: WeakKeyDictionary[Any, tuple[list[Any], T]], model: Any, make: Callable[[], T], keep: Callable[[T], bool]
 ) -> T:
     state = [getattr(model, name, None) for name in ("device", *FITTED)]
     before, made = known.get(model, ([], None)) if isinstance(model, BaseEstimator) else ([], None)
     if made is not None and all(map(is_, before, state)):
         return made
     made = make()
-    if isinstance(model, BaseEstimator) and worth(made):
+    if isinstance(model, BaseEstimator) and keep(made):
         known[model] = state, made
     return made
 
 
-def _size(told: Expanded) -> int:
-    return sum(one.basis.size + one.weights.size for one in told.expansions)
-
-
-def _prepared(model: Any) -> PreparedPieces:
-    told, plan = expanded(model), plan_for(model)
+def _prepared(model: Any) -> PreparedModel:
+    expansion, plan = expansion_of(model), plan_for(model)
     groups = partial(groups_of, getattr(model, "table_", None))
-    alone = [one for one in told.expansions if diagonal_of(one.inputs.transform)]
-    full = [one for one in told.expansions if not diagonal_of(one.inputs.transform)]
-    parts, tied = _pieces(alone, plan, groups), [Turned.of(one, plan, groups(one.basis.shape[1])) for one in full]
-    base = torch.as_tensor(told.offset, dtype=torch.float64, device=plan.device)
-    for one in parts:
-        base = base if one.term.additive else base.add(one.weights.sum(0), alpha=one.term.variance)
-    return PreparedPieces(told, parts, tied, sum((whole.nothing() for whole in tied), base))
+    diagonal = [part for part in expansion.expansions if diagonal_of(part.inputs.transform)]
+    full = [part for part in expansion.expansions if not diagonal_of(part.inputs.transform)]
+    terms = _bound_terms(diagonal, plan, groups)
+    full_metric = [FullMetricExpansion.of(part, plan, groups(part.basis.shape[1])) for part in full]
+    base = torch.as_tensor(expansion.offset, dtype=torch.float64, device=plan.device)
+    for bound in terms:
+        base = base if bound.term.additive else base.add(bound.weights.sum(0), alpha=bound.term.variance)
+    return PreparedModel(expansion, terms, full_metric, sum((part.base_value() for part in full_metric), base))
 
 
-def expanded(model: Any) -> Expanded:
-    """The kernel expansions of a fitted model; a model that is none gets a sentence."""
+def expansion_of(model: Any) -> KernelExpansion:
+    """The kernel expansion of a fitted model; refuse, in a sentence, a model that has none."""
     if not hasattr(model, "expansions_"):  # asking scikit-learn takes a tenth of the time of one row
         check_is_fitted(model)
     require(not getattr(model, "_pairwise", False), "the kernel", f"one of inputs ({ELSEWHERE})", "precomputed")
     if hasattr(model, "expansions_"):
         return _in_units(model, model.expansions_)
     if hasattr(model, "_models"):
-        p = sum(one.posterior.weights.shape[1] for one in model._models)
-        parts, place = [], 0
-        for one in model._models:
-            weights = np.zeros((len(one.posterior.basis), p))
-            own = np.asarray(one.posterior.weights, dtype=np.float64)
-            weights[:, place : place + own.shape[1]] = own
-            basis = np.asarray(one.posterior.basis, dtype=np.float64)
-            parts.append(Expansion(model.inputs_, one.kernel, basis, weights, "float64"))
-            place += own.shape[1]
-        return _in_units(model, tuple(parts))
+        return _in_units(model, _process_expansions(model))
     if hasattr(model, "ensemble_") and not hasattr(model, "classes_"):
-        members = model.ensemble_.machines[0]
-        parts, bias = [], 0.0
-        for one in members:
-            share = 1 / (len(members) * len(one.kernels))
-            bias = bias + share * np.asarray(one.bias, dtype=np.float64).sum(0)
-            basis, weights = (np.asarray(part, dtype=np.float64) for part in (one.basis, share * one.dual_coef))
-            parts += [
-                Expansion(model.inputs_, k, basis, w, "float64") for k, w in zip(one.kernels, weights, strict=True)
-            ]
-        return _in_units(model, tuple(parts), bias)
+        return _in_units(model, *_ensemble_expansions(model))
     wanted = f"a kernel expansion (boosted, greedy, Gaussian process; {ELSEWHERE})"
     raise ValueError(f"the model must be {wanted}, got {type(model).__name__}")
 
 
-def _pieces(some: Sequence[Expansion], plan: Plan, groups: Callable[[int], list[list[int]]]) -> list[Piece]:
+def _process_expansions(model: Any) -> tuple[Expansion, ...]:
+    """The posterior means of Gaussian processes, each with weights for its own outputs."""
+    p = sum(process.posterior.weights.shape[1] for process in model._models)
+    parts, place = [], 0
+    for process in model._models:
+        posterior = process.posterior
+        width = posterior.weights.shape[1]
+        weights = np.zeros((len(posterior.basis), p))
+        weights[:, place : place + width] = posterior.weights
+        basis = np.asarray(posterior.basis, dtype=np.float64)
+        parts.append(Expansion(model.inputs_, process.kernel, basis, weights, "float64"))
+        place += width
+    return tuple(parts)
+
+
+def _ensemble_expansions(model: Any) -> tuple[tuple[Expansion, ...], Any]:
+    """The kernels of all ensemble members with their share of the mean, and the mean bias."""
+    members = model.ensemble_.machines[0]
+    parts: list[Expansion] = []
+    bias = 0.0
+    for member in members:
+        share = 1 / (len(members) * len(member.kernels))
+        bias = bias + share * np.asarray(member.bias, dtype=np.float64).sum(0)
+        basis, weights = (np.asarray(part, dtype=np.float64) for part in (member.basis, share * member.dual_coef))
+        parts += [
+            Expansion(model.inputs_, kernel, basis, w, "float64")
+            for kernel, w in zip(member.kernels, weights, strict=True)
+        ]
+    return tuple(parts), bias
+
+
+def _bound_terms(
+    expansions: Sequence[Expansion], plan: Plan, groups: Callable[[int], list[list[int]]]
+) -> list[BoundTerm]:
     """The product kernels of expansions, on the plan's device in float64; `groups` of as many coordinates."""
     found = []
-    for one in some:
-        D = one.basis.shape[1]
-        basis = torch.as_tensor(one.basis, dtype=torch.float64, device=plan.device)
-        weights = torch.as_tensor(one.weights, dtype=torch.float64, device=plan.device)
-        for term in terms_of(one.kernel, D):
-            found.append(Piece(one.inputs, term, basis, weights, groups(D)))
+    for expansion in expansions:
+        D = expansion.basis.shape[1]
+        basis = torch.as_tensor(expansion.basis, dtype=torch.float64, device=plan.device)
+        weights = torch.as_tensor(expansion.weights, dtype=torch.float64, device=plan.device)
+        for term in terms_of(expansion.kernel, D):
+            found.append(BoundTerm(expansion.inputs, term, basis, weights, groups(D)))
     return found
 
 
 def plan_for(model: Any) -> Plan:
-    """Where rows are explained: in float64, since sums over basis vectors cancel."""
+    """The plan for explaining rows: in float64, since sums over basis vectors cancel."""
     return make_plan(1, model.device, "float64", model.memory_limit)
 
 
@@ -191,9 +210,9 @@ def names_of(model: Any) -> list[str]:
     return [f"x{d}" for d in range(model.n_features_in_)] if known is None else [str(name) for name in known]
 
 
-def _in_units(model: Any, parts: tuple[Expansion, ...], bias: Any = 0.0) -> Expanded:
+def _in_units(model: Any, parts: tuple[Expansion, ...], bias: Any = 0.0) -> KernelExpansion:
     targets, p = model.targets_, parts[0].weights.shape[1]
     if hasattr(model, "classes_"):
-        return Expanded(parts, np.broadcast_to(targets.offset, (p,)).astype(float), p == 1)
-    scaled = tuple(replace(one, weights=targets.scale * one.weights) for one in parts)
-    return Expanded(scaled, targets.mean + targets.scale * np.broadcast_to(bias, (p,)), targets.flat)
+        return KernelExpansion(parts, np.broadcast_to(targets.offset, (p,)).astype(float), p == 1)
+    scaled = tuple(replace(part, weights=targets.scale * part.weights) for part in parts)
+    return KernelExpansion(scaled, targets.mean + targets.scale * np.broadcast_to(bias, (p,)), targets.flat)

@@ -1,4 +1,4 @@
-"""The inputs that explanations speak of: the columns of the user's table, each with the coordinates it became."""
+"""Inputs of an explanation: the columns of the user's table, each with the coordinates it was encoded as."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Inputs:
         table = getattr(model, "table_", None)
         if table is None:
             return cls(read_new(model, X), None, None, getattr(model, "constants_", None))
-        columns = _as_they_came(model, X)
+        columns = _raw_columns(model, X)
         return cls(read_new(model, columns), columns, table)
 
     def values(self, index: np.ndarray, columns: Sequence[int]) -> np.ndarray:
@@ -42,7 +42,9 @@ class Inputs:
         if self.columns is None:
             return self._as_given(index)[:, columns]
         chosen = [self.columns[c] for c in columns]
-        return np.column_stack([np.where(one.missing, np.nan, one.values)[index] for one in chosen]).astype(np.float64)
+        return np.column_stack([np.where(column.missing, np.nan, column.values)[index] for column in chosen]).astype(
+            np.float64
+        )
 
     def named(self) -> np.ndarray:
         """All rows of the user's table: numbers, or where there are levels, objects with their names."""
@@ -77,21 +79,21 @@ class Inputs:
             rows = self.source.take(index).double().cpu().numpy()
             rows[:, columns] = values
             return ArrayRows(rows)
-        out = [replace(one, values=one.values[index]) for one in self.columns]
+        out = [replace(column, values=column.values[index]) for column in self.columns]
         for c, value in zip(columns, values, strict=True):
             kind = np.int64 if out[c].kind in CATEGORICAL else np.float64
             out[c] = replace(out[c], values=np.full(len(index), value).astype(kind))
         return out
 
     def coordinates(self, column: int, values: np.ndarray) -> tuple[list[int], np.ndarray]:
-        """Where the coordinates of a column stand, and what they are for these values of it."""
+        """Indices of the coordinates that a column is encoded as, and what they are for these values of it."""
         if self.table is None or self.columns is None:
             held = self.constants is not None and column in self.constants.columns
             return ([], np.empty((len(values), 0))) if held else ([column], values[:, None])
-        as_it_came = self.columns[column]
-        kind = np.int64 if as_it_came.kind in CATEGORICAL else np.float64
-        one = replace(as_it_came, values=values.astype(kind))
-        parts = [code.encode(one) for code in self.table.codes if code.column == column]
+        raw = self.columns[column]
+        kind = np.int64 if raw.kind in CATEGORICAL else np.float64
+        varied = replace(raw, values=values.astype(kind))
+        parts = [code.encode(varied) for code in self.table.codes if code.column == column]
         places = np.flatnonzero(self.table.layout.column == column).tolist()
         return places, np.concatenate(parts, 1) if parts else np.empty((len(values), 0))
 
@@ -104,7 +106,7 @@ def groups_of(table: TableMap | None, n_coordinates: int) -> list[list[int]]:
     return [np.flatnonzero(column == c).tolist() for c in range(table.n_columns)]
 
 
-def _as_they_came(estimator: Any, X: Any) -> list[RawColumn]:
+def _raw_columns(estimator: Any, X: Any) -> list[RawColumn]:
     """New rows column by column, in the order of `fit`, for a model of columns that were not all numbers."""
     if isinstance(X, RowSource | str | os.PathLike):
         source = as_source(

@@ -14,7 +14,7 @@ Im x = y is (cos y)^{−ν}; hence for every A ≥ 0 the rule is off by at most
 5.1), and h is chosen by that. What lies beyond the last nodes has little of the mass.
 
 Half as many nodes do if Gauss' rule is made for this sum of exponentials, in a variable z of which exp(−sA) is nearly a
-polynomial for all A that occur: z = s^p/(s^p + c^p), for a few p and c. How far it is off is looked at on a grid of
+polynomial for all A that occur: z = s^p/(s^p + c^p), for a few p and c. Its error is checked on a grid of
 log A. The difference of two such sums is analytic for \|Im log A\| < π/2 and at most 2 there, so all but 1e-14 of it
 has frequencies below 21, and its largest value is at most that on a grid of step g over cos(21g/2) (S. Bernstein).
 """
@@ -35,7 +35,7 @@ TOLERANCE = 5e-11
 QUARTER = TOLERANCE / 4
 #: A factor exp(−sa) with sa above FAR is zero to 13 digits. Scales that stand for infinity and for zero.
 FAR, INFINITE, LEAST = 30.0, 1e60, 1e-30
-#: Powers p and scales c of the variables that Gauss' rule is made in, and the step of the grid it is looked at on.
+#: Powers p and scales c of the variables that Gauss' rule is made in, and the step of the grid its error is checked on.
 POWERS, CENTRES, GRID = (1 / 3, 1 / 2), (1.0, np.exp(2.0)), 0.1
 
 
@@ -52,27 +52,27 @@ class ExponentialSum:
     weights: np.ndarray
     most: float = np.inf  # the largest A it is for
 
-    def within(self, least: float, most: float) -> ExponentialSum:
-        """A shorter one for sums A of exponents none of which is between 0 and `least`, and no sum above `most`.
+    def restrict(self, least: float, most: float) -> ExponentialSum:
+        """A shorter sum for sums A of exponents none of which is between 0 and `least`, and no sum above `most`.
 
-        `most` is taken to a power of four and `least` to one of 2^16, so that few are made.
+        `most` is taken to a power of four and `least` to one of 2^16, so that few are computed.
         """
         low, high = (np.log2(max(bound, LEAST)) for bound in (least, most))
-        return _within(self, 16 * int(np.floor(low / 16)), 2 * int(np.ceil(high / 2)))
+        return _restrict(self, 16 * int(np.floor(low / 16)), 2 * int(np.ceil(high / 2)))
 
 
 @lru_cache(maxsize=256)
-def _within(whole: ExponentialSum, low: int, high: int) -> ExponentialSum:
+def _restrict(whole: ExponentialSum, low: int, high: int) -> ExponentialSum:
     """Scales at which every exponent but 0 is far are one; those at which all are near tell nothing apart."""
     least, most = 2.0**low, 2.0**high
     far = whole.scales * least > FAR
     effect = np.cumsum(whole.weights * np.minimum(whole.scales * most, 1.0))
     kept = ~far & (effect > QUARTER)
-    scales, weights = fewest(whole.scales[kept], whole.weights[kept], least, most)
+    scales, weights = shortest_sum(whole.scales[kept], whole.weights[kept], least, most)
     return ExponentialSum(np.append(scales, INFINITE), np.append(weights, whole.weights[far].sum()), most)
 
 
-def fewest(scales: np.ndarray, weights: np.ndarray, least: float, most: float) -> tuple[np.ndarray, np.ndarray]:
+def shortest_sum(scales: np.ndarray, weights: np.ndarray, least: float, most: float) -> tuple[np.ndarray, np.ndarray]:
     """The shortest sum of exponentials found that is this one at 0 and from `least` to `most`."""
     best = scales, weights
     if len(scales) < 3 or least >= most:
@@ -84,10 +84,10 @@ def fewest(scales: np.ndarray, weights: np.ndarray, least: float, most: float) -
     for p in POWERS:
         for c in CENTRES:
             ratio = (scales / c) ** p
-            diagonal, beside = lanczos(ratio / (1 + ratio), weights, len(best[0]) - 1)
+            diagonal, off_diagonal = lanczos(ratio / (1 + ratio), weights, len(best[0]) - 1)
             fewer, n = 0, len(diagonal)  # too few, and what is tried: first one less than the best
             while fewer < n:
-                z, vectors = eigh_tridiagonal(diagonal[:n], beside[: n - 1])
+                z, vectors = eigh_tridiagonal(diagonal[:n], off_diagonal[: n - 1])
                 z = np.clip(z, 1e-300, 1 - 1e-16)
                 few = c * (z / (1 - z)) ** (1 / p), vectors[0] ** 2 * weights.sum()
                 if np.abs(np.exp(-np.outer(A, few[0])) @ few[1] - truth).max() <= allowed:
@@ -101,9 +101,9 @@ def fewest(scales: np.ndarray, weights: np.ndarray, least: float, most: float) -
 
 
 def lanczos(z: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """The recurrence of the polynomials that are orthogonal for weights at z: diagonal, and beside it."""
+    """The recurrence of the polynomials that are orthogonal for weights at z: diagonal and off-diagonal."""
     basis = np.empty((most, len(z)))
-    diagonal, beside = np.empty(most), np.empty(most)
+    diagonal, off_diagonal = np.empty(most), np.empty(most)
     q = np.sqrt(weights / weights.sum())
     for k in range(most):
         basis[k] = q
@@ -111,11 +111,11 @@ def lanczos(z: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndarray, 
         diagonal[k] = rest @ q
         for _ in range(2):  # twice is enough
             rest = rest - basis[: k + 1].T @ (basis[: k + 1] @ rest)
-        beside[k] = np.linalg.norm(rest)
-        if beside[k] < 1e-14:
-            return diagonal[: k + 1], beside[: k + 1]
-        q = rest / beside[k]
-    return diagonal, beside
+        off_diagonal[k] = np.linalg.norm(rest)
+        if off_diagonal[k] < 1e-14:
+            return diagonal[: k + 1], off_diagonal[: k + 1]
+        q = rest / off_diagonal[k]
+    return diagonal, off_diagonal
 
 
 @lru_cache

@@ -23,14 +23,14 @@ from torch.nn.functional import pad
 from mercer.codegen.compiled import machine_code
 from mercer.codegen.cpu import over_rows
 
-#: Factors, in all calls so far, from which on the loop is made: this takes 35 ms, and a factor 2 ns instead of 9.
-ENOUGH = 1 << 21
+#: Factors, in all calls so far, from which on the loop is compiled: that takes 35 ms, and a factor 2 ns instead of 9.
+MIN_FACTORS = 1 << 21
 _seen = {"factors": 0}
 #: Pairs at a time.
 WIDTH = 16
 #: (2^f − 1)/f = Σ c_k f^k for |f| ≤ ½: what is left out is below 2e-16.
 POWER = tuple(log(2.0) ** k / factorial(k) for k in range(1, 14))
-#: Adding it rounds to an integer, which then stands in the lowest bits. Below LOWEST a power of two is none.
+#: Adding it rounds to an integer, which then stands in the lowest bits. Below LOWEST a power of two is zero.
 ROUNDING, LOWEST = 1.5 * 2.0**52, -1000.0
 
 
@@ -44,45 +44,45 @@ class Quadrature:
 
     @property
     def factors(self) -> int:
-        """How often a factor of an input is looked at."""
+        """How often the factor of an input is computed."""
         return sum(len(t) for t in self.points)
 
     @cached_property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """What machine code reads: rates of powers of two, numbers of points, all points, and their weights."""
+        """Rates of powers of two, numbers of points, all points, and their weights, as machine code reads them."""
         counts = np.array([len(points) for points in self.points], dtype=float)
         return -self.scales / log(2.0), counts, np.concatenate(self.points), np.concatenate(self.weights)
 
 
-def pays(exponents: Tensor, times: int) -> bool:
-    """Whether the loop is there, or worth its making where each exponent is looked at so many times."""
+def is_worthwhile(exponents: Tensor, times: int) -> bool:
+    """Whether the loop is compiled, or worth compiling where each exponent is used `times` times."""
     if exponents.device.type != "cpu" or exponents.dtype != torch.float64 or machine_code() is None:
         return False
-    if made.cache_info().currsize == 0:
+    if compiled_loop.cache_info().currsize == 0:
         _seen["factors"] += exponents.numel() * times
-    return made.cache_info().currsize > 0 or _seen["factors"] >= ENOUGH
+    return compiled_loop.cache_info().currsize > 0 or _seen["factors"] >= MIN_FACTORS
 
 
-def weighted(exponents: Tensor, rule: Quadrature) -> Tensor:
+def sum_over_scales(exponents: Tensor, rule: Quadrature) -> Tensor:
     """Σ over scales of the values of their products, as exponents D × n × m."""
     D, n, m = exponents.shape
-    function = made()
+    function = compiled_loop()
     pairs = exponents.reshape(D, n * m)
     pairs = pad(pairs, (0, -n * m % WIDTH)) if n * m % WIDTH else pairs.contiguous()
     out, length = torch.zeros_like(pairs), pairs.shape[1]
-    numbers = [one.ctypes.data for one in rule.arrays]
+    addresses = [array.ctypes.data for array in rule.arrays]
 
     def work(where: slice) -> None:
-        room = np.empty(3 * D * WIDTH)
+        scratch = np.empty(3 * D * WIDTH)
         first = WIDTH * where.start * pairs.itemsize
-        places = [*numbers, pairs.data_ptr() + first, out.data_ptr() + first, room.ctypes.data]
+        places = [*addresses, pairs.data_ptr() + first, out.data_ptr() + first, scratch.ctypes.data]
         function(*places, where.stop - where.start, D, len(rule.scales), length)
 
     over_rows(length // WIDTH, 1, work)
     return out[:, : n * m].unflatten(1, (n, m))
 
 
-def away(w: Any, x: Any) -> Any:
+def exp2m1(w: Any, x: Any) -> Any:
     """2^x − 1 for x ≤ 0, as `w` writes it."""
     from mercer.codegen.vector_code import DOUBLES, constant
 
@@ -98,18 +98,18 @@ def away(w: Any, x: Any) -> Any:
 
 
 @cache
-def made() -> Any:
-    """The loop: arrays of scales, numbers of points, points, weights, pairs, values (to which is added) and room.
+def compiled_loop() -> Any:
+    """The loop: arrays of scales, numbers of points, points, weights, pairs, values (to which is added) and scratch.
 
     Pairs and values are D × `length`, of which some strips of WIDTH pairs are worked on.
     """
     from mercer.codegen.vector_code import DOUBLE, DOUBLES, INT, Writer, constant
 
     w = Writer("shapley", "dddddddiiii")
-    b, (scales, counts, points, weights, pairs, out, room, strips, D, Q, length) = w.build, w.function.args
+    b, (scales, counts, points, weights, pairs, out, scratch, strips, D, Q, length) = w.build, w.function.args
     one, zero = constant(1.0, DOUBLES), constant(0.0, DOUBLES)
     size = b.mul(D, INT(WIDTH))
-    aways, before, parts = room, w.place(room, size), w.place(room, (size, 2))
+    deviations, before, parts = scratch, w.place(scratch, size), w.place(scratch, (size, 2))
 
     def number(array: Any, place: Any) -> Any:
         return w.spread(w.load(w.place(array, place), DOUBLE), DOUBLES)
@@ -123,7 +123,7 @@ def made() -> Any:
     with w.loop(strips) as (strip, _, _), w.loop(Q, (INT(0),)) as (q, (first,), next_first):
         scale = number(scales, q)
         with w.loop(D) as (d, _, _):
-            w.store(away(w, b.fmul(scale, w.load(of(pairs, strip, d), DOUBLES))), at(aways, d))
+            w.store(exp2m1(w, b.fmul(scale, w.load(of(pairs, strip, d), DOUBLES))), at(deviations, d))
             w.store(zero, at(parts, d))
         count = b.fptosi(w.load(w.place(counts, q), DOUBLE), INT)
         with w.loop(count) as (k, _, _):
@@ -131,14 +131,14 @@ def made() -> Any:
             t = number(points, place)
             with w.loop(D, (number(weights, place),)) as (d, (product,), following):
                 w.store(product, at(before, d))
-                following.append(w.times_plus(b.fmul(product, t), w.load(at(aways, d), DOUBLES), product))
+                following.append(w.times_plus(b.fmul(product, t), w.load(at(deviations, d), DOUBLES), product))
             with w.loop(D, (one,)) as (step, (product,), following):
                 d = b.sub(b.sub(D, INT(1)), step)
                 both = w.times_plus(product, w.load(at(before, d), DOUBLES), w.load(at(parts, d), DOUBLES))
                 w.store(both, at(parts, d))
-                following.append(w.times_plus(b.fmul(product, t), w.load(at(aways, d), DOUBLES), product))
+                following.append(w.times_plus(b.fmul(product, t), w.load(at(deviations, d), DOUBLES), product))
         with w.loop(D) as (d, _, _):
-            u, part = (w.load(at(array, d), DOUBLES) for array in (aways, parts))
+            u, part = (w.load(at(array, d), DOUBLES) for array in (deviations, parts))
             place = of(out, strip, d)
             w.store(w.times_plus(u, part, w.load(place, DOUBLES)), place)
         next_first.append(b.add(first, count))

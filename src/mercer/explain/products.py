@@ -22,15 +22,15 @@ from torch import Tensor
 from mercer.explain import product_code, subset_code
 from mercer.explain.mixtures import INFINITE, QUARTER, ExponentialSum
 from mercer.explain.product_code import Quadrature
-from mercer.explain.subsets import by_subsets
+from mercer.explain.subsets import shapley_by_subsets
 from mercer.explain.terms import Term
 
 #: Inputs up to which the kernel's values along all sets of them take less time than its mixture without machine code.
-SUBSETS = 10
+MAX_SUBSET_INPUTS = 10
 
 
 @lru_cache(maxsize=256)
-def rule_of(mixture: ExponentialSum | None, n_inputs: int) -> Quadrature:
+def quadrature_for(mixture: ExponentialSum | None, n_inputs: int) -> Quadrature:
     """Scales and points for a mixture, or for one product."""
     exact = (n_inputs + 1) // 2
     if mixture is None:
@@ -44,7 +44,7 @@ def rule_of(mixture: ExponentialSum | None, n_inputs: int) -> Quadrature:
             counts[rule_error(T, n_inputs, reach) <= allowed] = T
     rules = [gauss(int(T)) for T in counts]
     points = tuple((nodes + 1) / 2 for nodes, _ in rules)
-    return Quadrature(scales, points, tuple(w * own / 2 for (_, w), own in zip(rules, masses, strict=True)))
+    return Quadrature(scales, points, tuple(w * mass / 2 for (_, w), mass in zip(rules, masses, strict=True)))
 
 
 @lru_cache(maxsize=256)
@@ -61,26 +61,26 @@ def rule_error(T: int, n_inputs: int, reach: np.ndarray) -> np.ndarray:
     return np.exp(np.min(np.log(8 / 3) - 2 * T * np.log(rho) - np.log1p(-(rho**-2)) + log_size, 0))
 
 
-def values_of(term: Term, exponents: Tensor, W: Tensor) -> Tensor:
+def term_shapley(term: Term, exponents: Tensor, W: Tensor) -> Tensor:
     """Shapley values of a term's kernel times weights W (m × p), n × D × p, from exponents D × n × m."""
     if term.mixture is None:
-        return (weighted(exponents, rule_of(None, len(exponents))) @ W).transpose(0, 1)
+        return (sum_over_scales(exponents, quadrature_for(None, len(exponents))) @ W).transpose(0, 1)
     D = len(exponents)
-    if D <= SUBSETS:
+    if D <= MAX_SUBSET_INPUTS:
         assert term.radial is not None
-        compiled = product_code.pays(exponents, 1 << D)
-        if compiled and subset_code.worth(term.radial, D):
-            return subset_code.values(term.radial, exponents, W)
+        compiled = product_code.is_worthwhile(exponents, 1 << D)
+        if compiled and subset_code.is_fastest(term.radial, D):
+            return subset_code.subset_shapley(term.radial, exponents, W)
         if not compiled:
-            return by_subsets(*term.profile(exponents), W)
-    rule = rule_of(narrowed(term.mixture, exponents), D)
-    return (weighted(exponents, rule) @ W).transpose(0, 1)
+            return shapley_by_subsets(*term.profile(exponents), W)
+    rule = quadrature_for(restricted_mixture(term.mixture, exponents), D)
+    return (sum_over_scales(exponents, rule) @ W).transpose(0, 1)
 
 
-def narrowed(mixture: ExponentialSum, exponents: Tensor) -> ExponentialSum:
+def restricted_mixture(mixture: ExponentialSum, exponents: Tensor) -> ExponentialSum:
     """The mixture for the exponents at hand."""
     least = exponents.masked_fill(exponents == 0, INFINITE).min()
-    return mixture.within(float(least), float(exponents.sum(0).max()))
+    return mixture.restrict(float(least), float(exponents.sum(0).max()))
 
 
 def product_shapley(exponents: Tensor) -> Tensor:
@@ -89,21 +89,21 @@ def product_shapley(exponents: Tensor) -> Tensor:
     >>> product_shapley(torch.tensor([0.0, 2.0], dtype=torch.float64).log().neg()[:, None, None]).flatten().tolist()
     [-1.5, 0.5]
     """
-    return weighted(exponents, rule_of(None, len(exponents))).transpose(0, 1)
+    return sum_over_scales(exponents, quadrature_for(None, len(exponents))).transpose(0, 1)
 
 
-def weighted(exponents: Tensor, rule: Quadrature) -> Tensor:
+def sum_over_scales(exponents: Tensor, rule: Quadrature) -> Tensor:
     """Σ over scales of the values of their products, as exponents D × n × m."""
-    if product_code.pays(exponents, rule.factors):
-        return product_code.weighted(exponents, rule)
-    total, factors, one = None, torch.empty_like(exponents), exponents.new_ones(1)
+    if product_code.is_worthwhile(exponents, rule.factors):
+        return product_code.sum_over_scales(exponents, rule)
+    total, factors, unit = None, torch.empty_like(exponents), exponents.new_ones(1)
     for scale, points, weights in zip(rule.scales.tolist(), rule.points, rule.weights, strict=True):
-        away = torch.mul(exponents, -scale)  # u − 1: of one product with all its digits where u is near one
-        away = away.expm1_() if len(rule.scales) == 1 else away.exp_().sub_(1.0)
-        parts = torch.zeros_like(away)
+        deviation = torch.mul(exponents, -scale)  # u − 1: of one product with all its digits where u is near one
+        deviation = deviation.expm1_() if len(rule.scales) == 1 else deviation.exp_().sub_(1.0)
+        parts = torch.zeros_like(deviation)
         for t, weight in zip(points.tolist(), weights.tolist(), strict=True):
-            torch.add(one, away, alpha=t, out=factors)
+            torch.add(unit, deviation, alpha=t, out=factors)
             parts.addcdiv_(factors.prod(0), factors, value=weight)
-        total = parts.mul_(away) if total is None else total.addcmul_(parts, away)
+        total = parts.mul_(deviation) if total is None else total.addcmul_(parts, deviation)
     assert total is not None
     return total

@@ -1,6 +1,6 @@
 r"""Exact Shapley values of product kernels: what each input adds to a prediction, without sampling.
 
-Of a product kernel :math:`\prod_d u_d` the inputs outside a set S are removed by setting their factors to one. The
+An input outside a set S is removed from a product kernel :math:`\prod_d u_d` by setting its factor to one. The
 Shapley value of input i then is
 
 .. math:: (u_i - 1) \sum_{S \not\ni i} \frac{|S|!\,(D - |S| - 1)!}{D!} \prod_{d \in S} u_d
@@ -26,17 +26,25 @@ from torch import Tensor
 
 from mercer.data import RowSource
 from mercer.engine import Plan, each_block
-from mercer.explain.expansions import Piece, PreparedPieces, expanded, names_of, plan_for, prepared, training_mean
+from mercer.explain.expansions import (
+    BoundTerm,
+    PreparedModel,
+    expansion_of,
+    names_of,
+    plan_for,
+    prepared,
+    training_mean,
+)
 from mercer.explain.inputs import Inputs
-from mercer.explain.products import values_of
-from mercer.explain.subsets import Turned
+from mercer.explain.products import term_shapley
+from mercer.explain.subsets import FullMetricExpansion
 from mercer.explain.terms import diagonal_of, terms_of
 from mercer.preprocessing.inputs import EncodedRows
 
 #: Elements of a tile (rows × basis vectors) of one input on a CPU; on a GPU as many as fill it.
 ELEMENTS = (1 << 14, 1 << 22)
-#: Rows of a block of which all subsets are looked at.
-ROWS = 256
+#: Rows of a block in a full metric, where all subsets of inputs are evaluated.
+SUBSET_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -53,11 +61,11 @@ class ShapleyValues:
     feature_names: list[str]
 
     def predictions(self) -> np.ndarray:
-        """The model's answers: the base and what all inputs add to it."""
+        """The model's predictions: the base plus what all inputs add to it."""
         return self.base_values + self.values.sum(1)
 
     def centred(self) -> ShapleyValues:
-        """The same beside the mean of the rows explained: the base is their mean prediction, and sums still hold."""
+        """Centre on the mean of the rows explained: the base is their mean prediction, and sums still hold."""
         mean = self.values.mean(0)
         base = self.base_values + mean.sum(0)
         return ShapleyValues(self.values - mean, _number(base), self.data, self.feature_names)
@@ -72,9 +80,9 @@ def shapley_values(model: Any, X: Any, background: Any = "training") -> ShapleyV
     value says what an input adds beside its average. Both sum to the prediction. The first call also explains the
     training rows that the model keeps (`background_`). Matérn and
     rational quadratic kernels are sums of 20 to 40 products (Matérn 1/2: 70), to 1e-10 of the sum of all weights, and
-    take as much longer. In a full metric all 2^D sets of inputs are looked at.
+    take as much longer. In a full metric all 2^D sets of inputs are evaluated.
 
-    What is explained: for regressors `predict`, in the targets' units; for classifiers the decision values
+    Explained are, for regressors, `predict`, in the targets' units; for classifiers the decision values
     (`decision_function`), of `SparseGPClassifier` the mean of the latent functions. Values are not probabilities.
 
     Parameters
@@ -87,7 +95,7 @@ def shapley_values(model: Any, X: Any, background: Any = "training") -> ShapleyV
         Rows to explain.
     background : "training", None, or rows like `X`, default "training"
         The rows whose mean prediction is the base: up to 100 training rows (basis vectors where the model keeps none),
-        or rows given. None: the base is what the model says without any input, which may lie far from all data.
+        or rows given. None: the base is the prediction without any input, which may lie far from all data.
 
     Returns
     -------
@@ -113,7 +121,7 @@ def shapley_values(model: Any, X: Any, background: Any = "training") -> ShapleyV
     True
     """
     whole, inputs, plan = prepared(model), Inputs.of(model, X), plan_for(model)
-    told, base = whole.told, whole.base
+    expansion, base = whole.expansion, whole.base
     values = _of_rows(whole, inputs.source, plan)
     if background is not None:
         if isinstance(background, str) and background == "training":
@@ -125,42 +133,42 @@ def shapley_values(model: Any, X: Any, background: Any = "training") -> ShapleyV
         held = torch.as_tensor(inputs.constants.columns, device=values.device)
         base = base + values[0, held].sum(0)
         values[:, held] = 0.0
-    shown = told.shaped(values.cpu().numpy()), _number(told.shaped(base.cpu().numpy().copy()))
-    return ShapleyValues(*shown, inputs.named(), names_of(model))
+    base_values = _number(expansion.shaped(base.cpu().numpy().copy()))
+    return ShapleyValues(expansion.shaped(values.cpu().numpy()), base_values, inputs.named(), names_of(model))
 
 
-def _of_rows(whole: PreparedPieces, source: RowSource, plan: Plan) -> Tensor:
+def _of_rows(whole: PreparedModel, source: RowSource, plan: Plan) -> Tensor:
     """Shapley values of rows as the model reads them, not centred: n × D × p."""
-    told, groups = whole.told, (whole.parts or whole.tied)[0].groups
+    groups = (whole.terms or whole.full_metric)[0].groups
     D = len(groups)
-    out = torch.zeros(source.n_rows, D, told.n_outputs, dtype=torch.float64, device=plan.device)
-    for one in whole.parts:
-        rows, columns = block_shape(len(one.basis), len(one.groups), plan)
+    out = torch.zeros(source.n_rows, D, whole.expansion.n_outputs, dtype=torch.float64, device=plan.device)
+    for bound in whole.terms:
+        rows, columns = block_shape(len(bound.basis), len(bound.groups), plan)
 
-        def visit(where: slice, block: Tensor, one: Piece = one, columns: int = columns) -> None:
-            out[where] += _values(one, block, columns)
+        def visit(where: slice, block: Tensor, bound: BoundTerm = bound, columns: int = columns) -> None:
+            out[where] += _block_values(bound, block, columns)
 
-        each_block(EncodedRows(source, one.inputs, plan), plan, rows, visit)
-    for tied in whole.tied:
+        each_block(EncodedRows(source, bound.inputs, plan), plan, rows, visit)
+    for tied in whole.full_metric:
 
-        def look(where: slice, block: Tensor, tied: Turned = tied) -> None:
+        def add(where: slice, block: Tensor, tied: FullMetricExpansion = tied) -> None:
             out[where] += tied.values(block)
 
-        each_block(EncodedRows(source, tied.inputs, plan), plan, ROWS, look)
+        each_block(EncodedRows(source, tied.inputs, plan), plan, SUBSET_ROWS, add)
     out[:, [d for d, group in enumerate(groups) if not len(group)]] = 0.0  # columns left out, without rounding
     return out
 
 
 def operations(model: Any, n_rows: int) -> float:
-    """About how many multiplications the values of so many rows take; a sentence where there are none."""
+    """About how many multiplications the values of `n_rows` rows take; ValueError where there are no exact values."""
     total, D = 0.0, model.n_features_in_
-    for one in expanded(model).expansions:
-        if diagonal_of(one.inputs.transform):
-            terms = terms_of(one.kernel, one.basis.shape[1])
+    for part in expansion_of(model).expansions:
+        if diagonal_of(part.inputs.transform):
+            terms = terms_of(part.kernel, part.basis.shape[1])
             products = sum(1 if term.mixture is None else len(term.mixture.scales) // 2 for term in terms)
-            total += len(one.basis) * products * D**2 / 2
+            total += len(part.basis) * products * D**2 / 2
         else:
-            total += len(one.basis) * 2.0 ** (D + 1)
+            total += len(part.basis) * 2.0 ** (D + 1)
     return n_rows * total
 
 
@@ -172,17 +180,18 @@ def block_shape(m: int, n_inputs: int, plan: Plan) -> tuple[int, int]:
     return max(elements // max(columns, 1), 1), max(columns, 1)
 
 
-def _values(one: Piece, X: Tensor, columns: int) -> Tensor:
+def _block_values(bound: BoundTerm, X: Tensor, columns: int) -> Tensor:
     """Shapley values of one product kernel at a block of rows, n × D × p."""
-    if one.term.additive:
-        slopes = one.basis.T @ one.weights
-        return one.term.variance * torch.stack([X[:, group] @ slopes[group] for group in one.groups], 1)
-    Z, W = one.strips
-    if columns >= len(one.basis):
-        return values_of(one.term, one.term.by_group(X, Z, one.groups), W)
-    out = X.new_zeros(len(X), len(one.groups), W.shape[1])
-    for some, weights in zip(Z.split(columns, 1), W.split(columns), strict=True):
-        out.add_(values_of(one.term, one.term.by_group(X, some, one.groups), weights))
+    term, groups = bound.term, bound.groups
+    if term.additive:
+        slopes = bound.basis.T @ bound.weights
+        return term.variance * torch.stack([X[:, group] @ slopes[group] for group in groups], 1)
+    Z, W = bound.strips
+    if columns >= len(bound.basis):
+        return term_shapley(term, term.by_group(X, Z, groups), W)
+    out = X.new_zeros(len(X), len(groups), W.shape[1])
+    for basis, weights in zip(Z.split(columns, 1), W.split(columns), strict=True):
+        out.add_(term_shapley(term, term.by_group(X, basis, groups), weights))
     return out
 
 

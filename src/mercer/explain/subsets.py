@@ -25,17 +25,17 @@ from mercer.kernels.sparse_rows import by_products
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 
-#: Inputs of which all subsets are looked at, at most.
-MOST_INPUTS = 12
-#: Kernel values that are made at a time, on a CPU and on a GPU.
+#: Most inputs whose subsets are all evaluated.
+MAX_INPUTS = 12
+#: Kernel values computed at a time, on a CPU and on a GPU.
 ELEMENTS = (1 << 18, 1 << 22)
-#: The least ratio of a metric's singular values at which rows can be told from what it made of them.
-LEAST_RATIO = 1e-8
+#: The least ratio of a metric's singular values at which it can be inverted.
+MIN_SINGULAR_RATIO = 1e-8
 
 
 @dataclass(frozen=True)
-class Turned:
-    """An expansion whose metric turns the inputs: rows before that, the kernel, and the metric."""
+class FullMetricExpansion:
+    """An expansion in a full metric: basis vectors before the metric, the kernel, and the metric."""
 
     inputs: InputMap  # without the metric
     kernel: Kernel
@@ -45,32 +45,36 @@ class Turned:
     groups: Sequence[Sequence[int]]
 
     @classmethod
-    def of(cls, one: Expansion, plan: Plan, groups: Sequence[Sequence[int]]) -> Turned:
+    def of(cls, expansion: Expansion, plan: Plan, groups: Sequence[Sequence[int]]) -> FullMetricExpansion:
         """An expansion in a full metric; a metric or kernel that cannot be taken apart gets a sentence."""
-        require(len(groups) <= MOST_INPUTS, "the metric of the model", f"diagonal for more than {MOST_INPUTS} inputs "
+        require(len(groups) <= MAX_INPUTS, "the metric of the model", f"diagonal for more than {MAX_INPUTS} inputs "
                 "(metric='diagonal'; or take `sklearn.inspection.permutation_importance`)", "a full one")  # fmt: skip
-        require(radial(one.kernel), "the kernel", "radial, with one length-scale, in a full metric", one.kernel)
-        turn = one.inputs.transform
-        assert turn is not None
-        seen = turn.any(0)  # of a column that is coded twice, one code has no weight
-        inner = turn[np.ix_(seen, seen)]
+        require(
+            radial(expansion.kernel), "the kernel", "radial, with one length-scale, in a full metric", expansion.kernel
+        )
+        transform = expansion.inputs.transform
+        assert transform is not None
+        seen = transform.any(0)  # of a column that is coded twice, one code has no weight
+        inner = transform[np.ix_(seen, seen)]
         sizes = np.linalg.svd(inner, compute_uv=False)
         wanted = "one that loses no direction (or metric='diagonal')"
-        require(sizes[-1] > LEAST_RATIO * sizes[0], "the metric of the model", wanted, "one of lower rank")
-        basis = np.zeros_like(one.basis)
-        basis[:, seen] = np.linalg.solve(inner, one.basis[:, seen].T).T
-        parts = (torch.as_tensor(a, dtype=torch.float64, device=plan.device) for a in (basis, one.weights, turn))
+        require(sizes[-1] > MIN_SINGULAR_RATIO * sizes[0], "the metric of the model", wanted, "one of lower rank")
+        basis = np.zeros_like(expansion.basis)
+        basis[:, seen] = np.linalg.solve(inner, expansion.basis[:, seen].T).T
+        parts = (
+            torch.as_tensor(a, dtype=torch.float64, device=plan.device) for a in (basis, expansion.weights, transform)
+        )
         Z, W, T = parts
-        return cls(replace(one.inputs, transform=None), one.kernel, Z, W, T.T @ T, groups)
+        return cls(replace(expansion.inputs, transform=None), expansion.kernel, Z, W, T.T @ T, groups)
 
-    def nothing(self) -> Tensor:
-        """What the expansion says without any input: p."""
+    def base_value(self) -> Tensor:
+        """The value of the expansion without any input: p."""
         return self._profile(self.weights.new_zeros(1)) * self.weights.sum(0)
 
     def values(self, X: Tensor) -> Tensor:
         """Shapley values at a block of rows, n × inputs × p."""
         G = len(self.groups)
-        share, size = shares(G).to(X), at_a_time(G, X)
+        share, size = shapley_weights(G).to(X), chunk_size(G, X)
         out = X.new_zeros(len(X), G, self.weights.shape[1])
         parts = list(zip(self.basis.split(size), self.weights.split(size), strict=True))
         for k, row in enumerate(X):
@@ -92,35 +96,35 @@ class Turned:
             for h in range(g):
                 product = (steps[g][:, self.groups[h]] * apart[:, self.groups[h]]).sum(1)
                 torch.add(across[: 1 << h], product, out=across[1 << h : 2 << h])
-            own = (steps[g][:, self.groups[g]] * apart[:, self.groups[g]]).sum(1)
-            torch.add(square[: 1 << g], across[: 1 << g], alpha=2, out=square[1 << g : 2 << g]).add_(own)
+            itself = (steps[g][:, self.groups[g]] * apart[:, self.groups[g]]).sum(1)
+            torch.add(square[: 1 << g], across[: 1 << g], alpha=2, out=square[1 << g : 2 << g]).add_(itself)
         return square.clamp_(min=0)
 
 
-def by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor) -> Tensor:
+def shapley_by_subsets(profile: Callable[[Tensor], Tensor], exponents: Tensor, W: Tensor) -> Tensor:
     """Shapley values of a function of the sum of exponents (D × n × m) times weights W (m × p), n × D × p.
 
     >>> apart = torch.tensor([1.0, 3.0], dtype=torch.float64)[:, None, None]
-    >>> by_subsets(lambda A: A**2, apart, torch.ones(1, 1, dtype=torch.float64)).flatten().tolist()
+    >>> shapley_by_subsets(lambda A: A**2, apart, torch.ones(1, 1, dtype=torch.float64)).flatten().tolist()
     [4.0, 12.0]
     """
     D, n, _ = exponents.shape
-    share, size = shares(D).to(exponents), at_a_time(D, exponents)
+    share, size = shapley_weights(D).to(exponents), chunk_size(D, exponents)
     values = exponents.new_zeros(n, 1 << D, W.shape[1])
-    for each, weights in zip(exponents.split(size, 2), W.split(size), strict=True):
-        room = thread_buffer(each, TILE, (1 << D, each.shape[2]))
-        along = each.new_empty(1 << D, each.shape[2]) if room is None else room
+    for chunk, weights in zip(exponents.split(size, 2), W.split(size), strict=True):
+        scratch = thread_buffer(chunk, TILE, (1 << D, chunk.shape[2]))
+        along = chunk.new_empty(1 << D, chunk.shape[2]) if scratch is None else scratch
         halves = [(along[: 1 << d], along[1 << d : 2 << d]) for d in range(D)]
         for row in range(n):
             along[0] = 0.0
-            for (without, with_it), one in zip(halves, each[:, row], strict=True):
-                torch.add(without, one, out=with_it)
+            for (without, with_it), exponent in zip(halves, chunk[:, row], strict=True):
+                torch.add(without, exponent, out=with_it)
             values[row].addmm_(profile(along), weights)
     return share @ values
 
 
-def at_a_time(n_inputs: int, like: Tensor) -> int:
-    """Basis vectors whose kernel values along all sets of inputs are made at a time."""
+def chunk_size(n_inputs: int, like: Tensor) -> int:
+    """Basis vectors whose kernel values along all sets of inputs are computed at a time."""
     return max(ELEMENTS[like.device.type == "cuda"] >> n_inputs, 1)
 
 
@@ -128,14 +132,14 @@ def radial(kernel: Kernel) -> bool:
     """Whether a kernel is a function of the distance alone."""
     if isinstance(kernel, Radial):
         return np.size(kernel.length_scale) == 1
-    return isinstance(kernel, Bias | Scaled | Sum | Product) and all(radial(one) for one in kernel.parts().values())
+    return isinstance(kernel, Bias | Scaled | Sum | Product) and all(radial(part) for part in kernel.parts().values())
 
 
 @lru_cache
-def shares(n_inputs: int) -> Tensor:
+def shapley_weights(n_inputs: int) -> Tensor:
     """Shapley's weight of every subset's value for every input, inputs × 2^inputs.
 
-    >>> shares(2).tolist()  # sets {}, {0}, {1}, {0, 1}
+    >>> shapley_weights(2).tolist()  # sets {}, {0}, {1}, {0, 1}
     [[-0.5, 0.5, -0.5, 0.5], [-0.5, -0.5, 0.5, 0.5]]
     """
     places = torch.arange(1 << n_inputs)

@@ -36,7 +36,7 @@ from mercer.kernels import (
 )
 from mercer.kernels.radial import Radial
 
-#: What to do about models that have no such form.
+#: Advice for models that have no such form.
 ELSEWHERE = (
     "for other models take `sklearn.inspection.permutation_importance`, or fit with kernel='gaussian' or 'laplacian'"
 )
@@ -70,13 +70,13 @@ class Term:
         assert self.radial is not None
         return self.radial.profile, exponents * -(self.radial.log_base_scale**2)
 
-    def plain(self) -> list[Term]:
-        """The products that a mixture is made of."""
+    def products(self) -> list[Term]:
+        """The products that a mixture is the sum of."""
         if self.mixture is None:
             return [self]
         found = []
         for scale, weight in zip(self.mixture.scales, self.mixture.weights, strict=True):
-            powers = tuple(Power(one.rate * scale ** (1 / one.power), one.power) for one in self.powers)
+            powers = tuple(Power(power.rate * scale ** (1 / power.power), power.power) for power in self.powers)
             found.append(Term(self.variance * float(weight), powers))
         return found
 
@@ -97,17 +97,17 @@ class Term:
         """a_d of each column, columns × n × m, of rows given by column."""
         apart = X[:, :, None] - Z[:, None]
         out: Tensor | None = None
-        for one in self.powers:
-            rate = one.rates[columns].to(X.device)
+        for factor in self.powers:
+            rate = factor.rates[columns].to(X.device)
             scaled = apart.mul_(rate) if len(self.powers) == 1 else apart * rate
-            scaled = scaled.square_() if one.power == 2 else scaled.abs_()
-            scaled = scaled if one.power in (1, 2) else scaled.pow_(one.power)
+            scaled = scaled.square_() if factor.power == 2 else scaled.abs_()
+            scaled = scaled if factor.power in (1, 2) else scaled.pow_(factor.power)
             out = scaled if out is None else out.add_(scaled)
         return torch.zeros_like(apart) if out is None else out
 
 
 def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
-    """The kernel as a sum of terms; one that is none gets a sentence.
+    """The kernel as a sum of terms; refuse, in a sentence, a kernel that is no such sum.
 
     >>> from mercer.kernels import Bias, Gaussian, Polynomial
     >>> [(term.variance, len(term.powers)) for term in terms_of(2 * Gaussian([1.0, 3.0]) + Bias(0.5), 2)]
@@ -120,10 +120,10 @@ def terms_of(kernel: Kernel, n_inputs: int) -> list[Term]:
     if isinstance(kernel, Sum):
         return [*terms_of(kernel.left, n_inputs), *terms_of(kernel.right, n_inputs)]
     if isinstance(kernel, Scaled):
-        return [_scaled(one, float(kernel.variance)) for one in terms_of(kernel.kernel, n_inputs)]
+        return [_scaled(term, float(kernel.variance)) for term in terms_of(kernel.kernel, n_inputs)]
     if isinstance(kernel, Product):
         both = product(terms_of(kernel.left, n_inputs), terms_of(kernel.right, n_inputs))
-        return [term for one, other in both for term in _multiplied(one, other, kernel)]
+        return [term for left, right in both for term in _multiplied(left, right, kernel)]
     if isinstance(kernel, Bias):
         return [Term(float(kernel.variance))]
     if isinstance(kernel, Linear):
@@ -156,16 +156,16 @@ def _scaled(term: Term, variance: float) -> Term:
     return replace(term, variance=term.variance * variance)
 
 
-def _multiplied(one: Term, other: Term, kernel: Kernel) -> list[Term]:
-    variance = one.variance * other.variance
-    if one.additive or other.additive:
-        rest = other if one.additive else one
+def _multiplied(left: Term, right: Term, kernel: Kernel) -> list[Term]:
+    variance = left.variance * right.variance
+    if left.additive or right.additive:
+        rest = right if left.additive else left
         if rest.additive or rest.powers:
             raise _refusal(kernel)
         return [Term(variance, additive=True)]
-    if not one.powers or not other.powers:  # a mixture stays one
-        return [replace(one if one.powers else other, variance=variance)]
-    return [Term(a.variance * b.variance, a.powers + b.powers) for a, b in product(one.plain(), other.plain())]
+    if not left.powers or not right.powers:  # a mixture stays one
+        return [replace(left if left.powers else right, variance=variance)]
+    return [Term(a.variance * b.variance, a.powers + b.powers) for a, b in product(left.products(), right.products())]
 
 
 def _power(factor: float, kernel: Stationary, n_inputs: int, power: float) -> Power:
