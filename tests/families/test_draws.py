@@ -77,7 +77,7 @@ def renewal(n=4000, size=400, held=200, memory_limit=None):
     rows = TensorRows(torch.as_tensor(sample.rows.X))
     first = Problem(Sample(rows, Y, weight, plan), Gaussian(0.5), 1e-2)
     rng = np.random.default_rng(1)
-    inputs = InputMap.plain(2)
+    inputs = InputMap.identity(2)
     return given, sample, targets, Renewal(given, sample, targets, inputs, first, watched, size, rng, classes=True)
 
 

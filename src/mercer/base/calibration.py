@@ -121,7 +121,9 @@ class Shrunk:
         return mixed / mixed.sum(1, keepdims=True)
 
 
-def cautious(link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndarray, chosen: int = 1) -> Any:
+def shrink_towards_rates(
+    link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndarray, chosen: int = 1
+) -> Any:
     """`link`, or that shrunk by as much as its gain over the classes' rates may be luck, and by as much as it needs.
 
     Few rows say little, and what chose the model by them says too much: of their mean gain over the rates, d/n is what
@@ -132,7 +134,7 @@ def cautious(link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndar
     decision is kept.
 
     >>> told, true = np.array([[9.0], [-9.0], [9.0], [9.0]]), np.array([0, 1, 0, 0])  # wrong, each time
-    >>> found = cautious(Temperature(), told, true, np.ones(4))
+    >>> found = shrink_towards_rates(Temperature(), told, true, np.ones(4))
     >>> round(found.share, 2), found.rates.round(2).tolist()
     (1.0, [0.75, 0.25])
     """
@@ -146,7 +148,7 @@ def cautious(link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndar
     def loss(q: np.ndarray) -> float:
         return -float(weight @ np.log(np.maximum(q, np.finfo(float).tiny)))
 
-    share = luck_share(np.log(np.maximum(told, np.finfo(float).tiny) / rate), weight, chosen / n_rows)
+    share = shrinkage_share(np.log(np.maximum(told, np.finfo(float).tiny) / rate), weight, chosen / n_rows)
     even = np.full(n_classes, 1 / n_classes)
     towards, mixed = even, (1 - share) * told + share / n_classes
     by_rates = (1 - share) * told + share * rate
@@ -160,7 +162,7 @@ def cautious(link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndar
     return link if kept > 1 - LEAST_SHARE else Shrunk(link, 1 - kept, _mean(towards, rates, share, more))
 
 
-def luck_share(gain: np.ndarray, weight: np.ndarray, luck: float) -> float:
+def shrinkage_share(gain: np.ndarray, weight: np.ndarray, luck: float) -> float:
     """The share of a gain that may be luck, ½ (standard error / (gain − luck))²; weights have sum one."""
     mean = float(weight @ gain)
     error = float(weight**2 @ (gain - mean) ** 2)
@@ -210,7 +212,7 @@ def fit_calibration(targets: ClassTargets, values: Any, Y: np.ndarray, weight: n
     if not alive.any():
         return Temperature()
     decisions, codes, weight = (values + targets.offset)[alive], (Y + targets.offset)[alive], weight[alive]
-    return cautious(_link(targets, decisions, codes, weight), decisions, _truth(codes), weight, chosen)
+    return shrink_towards_rates(_link(targets, decisions, codes, weight), decisions, _truth(codes), weight, chosen)
 
 
 def _link(targets: ClassTargets, decisions: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Any:

@@ -71,7 +71,7 @@ class LocalScale:
         out = np.empty_like(values)
 
         def visit(where: slice, block: Tensor) -> None:
-            seen = inputs.few(block, plan).double().cpu().numpy()
+            seen = inputs.kernel_rows(block, plan).double().cpu().numpy()
             out[where] = self.at(seen, values[where], block.double().cpu().numpy())
 
         each_block(rows, plan, plan.tile_rows(len(self.centres)), visit)

@@ -286,7 +286,9 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         check_is_fitted(self)
         source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        made = EmpiricalMap(self.kernel_, self.inputs_.few(self.basis_, plan), torch.as_tensor(self.normalization_))
+        made = EmpiricalMap(
+            self.kernel_, self.inputs_.kernel_rows(self.basis_, plan), torch.as_tensor(self.normalization_)
+        )
         columns, out = made.columns(plan), np.empty((source.n_rows, made.rank))
 
         def visit(where: slice, block: Tensor) -> None:

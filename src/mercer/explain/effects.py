@@ -137,7 +137,7 @@ def _by_products(
     rows[:, columns] = points
     others = [d for d in range(rows.shape[1]) if d not in columns]
     for bound in whole.terms:
-        U = bound.inputs.few(rows, plan)
+        U = bound.inputs.kernel_rows(rows, plan)
         total += bound.term.variance * _effect(bound, bound.inputs.rows(source, plan), plan, U, columns, others)
     return whole.expansion.shaped(total.cpu().numpy())
 

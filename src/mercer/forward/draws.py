@@ -23,7 +23,7 @@ from mercer.engine import KernelMatrix, Plan
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.losses import squared_hinge
-from mercer.preprocessing.inputs import InputMap, on_their_way
+from mercer.preprocessing.inputs import InputMap, device_blocks
 from mercer.preprocessing.read import TableData
 from mercer.progress import report_step
 
@@ -221,7 +221,7 @@ class Renewal:
         """About `n` rows at random, block by block, with nothing said of them yet."""
         given, plan, dtype = self.whole, self.first.plan, self.first.y.dtype
         share = n / given.rows.n_rows
-        for start, block in on_their_way(given.rows, plan.chunk_rows(given.rows.n_columns), plan):
+        for start, block in device_blocks(given.rows, plan.chunk_rows(given.rows.n_columns), plan):
             stop = start + len(block)
             chosen = torch.rand(len(block), device=plan.device, generator=self.generator) < share
             chosen &= torch.as_tensor(given.weight[start:stop] > 0).to(plan.device)
@@ -231,7 +231,7 @@ class Renewal:
             places = start + index.cpu().numpy()
             y = torch.as_tensor(self.targets.encode(given.y[places])).to(plan.device, dtype)
             weight = torch.as_tensor(given.weight[places]).to(plan.device, dtype)
-            rows = self.inputs.few(block[index], plan)
+            rows = self.inputs.kernel_rows(block[index], plan)
             yield Seen(rows, y, weight, torch.zeros_like(y))
 
     def _margins(self, seen: Seen) -> Tensor:

@@ -132,5 +132,5 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         plan = make_plan(source.n_rows, self.device, "float64", self.memory_limit)
         mapped = np.empty((source.n_rows, source.n_columns))
         for start, block in source.blocks(plan.chunk_rows(source.n_columns)):
-            mapped[start : start + len(block)] = self.inputs_.few(block, plan).cpu().numpy()
+            mapped[start : start + len(block)] = self.inputs_.kernel_rows(block, plan).cpu().numpy()
         return mapped

@@ -29,7 +29,7 @@ from mercer.kernels.sparse_rows import Numbered
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
 from mercer.preprocessing.read import TableData, read_held_out
-from mercer.preprocessing.targets import ClassTargets, within_reach
+from mercer.preprocessing.targets import ClassTargets, clip_outliers
 from mercer.progress import report_step
 from mercer.stop_reason import StopReason
 
@@ -234,7 +234,7 @@ def tamed(given: TableData, loss: Loss) -> np.ndarray:
     """Targets as scales and kernels are found by: all of them, or, where a loss is robust, none from far out."""
     if loss.quadratic or not loss.for_numbers or given.y.dtype.kind != "f":
         return given.y
-    return within_reach(given.y, given.pick(given.y, given.spaced(REACH_ROWS)))
+    return clip_outliers(given.y, given.pick(given.y, given.spaced(REACH_ROWS)))
 
 
 def in_unit(given: TableData, noise: float, penalty: float | str) -> TableData:

@@ -220,7 +220,7 @@ class SparseGP(BaseKernelEstimator):
             points = np.atleast_2d(np.array(host(inducing), dtype=np.float64))
             columns = given.rows.n_columns
             require(points.shape[1] == columns, "inducing", f"of {columns} columns", points.shape)
-            inducing = inputs.few(points, plan)
+            inducing = inputs.kernel_rows(points, plan)
         rng = self._generator(given.shard.group)
         return inputs, GPTask(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
 

@@ -68,7 +68,7 @@ class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
         return {"calibration_": fit_calibration(ClassTargets(targets.classes), log_probabilities(p), codes, weight)}
 
     def _encode(self, targets: ClassTargets, y: np.ndarray) -> np.ndarray:
-        return targets.numbers(y).astype(np.float64)[:, None]
+        return targets.class_indices(y).astype(np.float64)[:, None]
 
     def _score(self, targets: ClassTargets, answers: Tensor, y: Tensor, weight: Tensor) -> float:
         """The share of rows whose class is right."""

@@ -1,4 +1,4 @@
-"""Tables so small that processes do not share them."""
+"""Plans that processes agree upon, and tables so small that every process gets all rows."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from mercer.preprocessing.read import TableData
 
 
 def collect_small_table(data: TableData, n_rows: int) -> TableData:
-    """A table of at most `n_rows` rows that several processes share, as one that each of them has to itself.
+    """Give every process all rows of a shared table, where these are at most `n_rows`.
 
-    So few rows are learnt sooner than sums can travel, and then every process does the same.
+    So few rows are fitted faster than sums are exchanged; every process then does the same work.
     """
     shard = data.shard
     if not isinstance(shard, Runs) or shard.n_total > n_rows:
         return data
-    own = np.arange(data.rows.n_rows)
-    parts = shard.group.gather((shard.global_indices(own), data.rows.take(own).cpu().numpy(), data.y, data.weight))
-    full = [part for part in parts if len(part[0])]  # a process without rows does not know the type of targets
-    numbers, X, y, weight = (np.concatenate([part[k] for part in full]) for k in range(4))
-    order = np.argsort(numbers)
+    index = np.arange(data.rows.n_rows)
+    local = shard.global_indices(index), data.rows.take(index).cpu().numpy(), data.y, data.weight
+    parts = [part for part in shard.group.gather(local) if len(part[0])]  # without rows, the type of y is unknown
+    indices, X, y, weight = (np.concatenate([part[k] for part in parts]) for k in range(4))
+    order = np.argsort(indices)
     return replace(data, rows=ArrayRows(X[order]), y=y[order], weight=weight[order])
 
 
@@ -46,19 +46,19 @@ def agreed_plan(data: TableData, settings: Any, dtype: Any) -> Plan:
 
 
 def plan_for(data: TableData, settings: Any) -> tuple[TableData, Plan]:
-    """A table and a plan for it that all processes agree upon; as few rows as are solved exactly are not shared."""
+    """The table and its plan, the same on all processes; rows that are solved exactly are not shared."""
     plan = agreed_plan(data, settings, settings.dtype)
     data = collect_small_table(data, max(MERGED_ROWS, plan.exact_rows()))
     return data, exact_sums(plan, data, settings.dtype)
 
 
 def exact_sums(plan: Plan, data: TableData, dtype: Any) -> Plan:
-    """The plan, in float64 where processes of CPUs share the rows and the precision was left open.
+    """The plan, in float64 where CPU processes share the rows and `dtype` is "auto".
 
-    Products of float32 tiles are rounded block by block, and blocks follow who holds which rows. That rounding is
-    large enough to change which basis vectors are chosen, so the model would depend on the placement of rows.
+    Products of float32 tiles are rounded block by block, and blocks depend on which process holds which rows. That
+    rounding is large enough to change the choice of basis vectors, so the model would depend on the placement of rows.
     """
-    left_open = isinstance(dtype, str) and dtype == "auto"
-    if not (data.shard.divided and left_open and plan.device.type == "cpu"):
-        return plan
-    return replace(plan, dtype=torch.float64)
+    automatic = isinstance(dtype, str) and dtype == "auto"
+    if data.shard.divided and automatic and plan.device.type == "cpu":
+        return replace(plan, dtype=torch.float64)
+    return plan

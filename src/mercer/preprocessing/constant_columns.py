@@ -1,8 +1,8 @@
-"""Columns of numbers that hold one value in all rows of `fit`: no model can learn what another value would mean.
+"""Columns of numbers with one value in all rows of `fit`: no model can learn the meaning of another value.
 
-They keep that value in every row to come, so another value in `predict` changes nothing. Tables whose columns are
-coded one by one (`mercer.preprocessing.columns_fit`) leave such columns out; here they stay in the table, so that
-shapes and kernels of a table of numbers do not depend on the values in it.
+They keep that value in `predict`, so another value there changes nothing. Tables that are encoded column by column
+(`mercer.preprocessing.columns_fit`) leave constant columns out. In a table of numbers they stay, so that shapes and
+kernels do not depend on its values.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor
 from mercer.data import RowSource, SparseRows
 from mercer.data.shard import Shard
 
-#: Rows in which a column must have one value before all of them are read, and the numbers read at a time.
+#: Rows by which columns are examined before all rows are read, and the numbers read at a time.
 FIRST_ROWS, NUMBERS = 100, 1 << 22
-#: Values differ by rounding alone up to this share of their size, as in `mercer.preprocessing.inputs.standardised`.
+#: Values are equal up to this share of their size, as in `mercer.preprocessing.inputs.standardised`.
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Constants:
-    """The constant columns of a table by number, and the value of each.
+    """The indices of the constant columns of a table, and the value of each.
 
     >>> from mercer.data import ArrayRows
     >>> held = Constants(np.array([1]), np.array([2024.0]))
@@ -39,24 +39,24 @@ class Constants:
     values: np.ndarray
 
     def in_rows(self, rows: RowSource) -> RowSource:
-        """New rows with these values in these columns."""
+        """New rows with the constant values in the constant columns."""
         return _held_sparse(rows, self) if isinstance(rows, SparseRows) else HeldRows(rows, self)
 
     def in_block(self, block: Tensor) -> Tensor:
-        """Rows of a table with these values in these columns, as new numbers."""
+        """A copy of a block of rows with the constant values in the constant columns."""
         block = block.clone()
         block[:, torch.as_tensor(self.columns, device=block.device)] = torch.as_tensor(self.values).to(block)
         return block
 
     def mask(self, n_columns: int) -> np.ndarray:
-        """Which of so many columns are constant."""
-        found = np.zeros(n_columns, dtype=bool)
-        found[self.columns] = True
-        return found
+        """A mask of the constant columns among `n_columns`."""
+        mask = np.zeros(n_columns, dtype=bool)
+        mask[self.columns] = True
+        return mask
 
 
 class HeldRows(RowSource):
-    """Rows of another source with one value in each constant column."""
+    """Rows of another source with constant values in the constant columns."""
 
     def __init__(self, rows: RowSource, constants: Constants) -> None:
         self.rows, self.constants = rows, constants
@@ -74,10 +74,10 @@ class HeldRows(RowSource):
 
 
 def find_constants(rows: RowSource, weight: np.ndarray) -> Constants | None:
-    """The columns with one value in all rows of positive weight, on all processes; None where there are none.
+    """Find the columns with one value in all rows of positive weight, on all processes; None where there are none.
 
-    Most tables are settled by a few rows. Only where a column has one value in these, all rows are read until each
-    such column has shown another one.
+    A few rows settle most tables. All rows are read only if a column has one value in these, until every candidate
+    column has shown a second value.
     """
     if isinstance(rows, SparseRows):
         return _in_sparse(rows, weight)
@@ -86,13 +86,12 @@ def find_constants(rows: RowSource, weight: np.ndarray) -> Constants | None:
     columns = _alike(first, first[0]).nonzero()[:, 0]
     if not len(columns):
         return None
-    same = _same_everywhere(rows, shard, alive, columns, first[0, columns])
-    found = columns[same]
-    return Constants(found.numpy(), first[0, found].numpy()) if len(found) else None
+    columns = columns[_same_everywhere(rows, shard, alive, columns, first[0, columns])]
+    return Constants(columns.numpy(), first[0, columns].numpy()) if len(columns) else None
 
 
 def _same_everywhere(rows: RowSource, shard: Shard, alive: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-    """Which of these columns have these values in all rows, on all processes."""
+    """A mask of the columns that have these values in all rows, on all processes."""
     same = torch.ones(len(columns), dtype=torch.bool)
     for start, block in rows.blocks(max(NUMBERS // rows.n_columns, 1)):
         here = alive[start : start + len(block)].to(block.device)
@@ -103,23 +102,24 @@ def _same_everywhere(rows: RowSource, shard: Shard, alive: Tensor, columns: Tens
 
 
 def _alike(block: Tensor, values: Tensor) -> Tensor:
-    """Which columns of a block have these values, up to rounding."""
+    """A mask of the columns of a block that have these values, up to rounding."""
     return ((block - values).abs() <= ROUNDING * values.abs()).all(0)
 
 
 def _in_sparse(rows: SparseRows, weight: np.ndarray) -> Constants | None:
     table = rows.entries.table[np.flatnonzero(weight > 0)]
-    low, high = (one.toarray().reshape(-1) for one in (table.min(axis=0), table.max(axis=0)))
+    low, high = table.min(axis=0).toarray().reshape(-1), table.max(axis=0).toarray().reshape(-1)
     columns = np.flatnonzero(high - low <= ROUNDING * np.abs(high))
     return Constants(columns, high[columns]) if len(columns) else None
 
 
 def _held_sparse(rows: SparseRows, constants: Constants) -> SparseRows:
-    kept = rows.entries.table.copy()
-    kept.data *= ~constants.mask(rows.n_columns)[kept.indices]
-    kept.eliminate_zeros()
+    table = rows.entries.table.copy()
+    table.data *= ~constants.mask(rows.n_columns)[table.indices]
+    table.eliminate_zeros()
     filled = constants.values != 0
-    one = scipy.sparse.csr_array(
-        (constants.values[filled], constants.columns[filled], [0, int(filled.sum())]), shape=(1, rows.n_columns)
-    )
-    return SparseRows(kept + scipy.sparse.csr_array(np.ones((rows.n_rows, 1))) @ one if filled.any() else kept)
+    if not filled.any():
+        return SparseRows(table)
+    entries = constants.values[filled], constants.columns[filled], [0, int(filled.sum())]
+    row = scipy.sparse.csr_array(entries, shape=(1, rows.n_columns))
+    return SparseRows(table + scipy.sparse.csr_array(np.ones((rows.n_rows, 1))) @ row)

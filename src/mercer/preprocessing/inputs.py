@@ -1,4 +1,4 @@
-"""Inputs at the border: the user's columns, and the numbers that kernels see; frozen, with a way back."""
+"""The map from a table's coordinates to the inputs that kernels see: frozen, with an inverse."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from mercer.preprocessing.read import TableData
 from mercer.progress import count_rows
 from mercer.selection.heavy_tails import bending_pays
 
-#: Rows from which heavy tails and the order of magnitude of each column are judged.
+#: Rows that tell the heavy tails and the order of magnitude of each column.
 SAMPLE_ROWS = 10_000
-#: Prepared inputs stay within these: their squared distances are then finite numbers, and kernels are 0 long before.
+#: Bounds of inputs: their squared distances are then finite, and kernels are 0 long before.
 FARTHEST = {torch.float32: 1e18, torch.float64: 1e150}
 
 
 @dataclass(frozen=True)
 class InputMap:
-    """Maps single columns (where that is wanted), centres and scales all of them, and turns them, in float64.
+    """Map single columns, centre and scale all of them, and apply a linear transform, in float64.
 
-    `columns` maps each column by itself: a `Bend` of heavy tails, or a `ColumnMap`. `transform` is a factor for each
-    column (D) or a matrix (D × D) that rows are multiplied by at the end: the metric in which they are compared.
+    `columns` maps each column by itself: a `Bend` of heavy tails, or a `ColumnMap`. `transform` is the metric: a factor
+    for each column (D) or a matrix (D × D), by which rows are multiplied at the end.
 
     >>> inputs = InputMap(mean=np.array([10.0]), scale=np.array([2.0]))
     >>> inputs.encode(torch.tensor([[14.0]])), inputs.decode(torch.tensor([[2.0]]))
@@ -40,38 +40,38 @@ class InputMap:
     transform: np.ndarray | None = None
 
     @classmethod
-    def plain(cls, n_columns: int) -> InputMap:
-        """Columns as they are."""
+    def identity(cls, n_columns: int) -> InputMap:
+        """The map that leaves columns as they are."""
         return cls(np.zeros(n_columns), np.ones(n_columns))
 
     def encode(self, block: Any) -> Tensor:
-        """Rows in the units the kernel sees, on the device they are on."""
+        """Rows as the kernel sees them, on the device they are on."""
         rows = torch.as_tensor(block).double()
         rows = rows if self.columns is None else self.columns(rows)
         mean, scale = (torch.as_tensor(v, device=rows.device) for v in (self.mean, self.scale))
         rows = (rows - mean).div_(scale)
         if self.transform is None:
             return rows
-        turn = torch.as_tensor(self.transform, device=rows.device)
-        return rows * turn if turn.ndim == 1 else rows @ turn.T
+        A = torch.as_tensor(self.transform, device=rows.device)
+        return rows * A if A.ndim == 1 else rows @ A.T
 
     def decode(self, rows: Tensor) -> np.ndarray:
-        """Rows in the user's units; of a transform that loses directions, those of least norm."""
+        """Rows in the user's units; those of least norm where the transform is singular."""
         rows = rows.double().cpu()
         if self.transform is not None:
-            turn = torch.as_tensor(self.transform)
-            rows = rows / turn.where(turn != 0, torch.inf) if turn.ndim == 1 else rows @ torch.linalg.pinv(turn).T
+            A = torch.as_tensor(self.transform)
+            rows = rows / A.where(A != 0, torch.inf) if A.ndim == 1 else rows @ torch.linalg.pinv(A).T
         plain = rows * torch.as_tensor(self.scale) + torch.as_tensor(self.mean)
         return (plain if self.columns is None else self.columns.inverse(plain)).numpy()  # type: ignore[attr-defined]
 
     def rows(self, source: RowSource, plan: Plan) -> RowSource:
-        """The rows of `source` as the kernel sees them, held on the plan's device where they fit."""
+        """The rows of `source` as the kernel sees them, in the memory of the plan's device where they fit."""
         encoded = EncodedRows(source, self, plan)
-        held = plan.holds_rows(source.n_rows, source.n_columns)
-        return encoded.in_memory(plan.chunk_rows(source.n_columns)) if held else encoded
+        fits = plan.holds_rows(source.n_rows, source.n_columns)
+        return encoded.in_memory(plan.chunk_rows(source.n_columns)) if fits else encoded
 
-    def few(self, block: Any, plan: Plan) -> Tensor:
-        """A few rows as the kernel sees them, on the plan's device and in its precision."""
+    def kernel_rows(self, block: Any, plan: Plan) -> Tensor:
+        """A block of rows as the kernel sees it, on the plan's device and in its precision."""
         farthest = FARTHEST[plan.dtype]
         return self.encode(torch.as_tensor(block).to(plan.device)).clamp_(-farthest, farthest).to(plan.dtype)
 
@@ -84,11 +84,11 @@ class EncodedRows(RowSource):
         self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in on_their_way(self.source, size, self.plan):
-            yield start, self.inputs.few(block, self.plan)
+        for start, block in device_blocks(self.source, size, self.plan):
+            yield start, self.inputs.kernel_rows(block, self.plan)
 
     def take(self, index: Any) -> Tensor:
-        return self.inputs.few(self.source.take(index), self.plan)
+        return self.inputs.kernel_rows(self.source.take(index), self.plan)
 
     def in_memory(self, block_size: int) -> TensorRows:
         """All rows, encoded once and held on the device."""
@@ -98,8 +98,8 @@ class EncodedRows(RowSource):
         return TensorRows(X, self.shard)
 
 
-def on_their_way(source: RowSource, size: int, plan: Plan) -> Iterator[tuple[int, Tensor]]:
-    """Blocks of a source on the plan's device, counted; to a GPU the next ones travel while one is worked on."""
+def device_blocks(source: RowSource, size: int, plan: Plan) -> Iterator[tuple[int, Tensor]]:
+    """Blocks of a source on the plan's device; the next blocks are copied to a GPU while the current one is used."""
     blocks = source.blocks(size)
     if plan.device.type == "cuda" and size < source.n_rows:
         blocks = read_ahead(blocks, pinned=True)
@@ -109,43 +109,48 @@ def on_their_way(source: RowSource, size: int, plan: Plan) -> Iterator[tuple[int
 
 
 def standardised(data: TableData, plan: Plan, bend: Bend | None = None) -> InputMap:
-    """Weighted mean and standard deviation of each (bent) column, in one pass around the first row.
+    """Standardise each (bent) column by its weighted mean and standard deviation, in one pass around the first row.
 
-    Columns that keep their unit, such as those of levels, are only centred. All are divided by a power of two near
-    their size first, so that no square leaves the range of float64.
+    Columns that keep their unit, such as one-hot codes, are only centred. All columns are divided by a power of two
+    near their size first, so that no square leaves the range of float64.
     """
-    straight = (lambda block: block.double().cpu()) if bend is None else (lambda block: bend(block.double().cpu()))
-    some = straight(data.rows.fetch(data.spaced(SAMPLE_ROWS)))
-    unit = torch.exp2(some.abs().amax(0).clamp(min=1e-300).log2().floor())
-    origin = some[0] / unit
+
+    def bent(block: Tensor) -> Tensor:
+        block = block.double().cpu()
+        return block if bend is None else bend(block)
+
+    sample = bent(data.rows.fetch(data.spaced(SAMPLE_ROWS)))
+    unit = torch.exp2(sample.abs().amax(0).clamp(min=1e-300).log2().floor())
+    origin = sample[0] / unit
     w = torch.as_tensor(data.weight / data.shard.group.max(data.weight.max(initial=0.0)))
 
     def statistic(where: slice, block: Tensor) -> Tensor:
-        centred = straight(block) / unit - origin
+        centred = bent(block) / unit - origin
         return torch.stack([w[where] @ centred, w[where] @ centred.square()])
 
     sums = reduce_rows(data.rows, plan, statistic).cpu() / data.rows.total(w.sum())
     mean, variance = origin + sums[0], sums[1] - sums[0].square()
-    constant = variance <= (1e-12 * mean.abs()).square()  # it has only rounding
-    kept = torch.zeros_like(constant) if data.layout is None else torch.as_tensor(data.layout.keeps_unit)
-    scale = torch.where(constant | kept, 1.0, variance.clamp(min=0).sqrt() * unit)
+    constant = variance <= (1e-12 * mean.abs()).square()  # the variance is rounding alone
+    keeps_unit = torch.zeros_like(constant) if data.layout is None else torch.as_tensor(data.layout.keeps_unit)
+    scale = torch.where(constant | keeps_unit, 1.0, variance.clamp(min=0).sqrt() * unit)
     return InputMap((mean * unit).numpy(), scale.numpy(), bend)
 
 
 def find_inputs(data: TableData, Y: np.ndarray, plan: Plan, scale_inputs: bool | str, *, may_bend: bool) -> InputMap:
-    """The map that `scale_inputs` asks for; heavy tails are bent where held-out rows speak for it."""
+    """The map for `scale_inputs`; heavy tails are bent where that improves predictions of held-out rows."""
     if not scale_inputs:
-        return InputMap.plain(data.rows.n_columns)
+        return InputMap.identity(data.rows.n_columns)
     return standardised(data, plan, _bend(data, Y, plan) if may_bend and scale_inputs is True else None)
 
 
 def _bend(data: TableData, Y: np.ndarray, plan: Plan) -> Bend | None:
-    some = data.spaced(SAMPLE_ROWS)
-    X = data.rows.fetch(some).cpu()
-    y, w = (torch.as_tensor(data.pick(values, some)) for values in (Y, data.weight))
+    index = data.spaced(SAMPLE_ROWS)
+    X = data.rows.fetch(index).cpu()
+    y, w = (torch.as_tensor(data.pick(values, index)) for values in (Y, data.weight))
+    keeps_unit = None if data.layout is None else torch.as_tensor(data.layout.keeps_unit)
 
-    def found() -> Bend | None:
-        bend = find_bend(X, w, None if data.layout is None else torch.as_tensor(data.layout.keeps_unit))
+    def find() -> Bend | None:
+        bend = find_bend(X, w, keeps_unit)
         return bend if bend is not None and bending_pays(X, y, w, bend, plan.device) else None
 
-    return data.shard.group.first(found)
+    return data.shard.group.first(find)

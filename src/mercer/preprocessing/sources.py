@@ -1,9 +1,8 @@
-"""Rows of files, checked while they are read for other reasons; and sparse tables.
+"""Rows of files, checked while they are read, and sparse tables.
 
-Of sparse tables few columns become a table like any other, many stay sparse, their rows named by numbers. Those are
-seen by radial and dot-product kernels alone, by products of rows (`mercer.kernels.sparse_rows`): no column is scaled,
-mapped or left out, since rows would not be sparse after it. Columns of one value keep it
-(`mercer.preprocessing.constant_columns`).
+A sparse table of few columns is made dense. A wide one stays sparse and is seen by radial and dot-product kernels
+alone, through products of rows (`mercer.kernels.sparse_rows`): no column is scaled, mapped or left out, since rows
+would not stay sparse. Constant columns keep their value (`mercer.preprocessing.constant_columns`).
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from mercer.data.raw import LARGEST
 from mercer.engine import make_plan
 from mercer.parts import require
 
-#: Tables of at most so many columns are made dense: then columns are mapped, and metrics learned.
+#: Sparse tables of at most this many columns are made dense, so that columns are mapped and metrics learned.
 DENSE_COLUMNS = 500
 
 
 class FiniteRows(RowSource):
-    """Rows of a source within ±`LARGEST`; it is refused, with row and column, at the first number that is none.
+    """Rows of a source, clipped to ±`LARGEST`; the first NaN or infinity is refused with its row and column.
 
-    Blocks are read, decoded and checked by a thread while those before them are worked on.
+    A thread reads, decodes and checks the next blocks while the caller works on the current one.
     """
 
     def __init__(self, rows: RowSource) -> None:
@@ -55,28 +54,31 @@ class FiniteRows(RowSource):
         if not bool(block.isfinite().all()):
             row, column = (~block.isfinite()).nonzero()[0].tolist()
             names = self.names()
-            number = int(self.shard.global_indices(np.array([row_of(row)]))[0])
-            where = f"row {number}, column {names[column] if names is not None else column}"
+            index = int(self.shard.global_indices(np.array([row_of(row)]))[0])
+            where = f"row {index}, column {names[column] if names is not None else column}"
             raise ValueError(f"X must hold finite numbers, got {float(block[row, column])} in {where}: NaN or infinity")
         return block.clamp(-LARGEST, LARGEST)
 
 
 def dense_or_sparse(X: Any, estimator: Any) -> Any:
-    """A sparse matrix (or tensor, or LIBSVM file) as an array, or as sparse rows where it is wide and they will do."""
+    """A sparse matrix, tensor or LIBSVM file as an array, or as sparse rows where it is wide and the estimator allows.
+
+    Other tables are returned as they are.
+    """
     if isinstance(X, LibsvmRows):
-        return X.sparse() if _stays(X.n_columns, estimator) else X
+        return X.sparse() if _stays_sparse(X.n_columns, estimator) else X
     matrix = X.entries.table if isinstance(X, SparseRows) else sparse_matrix(X)
     if matrix is None:
         return X
     require(matrix.ndim == 2, "X", "a matrix of two dimensions", matrix.shape)
-    if matrix.shape[0] and _stays(matrix.shape[1], estimator):
+    if matrix.shape[0] and _stays_sparse(matrix.shape[1], estimator):
         return X if isinstance(X, SparseRows) else SparseRows(matrix)
     n, D = matrix.shape
-    most = make_plan(max(n, 1), "cpu", "float64", getattr(estimator, "memory_limit", None)).memory_limit
-    wanted = f"at most {most / 2**30:.3g} GiB when made dense, which {type(estimator).__name__} needs of it"
-    require(8 * n * D <= most, "X", wanted, f"a sparse matrix of {8 * n * D / 2**30:.3g} GiB")
+    limit = make_plan(max(n, 1), "cpu", "float64", getattr(estimator, "memory_limit", None)).memory_limit
+    wanted = f"at most {limit / 2**30:.3g} GiB when made dense, which {type(estimator).__name__} needs of it"
+    require(8 * n * D <= limit, "X", wanted, f"a sparse matrix of {8 * n * D / 2**30:.3g} GiB")
     return matrix.toarray()
 
 
-def _stays(n_columns: int, estimator: Any) -> bool:
+def _stays_sparse(n_columns: int, estimator: Any) -> bool:
     return n_columns > DENSE_COLUMNS and getattr(estimator, "_by_products", False) and not estimator._pairwise

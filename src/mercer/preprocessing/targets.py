@@ -1,4 +1,4 @@
-"""Targets at the border: what users call y, and the numbers algorithms see; frozen, with a way back."""
+"""Codes of targets: the numbers that algorithms see for a user's `y`; frozen, with an inverse."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from mercer.data import WHOLE, Shard
 from mercer.parts import require
 
-#: How far out targets count where a loss is robust, in distances of the quartiles: Tukey's fences.
-REACH = 1.5
+#: Targets are clipped at this many interquartile ranges from the quartiles under a robust loss: Tukey's fences.
+FENCE = 1.5
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class RealTargets:
 
     @classmethod
     def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE) -> RealTargets:
-        """Mean and spread of `y`; divided by a power of two first, so that no square leaves the range of float64."""
+        """Fit mean and scale; `y` is divided by a power of two first, so that no square leaves the range of float64."""
         Y = _columns(y)
         unit = _power_of_two(shard.group.max(float(np.abs(Y).max(initial=0.0))))
         Y, w = Y / unit, weight / shard.group.max(weight.max(initial=0.0))
         mean = _average(Y, w, shard)
         variance = float(_average((Y - mean) ** 2, w, shard).mean())
-        # a constant target has only rounding left once its mean is gone
+        # the variance of a constant target is rounding alone
         constant = variance <= (1e-14 * float(np.abs(mean).max(initial=0.0))) ** 2
         return cls(mean * unit, 1.0 if constant else variance**0.5 * unit, y.ndim == 1)
 
@@ -46,9 +46,9 @@ class RealTargets:
 
 @dataclass(frozen=True)
 class ClassTargets:
-    """Classes as ±1: one column for two classes, one against the rest for more.
+    """Classes as ±1: one column for two classes, one-versus-rest columns for more.
 
-    Algorithms see these codes less `offset`: zero, or the mean of the codes, which is what a model of nothing says.
+    Algorithms see these codes less `offset`: zero, or the mean of the codes, which a constant model would predict.
     """
 
     classes: np.ndarray
@@ -56,12 +56,12 @@ class ClassTargets:
 
     @classmethod
     def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE, *, centred: bool = False) -> ClassTargets:
-        """The classes of the rows of positive weight: a class all of whose rows weigh nothing is none of ours."""
+        """The classes of the rows of positive weight; `centred` codes have mean zero."""
         if len(y):
-            with np.errstate(invalid="ignore"):  # numbers too large to be whole ones are compared with whole ones there
+            with np.errstate(invalid="ignore"):  # scikit-learn casts huge numbers to integers
                 check_classification_targets(y)
         seen = shard.group.gather(np.unique(y[weight > 0]))
-        classes = seen[0] if len(seen) == 1 else np.unique(np.concatenate([one for one in seen if len(one)]))
+        classes = seen[0] if len(seen) == 1 else np.unique(np.concatenate([part for part in seen if len(part)]))
         if len(classes) < 2:
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r}")
         plain = cls(classes)
@@ -73,11 +73,11 @@ class ClassTargets:
         return np.where(y[:, None] == self.classes, 1.0, -1.0) - self.offset
 
     def decisions(self, values: np.ndarray) -> np.ndarray:
-        """Decision values, on the scale of ±1, from what a model of the codes says."""
+        """Decision values, on the scale of ±1, from predictions of the codes."""
         return values + self.offset
 
-    def numbers(self, y: np.ndarray) -> np.ndarray:
-        """The place of each label among the classes; a strange one, of a row that weighs nothing, gets any."""
+    def class_indices(self, y: np.ndarray) -> np.ndarray:
+        """The index of each label's class; labels of weight zero may be unknown and get any index."""
         return np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
 
     def decode(self, values: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class ClassTargets:
         return self.classes[decisions.argmax(1)]
 
     def require_known(self, y: np.ndarray, parameter: str) -> None:
-        """Refuse labels that `fit` did not see."""
+        """Refuse labels that are not among the classes."""
         unseen = np.setdiff1d(y, self.classes)
         require(len(unseen) == 0, parameter, f"of the classes {self.classes.tolist()}", unseen.tolist())
 
@@ -98,23 +98,23 @@ Targets = RealTargets | ClassTargets
 def code_targets(
     y: np.ndarray, weight: np.ndarray, *, classes: bool, centred: bool = False, shard: Shard = WHOLE
 ) -> Any:
-    """How these targets are coded; `shard` says of which rows they are, where processes share a table."""
+    """Fit the codes of targets; `shard` tells which rows of a shared table they belong to."""
     return ClassTargets.of(y, weight, shard, centred=centred) if classes else RealTargets.of(y, weight, shard)
 
 
-def within_reach(y: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Targets, none of them further out than `REACH` times the distance of the quartiles of `some` of them.
+def clip_outliers(y: np.ndarray, sample: np.ndarray) -> np.ndarray:
+    """Targets clipped at `FENCE` interquartile ranges from the quartiles of a sample of them.
 
-    >>> within_reach(np.array([1.0, 2.0, 3.0, 1e6]), np.array([1.0, 2.0, 3.0])).tolist()
+    >>> clip_outliers(np.array([1.0, 2.0, 3.0, 1e6]), np.array([1.0, 2.0, 3.0])).tolist()
     [1.0, 2.0, 3.0, 4.0]
     """
-    low, high = np.quantile(some, [0.25, 0.75], axis=0)
-    apart = np.where(high > low, REACH * (high - low), np.inf)  # half of them alike say nothing
-    return np.clip(y, low - apart, high + apart)
+    low, high = np.quantile(sample, [0.25, 0.75], axis=0)
+    distance = np.where(high > low, FENCE * (high - low), np.inf)  # equal quartiles tell nothing
+    return np.clip(y, low - distance, high + distance)
 
 
 def holds_classes(y: Any) -> bool:
-    """Whether targets are classes by their type: text or booleans; numbers are numbers, also whole ones.
+    """Whether targets are classes by their type: text or booleans; integers are numbers.
 
     >>> holds_classes(["ham", "spam"]), holds_classes([0, 1])
     (True, False)
@@ -127,7 +127,7 @@ def _columns(y: np.ndarray) -> np.ndarray:
 
 
 def _average(Y: np.ndarray, weight: np.ndarray, shard: Shard) -> np.ndarray:
-    """The weighted mean of each column over all rows, wherever they are."""
+    """The weighted mean of each column over the rows of all processes."""
     if not shard.divided:
         return np.average(Y, axis=0, weights=weight)
     sums = torch.from_numpy(np.append(weight @ Y, weight.sum()))

@@ -1,4 +1,4 @@
-"""Targets and weights as they were passed: what they must be for a task, in a sentence where they are not."""
+"""Check targets and weights against the task, and refuse bad ones in a sentence."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mercer.data import sparse_matrix
 from mercer.data.raw import is_missing
 from mercer.parts import require, warn
 
-#: One value is suspect where all others of at least so many rows make this share of its square, or less.
+#: One value is suspect if the squares of all others, of at least this many rows, sum to at most this share of its own.
 ALONE_AMONG, ALONE_LITTLE = 20, 1e-4
-#: So are those of one row in so many, or fewer, beside which the others make this share. Of fares and tips of taxis, as
-#: heavy a tail as honest tables have, the others make four times as much.
+#: The values of one row in this many are suspect if the squares of the others sum to at most this share of theirs. For
+#: fares and tips of taxis, as heavy a tail as honest tables have, the sum is four times as large.
 FEW_OF, FEW_LITTLE = 100, 5e-3
-#: What the types of targets that are no numbers are called.
+#: Words for the types of targets that are not numbers.
 CALLED = {"M": "dates", "m": "durations", "c": "complex numbers: Complex data not supported"}
 
 
 def checked_targets(y: Any, numeric: bool, estimator: Any) -> np.ndarray:
-    """Targets of one column or, for numbers, of several; finite, real, and of a kind the task can mean."""
+    """Targets as an array: classes in one column, or finite real numbers in one column or several."""
     require(not isinstance(y, str | bytes | dict), "y", "one target for each row, such as X['price']", y)
     y = _plain(y)
     _require_numbers(y) if numeric else _require_labels(y)
@@ -39,31 +39,33 @@ def checked_targets(y: Any, numeric: bool, estimator: Any) -> np.ndarray:
 
 
 def _warn_of_far_values(y: np.ndarray, estimator: Any) -> None:
-    """Say so where one value, or those of a few rows, are so far from all others that they alone would be learned."""
+    """Warn where one value, or those of a few rows, make nearly all of the variance of an output."""
     if len(y) < ALONE_AMONG:
         return
     Y = y.reshape(len(y), -1) / (np.abs(y).max() or 1.0)
     squares = (Y - np.median(Y, axis=0)) ** 2
     n_far = max(len(y) // FEW_OF, 1)
     robust = ", or take loss='pinball', which far values do not move" if hasattr(estimator, "loss") else ""
-    for column, own in enumerate(squares.T):
-        order = np.argpartition(-own, n_far)[:n_far]
-        order = order[np.argsort(-own[order])]
-        far, own[order] = own[order], 0.0
-        held, rest = far.cumsum(), own.sum() + np.append(far[::-1].cumsum()[-2::-1], 0.0)
-        drowned = (rest > 0) & (rest < np.where(np.arange(len(held)) == 0, ALONE_LITTLE, FEW_LITTLE) * held)
-        if drowned.any():
-            k, value = int(drowned.argmax()) + 1, y.reshape(len(y), -1)[order[0], column]
+    for column, square in enumerate(squares.T):
+        order = np.argpartition(-square, n_far)[:n_far]
+        order = order[np.argsort(-square[order])]
+        far, square[order] = square[order], 0.0
+        largest = far.cumsum()
+        rest = square.sum() + np.append(far[::-1].cumsum()[-2::-1], 0.0)
+        limit = np.where(np.arange(len(far)) == 0, ALONE_LITTLE, FEW_LITTLE)
+        suspect = (rest > 0) & (rest < limit * largest)
+        if suspect.any():
+            k, value = int(suspect.argmax()) + 1, y.reshape(len(y), -1)[order[0], column]
             share = 100 * (1 - (ALONE_LITTLE if k == 1 else FEW_LITTLE))
             first = f"y holds {value:g} in row {order[0]}, which"
             who = f"{first} alone makes" if k == 1 else f"{first} with {k - 1} more of {len(y)} rows makes"
             words = f"{who} more than {share:g} % of its variance: other rows will hardly be learned"
-            they = "leave it out" if k == 1 else f"leave the {100 * k / len(y):.2g} % of rows out"
-            warn(f"{words}; {they}, or bend y{robust}")
+            advice = "leave it out" if k == 1 else f"leave the {100 * k / len(y):.2g} % of rows out"
+            warn(f"{words}; {advice}, or bend y{robust}")
 
 
 def _plain(y: Any) -> Any:
-    """Nullable types without gaps as the plain ones: classes of integers and booleans stay what they are."""
+    """Nullable types without missing values as NumPy's: integer and boolean classes stay what they are."""
     dtype = getattr(y, "dtype", None)
     plain = getattr(dtype, "numpy_dtype", None)
     if plain is None or getattr(dtype, "kind", "O") not in "biuf" or bool(y.isna().any()):
@@ -72,23 +74,23 @@ def _plain(y: Any) -> Any:
 
 
 def _require_numbers(y: Any) -> None:
-    """Text, dates and categories are no numbers, whatever they look like."""
+    """Refuse text, dates and categories as real numbers."""
     values = _as_array(y)
-    first = next((one for one in values.flat if not is_missing(one)), 0.0) if values.dtype.kind in "OUS" else 0.0
+    first = next((value for value in values.flat if not is_missing(value)), 0.0) if values.dtype.kind in "OUS" else 0.0
     seen = str(first) if isinstance(first, str | bytes | datetime.date) else CALLED.get(values.dtype.kind)
     require(seen is None, "y", "real numbers (classes are for a classifier)", seen)
 
 
 def _require_labels(y: Any) -> None:
-    """Every row has a class."""
+    """Refuse missing classes."""
     values = _as_array(y)
     if values.dtype.kind == "O" and values.ndim == 1:
-        gone = next((row for row, one in enumerate(values) if is_missing(one)), None)
-        require(gone is None, "y", "a class for each row", f"NaN or None in row {gone}")
+        missing = next((row for row, label in enumerate(values) if is_missing(label)), None)
+        require(missing is None, "y", "a class for each row", f"NaN or None in row {missing}")
 
 
 def _as_array(y: Any) -> np.ndarray:
-    """What NumPy makes of targets; nothing where it cannot, which the checks that follow say."""
+    """Targets as a NumPy array; empty where that fails, which later checks report."""
     try:
         return np.asarray(y)
     except (ValueError, TypeError):
@@ -96,7 +98,7 @@ def _as_array(y: Any) -> np.ndarray:
 
 
 def require_same_order(X: Any, y: Any) -> None:
-    """Warn where a frame and its targets name the same rows in another order: rows are taken by their places."""
+    """Warn where a frame and its targets have the same index in another order, since rows are paired by position."""
     rows, targets = getattr(X, "index", None), getattr(y, "index", None)
     if rows is None or targets is None or callable(rows) or callable(targets) or len(rows) != len(targets):
         return
@@ -106,10 +108,10 @@ def require_same_order(X: Any, y: Any) -> None:
 
 
 def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> np.ndarray:
-    """Weights of the rows, non-negative and finite, one if none are given; `alone` says that there are no others."""
+    """Weights of rows, non-negative and finite; ones if none are given. One is positive unless others have rows too."""
     wanted = 'one number for each row (class_weight takes "balanced")'
     require(not isinstance(sample_weight, str | bytes | dict), "sample_weight", wanted, sample_weight)
-    like = np.empty((n_rows, 1), dtype=np.float32)  # all that scikit-learn's check asks of a table
+    like = np.empty((n_rows, 1), dtype=np.float32)  # scikit-learn's check needs its shape alone
     weight = _check_sample_weight(host(sample_weight), like, dtype=np.float64)
     require(bool((weight >= 0).all()), "sample_weight", "non-negative", float(weight.min()))
     require(bool((weight > 0).any()) or not alone, "sample_weight", "positive for at least one row", 0.0)
@@ -117,7 +119,7 @@ def checked_weights(sample_weight: Any, n_rows: int, *, alone: bool = True) -> n
 
 
 def host(X: Any) -> Any:
-    """A tensor as an array, in a precision NumPy knows; masked values are missing, lazy frames collected."""
+    """A tensor as a NumPy array, a masked array with missing values, a lazy frame collected; others as they are."""
     if isinstance(X, np.ma.MaskedArray):
         return _unmasked(X)
     if hasattr(X, "collect_schema") and not hasattr(X, "to_numpy"):  # a lazy frame of polars
@@ -131,7 +133,7 @@ def host(X: Any) -> Any:
 
 
 def _unmasked(X: Any) -> np.ndarray:
-    """A masked array without its mask: what it hides is missing, and must not be seen."""
+    """A masked array without its mask: masked values are missing."""
     if not np.ma.is_masked(X):
         return np.asarray(X.data)
     kind = np.float64 if X.dtype.kind in "biuf" else object
