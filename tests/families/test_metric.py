@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics.pairwise import rbf_kernel
 
 import mercer
-from mercer.forward.kernel_metric import diagonal_shares, metric, sensitivity
+from mercer.forward.kernel_metric import diagonal_shares, metric_matrix, sensitivity
 from mercer.kernels import Function, Gaussian, Precomputed
 from mercer.preprocessing.inputs import InputMap
 from mercer.selection.race import race
@@ -100,16 +100,15 @@ def test_the_metric_is_the_one_by_which_a_gaussian_falls():
     u = inputs.encode(X)
     falls = sensitivity(Gaussian(lengths), 3)
     assert falls is not None
-    M = metric(A, falls)
+    M = metric_matrix(A, falls)
     d = X[:, None] - X
     slow = torch.from_numpy(np.exp(-0.5 * np.einsum("ijk,kl,ijl->ij", d, M, d)))
     torch.testing.assert_close(Gaussian(lengths)(u, u), slow, rtol=1e-9, atol=1e-12)  # float64, exponents up to 100
 
 
-def test_diagonals_are_averaged_by_shares_that_need_not_sum_to_one():
-    first, second, ones = np.diag([8.0, 0.0]), np.diag([1.0, 1.0]), np.ones(2)
-    np.testing.assert_allclose(diagonal_shares([first, second], [ones, ones], [0.6, 0.2]), [0.875, 0.125])
-    np.testing.assert_allclose(diagonal_shares([second], [np.array([3.0, 1.0])], [0.1]), [0.9, 0.1])
+def test_diagonals_are_shares_in_units_of_the_columns_and_equal_where_there_is_none():
+    np.testing.assert_allclose(diagonal_shares(np.diag([1.0, 1.0]), np.array([3.0, 1.0])), [0.9, 0.1])
+    np.testing.assert_allclose(diagonal_shares(np.zeros((2, 2)), np.ones(2)), [0.5, 0.5])
 
 
 def test_a_kernel_that_is_any_function_has_no_metric():
@@ -168,6 +167,5 @@ def test_columns_that_come_out_have_names(small):
 
 @pytest.mark.filterwarnings("error")
 def test_diagonals_of_columns_near_the_ends_of_float64_is_a_share():
-    metrics = [np.diag([1e-300, 1e-308])]
-    shown = diagonal_shares(metrics, [np.array([1e200, 1e204])], [1.0])
-    np.testing.assert_allclose(shown, [0.5, 0.5])
+    shares = diagonal_shares(np.diag([1e-300, 1e-308]), np.array([1e200, 1e204]))
+    np.testing.assert_allclose(shares, [0.5, 0.5])

@@ -1,7 +1,7 @@
-"""Combination: how the basis vectors of one learner become one function (Boost10 section III-B; Boost06).
+"""Combination of the basis vectors of one learner into one function (Boost10 section III-B; Boost06).
 
-All three start from u = K_NSᵀ(w r) − λ f(x̃_S), the slope of the objective along each basis vector. The
-length of the result does not matter: absorption finds the best one.
+All start from u = K_NSᵀ(w r) − λ f(x̃_S), the negative slope of the objective along each basis vector. The length of the
+result does not matter: absorption finds the best one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from mercer.kernels import Stationary
 from mercer.linalg import cholesky, conjugate_gradients, whitening
 from mercer.parts import Component, component
 
-#: Rows drawn that a typical basis vector must cover for them to stand for all rows.
-COVERED = 30
+#: Sampled rows that a typical basis vector must cover for the sample to represent all rows.
+MIN_COVERED = 30
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """Rows that stand for all rows in K_NSᵀDK_NS: their kernel matrix with the basis vectors, D, and their share.
+    """A sample of rows for K_NSᵀDK_NS: its kernel matrix with the basis vectors, D, and its share of all rows.
 
-    Each process has those that it holds; the share is that of all of them.
+    Each process has the sampled rows that it holds; the share is that of all processes.
     """
 
     K: KernelMatrix
@@ -36,28 +36,28 @@ class Sketch:
     def curvature(self, problem: Problem, Q: Tensor, diagonal: Tensor) -> Tensor:
         r"""An estimate of K_NSᵀDK_NS whose `diagonal` is that of all rows.
 
-        Where a typical basis vector covers enough of the rows drawn, these give the correlations. Where it is narrower
-        than that, the rows around it are taken to lie evenly: then
-        :math:`\sum_n k(x_n, z)k(x_n, z')` is to its diagonal as the kernel's square root :math:`k(z, z')^{1/2}` is to
-        one, exactly so for Gaussian kernels. Stationary kernels here are all infinitely divisible (their logarithms are
-        those of Gaussian, Student and stable laws), so the root is a kernel, too.
+        If a typical basis vector covers enough sampled rows, these give the correlations. If it is narrower, the rows
+        around it are assumed to be evenly spread: then :math:`\sum_n k(x_n, z)k(x_n, z')` is to its diagonal as the
+        kernel's square root :math:`k(z, z')^{1/2}` is to one, exactly for Gaussian kernels. All stationary kernels of
+        this package are infinitely divisible (their logarithms are those of Gaussian, Student and stable laws), so the
+        root is a kernel, too.
         """
         covered = diagonal.median() / Q.diagonal().mean() * self.share
-        covered = problem.rows.shard.group.broadcast(covered)  # one answer, or some would wait for the sums of others
-        if float(covered) >= COVERED or not isinstance(problem.kernel, Stationary):
+        covered = problem.rows.shard.group.broadcast(covered)  # the same branch on all processes: they sum together
+        if float(covered) >= MIN_COVERED or not isinstance(problem.kernel, Stationary):
             gram, _ = self.K.moments(self.metric[:, None][:, :0], weight=self.metric)
         else:
             gram = Q.clamp(min=0).sqrt()
-        scale = (diagonal / gram.diagonal().clamp(min=torch.finfo(gram.dtype).tiny)).sqrt()  # a vector no row is near
+        scale = (diagonal / gram.diagonal().clamp(min=torch.finfo(gram.dtype).tiny)).sqrt()  # no row may be near
         return gram * scale[:, None] * scale
 
 
 @dataclass(frozen=True)
 class ChosenVectors:
-    """The basis vectors of a learner where the fit stands: K_NS, Q = K_SS, and what their slopes are made of.
+    """The basis vectors of a learner at one step: K_NS, Q = K_SS and the current gradient.
 
-    `gradient` is w·r (n × p), `at_basis` f(x̃_S) (S × p), `metric` the diagonal of D; where there is a `sketch`, it may
-    stand for all rows.
+    `gradient` is w·r (n × p), `at_basis` is f(x̃_S) (S × p), `metric` the diagonal of D; a `sketch`, if there is one,
+    may represent all rows.
     """
 
     problem: Problem
@@ -74,9 +74,9 @@ class ChosenVectors:
 
 
 class Combination(Component):
-    """Turns the basis vectors of a learner into weights, one column per function."""
+    """Computes the weights of a learner's basis vectors, one column per function."""
 
-    #: Passes over the learner's tile that the combination and the values after it take.
+    #: Passes over the learner's tile for the weights and the values.
     passes = 2
 
     @abstractmethod
@@ -98,12 +98,12 @@ class Rayleigh(Combination):
 class JointPursuit(Combination):
     """MP: a = (λQ + K_NSᵀDK_NS)⁻¹u, the best function on these basis vectors (Boost10 eq. 29).
 
-    The paper set it aside for its O(NS²); that is one matrix product, and the stronger learner. Tiles in
-    float64, which few rows get, are whitened first, so that a learner that holds all rows is kernel ridge to
-    the last digit. In float32 that second product is made only where the basis vectors overlap so much that the
-    rounding of normal equations would cost most of the learner (the first one on KIN40K with a long Matérn kernel
-    has an objective of 3460 without, 734 with it); elsewhere rounding only makes the function a little worse than
-    the best, and the learners that follow mend it. With a `Sketch` the matrix is an estimate.
+    The paper avoided its cost of O(NS²); that is one matrix product, and the learner is stronger. Tiles in float64,
+    which few rows get, are whitened first, so that a learner of all rows is kernel ridge to the last digit. In float32
+    the tiles are whitened only if the basis vectors overlap so much that the rounding of the normal equations would
+    spoil the learner (the first one on KIN40K with a long Matérn kernel has an objective of 3460 without and 734 with
+    whitening). Otherwise rounding makes the function slightly worse than the best, and later learners correct it. With
+    a `Sketch` the matrix is an estimate.
     """
 
     short_name = "mp"
@@ -114,19 +114,19 @@ class JointPursuit(Combination):
         K, Q, metric, lam = chosen.K, chosen.Q, chosen.metric, chosen.problem.lam
         u, nothing, dtype = chosen.slopes(), chosen.gradient[:, :0], chosen.problem.plan.dtype
         eps = torch.finfo(dtype).eps
-        if dtype == torch.float64 or _overlap(Q):
+        if dtype == torch.float64 or _overlapping(Q):
             white = whitening(Q, dtype=dtype)
             gram, _ = K.moments(nothing, weight=metric, whiten=white)
             rounding = eps * gram.diagonal().amax() if dtype == torch.float32 else 0.0
             gram.diagonal().add_(lam + rounding)
             return white.back(torch.cholesky_solve(white.map.T @ u, cholesky(gram)[0]))
         gram, _ = K.moments(nothing, weight=metric)
-        # rounding of the tiles: below it nearly equal rows would get huge weights of opposite sign
+        # the rounding of the tiles: without it nearly equal rows would get huge weights of opposite sign
         gram.diagonal().add_(10 * eps * gram.diagonal().mean())
         return torch.cholesky_solve(u, cholesky(gram + lam * Q)[0])
 
     def _sketched(self, chosen: ChosenVectors, sketch: Sketch) -> Tensor:
-        """One fused pass for slopes and the diagonal of the curvature; the rest of it is an estimate."""
+        """One fused pass for the slopes and the diagonal of the curvature; its other entries are estimates."""
         problem, Q = chosen.problem, chosen.Q
         slope, diagonal = chosen.K.column_scores(chosen.gradient, chosen.metric)
         gram = sketch.curvature(problem, Q, diagonal)
@@ -135,8 +135,8 @@ class JointPursuit(Combination):
         return torch.cholesky_solve(slope - problem.lam * chosen.at_basis, factor)
 
 
-def _overlap(Q: Tensor) -> bool:
-    """Whether those before it hold more than 95 % of the typical basis vector."""
+def _overlapping(Q: Tensor) -> bool:
+    """Whether the typical basis vector lies to more than 95 % in the span of the earlier ones."""
     pivots = cholesky(Q)[0].diagonal().square()
     return bool(pivots.median() < 0.05 * Q.diagonal().mean())
 
@@ -145,8 +145,8 @@ def _overlap(Q: Tensor) -> bool:
 class ConjugateGradients(Combination):
     """The system of `mp` by at most `max_iter` conjugate gradient steps of O(NS) each (Boost06 step 2b).
 
-    As many steps as basis vectors would read the tile more often than the matrix of the system is made: it is made
-    then, and the steps are the same but for rounding.
+    With as many steps as basis vectors, forming the matrix of the system is cheaper than reading the tile in each step;
+    the steps are then the same but for rounding.
     """
 
     short_name = "cg"
@@ -169,7 +169,7 @@ class ConjugateGradients(Combination):
 
 @component
 class Separate(Combination):
-    """No combination: every basis vector is a function of its own, as in forward selection."""
+    """No combination: every basis vector is a separate function, as in forward selection."""
 
     short_name = "separate"
     passes = 1

@@ -1,4 +1,4 @@
-"""Focus: each new block of learners sees only the rows that the model gets wrong or barely right."""
+"""Focus: each new block of learners is fitted to the rows of small margin only."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from mercer.parts import Component, component
 
 
 class Focus(Component):
-    """Rows with margin y·f below `margin`, smallest first, at most `share` of all rows.
+    """Rows with margin y·f below `margin`, smallest first, at most a `share` of all rows.
 
-    With several classes a row's margin is its smallest.
+    With several classes the margin of a row is its smallest one.
     """
 
     margin: float
     share: float
 
     def rows(self, problem: Problem, f: Tensor) -> Tensor:
-        """Rows to look at, in order, by their places; never fewer than a few, so that a perfect fit can go on."""
+        """Local indices of the rows of the focus, in order; at least 100, so that a perfect fit can continue."""
         shard, alive = problem.rows.shard, problem.n_candidates
         margins = problem.margins(f).min(1).values
         margins = torch.where(problem.weight > 0, margins, torch.inf)
         wanted = shard.count(margins < self.margin)
         size = max(min(wanted, int(self.share * alive)), min(alive, 100))
-        if size == wanted:  # all of them: no order is needed
+        if size == wanted:  # all of them, so no sorting is needed
             return (margins < self.margin).nonzero()[:, 0]
         return (margins <= shard.kth_value(margins, size)).nonzero()[:, 0]
 
     def loss(self, problem: Problem, f: Tensor, rows: Tensor) -> Tensor:
-        """What the rows that are watched have lost, one number each."""
+        """Loss of each validation row."""
         return problem.loss.value(problem.y[rows], f[rows]).sum(1)
 
 
 @final
 @component
 class MarginFocus(Focus):
-    """Rows that are wrong or barely right (Boost10 section IV-B).
+    """Rows that are misclassified or have a small margin (Boost10 section IV-B).
 
-    The paper's text says 25 000 rows, "around half of the entire training set" of 522 910: a digit was
-    lost in print, so the share is what counts here.
+    The paper's text says 25 000 rows, "around half of the entire training set" of 522 910: a digit was lost in print,
+    so the share is used here.
     """
 
     short_name = "margin"
@@ -54,11 +54,11 @@ class MarginFocus(Focus):
 @final
 @component
 class HingeFocus(Focus):
-    """All rows of margin below one: those the squared hinge loss still counts.
+    """All rows of margin below one, those with a positive squared hinge loss.
 
-    On them that loss is the squared loss for targets ±1, so a learner fitted to them is a Newton step of the
-    support vector machine; rows that are safely right cost nothing. On COVTYPE it halves the time per
-    learner and lowers the error.
+    On these rows that loss is the squared loss for targets ±1, so a learner fitted to them is a Newton step of the
+    support vector machine; rows of larger margin cost nothing. On COVTYPE it halves the time per learner and lowers the
+    error.
     """
 
     short_name = "hinge"

@@ -1,4 +1,4 @@
-"""`GradientMetric`: the inputs as the race's best kernel sees them, for any model that compares rows."""
+"""`GradientMetric`: map the inputs by the metric of the selected kernel, for any model that compares rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mercer.base.estimator import BaseKernelEstimator, estimator_dataclass
 from mercer.base.parameters import check, literal
 from mercer.data.column_maps import KINDS
 from mercer.engine import make_plan
-from mercer.forward.kernel_metric import diagonal_shares, metric, spread
+from mercer.forward.kernel_metric import column_spread, diagonal_shares, metric_matrix
 from mercer.forward.members import only, raced_members
 from mercer.forward.task import in_unit
 from mercer.preprocessing.duplicates import merge_duplicate_inputs
@@ -24,31 +24,31 @@ from mercer.progress import with_progress
 
 @estimator_dataclass
 class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKernelEstimator):
-    r"""Map the inputs so that their distances say what matters to the targets; any other model may follow.
+    r"""Map the inputs so that their distances reflect relevance to the targets; any other model may follow.
 
     Columns are brought to comparable scales and multiplied by a power of M, the mean over rows of the outer product of
-    a kernel model's own gradients,
+    a kernel model's gradients,
 
     .. math:: x \mapsto A\,\varphi(x), \qquad A = M^{p/2},
         \quad M = \tfrac1n \sum_n \nabla f(x_n)\, \nabla f(x_n)^\top ,
 
-    the model is fitted again, and so on as long as rows that were not fitted are predicted better. It is the race of
-    `KernelBoostingRegressor` with one kernel (`mercer.selection.race`). The kernel's length-scale is not folded in: the
-    squares of A sum to the number of columns, so mapped rows are as long as standardised ones, on average, and what a
-    neighbouring model takes for a good length-scale remains one.
+    the model is fitted again, and so on as long as the error on held-out rows falls. It is the model selection of
+    `KernelBoostingRegressor` with one kernel (`mercer.selection`). The kernel's length-scale is not included: the
+    squares of A sum to the number of columns, so mapped rows have the same mean length as standardised ones, and
+    default length-scales of other models remain suitable.
 
     Parameters
     ----------
     metric : "auto", "diagonal" or "full", default "auto"
-        A factor for each column, a matrix that also turns them, or whichever rows that were not fitted like better.
-        A metric that gains nothing on them is not taken: columns are then only mapped one by one.
+        A factor for each column, a full matrix, or the one with the lower error on held-out rows. A metric that does
+        not lower that error is not used: columns are then only mapped one by one.
     task : "auto", "regression" or "classification", default "auto"
         Whether `y` holds numbers or classes; "auto" takes text and booleans for classes, and numbers for numbers.
     scale_inputs : True or "standard", default True
         True also chooses among four maps of single columns: standardised, bent, clipped or normal scores; "standard"
         only standardises, so that the mapping is linear.
     verbose : bool, default False
-        Without effect: a race has no steps; `tuning_report_` tells it.
+        Without effect: model selection has no steps; `tuning_report_` describes it.
     callbacks : None
         Without effect, for the same reason.
 
@@ -57,20 +57,20 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
     inputs_ : InputMap
         The mapping itself: the map of single columns and the transform A.
     metric_ : ndarray of shape (D, D)
-        AᵀA: rows are as far apart after the mapping as (u − v)ᵀ AᵀA (u − v) says of their mapped columns u and v.
+        AᵀA: the squared distance of two rows after the mapping is (u − v)ᵀ AᵀA (u − v), u and v their mapped columns.
     relevance_ : ndarray of shape (D,)
-        How much each column of `X` counts in distances, of sum 1: the diagonal of AᵀA in units of a column's standard
-        deviation. A transformer has no predictions; the `relevance_` of regressors and classifiers measures those.
+        Share of each column of `X` in distances, of sum 1: the diagonal of AᵀA in units of a column's standard
+        deviation. The `relevance_` of regressors and classifiers refers to predictions, which a transformer lacks.
     kernel_ : Kernel
-        The kernel that goes with it, on mapped rows.
+        The selected kernel, on mapped rows.
     tuning_report_ : list of dict
-        The race: candidate, rows, loss and seconds of each.
+        Model selection: candidate, rows, loss and seconds of each.
 
     References
     ----------
     A. Radhakrishnan, D. Beaglehole, P. Pandit and M. Belkin, "Mechanism for feature learning in neural networks and
-    backpropagation-free machine learning models", Science 383 (2024). Here rows that were not fitted
-    decide which steps are kept.
+    backpropagation-free machine learning models", Science 383 (2024). Here the error on held-out rows decides which
+    steps are kept.
 
     Examples
     --------
@@ -113,12 +113,12 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         options["kinds"] = KINDS if self.scale_inputs is True else ("standard",)
         choice = only(raced_members(given, Y, plan, rng, classes=classes, **options), 1)
         best = choice.members[0]
-        M = metric(best.inputs.transform, np.ones(given.rows.n_columns))
+        M = metric_matrix(best.inputs.transform, np.ones(given.rows.n_columns))
         return self._keep(
             **given.columns(),
             inputs_=best.inputs,
             metric_=M,
-            relevance_=given.per_column(diagonal_shares([M], [spread(best.inputs, given)], [1.0])),
+            relevance_=given.per_column(diagonal_shares(M, column_spread(best.inputs, given))),
             kernel_=best.kernel,
             tuning_report_=choice.report,
             tuning_seconds_=choice.seconds,
@@ -126,7 +126,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         )
 
     def transform(self, X: Any) -> np.ndarray:
-        """Rows `X` as the metric sees them, n × D."""
+        """Map rows `X`, n × D."""
         check_is_fitted(self)
         source = read_new(self, X)
         plan = make_plan(source.n_rows, self.device, "float64", self.memory_limit)

@@ -1,4 +1,4 @@
-"""Greedy selection as a service: `select_basis`, the same of a sample, and the transformer `GreedyNystroem`."""
+"""Greedy selection of rows: `select_basis`, `select_rows` of a sample, and the transformer `GreedyNystroem`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from mercer.preprocessing.targets import holds_classes
 from mercer.progress import with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
-#: Parameters that the greedy model behind the features takes over.
+#: Parameters that are passed on to the greedy model.
 SHARED = frozenset(field.name for field in fields(BaseKernelEstimator)) | {"regularization", "tuning_rows"}
-#: The share of its norm up to which a vector that lies in the span of those before it counts as none.
+#: Share of its norm up to which a vector in the span of the earlier ones is skipped.
 MIN_NOVELTY = 1e-6
 
 
 def select_basis(
     X: Any, y: Any, kernel: Any = "auto", criterion: Any = "max-res", n_basis: int = 100, **options: Any
 ) -> np.ndarray:
-    """Indices of rows of `X` that serve best as basis vectors for `y`, in the order they were chosen.
+    """Select the rows of `X` that are the best basis vectors for `y`; returns their indices in order of entry.
 
     Parameters
     ----------
@@ -48,18 +48,17 @@ def select_basis(
     kernel : "auto", a name, a Kernel or a function
     criterion : str or Criterion
     n_basis : int
-        Rows wanted, at most.
+        Number of rows at most.
     **options
-        Further parameters of `GreedyKernelRegressor` (or the classifier, where `y` holds classes that are no numbers).
+        Further parameters of `GreedyKernelRegressor` (or of the classifier, if `y` holds classes that are not numbers).
 
     Returns
     -------
     ndarray
-        Indices into `X`. Inputs are standardised before.
+        Indices into `X`. Inputs are standardised first.
 
     Examples
     --------
-
     >>> import numpy as np
     >>> from mercer import select_basis
     >>> X = np.linspace(0, 6, 200)[:, None]
@@ -72,36 +71,36 @@ def select_basis(
 
 @estimator_dataclass
 class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKernelEstimator):
-    """Nyström features on basis vectors chosen greedily for the targets: a drop-in for scikit-learn's `Nystroem`.
+    """Nyström features on basis vectors selected greedily for the targets: a drop-in for scikit-learn's `Nystroem`.
 
-    Features are whitened, so that their inner products are the kernel's best approximation on the chosen
-    rows, and any linear model may follow. Without targets (`y=None`) rows are drawn at random, as `Nystroem` does.
+    Features are whitened, so that their inner products are the best approximation of the kernel on the chosen rows; any
+    linear model may follow. Without targets (`y=None`) rows are drawn at random, as in `Nystroem`.
 
     Parameters
     ----------
     n_components : int, default 100
-        Basis vectors, hence features (fewer where some are dependent).
+        Basis vectors, hence features (fewer if basis vectors are dependent).
     criterion : str or Criterion, default "max-res"
         Which row enters next, as in `GreedyKernelRegressor`.
     kernel : "auto", a name, a Kernel or a function, default "auto"
         "auto" and names are tuned on `y`; without `y` a name means that kernel at length-scale √D.
     regularization : float or "auto", default "auto"
-        λ, the penalty under which rows are chosen.
+        λ, the penalty of the model that selects rows.
     tuning_rows : int, default 1000
         Rows on which the kernel is tuned.
 
     Attributes
     ----------
     basis_ : ndarray of shape (m, D)
-        The rows chosen, in the inputs' own units.
+        The chosen rows, in the units of the inputs.
     basis_indices_ : ndarray of shape (m,)
-        Where they stand in `X`.
+        Their indices in `X`.
     kernel_ : Kernel
         The kernel used, on standardised inputs.
     normalization_ : ndarray of shape (m, r)
-        What maps kernel values to features.
+        Maps kernel values to features.
     expansions_ : tuple of one Expansion
-        All of it together.
+        Input map, kernel, basis vectors and normalisation in one record.
 
     Examples
     --------
@@ -128,13 +127,13 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
 
     @with_progress
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Choose the basis vectors."""
+        """Select the basis vectors."""
         check(self)
         given = read_rows(self, X, sample_weight)
         criterion, kernel = self.criterion, self.kernel
         if y is None:
             y, criterion = np.arange(given.rows.n_rows, dtype=float), "random"
-            kernel = _at_rest("gaussian" if self.kernel == "auto" else self.kernel, given.rows.n_columns)
+            kernel = _untuned_kernel("gaussian" if self.kernel == "auto" else self.kernel, given.rows.n_columns)
         greedy = GreedyKernelClassifier if holds_classes(y) else GreedyKernelRegressor
         shared = {name: value for name, value in self.get_params(deep=False).items() if name in SHARED}
         chosen = greedy(self.n_components, criterion=criterion, kernel=kernel, **shared).fit(X, y, sample_weight)
@@ -160,8 +159,8 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         return evaluate(self.expansions_, source, plan, pairwise=self._pairwise)
 
 
-def _at_rest(kernel: Any, n_inputs: int) -> Any:
-    """A named kernel without targets to tune it: its length-scale is about the distance of standardised inputs."""
+def _untuned_kernel(kernel: Any, n_inputs: int) -> Any:
+    """A kernel by name without targets to tune it: its length-scale is a typical distance of standardised inputs."""
     family = Stationary.choices().get(kernel) if isinstance(kernel, str) else None
     if family is not None:
         return family(length_scale=family.typical_length(n_inputs))
@@ -171,10 +170,10 @@ def _at_rest(kernel: Any, n_inputs: int) -> Any:
 def select_rows(
     data: Sample, kernel: Kernel, lam: float, criterion: Criterion | str, m: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Indices of at most `m` rows that serve best as basis vectors for the targets, in the order they entered.
+    """Select at most `m` rows as basis vectors for the targets; returns their indices in order of entry.
 
-    The weights of all vectors follow each step, with penalty `lam` in the RKHS (Boost10 eq. 12). Fewer than `m` come
-    back where no further row is worth adding.
+    Each step updates all weights, with penalty `lam` in the RKHS (Boost10 eq. 12). There are fewer than `m` rows if no
+    further row is worth adding.
 
     >>> import numpy as np, torch
     >>> from mercer.data import TensorRows
@@ -193,6 +192,6 @@ def select_rows(
     block = partial(Block, min_novelty=MIN_NOVELTY)
     fit = ForwardFit(problem, vector_learner(criterion, step, m), rng, capacity=m, make_block=block)
     fit.run([MaxSteps(-(-m // step), "steps"), Dependence(MIN_NOVELTY)])
-    if fit.interrupted:  # rows are no model yet
+    if fit.interrupted:  # selected rows are not yet a model
         raise KeyboardInterrupt
     return fit.path().rows

@@ -17,7 +17,7 @@ from mercer.data.shard import even_run
 from mercer.engine import Plan
 from mercer.forward.expansion import Expansion, StagedExpansion
 from mercer.forward.held_out import HeldOutPredictions, rounding_errors, rounding_matters
-from mercer.forward.kernel_metric import metric, sensitivity
+from mercer.forward.kernel_metric import metric_matrix, sensitivity
 from mercer.forward.loop import ForwardFit
 from mercer.forward.members import Choice, Free, Member, problem_of
 from mercer.forward.path import ExpansionPath, FittedExpansion
@@ -158,7 +158,7 @@ def _expansion(one: Grown, dtype: str) -> Expansion:
 def _metric(first: Expansion, n_inputs: int) -> np.ndarray | None:
     """The metric of the first kernel; None where it is a function, precomputed or one of products of sparse rows."""
     falls = sensitivity(first.kernel, n_inputs)
-    return None if falls is None else metric(first.inputs.transform, falls)
+    return None if falls is None else metric_matrix(first.inputs.transform, falls)
 
 
 def _relevance(task: Task, expansions: tuple[Expansion, ...]) -> np.ndarray | None:

@@ -11,7 +11,7 @@ import torch
 from mercer.engine import Plan
 from mercer.evidence.posterior import Posterior
 from mercer.forward.expansion import Expansion
-from mercer.forward.kernel_metric import spread
+from mercer.forward.kernel_metric import column_spread
 from mercer.forward.relevance import background_rows, effect_shares
 from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
@@ -81,4 +81,4 @@ def _by_column(relevance: np.ndarray, given: TableData, inputs: InputMap) -> np.
     in units of its standard deviation."""
     if given.table is None:
         return given.per_column(relevance)
-    return np.sqrt(given.per_column((relevance * spread(inputs, given)) ** 2))
+    return np.sqrt(given.per_column((relevance * column_spread(inputs, given)) ** 2))
