@@ -31,8 +31,8 @@ from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import ascend, exact_evidence, optimise, refine_basis
 from mercer.evidence.posterior import draw
 from mercer.evidence.sparse import exact_posterior, sparse_evidence, sparse_posterior
-from mercer.gp.averages import LEAST_PIVOT, lower_roots, mean_softmax
-from mercer.gp.left_out import predictive_noise
+from mercer.gp.classifier import LEAST_PIVOT, lower_roots, mean_softmax
+from mercer.gp.leave_one_out import predictive_noise
 from mercer.kernels import Gaussian, Linear, Matern52, Scaled, Sum
 from mercer.losses import Logistic, Softmax
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from mercer.data import RowSource
+from mercer.engine.sample import Sample
 from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
 
 #: Noise of targets of unit variance at which a search starts: with less, the first steps chase single rows.
@@ -47,19 +47,14 @@ def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto") -
     return Sum(Scaled(family(length_scale=length)), Bias(0.01))
 
 
-def plain_kernel(
-    choice: Any, rows: RowSource, weight: Any, tuned: Callable[[], Kernel], ard: bool | str = "auto"
-) -> Kernel | None:
-    """`plain_start` of the radial family that a user named, or for "auto" of the family of what `tuned` finds.
+def spread_rows(data: Sample) -> Tensor:
+    """Evenly spaced rows from which `plain_start` takes the spread of the inputs."""
+    return data.rows.fetch(data.spaced(SPREAD_ROWS))
 
-    None for any other choice: such kernels start as they are. Whether every input has a length-scale of its own is
-    not for `tuned` to say, which saw few rows.
-    """
-    named = isinstance(choice, str) and choice in Stationary.choices()
-    if not named and not (isinstance(choice, str) and choice == "auto"):
-        return None
-    family = Stationary.choices()[choice] if named else family_of(tuned())
-    return plain_start(family, rows.fetch(rows.shard.spaced(weight > 0, SPREAD_ROWS)), ard)
+
+def named_family(choice: Any) -> type[Stationary] | None:
+    """The radial family that a user named; None for any other choice of kernel."""
+    return Stationary.choices().get(choice) if isinstance(choice, str) else None
 
 
 def family_of(kernel: Kernel) -> type[Stationary]:

@@ -21,7 +21,7 @@ from mercer.data import TensorRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.evidence.optimise import refine_basis
-from mercer.evidence.starts import PLAIN_NOISE, plain_kernel
+from mercer.evidence.starts import PLAIN_NOISE, family_of, named_family, plain_start, spread_rows
 from mercer.forward.absorb import Block
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.estimator import ForwardEstimator
@@ -264,10 +264,13 @@ def _choose_family(
     seconds: float | None = None,
 ) -> ChosenKernel:
     """A kernel of the best family with default length-scales, which the search that follows will tune."""
-    tune = partial(choose_kernel, sample, kernel, regularization, n_rows, rng, seconds)
-    plain = plain_kernel(kernel, sample.rows, sample.weight, lambda: tune().kernel)
-    if plain is None:
-        return tune()
+    family = named_family(kernel)
+    if family is None:
+        chosen = choose_kernel(sample, kernel, regularization, n_rows, rng, seconds)
+        if not (isinstance(kernel, str) and kernel == "auto"):
+            return chosen
+        family = family_of(chosen.kernel)
+    plain = plain_start(family, spread_rows(sample))
     return ChosenKernel(plain, PLAIN_NOISE if isinstance(regularization, str) else float(regularization))
 
 

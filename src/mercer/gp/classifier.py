@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from scipy.special import expit, roots_hermitenorm
+from scipy.stats import norm, qmc
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -19,13 +21,12 @@ from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
 from mercer.evidence.coordinates import Point
 from mercer.evidence.laplace import LaplaceEvidence
-from mercer.evidence.starts import plain_kernel
-from mercer.gp.averages import mean_logistic, mean_softmax
+from mercer.evidence.posterior import Posterior
+from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.gp.estimator import SparseGP
-from mercer.gp.family import best_family
-from mercer.gp.model import FittedGP, shown
+from mercer.gp.model import FittedGP, fitted_attributes
+from mercer.gp.search import best_family
 from mercer.gp.task import GPTask
-from mercer.gp.timed_rows import FinalPass, in_words
 from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import Logistic, Softmax
 from mercer.parts import require
@@ -35,6 +36,10 @@ from mercer.preprocessing.targets import ClassTargets
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0
+#: Nodes of the Gauss–Hermite rule that averages a logistic function, and draws that average a softmax.
+NODES, DRAWS = 64, 512
+#: The least pivot of a covariance as a share of its diagonal: smaller pivots are rounding errors.
+LEAST_PIVOT = 1e-9
 
 
 @estimator_dataclass
@@ -88,20 +93,22 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
     _classes: ClassVar[bool] = True
 
     def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
-        """All that a fit of this table leaves behind."""
+        """Fit to the table and return the fitted attributes."""
         targets = ClassTargets.of(given.y, given.weight, given.shard)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._tunes())
-        models = [to_numpy(self._model(one)) for one in self._shares(task)]
-        return {**shown(models, given, inputs, task.data.plan), "targets_": targets, "classes_": targets.classes}
+        fit = self._dense if approximation.dense else self._sparse
+        models = [to_numpy(fit(class_task)) for class_task in self._class_tasks(task)]
+        attributes = fitted_attributes(models, given, inputs, task.data.plan)
+        return {**attributes, "targets_": targets, "classes_": targets.classes}
 
     def _prior(self) -> Approximation:
         approximation = super()._prior()
         require(not approximation.bound, "approximation", "other than 'variational' for classes", self.approximation)
         return approximation
 
-    def _shares(self, task: GPTask) -> Iterator[GPTask]:
-        """One task for all classes together, or one for each of them with an equal share of the time left."""
+    def _class_tasks(self, task: GPTask) -> Iterator[GPTask]:
+        """One task for all classes together, or one for each of them with an equal share of the remaining time."""
         p = task.data.Y.shape[1]
         if self.multi_class == "softmax" or p == 1:
             yield task
@@ -109,51 +116,47 @@ class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
         for c in range(p):
             yield replace(task, data=replace(task.data, Y=task.data.Y[:, [c]]), clock=task.clock.part(1 / (p - c)))
 
-    def _model(self, task: GPTask) -> FittedGP:
-        """One binary model, or one joint model of several classes."""
-        if not task.approximation.dense:
-            return self._searched(task)
-        again = 0 if task.approximation.short_name == "sd" else task.n_restarts
+    def _dense(self, task: GPTask) -> FittedGP:
+        """The full model, on all rows or on a subset."""
+        n_restarts = 0 if task.approximation.short_name == "sd" else task.n_restarts
 
         def fitted(index: np.ndarray) -> FittedGP:
-            some = task.data.part(index)
-            Z = some.rows.take(np.arange(len(index)))
-            # on rows of their own, Q is K and the projected process is the full one
-            alone = replace(task, data=some, approximation=ProjectedProcess(), inducing=Z, n_restarts=again)
-            return replace(self._searched(alone), index=index)
+            part = task.data.part(index)
+            Z = part.rows.take(np.arange(len(index)))
+            # inducing inputs at all rows make Q equal to K and the projected process equal to the full one
+            full = replace(task, data=part, approximation=ProjectedProcess(), inducing=Z, n_restarts=n_restarts)
+            return replace(self._sparse(full), index=index)
 
         return task.best_subset(fitted, log_density, self._choosing_kernel())
 
-    def _searched(self, task: GPTask) -> FittedGP:
-        """Kernel and inducing inputs where the evidence leads them."""
-        data, clock = task.data, task.clock
+    def _sparse(self, task: GPTask) -> FittedGP:
+        """Maximise the evidence over kernel and inducing inputs, then make a pass over all rows."""
+        data = task.data
         free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(task.approximation) else set())
         loss = Logistic() if data.Y.shape[1] == 1 else Softmax()
-
         known: dict[str, Tensor] = {}
 
         def evidence(rows: Sample) -> LaplaceEvidence:
             return LaplaceEvidence(rows, loss, task.approximation, inputs="basis" in free, known=known)
 
-        kernel = self._first_kernel(task, evidence, free)
-        last = FinalPass.timed(lambda rows, Z: evidence(rows).posterior(kernel, Z), task.n_inducing, data, clock)
-        start = Point(kernel, groups=data.groups)
-        index, at = self._search(task, evidence, start, free, last.before(clock, data.n_total))
-        rows = last.rows(data, clock, task.rng)
-        assert at.basis is not None
-        posterior, value = evidence(rows).posterior(at.kernel, at.basis)
-        return FittedGP(at.kernel, 0.0, posterior, value, index, in_words(at.why, rows, data), at.n_iter)
+        def posterior(rows: Sample, at: Point) -> tuple[Posterior, float]:
+            assert at.basis is not None
+            return evidence(rows).posterior(at.kernel, at.basis)
+
+        start = Point(self._first_kernel(task, evidence, free), groups=data.groups)
+        model, _ = self._maximise(task, evidence, posterior, start, free)
+        return replace(model, noise=0.0, predictive_noise=0.0)  # classes have none
 
     def _first_kernel(self, task: GPTask, evidence: Callable[[Sample], LaplaceEvidence], free: set[str]) -> Kernel:
-        """Where the search starts: plain for a kernel by name, or ("auto") the winner of a race of families."""
+        """The kernel at which the search starts: plain for a name; for "auto" of the family with most evidence."""
         if not (isinstance(self.kernel, str) and self._tunes()):
             return self._plain_kernel()
-        data = task.data
         if self.kernel == "auto":
-            shared: dict[str, Any] = {"free": free, "length_scale_prior": self.length_scale_prior}
-            return best_family(task, evidence, _latent, self.ard, self.tuning_rows, **shared)
-        plain = plain_kernel(self.kernel, data.rows, data.weight, lambda: as_kernel(self.kernel), self.ard)
-        return _latent(Scaled(as_kernel(self.kernel)) if plain is None else plain)
+            return best_family(task, evidence, _latent, self.ard, self.tuning_rows, free, self.length_scale_prior)
+        family = named_family(self.kernel)
+        if family is None:
+            return _latent(Scaled(as_kernel(self.kernel)))
+        return _latent(plain_start(family, spread_rows(task.data), self.ard))
 
     def latent_mean_and_covariance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Means (n × c) and covariances (n × c × c) of the latent functions; one of them for two classes."""
@@ -192,7 +195,7 @@ def _latent(kernel: Kernel) -> Kernel:
 
 
 def log_density(model: FittedGP, data: Sample) -> float:
-    """Log probability of the classes of rows that the model has not seen."""
+    """Log probability of the classes of unseen rows."""
     moments = model.posterior.moments(model.kernel, data.rows, data.plan)
     mean, cov = (part.cpu().numpy() for part in moments)
     Y, weight = data.Y.cpu().numpy(), data.weight.cpu().numpy()
@@ -200,3 +203,47 @@ def log_density(model: FittedGP, data: Sample) -> float:
         return float(weight @ np.log(mean_logistic(Y * mean, cov[:, 0]))[:, 0])
     p = np.clip(mean_softmax(mean, cov), 1e-300, 1.0)
     return float((weight[:, None] * np.where(Y > 0, np.log(p), 0.0)).sum())
+
+
+# Averages over Gaussian latent functions (eq. 4.11): sums with fixed nodes and a factorisation without a choice of
+# signs, so that a row has the same probabilities on every machine, and an ONNX graph can repeat them.
+
+
+def hermite_rule() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes for a standard normal variable and their weights, which sum to one."""
+    nodes, weights = roots_hermitenorm(NODES)
+    return nodes, weights / weights.sum()
+
+
+def normal_draws(n_classes: int) -> np.ndarray:
+    """Quasi-random normal draws (draws × classes), the same at every call."""
+    points = qmc.Sobol(n_classes, scramble=True, seed=0).random(DRAWS)
+    return norm.ppf(np.clip(points, 1e-9, 1 - 1e-9))
+
+
+def mean_logistic(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """E σ(f), f ~ N(mean, variance), by Gauss–Hermite quadrature; never zero, so that classes can be compared."""
+    nodes, weights = hermite_rule()
+    values = expit(mean[..., None] + np.sqrt(variance)[..., None] * nodes) @ weights
+    return np.clip(values, 1e-300, 1.0)
+
+
+def mean_softmax(mean: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    """E softmax(f), f ~ N(mean, cov), over a fixed set of draws, the same for every row (n × c from n × c × c)."""
+    roots, out = lower_roots(cov), np.zeros_like(mean)
+    for z in normal_draws(mean.shape[1]):
+        f = mean + roots @ z
+        e = np.exp(f - f.max(1, keepdims=True))
+        out += e / e.sum(1, keepdims=True)
+    return out / out.sum(1, keepdims=True)
+
+
+def lower_roots(cov: np.ndarray) -> np.ndarray:
+    """Lower triangular L with L Lᵀ = cov for each of n covariances; rounding errors of singular ones add no column."""
+    n, c = cov.shape[:2]
+    L, rest = np.zeros((n, c, c)), np.array(cov, dtype=np.float64)
+    for j in range(c):
+        pivot = np.maximum(rest[:, j, j], np.maximum(LEAST_PIVOT * cov[:, j, j], np.finfo(np.float64).tiny))
+        L[:, j:, j] = rest[:, j:, j] / np.sqrt(pivot)[:, None]
+        rest -= L[:, :, j, None] * L[:, None, :, j]
+    return L

@@ -1,4 +1,4 @@
-"""What sparse Gaussian processes share at the border: parameters, rows as kernels see them, searches, answers."""
+"""Base of the sparse Gaussian processes: parameters, rows in kernel coordinates, search and prediction."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
 from mercer.evidence.coordinates import LENGTH_SCALE_PRIOR, Evidence, Point
+from mercer.evidence.posterior import Posterior
 from mercer.forward.criteria import Criterion
 from mercer.gp.model import FittedGP
-from mercer.gp.search import SparseSearch
+from mercer.gp.search import FinalPass, SparseSearch, noting_rows
 from mercer.gp.task import GPTask
 from mercer.kernels import Kernel, as_kernel
 from mercer.parts import require
@@ -35,8 +36,8 @@ from mercer.preprocessing.weights import unit_weights
 from mercer.progress import step_callbacks, with_progress
 
 
-def _says_where(value: Any) -> bool:
-    """Whether inducing inputs can start there: at rows chosen by name or criterion, or at points given."""
+def _is_inducing(value: Any) -> bool:
+    """Whether the value names a choice of rows, is a criterion, or holds finite points."""
     if isinstance(value, str | Criterion):
         return isinstance(value, Criterion) or value in ROW_CHOICES
     try:
@@ -47,13 +48,13 @@ def _says_where(value: Any) -> bool:
 
 
 ROW_CHOICES = ("random", "k-means++", *sorted(set(Criterion.choices()) - {"random"}))
-INDUCING = Rule(f"one of {list(ROW_CHOICES)}, a Criterion or an array of finite numbers", _says_where)
+INDUCING = Rule(f"one of {list(ROW_CHOICES)}, a Criterion or an array of finite numbers", _is_inducing)
 SWITCH_OR_AUTO = literal(True, False, "auto")
 
 
 @dataclass(eq=False, repr=False)
 class SparseGP(BaseKernelEstimator):
-    """How sparse Gaussian processes are started, climbed and asked; the faces add what their targets need.
+    """A sparse Gaussian process; subclasses add the likelihood of their targets.
 
     Parameters
     ----------
@@ -166,12 +167,12 @@ class SparseGP(BaseKernelEstimator):
 
     @abstractmethod
     def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
-        """All that a fit of this table leaves behind."""
+        """Fit to the table and return the fitted attributes."""
 
-    # What is asked for
+    # Parameters as the algorithms need them
 
     def _prior(self) -> Approximation:
-        """The approximation, where the other parameters fit to it."""
+        """The approximation, once the other parameters are checked against it."""
         approximation = Approximation.resolve(self.approximation, "approximation")
         if approximation.short_name == "full":
             named = isinstance(self.inducing, str | Criterion)
@@ -181,40 +182,42 @@ class SparseGP(BaseKernelEstimator):
         return approximation
 
     def _moves(self, approximation: Approximation) -> bool:
-        """Whether the inducing inputs leave the rows: by default where the evidence asks for it."""
+        """Whether the inducing inputs move: by default under SPGP and the variational bound."""
         if isinstance(self.optimize_inducing, str):
             return not approximation.dense and (approximation.alpha > 0 or approximation.bound)
         return bool(self.optimize_inducing)
 
     def _tunes(self) -> bool:
+        """Whether the kernel moves: by default if only its name is given."""
         if isinstance(self.optimize_kernel, str):
             return isinstance(self.kernel, str)
         return bool(self.optimize_kernel)
 
     def _plain_kernel(self) -> Kernel:
-        """The kernel as nobody tuned it."""
+        """The kernel before tuning."""
         return as_kernel("gaussian" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel)
 
     def _choosing_kernel(self) -> Kernel:
-        """What tells rows apart before anything is tuned."""
+        """The kernel by which rows are chosen before tuning."""
         return as_kernel("gaussian" if isinstance(self.kernel, str) else self.kernel)
 
-    # Rows and searches
+    # Rows and search
 
     def _task(
         self, given: TableData, Y: np.ndarray, approximation: Approximation, clock: Clock, *, relative: bool
     ) -> tuple[InputMap, GPTask]:
-        """The rows as the kernel sees them; `relative` weights have mean one, so that their unit means nothing."""
+        """Code the rows for the kernel; `relative` weights are divided by their mean, so their unit is irrelevant."""
         if relative:
             given = replace(given, weight=unit_weights(given.weight, given.shard)[0])
         automatic = isinstance(self.dtype, str) and self.dtype == "auto"
         dtype = "float64" if approximation.dense and automatic else self.dtype
         plan = exact_sums(agreed_plan(given, self, dtype), given, dtype)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=isinstance(self.kernel, str))
-        # copies, since tensors of arrays that nobody may write to are not allowed
-        numbers = [torch.as_tensor(np.array(part, dtype=np.float64), device=plan.device) for part in (Y, given.weight)]
+        # copies, since torch refuses read-only arrays
+        Y, weight = (np.array(part, dtype=np.float64) for part in (Y, given.weight))
+        targets, weights = (torch.as_tensor(part, device=plan.device) for part in (Y, weight))
         groups = None if given.layout is None else given.layout.group
-        data = Sample(inputs.rows(given.rows, plan), numbers[0], numbers[1], plan, groups)
+        data = Sample(inputs.rows(given.rows, plan), targets, weights, plan, groups)
         inducing = self.inducing
         if not isinstance(inducing, str | Criterion):
             points = np.atleast_2d(np.array(host(inducing), dtype=np.float64))
@@ -224,29 +227,39 @@ class SparseGP(BaseKernelEstimator):
         rng = self._generator(given.shard.group)
         return inputs, GPTask(data, approximation, inducing, self.n_inducing, self.n_restarts, rng, clock)
 
-    def _search(
+    def _maximise(
         self,
         task: GPTask,
         evidence: Callable[[Sample], Evidence],
+        posterior: Callable[[Sample, Point], tuple[Posterior, float]],
         start: Point,
         free: set[str],
-        clock: Clock,
         near: bool = False,
-    ) -> tuple[np.ndarray, Point]:
-        """`SparseSearch.run`, heard by whoever listens."""
+    ) -> tuple[FittedGP, Sample]:
+        """Maximise the evidence, then make a final pass; return the model and the rows of that pass."""
+        data = task.data
+        last = FinalPass.timed(
+            lambda rows, Z: posterior(rows, replace(start, basis=Z)), task.n_inducing, data, task.clock
+        )
+        clock = last.before(task.clock, data.n_total)
         limits = self.max_iter, self.tol, self.length_scale_prior, clock
-        return SparseSearch(task, evidence, free, *limits, self._seen(clock), near).run(start)
+        search = SparseSearch(task, evidence, free, *limits, self._after_step(clock), near)
+        index, at = search.run(start)
+        rows = last.rows(data, task.clock, task.rng)
+        found, value = posterior(rows, at)
+        why = noting_rows(at.why, rows, data)
+        return FittedGP(at.kernel, at.noise, found, value, index, why, at.n_iter, at.noise), rows
 
-    def _seen(self, clock: Clock) -> Callable[[Point], None]:
-        """What is called after each step of a search: whoever listens, any of whom may end it."""
-        heard = step_callbacks("evidence")
+    def _after_step(self, clock: Clock) -> Callable[[Point], None]:
+        """The function that a search calls after each step: all callbacks, any of which may stop it."""
+        callbacks = step_callbacks("evidence")
 
-        def seen(point: Point) -> None:
-            asked = [bool(listener(point)) for listener in heard]  # all of them hear it
-            if any(asked) if clock.group is None else any(clock.group.gather(any(asked))):
+        def after_step(point: Point) -> None:
+            stops = [bool(callback(point)) for callback in callbacks]
+            if any(stops) if clock.group is None else any(clock.group.gather(any(stops))):
                 clock.interrupt(by_key=False)
 
-        return seen
+        return after_step
 
     # New rows
 

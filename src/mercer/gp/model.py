@@ -1,4 +1,4 @@
-"""One Gaussian process after its search, and what a face shows of one or several of them."""
+"""A fitted Gaussian process, and the attributes that estimators show of one or several of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mercer.evidence.posterior import Posterior
 from mercer.forward.expansion import Expansion
 from mercer.forward.kernel_metric import column_spread
 from mercer.forward.relevance import background_rows, effect_shares
-from mercer.gp.inducing_rows import relevance_of
 from mercer.kernels import Kernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
@@ -22,22 +21,22 @@ from mercer.stop_reason import StopReason
 
 @dataclass(frozen=True)
 class FittedGP:
-    """One Gaussian process after fitting."""
+    """A fitted Gaussian process."""
 
     kernel: Kernel
     noise: float
     posterior: Posterior
     log_evidence: float
-    index: np.ndarray  # of the rows that the inducing inputs are or started from
+    index: np.ndarray  # rows that the inducing inputs are or started from
     why: str
     n_iter: int = 1
     predictive_noise: float = 0.0  # of new targets
 
 
-def shown(models: list[FittedGP], given: TableData, inputs: InputMap, plan: Plan) -> dict[str, Any]:
-    """What all faces show of models on the host: inducing inputs in the user's units, weights, kernel, evidence.
+def fitted_attributes(models: list[FittedGP], given: TableData, inputs: InputMap, plan: Plan) -> dict[str, Any]:
+    """Attributes of models on the host: inducing inputs in the user's units, weights, kernel, evidence.
 
-    Several models, one for each class, give lists; relevances and inverse length-scales are the rows of an array.
+    Several models, one per class, give lists; their relevances and inverse length-scales are the rows of an array.
     """
     dtype = str(plan.dtype).removeprefix("torch.")
     each: list[dict[str, Any]] = [
@@ -47,14 +46,14 @@ def shown(models: list[FittedGP], given: TableData, inputs: InputMap, plan: Plan
             "dual_coef_": model.posterior.weights,
             "kernel_": model.kernel,
             "relevance_": effect_shares([_expansion(model, inputs, dtype)], given, plan),
-            "inverse_length_scales_": _by_column(relevance_of(model.kernel, given.rows.n_columns), given, inputs),
+            "inverse_length_scales_": _by_column(model.kernel, given, inputs),
         }
         for model in models
     ]
     if len(models) == 1:
         attributes = each[0]
     else:
-        attributes = {name: [one[name] for one in each] for name in each[0]}
+        attributes = {name: [attributes_of[name] for attributes_of in each] for name in each[0]}
         for name in ("relevance_", "inverse_length_scales_"):
             attributes[name] = np.stack(attributes[name])
     return {
@@ -76,9 +75,18 @@ def _expansion(model: FittedGP, inputs: InputMap, dtype: str) -> Expansion:
     return Expansion(inputs, model.kernel, basis, weights, dtype)
 
 
-def _by_column(relevance: np.ndarray, given: TableData, inputs: InputMap) -> np.ndarray:
-    """One number for each column of the user's table; of several coordinates the root of their sum of squares, each
-    in units of its standard deviation."""
+def inverse_length_scales(kernel: Kernel, n_inputs: int) -> np.ndarray:
+    """Inverse length-scales of standardised inputs; ones for kernels without them."""
+    scales = [value for name, value in kernel.tunable().items() if name.endswith("length_scale")]
+    return np.broadcast_to(1 / np.asarray(scales[0], dtype=float), (n_inputs,)).copy() if scales else np.ones(n_inputs)
+
+
+def _by_column(kernel: Kernel, given: TableData, inputs: InputMap) -> np.ndarray:
+    """Inverse length-scale of each column of the user's table.
+
+    A column of several coordinates has the root of their sum of squares, each in units of its standard deviation.
+    """
+    relevance = inverse_length_scales(kernel, given.rows.n_columns)
     if given.table is None:
         return given.per_column(relevance)
     return np.sqrt(given.per_column((relevance * column_spread(inputs, given)) ** 2))

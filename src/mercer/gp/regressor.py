@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -23,15 +23,22 @@ from mercer.evidence.coordinates import LEAST_NOISE, Point
 from mercer.evidence.cuda_graph import regression_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence
-from mercer.evidence.posterior import draw, log_density
+from mercer.evidence.posterior import Posterior, draw, log_density
 from mercer.evidence.sparse import exact_posterior, sparse_posterior
-from mercer.evidence.starts import PLAIN_NOISE, as_many_lengths, elsewhere, family_of, plain_kernel
+from mercer.evidence.starts import (
+    PLAIN_NOISE,
+    as_many_lengths,
+    elsewhere,
+    family_of,
+    named_family,
+    plain_start,
+    spread_rows,
+)
 from mercer.gp.estimator import SparseGP
-from mercer.gp.left_out import left_out_intervals, predictive_noise
-from mercer.gp.model import FittedGP, shown
-from mercer.gp.search import FEW_INDUCING
+from mercer.gp.leave_one_out import leave_one_out_intervals, predictive_noise
+from mercer.gp.model import FittedGP, fitted_attributes
+from mercer.gp.search import FEW_INDUCING, rows_for_tuning
 from mercer.gp.task import GPTask
-from mercer.gp.timed_rows import FinalPass, in_words, rows_for_tuning
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_integer
 from mercer.preprocessing.duplicates import merged
@@ -39,9 +46,9 @@ from mercer.preprocessing.read import TableData, read_new
 from mercer.preprocessing.targets import RealTargets
 from mercer.selection import tune_kernel, tune_noise
 
-#: Rows that tell the family of a kernel: its parameters are looked for afterwards, on all rows.
+#: Rows that decide the family of a kernel; its parameters follow on all rows.
 FAMILY_ROWS = 400
-#: Noise, of unit variance of the targets, below which these rows tell the parameters too.
+#: Noise, for targets of unit variance, below which these rows decide the parameters too.
 LITTLE_NOISE = 1e-4
 
 
@@ -67,8 +74,8 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     noise_ : float
         Noise variance in squared units of the targets.
     predictive_noise_ : float
-        What predictions add to the function's variance: `noise_`, but for "variational" what the rows, each left out
-        in turn, make most likely, since its evidence charges the noise with what is left unexplained.
+        Noise variance that predictions add to the function's variance: `noise_`, but for "variational" the one of
+        largest leave-one-out likelihood, since its evidence charges the unexplained variance to the noise.
 
     References
     ----------
@@ -93,75 +100,76 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     regularization: Annotated[Any, AUTO | number(0.0, open_low=True, wanted="a positive number")] = "auto"
 
     def _fitted(self, given: TableData, approximation: Approximation, clock: Clock) -> dict[str, Any]:
-        """All that a fit of this table leaves behind."""
+        """Fit to the table and return the fitted attributes."""
         targets = RealTargets.of(given.y, given.weight, given.shard)
         given, Y = merged(given, targets.encode(given.y))
         inputs, task = self._task(given, Y, approximation, clock, relative=self._noise_given() is None)
         model = to_numpy(self._dense(task) if approximation.dense else self._sparse(task))
-        attributes = shown([model], given, inputs, task.data.plan)
-        # the evidence of the targets as they came: densities have the inverse unit of the targets
-        weight = task.data.total_weight
-        density_unit = weight * Y.shape[1] * float(np.log(targets.scale))
-        attributes["log_marginal_likelihood_"] -= density_unit
-        unit = float(targets.scale)  # its square may leave the range of float64, and a noise is infinite then
+        attributes = fitted_attributes([model], given, inputs, task.data.plan)
+        # the evidence of the unscaled targets: densities have the inverse unit of the targets
+        unit = float(targets.scale)  # its square may overflow, and the noise is infinite then
+        attributes["log_marginal_likelihood_"] -= task.data.total_weight * Y.shape[1] * float(np.log(unit))
         return {
             **attributes,
             "targets_": targets,
             "noise_": model.noise * unit * unit,
             "predictive_noise_": model.predictive_noise * unit * unit,
-            "intervals_": left_out_intervals(model, approximation, task.data, given.rows),
+            "intervals_": leave_one_out_intervals(model, approximation, task.data, given.rows),
         }
 
     def _noise_given(self) -> float | None:
         return None if isinstance(self.regularization, str) else float(self.regularization)
 
-    # Where a search starts
+    # The start of a search
 
     def _tuned(self, task: GPTask, data: Sample, most: int) -> tuple[Kernel, float]:
         """Kernel and noise by the exact evidence on at most `most` rows of `data`."""
         chosen = rows_for_tuning(data, most, task.clock, task.rng)
-        some = data.part(chosen)
-        X, Y = some.rows.take(np.arange(len(chosen))), some.Y
+        part = data.part(chosen)
+        X, Y, weight = part.rows.take(np.arange(len(chosen))), part.Y, part.weight.cpu().numpy()
         given, first = self._noise_given(), data.rows.shard.group.first
-        options: dict[str, Any] = {"sample_weight": some.weight.cpu().numpy(), "device": data.plan.device}
         if isinstance(self.kernel, str) and self._tunes():
-            options |= {
-                "n_rows": max(len(chosen), 2),
-                "ard": self.ard,
-                "groups": data.groups,
-                "max_iter": 50,
-                "tol": 1e-6,
-            }
-            options["random_state"] = int(task.rng.integers(2**31))
-            tuned = first(lambda: tune_kernel(X, Y, self.kernel, **options))
+            seed = int(task.rng.integers(2**31))
+            tuned = first(
+                lambda: tune_kernel(
+                    X,
+                    Y,
+                    self.kernel,
+                    sample_weight=weight,
+                    device=data.plan.device,
+                    n_rows=max(len(chosen), 2),
+                    ard=self.ard,
+                    groups=data.groups,
+                    max_iter=50,
+                    tol=1e-6,
+                    random_state=seed,
+                )
+            )
             return tuned.kernel, tuned.noise if given is None else given
-        kernel, least = self._plain_kernel(), LEAST_NOISE[data.plan.dtype]
-        return kernel, max(first(lambda: tune_noise(kernel, X, Y, **options)), least) if given is None else given
+        kernel = self._plain_kernel()
+        if given is not None:
+            return kernel, given
+        noise = first(lambda: tune_noise(kernel, X, Y, sample_weight=weight, device=data.plan.device))
+        return kernel, max(noise, LEAST_NOISE[data.plan.dtype])
 
-    def _begun(self, task: GPTask) -> tuple[Kernel, float, bool]:
-        """Where a search that moves everything starts, and whether that is near its end.
+    def _start(self, task: GPTask) -> tuple[Kernel, float, bool]:
+        """Kernel and noise from which all parts move, and whether they are near the end of the search.
 
-        Tuning on few rows is asked for the family. Where it finds a Gaussian and next to no noise, its kernel is the
-        better start: what a hundred inducing inputs leave unexplained is far more than such noise, and they would
-        hide it. Of rougher families all of them leave too much for the exact evidence to be near theirs (pol).
+        Tuning on few rows decides the family. If it finds a Gaussian and almost no noise, its kernel is the better
+        start: a hundred inducing inputs leave far more unexplained than such noise, and would hide it. With rougher
+        families all inducing inputs leave too much for the exact evidence to be near theirs (pol).
         """
-        data = task.data
-        tuned: list[tuple[Kernel, float]] = []
-
-        def ask() -> Kernel:
-            tuned.append(self._tuned(task, data, min(FAMILY_ROWS, self.tuning_rows)))
-            return tuned[0][0]
-
-        plain = plain_kernel(self.kernel, data.rows, data.weight, ask, self.ard)
-        if plain is None:
-            kernel, noise = ask(), tuned[0][1]
+        family = named_family(self.kernel)
+        if family is not None:
+            return plain_start(family, spread_rows(task.data), self.ard), PLAIN_NOISE, False
+        kernel, noise = self._tuned(task, task.data, min(FAMILY_ROWS, self.tuning_rows))
+        if not (isinstance(self.kernel, str) and self.kernel == "auto"):
             return kernel, max(noise, PLAIN_NOISE), False
-        if not tuned or not task.clock.unlimited or self.n_inducing <= 2 * FEW_INDUCING:
-            return plain, PLAIN_NOISE, False
-        [(kernel, noise)] = tuned
-        if noise >= LITTLE_NOISE or family_of(kernel) is not Gaussian:
-            return plain, PLAIN_NOISE, False
-        return as_many_lengths(kernel, plain), noise, True
+        plain = plain_start(family_of(kernel), spread_rows(task.data), self.ard)
+        many = task.clock.unlimited and self.n_inducing > 2 * FEW_INDUCING
+        if many and noise < LITTLE_NOISE and family_of(kernel) is Gaussian:
+            return as_many_lengths(kernel, plain), noise, True
+        return plain, PLAIN_NOISE, False
 
     def _free(self, approximation: Approximation) -> set[str]:
         free = {"kernel"} if self._tunes() else set()
@@ -172,28 +180,25 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     # Models
 
     def _sparse(self, task: GPTask) -> FittedGP:
-        """Kernel, noise and inducing inputs where the evidence leads them, and a last pass over all rows."""
+        """Maximise the evidence over kernel, noise and inducing inputs, then make a pass over all rows."""
         data, approximation, free = task.data, task.approximation, self._free(task.approximation)
         near = False
         if len(free) == 3:
-            kernel, noise, near = self._begun(task)
+            kernel, noise, near = self._start(task)
         else:
             kernel, noise = self._tuned(task, data, self.tuning_rows)
-        evidence = regression_evidence(approximation, inputs="basis" in free)
         start = Point(kernel, max(noise, LEAST_NOISE[data.plan.dtype]), groups=data.groups)
-        posterior_of = partial(sparse_posterior, approximation=approximation)
-        last = FinalPass.timed(
-            lambda rows, Z: posterior_of(kernel, start.noise, Z, rows), self.n_inducing, data, task.clock
-        )
-        index, at = self._search(task, evidence, start, free, last.before(task.clock, data.n_total), near)
-        rows = last.rows(data, task.clock, task.rng)
-        assert at.basis is not None
-        posterior, value = posterior_of(at.kernel, at.noise, at.basis, rows)
-        noise = at.noise
+
+        def posterior(rows: Sample, at: Point) -> tuple[Posterior, float]:
+            assert at.basis is not None
+            return sparse_posterior(at.kernel, at.noise, at.basis, rows, approximation)
+
+        evidence = regression_evidence(approximation, inputs="basis" in free)
+        model, rows = self._maximise(task, evidence, posterior, start, free, near)
         if approximation.bound and "noise" in free:
-            noise = predictive_noise(posterior, at.kernel, at.noise, rows)
-        why = in_words(at.why, rows, data)
-        return FittedGP(at.kernel, at.noise, posterior, value, index, why, at.n_iter, noise)
+            noise = predictive_noise(model.posterior, model.kernel, model.noise, rows)
+            return replace(model, predictive_noise=noise)
+        return model
 
     def _dense(self, task: GPTask) -> FittedGP:
         """The full model, on all rows or on a subset: one factor of K + σ²W⁻¹."""
@@ -206,19 +211,27 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
 
     def _on_rows(self, task: GPTask, n_starts: int, index: np.ndarray) -> FittedGP:
         """The full model of these rows, from one start or the best of several."""
-        some = task.data.part(index)
-        X = some.rows.take(np.arange(len(index))).double()
-        evidence, free = exact_evidence(X, some.Y, some.weight), self._free(SubsetOfData())
-        first = self._tuned(task, some, self.tuning_rows)
-        further = (n_starts - 1) if free else 0
-        starts = [first, *((elsewhere(first[0], task.rng), first[1]) for _ in range(further))]
-        options: dict[str, Any] = {"free": free, "max_iter": self.max_iter, "tol": self.tol, "clock": task.clock}
-        options |= {"length_scale_prior": self.length_scale_prior, "callback": self._seen(task.clock)}
-        at = max(
-            (climb(evidence, Point(*start, groups=some.groups), **options) for start in starts),
-            key=lambda point: point.value,
+        part = task.data.part(index)
+        X = part.rows.take(np.arange(len(index))).double()
+        evidence, free = exact_evidence(X, part.Y, part.weight), self._free(SubsetOfData())
+        kernel, noise = self._tuned(task, part, self.tuning_rows)
+        after_step = self._after_step(task.clock)
+        others = [elsewhere(kernel, task.rng) for _ in range(n_starts - 1 if free else 0)]
+        climbs = (
+            climb(
+                evidence,
+                Point(start, noise, groups=part.groups),
+                free=free,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                length_scale_prior=self.length_scale_prior,
+                clock=task.clock,
+                callback=after_step,
+            )
+            for start in (kernel, *others)
         )
-        posterior = exact_posterior(at.kernel, at.noise, X, some.Y, some.weight)
+        at = max(climbs, key=lambda point: point.value)
+        posterior = exact_posterior(at.kernel, at.noise, X, part.Y, part.weight)
         return FittedGP(at.kernel, at.noise, posterior, at.value, index, at.why, at.n_iter, at.noise)
 
     # New rows

@@ -1,4 +1,9 @@
-"""A search for a sparse Gaussian process: from few inducing inputs to all of them, from one start or several."""
+"""Search for kernel, noise and inducing inputs, and the numbers of rows that a time budget allows.
+
+A search goes from few inducing inputs to all of them, from one start or several. `best_family` selects the family of
+kernels for classes, `rows_for_tuning` the rows on which a kernel is tuned before, and `FinalPass` those of the pass
+that follows.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +13,43 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.coordinates import Evidence, Point
+from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import WORTHWHILE, explore, optimise
-from mercer.evidence.starts import elsewhere
-from mercer.gp.task import GPTask
+from mercer.evidence.starts import elsewhere, plain_start, spread_rows
+from mercer.gp.task import GPTask, choose_rows
+from mercer.kernels import Kernel, as_kernel
+from mercer.selection.tune import FAMILIES
 from mercer.stop_reason import StopReason
 
-#: Inducing inputs on which kernel and noise are looked for before all of them are placed, where more than twice as
-#: many are asked for: a step costs a 25th of one on 500, and the surface has fewer bumps.
+#: Inducing inputs with which a search starts if more than twice as many are asked for: a step costs a 25th of one on
+#: 500, and the evidence has fewer local maxima.
 FEW_INDUCING = 100
-#: Rows per inducing input from which on it pays to go on with Adam once all are there: they then have far to go, and
-#: take this many times as many steps as the few. On KIN40K half as many steps as the few left a sixth more error.
+#: Rows per inducing input from which on Adam continues once all inducing inputs are placed, and the factor of its
+#: steps then. On KIN40K half as many steps as with the few left a sixth more error.
 MANY_ROWS, LONGER = 8, 3
-#: Share of the time for those few.
+#: Share of the time for the search with few inducing inputs.
 FEW_SHARE = 0.6
+#: Inducing inputs and steps for each family of kernels, and the share of the remaining time for all families.
+FAMILY_INDUCING, FAMILY_STEPS, FAMILY_SHARE = 32, 25, 0.25
+#: Evaluations of the exact evidence that tuning takes, and its share of the remaining time.
+TUNING_EVALUATIONS, TUNING_SHARE = 120, 0.2
+#: Rows on which an evaluation of the exact evidence is timed.
+TUNED_ROWS = 200
+#: Rows on which the final pass is timed, and the largest share of the remaining time that is reserved for it.
+TIMED_ROWS, RESERVED_SHARE = 2000, 0.4
 
 
 @dataclass(frozen=True)
 class SparseSearch:
-    """How the model of a task is looked for: what moves, how many steps, until when.
+    """Maximise the evidence of a task over its `free` parts.
 
-    `near` says whether kernel and noise are nearly right from the start.
+    `near` says that the kernel and the noise are nearly right from the start.
     """
 
     task: GPTask
@@ -46,54 +63,192 @@ class SparseSearch:
     near: bool = False
 
     def run(self, start: Point) -> tuple[np.ndarray, Point]:
-        """The rows of the best start, and where it led: further starts have other rows and length-scales."""
+        """Return the rows and the end of the best start; further starts have other rows and length-scales."""
         n_starts = 1 + (self.task.n_restarts if self.free else 0)
-        found = [self._uphill(start, self.clock.part(1 / n_starts), self.near)]
-        for left in range(n_starts - 1, 0, -1):
+        found = [self._from(start, self.clock.part(1 / n_starts), self.near)]
+        for n_left in range(n_starts - 1, 0, -1):
             if self.clock.expired():
                 break
             other = replace(start, kernel=elsewhere(start.kernel, self.task.rng)) if "kernel" in self.free else start
-            found.append(self._uphill(other, self.clock.part(1 / left)))
-        return max(found, key=lambda one: one[1].value)
+            found.append(self._from(other, self.clock.part(1 / n_left)))
+        return max(found, key=lambda rows_and_point: rows_and_point[1].value)
 
-    def _uphill(self, start: Point, clock: Clock, near: bool = False) -> tuple[np.ndarray, Point]:
-        """One search: where everything moves, on few inducing inputs first, then from there on all of them.
+    def _from(self, start: Point, clock: Clock, near: bool = False) -> tuple[np.ndarray, Point]:
+        """Search from one start: with few inducing inputs first if kernel and inducing inputs both move.
 
-        Those few have the kernel and the noise nearly right, and the others are placed by its length-scales. Where
-        there are few rows for each of them, L-BFGS goes on at once. On 3000 rows of friedman1 that takes a tenth of the
-        time of hundreds of steps on 500 inducing inputs, and ends at lower errors and better densities: those steps
-        fit the noise. A start that is `near` needs neither those few nor as many steps.
+        A start that is `near` needs neither the few inducing inputs nor as many steps.
         """
-        data, rng, steps = self.task.data, self.task.rng, self.max_iter
-        shared: dict[str, Any] = {"free": self.free, "length_scale_prior": self.length_scale_prior}
-        shared["callback"] = self.callback
-        m, group = min(self.task.n_inducing, data.n_total), data.rows.shard.group
-        many, whole = data.n_total > MANY_ROWS * m, shared | {"clock": clock, "tol": self.tol}
-        moving = self.free >= {"kernel", "basis"}  # classes have no noise
-        few_first = moving and m > 2 * FEW_INDUCING and self.task.draws and steps > 0
-        if near and few_first:
-            index, begun = self._placed(start, m)
-            return index, climb(self.evidence(data), begun, max_iter=max(steps // (8 if many else 16), 1), **whole)
-        if not few_first:
-            index, begun = self._placed(start, m)
-            return index, optimise(self.evidence, begun, data, rng=rng, max_iter=steps, **whole)
-        _, begun = self._placed(start, FEW_INDUCING)
+        n, m, steps = self.task.data.n_total, min(self.task.n_inducing, self.task.data.n_total), self.max_iter
+        many, moving = n > MANY_ROWS * m, self.free >= {"kernel", "basis"}  # classes have no noise
+        if moving and m > 2 * FEW_INDUCING and self.task.draws and steps > 0:
+            if not near:
+                return self._few_first(start, m, many, clock)
+            index, placed = self._placed(start, m)
+            return index, self._climb(placed, steps // (8 if many else 16), clock)
+        index, placed = self._placed(start, m)
+        return index, self._optimise(placed, steps, clock)
+
+    def _few_first(self, start: Point, m: int, many: bool, clock: Clock) -> tuple[np.ndarray, Point]:
+        """Search with few inducing inputs, then place all of them by the length-scales found and continue.
+
+        With few rows per inducing input, L-BFGS continues at once. On 3000 rows of friedman1 this takes a tenth of the
+        time of hundreds of steps on 500 inducing inputs, and ends at lower errors and better densities: those steps
+        fit the noise.
+        """
+        data = self.task.data
         began, part = time.perf_counter(), clock.part(FEW_SHARE)
-        rough = explore(self.evidence, begun, data, rng=rng, n_steps=steps, clock=part, **shared)
-        each = group.first(lambda: (time.perf_counter() - began) / max(rough.n_iter, 1))
-        index, begun = self._placed(rough, m)
-        n, plan = data.n_total, data.plan
-        growth = min(n, plan.part_rows(m)) / min(n, plan.part_rows(FEW_INDUCING)) * (m / FEW_INDUCING) ** 2
-        if clock.remaining() < WORTHWHILE * each * growth:
+        rough = explore(
+            self.evidence,
+            self._placed(start, FEW_INDUCING)[1],
+            data,
+            rng=self.task.rng,
+            n_steps=self.max_iter,
+            clock=part,
+            free=self.free,
+            length_scale_prior=self.length_scale_prior,
+            callback=self.callback,
+        )
+        seconds = data.rows.shard.group.first(lambda: (time.perf_counter() - began) / max(rough.n_iter, 1))
+        index, placed = self._placed(rough, m)
+        rows = min(data.n_total, data.plan.part_rows(m)) / min(data.n_total, data.plan.part_rows(FEW_INDUCING))
+        if clock.remaining() < WORTHWHILE * seconds * rows * (m / FEW_INDUCING) ** 2:
             why = part.reason(rough.n_iter)
-            return index, replace(begun, why=StopReason(f"{why} on {FEW_INDUCING} inducing inputs", *why.kinds))
+            return index, replace(placed, why=StopReason(f"{why} on {FEW_INDUCING} inducing inputs", *why.kinds))
         if many:
-            found = optimise(self.evidence, begun, data, rng=rng, max_iter=LONGER * steps, **whole)
+            found = self._optimise(placed, LONGER * self.max_iter, clock)
         else:
-            found = climb(self.evidence(data), begun, max_iter=max(steps // 8, 1), **whole)
+            found = self._climb(placed, self.max_iter // 8, clock)
         return index, replace(found, n_iter=rough.n_iter + found.n_iter)
 
     def _placed(self, point: Point, m: int) -> tuple[np.ndarray, Point]:
         index, Z = self.task.start(point.kernel, point.noise, m)
         self.task.data.plan.require_square(len(Z) * self.task.data.Y.shape[1])
         return index, replace(point, basis=Z)
+
+    def _optimise(self, start: Point, max_iter: int, clock: Clock) -> Point:
+        return optimise(
+            self.evidence,
+            start,
+            self.task.data,
+            rng=self.task.rng,
+            free=self.free,
+            max_iter=max_iter,
+            tol=self.tol,
+            length_scale_prior=self.length_scale_prior,
+            clock=clock,
+            callback=self.callback,
+        )
+
+    def _climb(self, start: Point, max_iter: int, clock: Clock) -> Point:
+        return climb(
+            self.evidence(self.task.data),
+            start,
+            free=self.free,
+            max_iter=max(max_iter, 1),
+            tol=self.tol,
+            length_scale_prior=self.length_scale_prior,
+            clock=clock,
+            callback=self.callback,
+        )
+
+
+def best_family(
+    task: GPTask,
+    evidence: Callable[[Sample], Evidence],
+    first_kernel: Callable[[Kernel], Kernel],
+    ard: bool | str,
+    n_rows: int,
+    free: set[str],
+    length_scale_prior: float | None,
+) -> Kernel:
+    """Select the family of kernels for classes by its evidence after a few steps; return the kernel they led to.
+
+    Families are tried from the smoothest on, all on the same rows (at most `n_rows`, which stand for all), until one
+    has less evidence than the one before. `first_kernel` makes a plain kernel the first of a search. The exact
+    evidence of ±1 codes as numbers, which other estimators use, takes the jumps of the codes for roughness: on
+    friedman1's two halves it prefers Matérn 1/2 (log loss 0.21) to the Gaussian (0.15).
+    """
+    data, rng, n = task.data, task.rng, task.data.n_alive
+    X, group = spread_rows(data), data.rows.shard.group
+    if n > n_rows or data.rows.shard.divided:
+        part = data.part(data.draw(n_rows, rng))
+        data = replace(part, weight=part.weight * (n / part.n_rows))
+    seed, clock = int(rng.integers(2**31)), task.clock.part(FAMILY_SHARE)
+
+    def found() -> Kernel:
+        best = Point(first_kernel(plain_start(FAMILIES[0], X, ard)))
+        for family in FAMILIES:
+            kernel = first_kernel(plain_start(family, X, ard))
+            same_rng = np.random.default_rng(seed)
+            index = choose_rows("k-means++", data, kernel, 0.1, FAMILY_INDUCING, same_rng)
+            Z = data.rows.take(index).to(data.plan.device, data.plan.dtype)
+            trial = explore(
+                evidence,
+                Point(kernel, basis=Z, groups=data.groups),
+                data,
+                rng=same_rng,
+                n_steps=FAMILY_STEPS,
+                clock=clock,
+                free=free,
+                length_scale_prior=length_scale_prior,
+            )
+            if trial.value <= best.value:
+                break
+            best = trial
+        return best.kernel
+
+    return group.first(found)
+
+
+def rows_for_tuning(data: Sample, most: int, clock: Clock, rng: np.random.Generator) -> np.ndarray:
+    """Draw at most `most` rows of positive weight; fewer if tuning, which costs their cube, would take too long."""
+    if not clock.unlimited and data.n_alive > TUNED_ROWS:
+        part = data.part(data.spaced(TUNED_ROWS))
+        X, Y, kernel = part.rows.take(np.arange(TUNED_ROWS)).double(), part.Y, as_kernel("gaussian")
+        log_evidence(kernel, 0.1, X, Y)  # libraries load on first use
+        began = time.perf_counter()
+        log_evidence(kernel, 0.1, X, Y)
+        affordable = TUNING_SHARE * clock.remaining() / TUNING_EVALUATIONS
+        growth = (affordable / data.rows.shard.group.first(lambda: time.perf_counter() - began)) ** (1 / 3)
+        most = int(min(most, max(TUNED_ROWS * growth, TUNED_ROWS / 2)))
+    return data.draw(most, rng)
+
+
+@dataclass(frozen=True)
+class FinalPass:
+    """The pass over the rows after a search, and the seconds that it takes per row; zero without a time budget."""
+
+    seconds_per_row: float = 0.0
+
+    @classmethod
+    def timed(cls, fit: Callable[[Sample, Tensor], Any], m: int, data: Sample, clock: Clock) -> FinalPass:
+        """Time ``fit(rows, inducing inputs)`` on some of the rows, with as many inducing inputs as there will be."""
+        if clock.unlimited or data.n_total <= 2 * TIMED_ROWS:
+            return cls()
+        part = data.part(data.spaced(TIMED_ROWS))
+        Z = part.rows.take(np.arange(min(m, part.rows.n_rows))).to(data.plan.device, data.plan.dtype)
+        began = time.perf_counter()
+        fit(part, Z)
+        return cls(data.rows.shard.group.first(lambda: (time.perf_counter() - began) / part.rows.n_rows))
+
+    def before(self, clock: Clock, n_rows: int) -> Clock:
+        """The clock of the search before the final pass."""
+        if clock.unlimited:
+            return clock
+        remaining = clock.remaining()
+        return Clock(remaining - min(self.seconds_per_row * n_rows, RESERVED_SHARE * remaining), parent=clock)
+
+    def rows(self, data: Sample, clock: Clock, rng: np.random.Generator) -> Sample:
+        """All rows, or as many random ones as the remaining time allows."""
+        n = data.n_total
+        if self.seconds_per_row * n <= clock.remaining() or clock.interrupted:
+            return data
+        affordable = max(int(clock.remaining() / self.seconds_per_row), TIMED_ROWS)
+        return data if affordable >= n else data.part(np.sort(rng.choice(n, affordable, replace=False)))
+
+
+def noting_rows(why: StopReason, seen: Sample, data: Sample) -> StopReason:
+    """Add to a stop reason on how many rows the final pass was made, if not on all."""
+    if seen is data:
+        return why
+    return why.noting(f"the last pass saw {seen.rows.n_rows} of {data.n_total} rows")

@@ -1,4 +1,4 @@
-"""One fit after reading: rows, prior, where inducing inputs start, random numbers and time, in one record."""
+"""The problem of one fit, and the rows at which its inducing inputs start."""
 
 from __future__ import annotations
 
@@ -7,24 +7,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mercer.clock import Clock
+from mercer.engine import each_block
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
-from mercer.gp.inducing_rows import choose_rows, find_rows
-from mercer.gp.model import FittedGP
+from mercer.forward.nystroem import select_rows
+from mercer.gp.model import FittedGP, inverse_length_scales
 from mercer.kernels import Kernel
+from mercer.linalg.kmeans import spread_out
+from mercer.parts import require
 
-#: Rows outside of subsets that judge them.
-JUDGED_ROWS = 2000
+#: Rows outside of all subsets on which dense models of several subsets are compared.
+SCORED_ROWS = 2000
+#: Rows per inducing input among which "random" and "k-means++" choose.
+POOL = 20
 
 
 @dataclass(frozen=True)
 class GPTask:
-    """What a model is looked for with. `inducing` chooses rows by name or criterion, or *is* the inputs (m × D).
+    """Rows, prior, inducing inputs, random numbers and time of one fit.
 
-    Inducing inputs given are in the units of the sample, on its device and in its precision.
+    `inducing` chooses rows by name or criterion, or holds the inducing inputs (m × D) in the units of the sample, on
+    its device and in its precision.
     """
 
     data: Sample
@@ -37,11 +44,11 @@ class GPTask:
 
     @property
     def draws(self) -> bool:
-        """Whether inducing inputs are chosen among the rows, in any number and again."""
+        """Whether inducing inputs are chosen among the rows, as many and as often as needed."""
         return not isinstance(self.inducing, Tensor)
 
     def start(self, kernel: Kernel, noise: float, m: int) -> tuple[np.ndarray, Tensor]:
-        """The rows, none where inputs are given, and inducing inputs at which a search starts."""
+        """Rows (none for given inputs) and inducing inputs at which a search starts."""
         if not self.draws:
             return np.arange(0), self.inducing
         index = choose_rows(self.inducing, self.data, kernel, noise, m, self.rng)
@@ -50,9 +57,9 @@ class GPTask:
     def best_subset(
         self, fitted: Callable[[np.ndarray], FittedGP], density: Callable[[FittedGP, Sample], float], plain: Kernel
     ) -> FittedGP:
-        """The dense model of one subset, or of several the one under which other rows are most likely.
+        """The dense model of one subset, or of several subsets the one under which other rows are most likely.
 
-        Evidences of different rows say nothing about which rows serve best.
+        Evidences of different rows cannot be compared.
         """
         first = self._subset(plain)
         self.data.plan.require_square(len(first))
@@ -61,13 +68,55 @@ class GPTask:
         if not (redrawn and self.n_restarts):
             return fitted(first)
         subsets = [first, *(self._subset(plain) for _ in range(self.n_restarts))]
-        others = self.data.part(self.rng.choice(rest, min(len(rest), JUDGED_ROWS), replace=False))
+        others = self.data.part(self.rng.choice(rest, min(len(rest), SCORED_ROWS), replace=False))
         return max(map(fitted, subsets), key=lambda model: density(model, others))
 
     def _subset(self, plain: Kernel) -> np.ndarray:
-        """The rows that a dense model sees: all, those given, or those that a plain kernel chooses."""
+        """The rows of a dense model: all, the given ones, or those that a plain kernel chooses."""
         if self.approximation.short_name == "full":
             return self.data.alive
         if not self.draws:
             return find_rows(self.inducing, self.data)
         return choose_rows(self.inducing, self.data, plain, 0.1, self.n_inducing, self.rng)
+
+
+def choose_rows(
+    choice: Any, data: Sample, kernel: Kernel, noise: float, m: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Choose at most `m` rows of positive weight: "random", "k-means++" in units of length-scales, or a criterion."""
+    shard, alive, n = data.rows.shard, data.weight > 0, data.n_alive
+    m = min(m, n)
+    if m == n:
+        return shard.nth(alive, np.arange(n)).cpu().numpy()
+    drawn = np.arange(n) if n <= POOL * m else rng.choice(n, POOL * m, replace=False)
+    pool = shard.nth(alive, drawn).cpu().numpy()
+    if isinstance(choice, str) and choice == "random":
+        return rng.choice(pool, m, replace=False)
+    if isinstance(choice, str) and choice == "k-means++":
+        scale = torch.as_tensor(inverse_length_scales(kernel, data.rows.n_columns), device=data.plan.device)
+        return pool[spread_out(data.rows.fetch(pool).double() * scale, m, rng)]
+    chosen = select_rows(data, kernel, max(noise, 1e-4), choice, m, rng)
+    alive[shard.local(torch.as_tensor(chosen, device=alive.device))[1]] = False
+    drawn = rng.choice(shard.count(alive), m - len(chosen), replace=False)
+    return np.concatenate([chosen, shard.nth(alive, drawn).cpu().numpy()])
+
+
+def find_rows(Z: Tensor, data: Sample) -> np.ndarray:
+    """Find the rows of positive weight equal to `Z` (m × D, in the units of the sample), or raise an error."""
+    Z = Z.to(data.plan.device, data.plan.dtype)
+    nearest = torch.full((len(Z),), torch.inf, dtype=Z.dtype, device=Z.device)
+    index = torch.zeros(len(Z), dtype=torch.long, device=Z.device)
+    exact = "donot_use_mm_for_euclid_dist"  # zero between equal rows
+
+    def visit(where: slice, block: Tensor) -> None:
+        apart = torch.cdist(Z, block, compute_mode=exact).masked_fill_(data.weight[where] <= 0, torch.inf)
+        distance, at = apart.min(1)
+        closer = distance < nearest
+        nearest[closer] = distance[closer]
+        index[closer] = at[closer] + where.start
+
+    each_block(data.rows, data.plan, data.plan.tile_rows(len(Z)), visit)
+    room = 100 * torch.finfo(Z.dtype).eps * (1 + Z.norm(dim=1))  # standardising them rounds as often
+    lost = int((nearest > room).sum())
+    require(lost == 0, "inducing", "rows of X where the model sees those alone", f"{lost} of {len(Z)} that are none")
+    return np.unique(index.cpu().numpy())

@@ -9,8 +9,7 @@ from mercer.files.onnx.graph import Graph
 from mercer.files.onnx.inputs import encoded
 from mercer.files.onnx.kernels import diag, tile
 from mercer.files.onnx.models import drawn
-from mercer.gp.averages import DRAWS, LEAST_PIVOT, hermite_rule, normal_draws
-from mercer.gp.classifier import SparseGPClassifier
+from mercer.gp.classifier import DRAWS, LEAST_PIVOT, SparseGPClassifier, hermite_rule, normal_draws
 from mercer.gp.model import FittedGP
 from mercer.gp.regressor import SparseGPRegressor
 
@@ -74,7 +73,7 @@ def _covariance(g: Graph, model: FittedGP, rows: str, K: str, dtype: str) -> str
     return g.op("Add", shared, own)
 
 
-# Averages over the posterior, those of `mercer.gp.averages`
+# Averages over the posterior, those of `mercer.gp.classifier`
 
 
 def _mean_logistic(g: Graph, mean: str, variance: str) -> str:

@@ -1,0 +1,101 @@
+r"""Leave-one-out predictions of a Gaussian process in closed form: its kernel and inducing inputs stay as they are.
+
+With latent variance :math:`v_i = (k_{ii} - q_{ii}) + g_i`, g the part that the posterior adds, and the noise
+:math:`\Lambda_i = \alpha (k_{ii} - q_{ii}) + \sigma^2/w_i` of the fit, row i has the leverage
+:math:`h_i = g_i/\Lambda_i`. Without row i its residual is :math:`r_i/(1 - h_i)` and g becomes :math:`g_i/(1 - h_i)`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from mercer.base.intervals import CalibrationRows, Intervals
+from mercer.base.out_of_fold import LARGEST
+from mercer.data import RowSource
+from mercer.engine.sample import Sample
+from mercer.evidence.approximations import Approximation
+from mercer.evidence.posterior import Posterior
+from mercer.gp.model import FittedGP
+from mercer.kernels import Kernel
+
+#: Largest number of rows that calibrate intervals, and the least number of rows outside a subset that replace its own.
+CALIBRATION_ROWS, ENOUGH_ROWS = 2000, 100
+#: Rows that determine the noise of predictions, a single number.
+NOISE_ROWS = 10_000
+#: The noise of predictions is within this factor of that of the evidence.
+NOISE_RANGE = 1e4
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Rows with their means, 1 − leverage, and the variances of the latent function without each row."""
+
+    rows: Sample
+    mean: Tensor
+    kept: Tensor
+    variance: Tensor
+
+    @property
+    def residuals(self) -> Tensor:
+        return (self.rows.Y.double() - self.mean) / self.kept[:, None]
+
+
+def leave_one_out_intervals(model: FittedGP, approximation: Approximation, data: Sample, table: RowSource) -> Intervals:
+    """Calibrate intervals on leave-one-out residuals over the standard deviations of new targets."""
+    if approximation.dense:
+        index, found = _dense(model, data)
+    else:
+        index = data.spaced(CALIBRATION_ROWS)
+        part = data.part(index)
+        noise = model.noise / part.weight.double()
+        found = _sparse(model.posterior, model.kernel, part, approximation.alpha, noise)
+    std = (found.variance + model.predictive_noise).sqrt()[:, None]
+    arrays = (found.residuals, std, found.mean, found.rows.weight)
+    residuals, scale, mean, weight = (part.double().cpu().numpy() for part in arrays)
+    rows = CalibrationRows.of(found.rows.rows.take(np.arange(found.rows.n_rows)), table, index)
+    return Intervals.fitted(residuals, scale, mean, weight, rows)
+
+
+def _sparse(posterior: Posterior, kernel: Kernel, rows: Sample, alpha: float, noise: Tensor | float) -> LeaveOneOut:
+    mean, total = posterior.moments(kernel, rows.rows, rows.plan)
+    _, added = replace(posterior, explained=None).moments(kernel, rows.rows, rows.plan)
+    g, rest = added[:, 0, 0], (total - added)[:, 0, 0].clamp(min=0)
+    kept = 1 - (g / (alpha * rest + noise)).clamp(max=LARGEST)
+    return LeaveOneOut(rows, mean, kept, rest + g / kept)
+
+
+def _dense(model: FittedGP, data: Sample) -> tuple[np.ndarray, LeaveOneOut]:
+    """Rows outside the subset of a dense model if they are enough, otherwise its own rows in closed form."""
+    others = np.setdiff1d(data.alive, model.index)
+    unseen = len(others) >= ENOUGH_ROWS
+    numbers = others if unseen else model.index
+    index = numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), CALIBRATION_ROWS)).astype(int)]
+    rows = data.part(index)
+    mean, total = model.posterior.moments(model.kernel, rows.rows, rows.plan)
+    v, noise = total[:, 0, 0], model.noise / rows.weight.double()
+    kept = v.new_ones(len(v)) if unseen else 1 - (v / noise).clamp(max=LARGEST)
+    return index, LeaveOneOut(rows, mean, kept, v / kept)
+
+
+def predictive_noise(posterior: Posterior, kernel: Kernel, noise: float, data: Sample) -> float:
+    r"""The variance s² of new targets that makes the leave-one-out targets of the rows most likely.
+
+    Titsias' bound charges what few inducing inputs leave unexplained to the noise, and predictions then add the
+    unexplained variance again: on KIN40K with 512 inducing inputs intervals of 95 % cover 97.6 %. Here α is zero, so
+    that :math:`\Lambda_i = \sigma^2`, and a row of weight w counts as w rows.
+    """
+    found = _sparse(posterior, kernel, data.part(data.spaced(NOISE_ROWS)), 0.0, noise)
+    square, weight = found.residuals.square().mean(1), found.rows.weight.double()
+
+    def loss(log_noise: float) -> float:
+        v = found.variance + math.exp(log_noise)
+        return float((weight * (v.log() + square / v)).sum() / weight.sum())
+
+    middle, reach = math.log(noise), math.log(NOISE_RANGE)
+    bounds = middle - reach, middle + reach
+    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-4}).x)
