@@ -25,7 +25,7 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Event:
-    """One step of a phase of a fit: "tuning", "race", "size", "learners", "polish", "evidence", "EM", "members", …
+    """One step of a phase of a fit: "tuning", "selection", "size", "learners", "polish", "evidence", "EM", "members", …
 
     `total` is the number of steps expected in this phase and `left` its remaining seconds, or None if unknown;
     `seconds` have passed since the fit began. `state` is what the phase works on, such as the model grown so far, or

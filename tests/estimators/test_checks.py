@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import mercer
+from mercer.forward.boosting import Boosting
 from mercer.kernels import Gaussian
-from mercer.selection import ard, constants
+from mercer.selection.settings import DEFAULT_SETTINGS
 
 #: Nothing to tune; what is tuned by default is checked with other faces.
 FIXED: dict[str, Any] = {"kernel": Gaussian(2.0), "regularization": 0.1}
@@ -56,15 +58,15 @@ def test_options_are_for_estimators_that_exist():
 
 
 @pytest.fixture
-def short_races(monkeypatch):
-    """One step, few trials: what is checked is a contract, and not who wins."""
-    steps = {"STEPS": 1, "ARD_ROUNDS": 2, "ARD_ROUNDS_ON": 1, "FINALISTS": 2}
-    for name, value in steps.items() | {"TRIALS": 2, "TRIALS_ON": 2, "LAST_TRIALS": 1, "FIRST_ROWS": 60}.items():
-        assert hasattr(constants, name)
-        monkeypatch.setattr(constants, name, value)
-    monkeypatch.setattr(ard, "TOLERANCE", 1e-2)
+def short_selections(monkeypatch):
+    """One step, few trials: these tests check a contract, and not which candidate wins."""
+    settings = replace(
+        DEFAULT_SETTINGS, gradient_steps=1, survivors=2, trials=2, trials_after_step=2, last_trials=1, grid_rows=60,
+        evidence_rows=100, evidence_rows_per_input=1,
+    )  # fmt: skip
+    monkeypatch.setattr(Boosting, "_selection_settings", settings)
 
 
 @pytest.mark.parametrize(("estimator", "check"), [*checks()])
-def test_an_estimator_keeps_scikit_learns_contract(estimator, check, short_races):
+def test_an_estimator_keeps_scikit_learns_contract(estimator, check, short_selections):
     check(estimator)

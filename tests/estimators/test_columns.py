@@ -2,6 +2,7 @@
 
 import datetime
 import io
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.preprocessing import FunctionTransformer
 import mercer
 from mercer.data import CsvRows, ParquetRows
 from mercer.kernels import Gaussian, Linear
+from mercer.selection.settings import DEFAULT_SETTINGS
 
 N = 120
 
@@ -609,13 +611,14 @@ def test_days_that_matter_one_by_one_have_means_of_their_own():
 
 
 def test_a_mixed_table_averages_several_races(monkeypatch):
-    import mercer.forward.members as members
+    from mercer.forward.boosting import Boosting
 
     rng = np.random.default_rng(0)
     town, area = rng.integers(0, 3, 80), rng.normal(size=80)
     frame, y = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area}), town + np.sin(3 * area)
     once = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
-    monkeypatch.setattr(members, "RACED_AGAIN", 50)
+    settings = replace(DEFAULT_SETTINGS, repeated_from=50)
+    monkeypatch.setattr(Boosting, "_selection_settings", settings)
     twice = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
     assert len(twice.tuning_report_) > len(once.tuning_report_)
     # the model of the only race is one of those of several, at a third of its weights; members come by their shares
@@ -630,18 +633,19 @@ def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(mon
 
     A coding whose loss is too many times the other's has no say: with a factor of one the better one is alone.
     """
-    import mercer.forward.boosting_base as base
-    import mercer.forward.members as members
+    from mercer.forward.boosting import Boosting
+
+    def far(factor: float) -> None:
+        settings = replace(DEFAULT_SETTINGS, repeats=((100, 1),), far=factor)
+        monkeypatch.setattr(Boosting, "_selection_settings", settings)
 
     rng = np.random.default_rng(0)
     town, area = rng.integers(0, 4, 150), rng.normal(size=150)
     frame, y = pd.DataFrame({"town": np.array(list("abcd"))[town], "area": area}), town + np.sin(3 * area)
-    monkeypatch.setattr(base, "RACES", ((100, 1),))
-    monkeypatch.setattr(members, "FAR", 1.0)
+    far(1.0)
     alone = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
-    monkeypatch.setattr(members, "FAR", np.inf)
+    far(np.inf)
     model = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
-    assert len(alone.tuning_report_) == len(model.tuning_report_)
     seen = {tuple(t.any(0) if t.ndim == 2 else t != 0) for t in (one.inputs.transform for one in alone.expansions_)}
     levels, means = model.table_.layout.views
     assert seen in ({tuple(levels)}, {tuple(means)})
@@ -659,13 +663,13 @@ def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(mon
 @pytest.mark.parametrize("full", [False, True])
 def test_a_member_that_saw_some_columns_says_the_same_of_all(kind, full):
     from mercer.data.column_maps import fit_column_map
-    from mercer.forward.members import in_all_columns
-    from mercer.selection.race import RacedKernel
+    from mercer.forward.model_selection import in_all_columns
+    from mercer.selection.candidate import SelectedKernel
 
     X = torch.as_tensor(np.random.default_rng(0).normal(size=(30, 4)))
     view = torch.tensor([True, False, True, True])
     turn = torch.arange(1.0, 10.0, dtype=torch.float64).view(3, 3) if full else torch.tensor([1.0, 2.0, 3.0]).double()
-    some = RacedKernel(fit_column_map(kind, X[:, view], torch.ones(30)), turn, Gaussian(), 1.0, 1.0, 0.0, "")
+    some = SelectedKernel(fit_column_map(kind, X[:, view], torch.ones(30)), turn, Gaussian(), 1.0, 1.0, 0.0, "")
     whole = in_all_columns(some, view)
 
     def encoded(one, X):

@@ -20,7 +20,7 @@ from sklearn.model_selection import learning_curve
 
 import mercer
 from mercer.kernels import Gaussian
-from mercer.preprocessing import kernel as tuning
+from mercer.selection import kernel_choice as tuning
 
 FIXED: dict[str, Any] = {"kernel": Gaussian(1.5), "regularization": 0.1, "random_state": 0}
 rng = np.random.default_rng(0)

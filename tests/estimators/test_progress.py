@@ -30,7 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 PHASES = {
     "KernelBoostingRegressor": ["tuning", "learners", "polish"],
-    "KernelBoostingClassifier": ["race", "learners", "calibration"],
+    "KernelBoostingClassifier": ["selection", "learners", "calibration"],
     "GreedyKernelClassifier": ["tuning", "learners", "calibration"],
     "SparseGPRegressor": ["tuning", "evidence"],
     "NRBFRegressor": ["EM", "size", "gradient"],

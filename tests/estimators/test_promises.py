@@ -69,12 +69,12 @@ def test_an_interrupt_keeps_the_learners_made_so_far(model, monkeypatch):
 
 
 def test_an_interrupt_of_the_polish_keeps_the_learners(monkeypatch):
-    from mercer.forward import boosting_base
+    from mercer.forward import boosting
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(boosting_base, "polish", interrupted)
+    monkeypatch.setattr(boosting, "polish", interrupted)
     model = fresh(REGRESSORS[0], polish=True)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)

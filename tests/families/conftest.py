@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from mercer.engine import plan as plans
-from mercer.forward import boosting_base
-from mercer.selection import constants, more_rows
+from mercer.forward.boosting import Boosting, LearnerSizes
+from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
+
+#: Few rows in every stage, for tests of what a selection does and not of how well.
+SMALL = replace(
+    DEFAULT_SETTINGS, fit_rows=150, score_rows=200, last_fit_rows=250, last_score_rows=250, folded_below=300,
+    single_stage_below=300, grid_rows=100, metric_rows=300,
+)  # fmt: skip
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -15,17 +24,23 @@ def pytest_ignore_collect(collection_path, config):
 
 
 @pytest.fixture
-def few_rows(monkeypatch):
-    """A hundred rows are too many for an exact solution, learners are small, and kernels are chosen by few rows."""
-    monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
-    monkeypatch.setattr(boosting_base, "LARGEST", {"cpu": (40,) * 3, "cuda": (40,) * 3})
-    for name, value in (("EVIDENCE_ROWS", 150), ("FITTED_ROWS", 400)):
-        monkeypatch.setattr(more_rows, name, (value, value))
+def settings(monkeypatch):
+    """Changes numbers of the selection of boosted models."""
+
+    def change(**changes: Any) -> None:
+        monkeypatch.setattr(Boosting, "_selection_settings", replace(Boosting._selection_settings, **changes))
+
+    return change
 
 
 @pytest.fixture
-def small(monkeypatch):
-    """Races of fewer rows at every stage, for tests of what a race does and not of how well."""
-    for name, value in {"ROWS": 150, "JUDGING_ROWS": 200, "LAST_ROWS": 250, "LAST_JUDGING_ROWS": 250, "FOLDED": 300,
-                        "FIRST_ROWS": 100, "METRIC_ROWS": 300}.items():  # fmt: skip
-        monkeypatch.setattr(constants, name, value)
+def few_rows(monkeypatch, settings):
+    """A hundred rows are too many for an exact solution, learners are small, and few rows select kernels."""
+    monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
+    monkeypatch.setattr(Boosting, "_learner_sizes", lambda self, n_rows, plan: LearnerSizes(40, 10))
+    settings(more_evidence_rows=(150, 150), more_fit_rows=(400, 400))
+
+
+@pytest.fixture
+def small() -> SelectionSettings:
+    return SMALL

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import mercer.forward.boosting_base
+import mercer.forward.boosting
 import mercer.forward.checkpoint
 import mercer.forward.further
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
@@ -92,9 +92,9 @@ def test_a_fit_that_was_cut_off_ends_with_the_undisturbed_model(name, tmp_path):
 def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch):
     """Learners of further stages, tried ones too, are absorbed again and not made again.
 
-    Both fits begin from one folder, so the race is run once.
+    Both fits begin from one folder, so the selection runs once.
     """
-    monkeypatch.setattr(mercer.forward.boosting_base, "LEARNERS", 3)
+    monkeypatch.setattr(mercer.forward.boosting, "LEARNERS", 3)
     monkeypatch.setattr(mercer.forward.further, "LITTLE", 0.05)
     monkeypatch.setattr(mercer.forward.checkpoint, "SHARE", np.inf)  # written after every learner
     rng = np.random.default_rng(0)

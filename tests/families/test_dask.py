@@ -197,11 +197,15 @@ def test_columns_that_are_no_numbers_are_refused_by_name(column):
 
 def short_of_memory(share, least, many, gram):
     def change():  # travels by value: workers do not know this file
-        import mercer.distributed.partitions as partitions
-        import mercer.forward.boosting_base as boosting
+        from dataclasses import replace
 
-        kept = partitions.SHARE, partitions.LEAST, boosting.MANY_ROWS, boosting.GRAM_ROWS
-        partitions.SHARE, partitions.LEAST, boosting.MANY_ROWS, boosting.GRAM_ROWS = share, least, many, gram
+        import mercer.distributed.partitions as partitions
+        import mercer.forward.boosting as boosting
+
+        settings = boosting.Boosting._selection_settings
+        kept = partitions.SHARE, partitions.LEAST, settings.many_rows, boosting.GRAM_ROWS
+        partitions.SHARE, partitions.LEAST, boosting.GRAM_ROWS = share, least, gram
+        boosting.Boosting._selection_settings = replace(settings, many_rows=many)
         return kept
 
     return change

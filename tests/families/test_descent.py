@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
-from mercer.selection import constants
-from mercer.selection.descent import Descent
+from mercer.selection.descent import FOLDS, PRIOR, Descent
+from mercer.selection.halving import select
 from mercer.selection.metric import distances, moved, tile
-from mercer.selection.race import race
 
 TURN = torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.2, 0.0, 0.7]], dtype=torch.float64)
 RADIAL = (Gaussian(1.3), Matern32(2.0), Matern12(2.0))
@@ -28,12 +27,12 @@ def test_the_slope_of_a_descent_is_that_of_really_leaving_folds_out(kernel, tran
     theta = torch.tensor([0.2, -0.1, 0.5], dtype=torch.float64, requires_grad=True)
     A = moved(X * theta[:-1].exp()[group], transform)
     lam, errors = 0.1 * theta[-1].exp(), []
-    for fold in torch.arange(60).tensor_split(constants.DESCENT_FOLDS):
+    for fold in torch.arange(60).tensor_split(FOLDS):
         rest = torch.ones(60, dtype=torch.bool).index_fill(0, fold, False)
         G = kernel(A[rest], A[rest]) + torch.diag(lam / weight[rest])
         left = kernel(A[fold], A[rest]) @ torch.linalg.solve(G, Y[rest]) - Y[fold]
         errors.append((weight[fold, None] * left.square()).sum())
-    slow = (sum(errors) / (weight[:, None] * Y.square()).sum()).log() + constants.DESCENT_PRIOR * theta.square().sum()
+    slow = (sum(errors) / (weight[:, None] * Y.square()).sum()).log() + PRIOR * theta.square().sum()
     slow.backward()
     length = float(kernel.length_scale)
     value, slope = Descent(kernel, length, 0.1, X, Y, weight, transform, group)(theta.detach().numpy())
@@ -59,7 +58,7 @@ def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(m
     assert found[0] > found[1] > 2 * found[2:].max()
     assert error(found, lam) < 0.5 * error(start, 0.01)
     assert error(found, lam) < error(descent.descended(lambda: True)[0], 0.01)  # which ended after one step
-    monkeypatch.setattr("mercer.selection.descent.DESCENT_GAIN", 99.0)
+    monkeypatch.setattr("mercer.selection.descent.EARLY_GAIN", 99.0)
     assert descent.descended() is None
 
 
@@ -76,11 +75,11 @@ def test_a_descent_of_more_factors_than_its_rows_can_tell_from_luck_is_not_worth
 
 
 @pytest.mark.parametrize("classes", [False, True])
-def test_descents_run_in_the_last_round_and_rows_without_a_say_judge_them(small, classes):
+def test_descents_run_in_the_last_stage_and_held_out_rows_score_them(small, classes):
     X = rows(900, 6)
     y = (3 * X[:, :1]).sin() + X[:, 1:2].abs() + 0.3 * rows(900, 1, seed=1)
     y = (y > y.mean()).double() if classes else y
-    found = race(X, y - y.mean(), torch.ones(900), classes=classes, rng=np.random.default_rng(0))
+    found = select(X, y - y.mean(), torch.ones(900), classes=classes, rng=np.random.default_rng(0), settings=small)
     losses = {line["candidate"]: line["loss"] for line in found.report}
     ends = [name for name in losses if "descent" in name]
     assert 1 <= len(ends) <= 2  # of each kind of distance that is not far behind, its best

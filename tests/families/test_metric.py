@@ -1,4 +1,4 @@
-"""The metric a user meets: which transforms race, what `metric_` says, and `GradientMetric`."""
+"""The metric a user meets: which metrics are tried, what `metric_` says, and `GradientMetric`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import mercer
 from mercer.forward.kernel_metric import diagonal_shares, metric_matrix, sensitivity
 from mercer.kernels import Function, Gaussian, Precomputed
 from mercer.preprocessing.inputs import InputMap
-from mercer.selection.race import race
+from mercer.selection.halving import select
 
 
 def table(n: int, D: int, seed: int = 0) -> tuple[np.ndarray, np.random.Generator]:
@@ -20,7 +20,7 @@ def table(n: int, D: int, seed: int = 0) -> tuple[np.ndarray, np.random.Generato
     return rng.standard_normal((n, D)), rng
 
 
-# Which transforms race
+# Which metrics are tried
 
 
 @pytest.mark.parametrize(
@@ -28,21 +28,21 @@ def table(n: int, D: int, seed: int = 0) -> tuple[np.ndarray, np.random.Generato
     [(None, set()), ("diagonal", {"evidence", "diagonal"}), ("full", {"full"}),
      ("auto", {"evidence", "diagonal", "full"})],
 )  # fmt: skip
-def test_only_the_metrics_asked_for_are_in_the_race(small, choice, runs):
+def test_only_the_metrics_asked_for_are_tried(small, choice, runs):
     X, rng = table(500, 4)
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(500)
     Y = torch.from_numpy((y - y.mean()) / y.std())[:, None]
     options = {"classes": False, "rng": np.random.default_rng(0), "metric": choice}
-    found = race(torch.from_numpy(X), Y, torch.ones(500), **options)
+    found = select(torch.from_numpy(X), Y, torch.ones(500), **options, settings=small)
     ends = {line["candidate"].split(", ")[1].split(" + ")[-1].split()[0] for line in found.report}
     assert ends - {"evidence", "descent"} == (runs | {"none"}) - {"evidence"}
     assert choice != "full" or all(
         "full" in line["candidate"] for line in found.report if "descent" in line["candidate"]
     )
-    # where only full metrics are wanted the evidence's is a start, and no member ends in it
+    # with full metrics alone the evidence's metric is only a start
     ended = {one.name.split(", ")[1].split(" + ")[-1].split()[0] for one in found.members}
     assert ended <= runs | {"none", "descent"}
-    assert ("evidence" in ends) == (choice is not None)
+    assert ("evidence" in ends) == (choice in ("diagonal", "auto"))
 
 
 def test_a_full_metric_finds_the_projections_that_no_metric_misses():

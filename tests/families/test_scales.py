@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.data import TensorRows
+from mercer.data.group import ALONE
 from mercer.engine import KernelMatrix, Sample, make_plan
-from mercer.forward import average, boosting_base, further, scales
+from mercer.forward import average, boosting, further, scales
 from mercer.forward.average import averaged, best_few
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
@@ -20,12 +22,13 @@ from mercer.forward.focus import HingeFocus
 from mercer.forward.held_out import HeldOutPredictions
 from mercer.forward.learners import Ensemble
 from mercer.forward.loop import ForwardFit
-from mercer.forward.members import Member
+from mercer.forward.model_selection import KernelMember
 from mercer.forward.problem import Problem
-from mercer.forward.task import Grown
+from mercer.forward.task import FittedMember
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
-from mercer.selection.more_rows import SQUARES, by_evidence, on_more_rows, scaled
-from mercer.selection.race import race
+from mercer.selection.halving import select
+from mercer.selection.more_rows import MATRICES, MoreRows, scaled
+from mercer.selection.settings import DEFAULT_SETTINGS
 
 
 def problem_of(X, y, kernel, lam=1e-2, watched=()):
@@ -143,15 +146,15 @@ def test_what_a_model_leaves_keeps_margins_and_residuals():
 
 
 @pytest.fixture
-def large(few_rows, monkeypatch):
+def large(few_rows, settings):
     """A thousand rows count as many."""
-    monkeypatch.setattr(boosting_base, "MANY_ROWS", 1000)
+    settings(many_rows=1000)
 
 
 def test_a_further_stage_begins_only_where_there_is_time_for_its_first_learners():
     """Of learners that took two seconds each, four take eight."""
     fit = SimpleNamespace(seconds=10.0, n_steps=5)
-    begins = [boosting_base.time_to_begin(fit, Clock(seconds), 0.5) for seconds in (None, 20.0, 15.0)]
+    begins = [boosting.time_to_begin(fit, Clock(seconds), 0.5) for seconds in (None, 20.0, 15.0)]
     assert begins == [True, True, False]
 
 
@@ -218,8 +221,8 @@ def test_members_keep_their_shares_when_models_are_averaged():
     """A mean of one model is that model, and shares of all members still sum to one where there are several."""
 
     def grown(share, place):
-        member = Member(None, Gaussian(), 1.0, share, place=place)
-        return Grown(member, None, None, None, 1, "", None)
+        member = KernelMember(None, Gaussian(), 1.0, share, place=place)
+        return FittedMember(member, None, None, None, 1, "", None)
 
     first = [grown(0.75, 0), grown(0.25, 1)]
     assert [one.member.share for one in averaged([first])] == [0.75, 0.25]
@@ -259,9 +262,9 @@ def grown_within(monkeypatch, takes, first, spare, kept=(0,)):
         names.append(member.name)
         return [SimpleNamespace(member=member, fit=SimpleNamespace(interrupted=False))]
 
-    members = [Member(None, Gaussian(), 1.0, name=name) for name in (first, *spare)]
-    choice = SimpleNamespace(members=members[:1], spare=members[1:], seconds=0.0)
-    task = SimpleNamespace(choice=choice, known=None, single=None)
+    members = [KernelMember(None, Gaussian(), 1.0, name=name) for name in (first, *spare)]
+    choice = SimpleNamespace(members=members[:1], runners_up=members[1:], seconds=0.0)
+    task = SimpleNamespace(selection=choice, known=None, single=None)
     average.best_average(task, grow(members[0]), grow, watch)
     return names
 
@@ -298,21 +301,24 @@ def test_a_stage_that_gains_nothing_is_not_begun():
     )
 
 
-def test_more_rows_find_length_scales_that_few_rows_miss(few_rows):
-    """Of five inputs one matters, quickly: the member kept loses no more than any of the race does."""
+def test_more_rows_find_length_scales_that_few_rows_miss():
+    """One of five inputs matters, and the target varies quickly along it: the best candidate has the least loss."""
     rng = np.random.default_rng(0)
     X = torch.as_tensor(rng.normal(size=(2000, 5)))
     Y = torch.sin(3 * X[:, :1])
     Y = Y - Y.mean()
     weight = torch.ones(len(X), dtype=torch.float64)
-    members = race(X[:150], Y[:150], weight[:150], classes=False, rng=np.random.default_rng(0)).members
-    shared = {"device": "cpu", "seed": 0, "clock": Clock(5.0), "memory": 2**30}
-    found = on_more_rows(X, Y, weight, [*members, *by_evidence(X, Y, weight, **shared)], **shared)
-    assert found.best.loss <= min(row["loss"] for row in found.report) + 1e-12
-    assert found.best.loss < 0.2 * float(Y.square().mean())
-    assert all(one.loss <= 1.1 * found.best.loss for one in found.nearly)
-    little = on_more_rows(X, Y, weight, members, **(shared | {"memory": SQUARES * 8 * 100**2}))
-    assert {row["rows"] for row in little.report} == {100}
+    candidates = select(X[:150], Y[:150], weight[:150], classes=False, rng=np.random.default_rng(0)).members
+    settings = replace(DEFAULT_SETTINGS, more_evidence_rows=(150, 150), more_fit_rows=(400, 400))
+    plan = make_plan(len(X), device="cpu", memory_limit=2**30)
+    stage = MoreRows(X, Y, weight, plan, 0, Clock(5.0), settings)
+    ranked, report = stage.rescored([*candidates, *stage.evidence_candidates()], ALONE)
+    assert ranked[0].loss <= min(line["loss"] for line in report) + 1e-12
+    assert ranked[0].loss < 0.2 * float(Y.square().mean())
+    assert all(other.loss <= (1 + settings.runner_up) * ranked[0].loss for other in ranked)
+    little = replace(plan, memory_limit=MATRICES * 8 * 100**2)
+    _, report = MoreRows(X, Y, weight, little, 0, Clock(5.0), settings).rescored(candidates, ALONE)
+    assert {line["rows"] for line in report} == {100}
 
 
 def test_scaling_leaves_other_kernels_alone():
@@ -324,7 +330,7 @@ def test_scaling_leaves_other_kernels_alone():
 def test_vectors_do_not_depend_on_the_memory_at_hand():
     """Rows that stand for all in the curvature are read in smaller blocks where memory is short, but are the same."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (boosting_base.MANY_ROWS, 4))
+    X = rng.uniform(-2, 2, (DEFAULT_SETTINGS.many_rows, 4))
     y = np.sin(2 * X[:, 0]) * X[:, 1] + X[:, 2]
     settings = {"kernel": Gaussian(1.0), "regularization": 1e-2, "polish": False, "dtype": "float64", "random_state": 0}
     short, ample = (

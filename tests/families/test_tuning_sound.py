@@ -11,7 +11,7 @@ from mercer import tune_kernel
 from mercer.evidence.exact import left_out
 from mercer.kernels import Gaussian, Matern32, Matern52, Polynomial, Scaled
 from mercer.selection import Tuned, tune_noise
-from mercer.selection.evidence_search import LARGEST_VARIANCE, Search
+from mercer.selection.evidence_search import LARGEST_VARIANCE, EvidenceSearch
 
 
 def noisy_classes(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +71,7 @@ def test_targets_that_are_noise_are_called_noise(seed, kernel):
 def test_a_climb_from_white_noise_ends_elsewhere():
     X, y = (torch.from_numpy(a) for a in noisy_classes(0))
     Y = (y - y.mean())[:, None] / y.std(correction=0)
-    search = Search(X, Y, torch.ones(200, dtype=torch.float64), False, 50)
+    search = EvidenceSearch(X, Y, torch.ones(200, dtype=torch.float64), False, 50)
     white = Scaled(Gaussian(0.01))
     assert search._ascend(white, 0.1, 1e-8, 0.0).noise < 0.5  # where the evidence alone leads
     found = search.climb(white, 0.1)

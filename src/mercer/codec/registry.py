@@ -42,7 +42,7 @@ MODULES = (
     "mercer.forward.focus",
     "mercer.forward.gradient_metric",
     "mercer.forward.greedy",
-    "mercer.forward.members",  # in checkpoints: the kernels chosen
+    "mercer.forward.model_selection",  # in checkpoints: the selected kernels
     "mercer.forward.sparse_rows",
     "mercer.forward.nystroem",
     "mercer.forward.path",

@@ -11,8 +11,8 @@ from mercer.base.calibration import cross_fitted
 from mercer.clock import Clock
 from mercer.forward.further import STAGING_SHARE
 from mercer.forward.held_out import HeldOutPredictions, validation_predictions
-from mercer.forward.members import Member
-from mercer.forward.task import Grown, Task, outside_of
+from mercer.forward.model_selection import KernelMember
+from mercer.forward.task import FittedMember, Task, outside_of
 from mercer.preprocessing.targets import ClassTargets
 
 #: Models that are grown at most where there is time for them; the time that must be left for one more, in units of what
@@ -23,15 +23,17 @@ MODELS, AHEAD, UNTRIED = 32, 1.2, 0.1
 JUDGES = 10_000
 
 
-def best_average(task: Task, first: list[Grown], grow: Callable[[Member], list[Grown]], budget: Clock) -> list[Grown]:
+def best_average(
+    task: Task, first: list[FittedMember], grow: Callable[[KernelMember], list[FittedMember]], budget: Clock
+) -> list[FittedMember]:
     """The mean of the best of several models, the first and as many further ones as there is time for.
 
     Every member has its turn, those to spare as well, then those again whose models the mean keeps; a member that there
     is no time for is passed over.
     """
-    members, single = [*task.choice.members, *task.choice.spare], task.single
+    members, single = [*task.selection.members, *task.selection.runners_up], task.single
     models, said = [first], [judges(first, single)]
-    took = {members[0].name: budget.elapsed() - task.choice.seconds}
+    took = {members[0].name: budget.elapsed() - task.selection.seconds}
     turns, best, n = members[1:] or members, [0], 0
     while n < len(models):  # as long as there was time for one more
         n = len(models)
@@ -43,7 +45,7 @@ def best_average(task: Task, first: list[Grown], grow: Callable[[Member], list[G
                 or budget.remaining(until=STAGING_SHARE) <= ahead
             ):
                 continue
-            before, place = budget.elapsed(), len(task.choice.members) - 1 + len(models)
+            before, place = budget.elapsed(), len(task.selection.members) - 1 + len(models)
             models.append(grow(replace(member, share=1.0, place=place)))
             said.append(judges(models[-1], single))
             took[member.name] = budget.elapsed() - before
@@ -53,7 +55,7 @@ def best_average(task: Task, first: list[Grown], grow: Callable[[Member], list[G
     return models[0] if len(models) == 1 else averaged([models[k] for k in best])
 
 
-def averaged(models: Sequence[list[Grown]]) -> list[Grown]:
+def averaged(models: Sequence[list[FittedMember]]) -> list[FittedMember]:
     """The mean of several models; inside each, members keep the shares they have there."""
     share = 1 / len(models)
     return [
@@ -61,7 +63,7 @@ def averaged(models: Sequence[list[Grown]]) -> list[Grown]:
     ]
 
 
-def judges(model: list[Grown], single: np.ndarray) -> HeldOutPredictions:
+def judges(model: list[FittedMember], single: np.ndarray) -> HeldOutPredictions:
     """What a model, all of its stages and members together, says of many of the rows held out, whose targets it has."""
     first = model[0]
     said = [validation_predictions(one.fit, one.final, single if one is first else None, JUDGES) for one in model]

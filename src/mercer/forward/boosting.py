@@ -2,12 +2,366 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+from torch import Tensor
 
 from mercer.base.classifier import DecisionClassifier
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.intervals import IntervalRegressor
-from mercer.forward.boosting_base import Boosting
+from mercer.base.parameters import ANY_FUNCTION, AUTO, BOOL, NONE, integer, literal, number, part_of, sequence_of
+from mercer.clock import Clock
+from mercer.data import SparseRows
+from mercer.engine import Plan
+from mercer.engine.fused import compiled_ahead
+from mercer.forward.average import best_average
+from mercer.forward.checkpoint import Resumable
+from mercer.forward.combine import Combination
+from mercer.forward.criteria import Criterion
+from mercer.forward.draws import rows_at_a_time, some_rows
+from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
+from mercer.forward.focus import Focus
+from mercer.forward.further import further
+from mercer.forward.learners import Ensemble, Size
+from mercer.forward.local_length_scales import LocalLengthScales
+from mercer.forward.loop import ForwardFit
+from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selection, single_kernel
+from mercer.forward.path import FittedExpansion
+from mercer.forward.problem import Problem
+from mercer.forward.solve.exact import AllRows
+from mercer.forward.solve.polish import polish
+from mercer.forward.solve.predicted_time import affordable_polish_steps, exact_seconds
+from mercer.forward.stopping import MaxSteps, Stopping
+from mercer.forward.task import FittedMember, Task
+from mercer.forward.trial_fits import select_by_learning_curve
+from mercer.kernels import Gaussian, Matern32, Stationary
+from mercer.losses import Loss
+from mercer.parts import require
+from mercer.preprocessing.read import TableData
+from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
+from mercer.stop_reason import StopKind, StopReason
+
+#: Shares of the time budget that are spent when the selection ends, when local length-scales of a large table are
+#: found, and when trial fits on all rows end.
+SELECTION_SHARE, LOCAL_SCALES_SHARE, TRIAL_FITS_SHARE = 0.35, 0.4, 0.6
+#: Share of the time budget that one exact solution may take, as predicted; the least share that is spent when the
+#: selection before it ends; and the time set aside for it, in units of the prediction.
+EXACT_SHARE, SHORT_SHARE, SAFETY_FACTOR = 0.75, 0.15, 1.3
+#: Steps of a polish at most, and the share of the remaining time that it may take where further stages follow.
+POLISH_STEPS, POLISH_SHARE = 50, 0.3
+#: Learners by default; rows from which learners choose among more rows; rows that estimate the curvature of a learner
+#: of many rows.
+LEARNERS, VERY_MANY_ROWS, GRAM_ROWS = 20, 1_000_000, 10_000
+#: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
+POLISHED_VALUES = {"cpu": 1e9, "cuda": 3e9}
+#: Kernels that large tables mostly select: their programs are compiled during the selection.
+LIKELY_KERNELS = (Matern32(), Gaussian())
+#: Learners that it takes to begin a further stage: a pass, one of each length-scale, and one to gain by it.
+STAGE_LEARNERS = 4
+
+
+class LearnerSizes(NamedTuple):
+    """Basis vectors of a learner at most, and rows that it chooses from for each of them."""
+
+    most_vectors: int
+    candidates_per_vector: int
+
+    @classmethod
+    def default(cls, n_rows: int, many_rows: int, device: str) -> LearnerSizes:
+        """Sizes for a table: twice as many vectors of very many rows take twice as long for 2 % less error."""
+        on_gpu = device == "cuda"
+        if n_rows < many_rows:
+            return cls(1000, 10) if on_gpu else cls(300, 10)
+        if n_rows <= VERY_MANY_ROWS:
+            return cls(4000, 10) if on_gpu else cls(500, 5)
+        return cls(2000, 20) if on_gpu else cls(500, 5)
+
+
+@dataclass(eq=False, repr=False)
+class Boosting(Resumable, ForwardEstimator):
+    """Parameters and steps that boosted regressors and classifiers share.
+
+    Parameters
+    ----------
+    n_learners : int or "auto", default "auto"
+        Learners; "auto" takes 20, or one that holds every row (exact kernel ridge) where those are few enough.
+    learner_size : int, sequence, function of the step, or "auto", default "auto"
+        S, basis vectors per learner.
+    subset_size : int or "auto", default "auto"
+        T, random rows among which a learner chooses.
+    criterion : str or Criterion, default "largest-residuals"
+        How a learner chooses: "largest-residuals", "max-res", "mp", "boost", "info-gain", "random" or a part of
+        `mercer.forward.criteria`.
+    combination : str or Combination, default "mp"
+        How its basis vectors become one function: "mp", "rayleigh", "cg" or a part of `mercer.forward.combine`.
+    gram_rows : int, None or "auto", default "auto"
+        Rows from which the curvature of a learner is estimated where `combination` is "mp"; its slopes and values are
+        of all rows, so what the estimate misses the next learners mend. None takes all rows, which costs S times as
+        much as everything else; so does "auto" below 100 000 rows, and takes 10 000 from there on.
+    absorption : "full", "one", "blocks" or "auto", default "auto"
+        Which weights are fitted again when a learner arrives: all, only its own, or those of its block of
+        `block_length` learners.
+    block_length : int, default 50
+        L, learners of a block.
+    shrinkage : float, default 1.0
+        ν in (0, 1], the share of each step that is taken.
+    focus : None, "margin", "hinge" or Focus, default None
+        Each new block sees only rows of small margin (classification): the paper's, or all rows that the
+        squared hinge loss still counts.
+    polish : bool or "auto", default "auto"
+        After boosting, improve all weights together by preconditioned conjugate gradients; where rows are held out,
+        until their error stops falling. "auto" does so where there is memory for it.
+
+    kernel : "auto", a name, a Kernel or a function, default "auto"
+        With "auto", column maps, metrics, kernels and penalties race on some of the rows, and rows that were not fitted
+        decide (`mercer.selection.race`); so they do unless `scale_inputs` is other than True. A name is that family,
+        its parameters tuned by the evidence; a kernel object is taken as it is; "precomputed" says that `X` holds
+        kernel values; a function of two tensors of rows gives the values between them
+        (`mercer.kernels.Function`).
+    metric : "auto", None, "diagonal" or "full", default "auto"
+        In what metric inputs are compared, where kernels race: by columns as they are mapped (None), each times a
+        factor found by evidence and gradients ("diagonal"), turned by the mean outer product of a model's gradients
+        ("full"), or whichever of these held-out rows like best. A metric that gains nothing on them is never taken.
+    n_kernels : int or "auto", default "auto"
+        Kernels that the model averages, at most, where they race; "auto" takes as many as rows held out ask for.
+
+    max_rows : int, None or "auto", default "auto"
+        Rows that learners see at a time. Larger tables are drawn from, anew for every stage where everything else is
+        left open, and of classes among many more rows those that are not told apart with ease. "auto" takes a million
+        on a CPU and ten million on a GPU, fewer where memory or `time_budget` ask for it; None takes all rows.
+
+    Attributes
+    ----------
+    polish_reason_ : str
+        What came of the polish, in words.
+    """
+
+    n_learners: Annotated[int | str, AUTO | integer()] = "auto"
+    _: KW_ONLY
+    learner_size: Annotated[Size | str, AUTO | integer() | sequence_of(integer()) | ANY_FUNCTION] = "auto"
+    subset_size: Annotated[int | str, AUTO | integer()] = "auto"
+    criterion: Annotated[Any, part_of(Criterion)] = "largest-residuals"
+    combination: Annotated[Any, part_of(Combination)] = "mp"
+    gram_rows: Annotated[int | str | None, NONE | AUTO | integer()] = "auto"
+    absorption: Annotated[str, literal("auto", "full", "one", "blocks")] = "auto"
+    block_length: Annotated[int, integer()] = 50
+    shrinkage: Annotated[float, number(0.0, 1.0, open_low=True)] = 1.0
+    focus: Annotated[Any, NONE | part_of(Focus)] = None
+    polish: Annotated[bool | str, BOOL | AUTO] = "auto"
+    metric: Annotated[str | None, literal("auto", None, "diagonal", "full")] = "auto"
+    n_kernels: Annotated[int | str, AUTO | integer()] = "auto"
+    max_rows: Annotated[int | str | None, NONE | AUTO | integer(2)] = "auto"
+
+    _selection_settings: ClassVar[SelectionSettings] = DEFAULT_SETTINGS
+    _resumable_params: ClassVar[tuple[str, ...]] = (
+        *ForwardEstimator._resumable_params,
+        "checkpoint",
+        "n_learners",
+        "polish",
+    )
+
+    def _selects_kernels(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
+
+    def _encodes_twice(self, n_rows: int) -> bool:
+        """Whether categories get two encodings, with a selection for each: where rows allow only one selection."""
+        free = self._selects_kernels() and isinstance(self.n_kernels, str)
+        return free and self._selection_settings.repeats[-1][0] < n_rows < self._selection_settings.many_rows
+
+    def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
+        data, plan, sparse = task.data, task.plan, isinstance(task.data.rows, SparseRows)
+        if not self._selects_kernels() or sparse:
+            wanted = "'auto' where X is sparse" if sparse else "'auto' unless kernel='auto' and scale_inputs=True"
+            require(self.metric == "auto", "metric", wanted, self.metric)
+            return single_kernel(data, Y, plan, self, rng)
+        large = self._is_large(task)
+        if large:
+            for kernel in LIKELY_KERNELS:
+                compiled_ahead(kernel, data.n_columns, plan)
+        penalty = None if isinstance(self.regularization, str) else float(self.regularization)
+        search = EnsembleSearch(
+            data, Y, plan, rng, self._classes, self.metric, penalty, self._selection_seconds(task, budget),
+            self._selection_settings,
+        )  # fmt: skip
+        selection = search.single() if large else search.ensemble(repeated=isinstance(self.n_kernels, str))
+        if large and self.metric is not None:
+            seconds = None if self.time_budget is None else budget.remaining(until=LOCAL_SCALES_SHARE)
+            clock = Clock(seconds, group=data.shard.group)
+            stage = LocalLengthScales(data, Y, plan, rng, clock, penalty is None, self._selection_settings)
+            selection = stage.refine(selection)
+        if not isinstance(self.n_kernels, str):
+            selection = selection.largest(self.n_kernels)
+        if not large or task.held_out is None or not self._sizes_are_open():
+            return selection
+
+        def begin(member: KernelMember) -> ForwardFit:
+            return self._begin_fit(task.problem(member), task.held_out, rng)
+
+        seconds = budget.remaining(until=TRIAL_FITS_SHARE)
+        return select_by_learning_curve(replace(task, selection=selection), begin, seconds)
+
+    def _is_large(self, task: Task) -> bool:
+        """Whether a table takes the stages of large tables: no exact solution, and many rows or a GPU."""
+        n_rows, plan = task.data.n_alive, task.plan
+        if self._exact(n_rows, task.Y.shape[1], task.data.rows.n_columns, plan, task.loss):
+            return False
+        return n_rows >= self._selection_settings.many_rows or plan.device.type == "cuda"
+
+    def _selection_seconds(self, task: Task, budget: Clock) -> float | None:
+        """Seconds for model selection: all that the fit of one model afterwards does not need, and a share at least."""
+        if self.time_budget is None:
+            return None
+        data, p = task.data, task.Y.shape[1]
+        if not self._exact(data.n_alive, p, data.rows.n_columns, task.plan, task.loss, math.inf):
+            return budget.remaining(until=SELECTION_SHARE)
+        needed = exact_seconds(data.n_alive, p, data.rows.n_columns, task.plan)
+        return max(budget.remaining(until=SHORT_SHARE), budget.remaining(until=SOLVING_SHARE) - SAFETY_FACTOR * needed)
+
+    def _exact(self, n_rows: int, n_outputs: int, n_columns: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
+        """Whether one learner holds all rows.
+
+        Sizes are left open, the loss is squared, rows are few enough for the penalty, and there is time for it.
+        """
+        fits = self._sizes_are_open() and loss.quadratic and n_rows <= plan.exact_rows(penalty)
+        if not fits or self.time_budget is None:
+            return fits
+        return exact_seconds(n_rows, n_outputs, n_columns, plan) <= EXACT_SHARE * self.time_budget
+
+    def _sizes_are_open(self) -> bool:
+        return self.learner_size == "auto" and self.n_learners == "auto"
+
+    def _needs_validation(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
+        return self._sizes_are_open() and not self._exact(data.n_alive, n_outputs, data.rows.n_columns, plan, loss)
+
+    def _uses_all_rows(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss, choice: Selection) -> bool:
+        size = data.n_alive, n_outputs, data.rows.n_columns
+        return all(self._exact(*size, plan, loss, one.lam) for one in choice.members)
+
+    def _learner_sizes(self, n_rows: int, plan: Plan) -> LearnerSizes:
+        return LearnerSizes.default(n_rows, self._selection_settings.many_rows, plan.device.type)
+
+    def _sizes(self, n_rows: int, plan: Plan) -> tuple[int, Size, int]:
+        """Learners, their size and the subset each is chosen from, where the user left them open."""
+        size: Any = self.learner_size
+        default = self._learner_sizes(n_rows, plan)
+        if isinstance(size, str):
+            size = int(min(max(n_rows / 64, 50), default.most_vectors, n_rows))
+        vectors = int(size) if isinstance(size, Integral) else 50
+        subset: Any = self.subset_size
+        if isinstance(subset, str):
+            subset = max(default.candidates_per_vector * vectors, 500)
+        require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
+        return LEARNERS if isinstance(self.n_learners, str) else self.n_learners, size, subset
+
+    def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+        require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
+        n_rows = problem.n_candidates
+        penalty = 0.0 if problem.rows.shard.divided else problem.lam
+        outputs, columns = problem.n_outputs, problem.rows.n_columns
+        exact = self._exact(n_rows, outputs, columns, problem.plan, problem.loss, penalty)
+        _, size, subset = self._sizes(n_rows, problem.plan)
+        gram_rows: Any = self.gram_rows
+        if isinstance(gram_rows, str):
+            gram_rows = GRAM_ROWS if n_rows >= self._selection_settings.many_rows else None
+        lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
+        criterion = Criterion.resolve(self.criterion, "criterion")
+        combination = Combination.resolve(self.combination, "combination")
+        ensemble = Ensemble(criterion, combination, size, subset, gram_rows=gram_rows)
+        return ForwardFit(
+            problem,
+            AllRows() if exact else ensemble,
+            rng,
+            block_length=lengths[self.absorption],
+            shrinkage=self.shrinkage,
+            focus=None if self.focus is None else Focus.resolve(self.focus, "focus"),
+            validation=None if held_out is None else held_out.to(problem.plan.device),
+        )
+
+    def _stopping_rules(self, fit: ForwardFit) -> list[Stopping]:
+        if isinstance(fit.learner, AllRows):
+            exact = StopReason("all rows are basis vectors: the solution is exact", StopKind.EXACT)
+            return [MaxSteps(1, why=exact)]
+        n_learners = self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
+        require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
+        return [MaxSteps(n_learners)]
+
+    def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
+        """All weights improved together, where that is asked for and there is memory and time for it."""
+        steps, reason = self._polish_steps(fit, final.index, budget)
+        if reason is not None:
+            return replace(final, kept={"polish_reason_": reason})
+        done = polish(
+            fit.problem,
+            final.index,
+            final.weights,
+            max_iter=steps,
+            validation=fit.validation,
+            expired=lambda: budget.expired(until=SOLVING_SHARE),
+        )
+        return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
+
+    def _refinement_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
+        goes_on = self._goes_on(first.fit) and time_to_begin(first.fit, budget, share)
+        return further(self, task, first, budget, share) if goes_on else []
+
+    def _goes_on(self, fit: ForwardFit) -> bool:
+        """Whether the model may grow beyond its first stage: everything was left open, and rows are watched."""
+        open_ended = self._selects_kernels() and self._sizes_are_open() and not self.warm_start and not fit.interrupted
+        least_squares = fit.problem.loss.quadratic and isinstance(fit.problem.kernel, Stationary)
+        return open_ended and least_squares and fit.validation is not None and not isinstance(fit.learner, AllRows)
+
+    def _subsample(self, data: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
+        """The table, or some of its rows where it is too large to learn from whole."""
+        if self.max_rows is None or data.shard.divided or self._pairwise or isinstance(data.rows, SparseRows):
+            return data
+        quadratic = Loss.resolve(self.loss, "loss").quadratic
+        grows = self._selects_kernels() and self._sizes_are_open() and quadratic and not self.warm_start
+        n = rows_at_a_time(self.max_rows, data.n_columns, plan, self.time_budget)
+        if data.n_alive <= n or not (grows or isinstance(self.max_rows, Integral)):
+            return data
+        return some_rows(data, n, rng, classes=self._classes)
+
+    def _more_models(
+        self, task: Task, grown: list[FittedMember], budget: Clock, rng: np.random.Generator
+    ) -> list[FittedMember]:
+        """Further models, the best averaged with the first, while there is time for one more."""
+        if self.time_budget is None or not self._goes_on(grown[0].fit):
+            return grown
+
+        def grow(member: KernelMember) -> list[FittedMember]:
+            return self._fit_member(
+                task, member, self._begin_fit(task.problem(member), task.held_out, rng), budget, 1.0
+            )
+
+        return best_average(task, grown, grow, budget)
+
+    def _polish_steps(self, fit: ForwardFit, index: Tensor, budget: Clock) -> tuple[int, str | None]:
+        """Steps of a polish at most, and why there are none."""
+        m = len(index)
+        if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:
+            return 0, "not asked for"
+        if fit.interrupted:
+            return 0, "left out: the fit was interrupted"
+        n, plan = fit.problem.rows.shard.length(len(fit.problem.y)), fit.problem.plan
+        if self.polish == "auto" and 4 * m**2 * 8 > plan.memory_limit // 4:
+            return 0, f"left out: {m} basis vectors would take too much memory"
+        if self.polish == "auto" and self._sizes_are_open() and n * m > POLISHED_VALUES[plan.device.type]:
+            return 0, f"left out: {m} basis vectors at {n} rows would take too long"
+        left = budget.remaining()
+        if math.isinf(left):
+            return POLISH_STEPS, None
+        seconds = left * (POLISH_SHARE if self._goes_on(fit) else 1.0)
+        steps = affordable_polish_steps(fit.problem, index, seconds) if left else 0
+        return min(steps, POLISH_STEPS), None if steps else "left out: the time budget does not allow a step of it"
+
+
+def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
+    """Whether a further stage has time to begin, by what a learner took so far."""
+    return not budget.expired(needing=STAGE_LEARNERS * fit.seconds / max(fit.n_steps, 1), until=share)
 
 
 @estimator_dataclass

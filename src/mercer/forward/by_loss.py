@@ -16,7 +16,7 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.data import ArrayRows
 from mercer.engine import Sample
-from mercer.forward.members import Choice, Member, sample_of
+from mercer.forward.model_selection import KernelMember, Selection, sample_of
 from mercer.forward.problem import Problem
 from mercer.forward.solve.polish import polish
 from mercer.forward.task import Task
@@ -29,9 +29,9 @@ FACTOR, MOST = 10**0.5, 6
 SHARE = 0.5
 
 
-def by_loss(choice: Choice, task: Task, rng: np.random.Generator, clock: Clock) -> Choice:
+def by_loss(choice: Selection, task: Task, rng: np.random.Generator, clock: Clock) -> Selection:
     """The same kernels with penalties of least held-out loss, or the best of them alone where that loses less."""
-    given = task.given
+    given = task.data
     if task.pairwise or given.shard.divided or not isinstance(given.rows, ArrayRows) or given.n_alive < 2 * FOLDS:
         return choice
     index = rng.permutation(given.draw(ROWS, rng))
@@ -48,7 +48,7 @@ def by_loss(choice: Choice, task: Task, rng: np.random.Generator, clock: Clock) 
     return replace(choice, members=[replace(members[best], share=1.0)])
 
 
-def _best_penalty(member: Member, sample: Sample, task: Task, clock: Clock) -> tuple[Member, Tensor]:
+def _best_penalty(member: KernelMember, sample: Sample, task: Task, clock: Clock) -> tuple[KernelMember, Tensor]:
     """The member under the penalty of least held-out loss, searched downhill, and its held-out values."""
     best, values = member, _held_out(member, sample, task)
     for factor in (FACTOR, 1 / FACTOR):
@@ -65,7 +65,7 @@ def _best_penalty(member: Member, sample: Sample, task: Task, clock: Clock) -> t
     return best, values
 
 
-def _held_out(member: Member, sample: Sample, task: Task) -> Tensor:
+def _held_out(member: KernelMember, sample: Sample, task: Task) -> Tensor:
     """Values at all rows, each from the rows of other folds."""
     values = torch.zeros_like(sample.Y)
     for rows in torch.arange(len(sample.Y), device=sample.Y.device).tensor_split(FOLDS):

@@ -133,7 +133,7 @@ class Checkpoint:
         if self.state.choice is not None:
             choice, rng.bit_generator.state = self.state.choice
             return choice
-        choice = replace(choose(), begun=None)  # its learners are to be kept from the first on
+        choice = replace(choose(), started_fit=None)  # its learners are to be kept from the first on
         self.state.choice = choice, rng.bit_generator.state
         return choice
 
@@ -245,6 +245,6 @@ class Resumable:
         if self.checkpoint is None:
             return None
         require(not self.warm_start, "warm_start", "False where there is a checkpoint", True)
-        free = (*self._growing, *FREE)
+        free = (*self._resumable_params, *FREE)
         seen = Fingerprint.of(self, given, X_val, y_val, free, all_rows=True)
         return Checkpoint.open(self.checkpoint, given.shard.group, seen, rng)

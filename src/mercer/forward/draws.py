@@ -199,7 +199,7 @@ class Renewal:
         others = total * float((self._margins(self.held_out) >= widest).double().mean())
         parts, done = [], 0
         report_step("rows looked through", total, step=done)
-        for some in self._drawn(total):
+        for some in self._subsample(total):
             done += len(some.f)
             parts.append(self._thinned(some.after(model, self.first.plan), widest, others))
             report_step("rows looked through", total, step=min(done, total))
@@ -217,7 +217,7 @@ class Renewal:
         seen = replace(seen, weight=seen.weight * (unit / share).to(seen.weight.dtype))
         return seen.part((chance < share).nonzero()[:, 0])
 
-    def _drawn(self, n: int) -> Iterator[Seen]:
+    def _subsample(self, n: int) -> Iterator[Seen]:
         """About `n` rows at random, block by block, with nothing said of them yet."""
         given, plan, dtype = self.whole, self.first.plan, self.first.y.dtype
         share = n / given.rows.n_rows

@@ -1,4 +1,4 @@
-"""What greedy and boosted models share at the border: one fit, its history, stages and warm starts."""
+"""Base of greedy and boosted estimators: one fit, its history, stages and warm starts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from mercer.forward.by_loss import by_loss
 from mercer.forward.expansion import Expansion, evaluate
 from mercer.forward.held_out import Refit, can_refit, held_out_predictions
 from mercer.forward.loop import ForwardFit
-from mercer.forward.members import Choice, Free, Member
+from mercer.forward.model_selection import KernelMember, Selection, Unspecified
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation, interrupted
 from mercer.forward.task import (
-    Grown,
+    FittedMember,
     Task,
     around_constant,
+    clip_far_targets,
     fitted,
-    for_choosing,
-    in_unit,
-    resolved_loss,
-    tamed,
-    watched_rows,
+    normalise_weights,
+    resolve_loss,
+    selection_targets,
+    validation_split,
 )
 from mercer.forward.warm_start import Fingerprint, Warm
 from mercer.losses import Loss
@@ -55,7 +55,7 @@ SOLVING_SHARE = 0.9
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ForwardEstimator(BaseKernelEstimator):
-    """A kernel expansion grown step by step; a family says how (`_growth`) and how it ends (`_finish`).
+    """A kernel expansion grown step by step; a family says how (`_begin_fit`) and how it ends (`_finish`).
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class ForwardEstimator(BaseKernelEstimator):
     #: Wide sparse tables stay sparse: rows are seen by products of them.
     _by_products: ClassVar[bool] = True
     #: What a further fit of a warm model may change.
-    _growing: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
+    _resumable_params: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -152,11 +152,11 @@ class ForwardEstimator(BaseKernelEstimator):
     # What a family fills in
 
     @abstractmethod
-    def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+    def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         """A fit before its first step: learner, blocks, and how they see the problem."""
 
     @abstractmethod
-    def _rules(self, fit: ForwardFit) -> list[Stopping]:
+    def _stopping_rules(self, fit: ForwardFit) -> list[Stopping]:
         """When a fit ends."""
 
     @abstractmethod
@@ -164,26 +164,26 @@ class ForwardEstimator(BaseKernelEstimator):
         """The model of the last step kept, improved where that was asked for."""
 
     @abstractmethod
-    def _watches(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
+    def _needs_validation(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         """Whether rows are held out although nobody asked for it."""
 
-    def _learns_all(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss, choice: Choice) -> bool:
+    def _uses_all_rows(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss, choice: Selection) -> bool:
         """Whether what was chosen needs no rows held out, although something else might have."""
         return False
 
     @abstractmethod
-    def _choose(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Choice:
+    def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         """Inputs, kernel and penalty of every member, by targets `Y`, for a task that has none yet."""
 
-    def _drawn(self, given: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
+    def _subsample(self, data: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
         """The table, or some of its rows where a family does not learn from all of them at once."""
-        return given
+        return data
 
-    def _checkpoint(self, given: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator) -> Any:
+    def _checkpoint(self, data: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator) -> Any:
         """Where the state of the fit is kept, if anywhere."""
         return None
 
-    def _races(self) -> bool:
+    def _selects_kernels(self) -> bool:
         """Whether column maps, metrics and kernels race; the codes of classes are then centred."""
         return False
 
@@ -199,100 +199,108 @@ class ForwardEstimator(BaseKernelEstimator):
         earlier model stays.
         """
         check(self)
-        group = ALONE if self._pairwise else current_group()  # values of a kernel belong to rows and columns alike
+        group = ALONE if self._pairwise else current_group()  # kernel values belong to rows and columns alike
         budget = Clock(self.time_budget, group=group)
-        given, plan = plan_for(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
-        made = partial(self._fitted, given, plan, X_val, y_val, budget)
-        self._keep(**(group.first(made) if given.shard is WHOLE else made()))  # of few rows the first learns all
+        data, plan = plan_for(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
+        fit = partial(self._fitted, data, plan, X_val, y_val, budget)
+        self._keep(**(group.first(fit) if data.shard is WHOLE else fit()))  # small tables: one process fits for all
         budget.raise_interrupt()
         return self
 
-    def _fitted(self, given: TableData, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
-        """All that a fit of this table leaves behind."""
-        seen = Fingerprint.of(self, given, X_val, y_val, self._growing) if self.warm_start else None
+    def _fitted(self, data: TableData, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
+        """Every fitted attribute."""
+        seen = Fingerprint.of(self, data, X_val, y_val, self._resumable_params) if self.warm_start else None
         warm = getattr(self, "_warm", None) if seen is not None else None
         if warm is None:
-            rng = self._generator(given.shard.group)
-            some = self._drawn(given, plan, rng)
-            task = replace(self._task(some, plan, X_val, y_val, rng, budget), whole=None if some is given else given)
-            members, begun = task.choice.members, task.choice.begun
-            fits = [begun] if begun else (self._growth(task.problem(one), task.held_out, rng) for one in members)
+            rng = self._generator(data.shard.group)
+            sample = self._subsample(data, plan, rng)
+            task = self._task(sample, plan, X_val, y_val, rng, budget)
+            task = replace(task, full_table=None if sample is data else data)
+            members, started = task.selection.members, task.selection.started_fit
+            problems = (task.problem(member) for member in members)
+            fits = [started] if started else (self._begin_fit(problem, task.held_out, rng) for problem in problems)
         else:
             warm.require_same(seen)
-            task, fits, rng, members = warm.task, warm.fits, warm.fits[0].rng, warm.task.choice.members
-        grown: list[Grown] = []
+            task, fits, rng, members = warm.task, warm.fits, warm.fits[0].rng, warm.task.selection.members
+        found: list[FittedMember] = []
         try:
             for place, (member, fit) in enumerate(zip(members, fits, strict=False)):
-                if grown and not _time_for_another(grown[-1].fit, budget):
+                if found and not _time_for_another(found[-1].fit, budget):
                     break
                 share = (place + 1) / len(members)
-                grown += self._grown(task, replace(member, place=place), fit, budget, share)
+                found += self._fit_member(task, replace(member, place=place), fit, budget, share)
             if not budget.interrupted:
-                grown = self._again(task, _instead_of(members, grown), budget, rng)
+                found = self._more_models(task, _with_all_shares(members, found), budget, rng)
         except KeyboardInterrupt:
-            if not grown:
+            if not found:
                 raise
             budget.interrupt()
-        grown = _instead_of(members, grown) if budget.interrupted else grown
-        state = None if seen is None else Warm(seen, task, [one.fit for one in grown])
-        return {**fitted(task, grown), "_warm": state}
+        found = _with_all_shares(members, found) if budget.interrupted else found
+        state = None if seen is None else Warm(seen, task, [part.fit for part in found])
+        return {**fitted(task, found), "_warm": state}
 
     def _task(
-        self, given: TableData, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock
+        self, data: TableData, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock
     ) -> Task:
-        """Code the targets, hold rows out, choose the members."""
-        targets = self._coded(given, Loss.resolve(self.loss, "loss"))
-        Y = targets.encode(given.y)
-        loss = resolved_loss(self.loss, Y.shape[1], classes=self._classes)
+        """Code the targets, hold out validation rows, select the ensemble."""
+        targets = self._coded(data, Loss.resolve(self.loss, "loss"))
+        Y = targets.encode(data.y)
+        loss = resolve_loss(self.loss, Y.shape[1], classes=self._classes)
         noise = 1.0
         if not self._pairwise:
-            given, Y, noise = merge_duplicate_inputs(given, Y, rng, by_targets=self._classes or not loss.quadratic)
-            plan = plan if given.shard.divided else plan_for(given, self)[1]
+            data, Y, noise = merge_duplicate_inputs(data, Y, rng, by_targets=self._classes or not loss.quadratic)
+            plan = plan if data.shard.divided else plan_for(data, self)[1]
         p = Y.shape[1]
-        watches = X_val is None and self.validation_fraction == "auto" and self._watches(given, p, plan, loss)
-        kept, everyone = self._checkpoint(given, targets, X_val, y_val, rng), given
-        given, Y, held = watched_rows(self, given, targets, Y, X_val, y_val, watches, rng)
-        given = in_unit(given, noise, self.regularization)
-        free = Free(isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str))
-        task = Task(given, targets, Y, plan, loss, Choice([]), held, self._pairwise, free, kept)
-        choose = partial(self._choose, task, for_choosing(given, Y, targets, loss), rng, budget)
-        if not loss.quadratic and free.penalty:
-            choose = partial(self._chosen_by_loss, choose, task, rng, budget)
-        choice = choose() if kept is None else kept.chosen(choose, rng)
-        if watches and not given.shard.divided and self._learns_all(everyone, p, plan, loss, choice):
-            given, held = in_unit(everyone, noise, self.regularization), None  # nobody needs to watch an exact solution
-        return replace(task, given=given, choice=choice, held_out=held)
+        holds_out = X_val is None and self.validation_fraction == "auto" and self._needs_validation(data, p, plan, loss)
+        checkpoint, all_rows = self._checkpoint(data, targets, X_val, y_val, rng), data
+        data, Y, held_out = validation_split(self, data, targets, Y, X_val, y_val, holds_out, rng)
+        data = normalise_weights(data, noise, self.regularization)
+        left_open = Unspecified(
+            isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str)
+        )
+        task = Task(data, targets, Y, plan, loss, Selection([]), held_out, self._pairwise, left_open, checkpoint)
+        select = partial(self._selected, task, selection_targets(data, Y, targets, loss), rng, budget)
+        selection = select() if checkpoint is None else checkpoint.chosen(select, rng)
+        if holds_out and not data.shard.divided and self._uses_all_rows(all_rows, p, plan, loss, selection):
+            data = normalise_weights(all_rows, noise, self.regularization)  # an exact solution needs no validation
+            held_out = None
+        return replace(task, data=data, selection=selection, held_out=held_out)
 
-    def _chosen_by_loss(self, choose: Any, task: Task, rng: np.random.Generator, budget: Clock) -> Choice:
-        """Select by squared error, then choose the penalties by the loss."""
-        return by_loss(choose(), task, rng, budget)
+    def _selected(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
+        """Select by squared error; other losses then choose the penalties."""
+        selection = self._select(task, Y, rng, budget)
+        if task.loss.quadratic or not task.left_open.penalty:
+            return selection
+        return by_loss(selection, task, rng, budget)
 
-    def _coded(self, given: TableData, loss: Loss) -> Targets:
+    def _coded(self, data: TableData, loss: Loss) -> Targets:
         """How targets are coded: numbers centred and scaled, classes as ±1."""
-        centred = self._races() and loss.quadratic
-        y = tamed(given, loss)
-        targets = code_targets(y, given.weight, classes=self._classes, centred=centred, shard=given.shard)
-        return around_constant(targets, given, loss)
+        centred = self._selects_kernels() and loss.quadratic
+        y = clip_far_targets(data, loss)
+        targets = code_targets(y, data.weight, classes=self._classes, centred=centred, shard=data.shard)
+        return around_constant(targets, data, loss)
 
-    def _grown(self, task: Task, member: Member, fit: ForwardFit, budget: Clock, share: float) -> list[Grown]:
+    def _fit_member(
+        self, task: Task, member: KernelMember, fit: ForwardFit, budget: Clock, share: float
+    ) -> list[FittedMember]:
         """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.
 
         `share` is the part of the time budget that may be spent when it ends.
         """
-        rules = self._rules(fit)
+        rules = self._stopping_rules(fit)
         if self.time_budget is not None:
             fit.learner.set_deadline(budget, SOLVING_SHARE)
             rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.remaining(until=share), self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
-        if task.kept is not None:
-            task.kept.follow(fit)
+        if task.checkpoint is not None:
+            task.checkpoint.follow(fit)
         why = fit.run(rules, step_callbacks("learners", total, lambda fit: fit.n_steps))
         if fit.interrupted:
             budget.interrupt()
-        if task.kept is not None:
-            task.kept.finish()
+        if task.checkpoint is not None:
+            task.checkpoint.finish()
         n_steps = min([k for rule in rules if (k := rule.best(fit.history)) is not None], default=fit.n_steps)
         path = fit.path()
         final = FittedExpansion.at(path, n_steps, fit.problem)
@@ -304,10 +312,10 @@ class ForwardEstimator(BaseKernelEstimator):
             budget.interrupt()
             refit = None
         outside = held_out_predictions(fit, final, task.single, refit, budget, classes=self._classes)
-        first = Grown(member, fit, path, final, n_steps, why, outside)
-        further = self._further(task, first, budget, share)
-        if task.kept is not None and further:
-            task.kept.finish()
+        first = FittedMember(member, fit, path, final, n_steps, why, outside)
+        further = self._refinement_stages(task, first, budget, share)
+        if task.checkpoint is not None and further:
+            task.checkpoint.finish()
         return [first, *further]
 
     def _refit(self, fit: ForwardFit, final: FittedExpansion, n_steps: int, budget: Clock) -> Refit | None:
@@ -319,8 +327,8 @@ class ForwardEstimator(BaseKernelEstimator):
             weight = fit.problem.weight.clone()
             weight[rows] = 0.0
             problem = fit.problem.with_sample(weight=weight)
-            again = self._growth(problem, fit.validation, np.random.default_rng(0))
-            rules = [*self._rules(again), MaxSteps(n_steps)]
+            again = self._begin_fit(problem, fit.validation, np.random.default_rng(0))
+            rules = [*self._stopping_rules(again), MaxSteps(n_steps)]
             if self.time_budget is not None:
                 rules.append(TimeBudget(budget.remaining(), self.time_budget))
             again.run(rules)
@@ -334,11 +342,13 @@ class ForwardEstimator(BaseKernelEstimator):
         """Whether further stages may build on this one: their values are known of rows held out alone."""
         return False
 
-    def _further(self, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
+    def _refinement_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
         """Stages that build on the first, of families that have them."""
         return []
 
-    def _again(self, task: Task, grown: list[Grown], budget: Clock, rng: np.random.Generator) -> list[Grown]:
+    def _more_models(
+        self, task: Task, grown: list[FittedMember], budget: Clock, rng: np.random.Generator
+    ) -> list[FittedMember]:
         """Further models to be averaged with what was grown, of families that have them."""
         return grown
 
@@ -379,7 +389,7 @@ def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
     )
 
 
-def _instead_of(members: list[Member], grown: list[Grown]) -> list[Grown]:
+def _with_all_shares(members: list[KernelMember], grown: list[FittedMember]) -> list[FittedMember]:
     """Members that were grown, with the shares of those that an interrupt or the time budget left out."""
     places = {one.member.place for one in grown}
     if len(places) >= len(members):

@@ -19,7 +19,7 @@ from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.scales import LITTLE, Make, Staging, finished, further_stages
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
-from mercer.forward.task import Grown, Task
+from mercer.forward.task import FittedMember, Task
 from mercer.progress import step_callbacks
 
 #: Share of the time budget after which nothing is added to further stages.
@@ -33,7 +33,7 @@ LONGER = 0.25
 SEPARABLE = 0.1
 
 
-def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) -> list[Grown]:
+def further(face: Any, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
     """Learners of the same and of shorter length-scales on what the first stage left, as long as they gain.
 
     `face` is the estimator: how its fits begin and how long they may take. `share` of the `budget` may be spent.
@@ -43,10 +43,10 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
     focus = _focus(face, problem, f, first.fit.validation)
 
     def make(left: Problem, watched: Tensor | None) -> ForwardFit:
-        grown: ForwardFit = face._growth(left, watched, first.fit.rng)
+        grown: ForwardFit = face._begin_fit(left, watched, first.fit.rng)
         grown.focus = focus
-        if task.kept is not None:
-            task.kept.follow(grown)
+        if task.checkpoint is not None:
+            task.checkpoint.follow(grown)
         return grown
 
     def narrowed(fit: ForwardFit) -> bool:
@@ -56,8 +56,8 @@ def further(face: Any, task: Task, first: Grown, budget: Clock, share: float) ->
         return focus is not before
 
     staging = Staging(make, _within(face, budget, share), LITTLE / first.member.share, narrowed=narrowed)
-    if task.whole is not None:
-        little = staging.little * (task.given.n_alive / task.whole.n_alive) ** LONGER
+    if task.full_table is not None:
+        little = staging.little * (task.data.n_alive / task.full_table.n_alive) ** LONGER
         staging = replace(staging, little=little, anew=_anew(face, task, first, make, budget, share))
     stages = further_stages(problem, f, first.fit.validation, staging)
     if any(fit.interrupted for fit in stages):
@@ -81,15 +81,15 @@ def _focus(face: Any, problem: Problem, f: Tensor, watched: Any) -> Focus | None
 
 
 def _anew(
-    face: Any, task: Task, first: Grown, make: Make, budget: Clock, share: float
+    face: Any, task: Task, first: FittedMember, make: Make, budget: Clock, share: float
 ) -> Callable[[list[ForwardFit], ForwardFit], ForwardFit]:
     """How a stage begins on other rows of a table that is too large to learn from whole, where there is time for it."""
     fit, where = first.fit, first.fit.problem.plan.device.type
-    assert task.whole is not None
+    assert task.full_table is not None
     assert fit.validation is not None
-    n_rows = int(np.count_nonzero(task.given.weight))
+    n_rows = int(np.count_nonzero(task.data.weight))
     renewal = Renewal(
-        task.whole, task.given, task.targets, first.member.inputs, fit.problem, fit.validation, n_rows, fit.rng,
+        task.full_table, task.data, task.targets, first.member.inputs, fit.problem, fit.validation, n_rows, fit.rng,
         classes=face._classes,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -14,12 +14,13 @@ from mercer.base.parameters import check, literal
 from mercer.data.column_maps import KINDS
 from mercer.engine import make_plan
 from mercer.forward.kernel_metric import column_spread, diagonal_shares, metric_matrix
-from mercer.forward.members import only, raced_members
-from mercer.forward.task import in_unit
+from mercer.forward.model_selection import EnsembleSearch
+from mercer.forward.task import normalise_weights
 from mercer.preprocessing.duplicates import merge_duplicate_inputs
 from mercer.preprocessing.read import read, read_new
 from mercer.preprocessing.targets import code_targets, holds_classes
 from mercer.progress import with_progress
+from mercer.selection.settings import DEFAULT_SETTINGS
 
 
 @estimator_dataclass
@@ -107,12 +108,13 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         targets = code_targets(given.y, given.weight, classes=classes, centred=True)
         rng = self._generator()
         given, Y, noise = merge_duplicate_inputs(given, targets.encode(given.y), rng, by_targets=classes)
-        given = in_unit(given, noise, "auto")
+        given = normalise_weights(given, noise, "auto")
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
-        options: dict[str, Any] = {"metric": self.metric, "seconds": self.time_budget}
-        options["kinds"] = KINDS if self.scale_inputs is True else ("standard",)
-        choice = only(raced_members(given, Y, plan, rng, classes=classes, **options), 1)
-        best = choice.members[0]
+        maps = KINDS if self.scale_inputs is True else ("standard",)
+        settings = replace(DEFAULT_SETTINGS, column_maps=maps)
+        search = EnsembleSearch(given, Y, plan, rng, classes, self.metric, seconds=self.time_budget, settings=settings)
+        selection = search.ensemble(repeated=False)
+        best = selection.largest(1).members[0]
         M = metric_matrix(best.inputs.transform, np.ones(given.rows.n_columns))
         return self._keep(
             **given.columns(),
@@ -120,8 +122,8 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
             metric_=M,
             relevance_=given.per_column(diagonal_shares(M, column_spread(best.inputs, given))),
             kernel_=best.kernel,
-            tuning_report_=choice.report,
-            tuning_seconds_=choice.seconds,
+            tuning_report_=selection.report,
+            tuning_seconds_=selection.seconds,
             _n_features_out=given.rows.n_columns,
         )
 

@@ -28,7 +28,7 @@ from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
 from mercer.forward.learners import vector_learner, vectors_per_pass
 from mercer.forward.loop import ForwardFit
-from mercer.forward.members import Choice, tuned_member
+from mercer.forward.model_selection import Selection, single_kernel
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import RandomRows
@@ -116,12 +116,12 @@ class BaseGreedyKernel(ForwardEstimator):
     penalty: Annotated[str, literal("auto", "rkhs", "gram")] = "auto"
     patience: Annotated[int, integer()] = 20
 
-    _growing: ClassVar[tuple[str, ...]] = (*ForwardEstimator._growing, "n_basis")
+    _resumable_params: ClassVar[tuple[str, ...]] = (*ForwardEstimator._resumable_params, "n_basis")
 
-    def _watches(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
+    def _needs_validation(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         return self._by_validation()  # otherwise `n_basis` is the size
 
-    def _growth(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
+    def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         criterion = Criterion.resolve(self.criterion, "criterion")
         n_rows = problem.n_candidates
         step = self._vectors_per_step(criterion, n_rows)
@@ -175,7 +175,7 @@ class BaseGreedyKernel(ForwardEstimator):
             require(prunable, "prune", wanted, True)
 
     def _block_type(self, problem: Problem) -> Callable[..., Block]:
-        """The class of blocks for `update`, `exchange` and `penalty`, with its options."""
+        """The block that `update`, `exchange` and `penalty` ask for."""
         gram = self.penalty == "gram" or (self.penalty == "auto" and self.update in ("qr", "mrx"))
         # With the columns of K + σ²I every row can meet its target, so no size rule would ever stop the fit.
         sized = any(isinstance(rule, BY_RESIDUAL) for rule in self._size_rules()) and self.regularization == "auto"
@@ -187,7 +187,7 @@ class BaseGreedyKernel(ForwardEstimator):
             kind = ExchangeBlock if self.exchange else Block
         return partial(kind, **options)
 
-    def _rules(self, fit: ForwardFit) -> list[Stopping]:
+    def _stopping_rules(self, fit: ForwardFit) -> list[Stopping]:
         problem = fit.problem
         n_rows = problem.n_candidates
         step = self._vectors_per_step(Criterion.resolve(self.criterion, "criterion"), n_rows)
@@ -214,27 +214,22 @@ class BaseGreedyKernel(ForwardEstimator):
     def _by_validation(self) -> bool:
         return any(isinstance(rule, Validation) for rule in self._size_rules())
 
-    def _choose(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Choice:
+    def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         """One kernel by its evidence; with `refine`, which tunes it later, at most the family is chosen."""
-        return tuned_member(task.given, Y, task.plan, self, rng, _choose_family if self.refine else choose_kernel)
+        return single_kernel(task.data, Y, task.plan, self, rng, _choose_family if self.refine else choose_kernel)
 
     def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
-        """Prune and refine the basis according to `prune` and `refine`."""
-        if not len(final.index):
-            return final
-        if self.prune and fit.current is not None:
-            final = self._pruned(fit, fit.current, final)
-        return self._refined(fit.problem, final) if self.refine else final
-
-    def _pruned(self, fit: ForwardFit, block: Block, final: FittedExpansion) -> FittedExpansion:
-        """Drop basis vectors while MDL or AIC falls."""
-        rules = [rule.short_name for rule in self._size_rules()]
-        rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
-        entered = torch.isin(block.basis_index, final.index).nonzero()[:, 0]
-        last_step = int(np.searchsorted(fit.history.n_basis, int(entered[-1]) + 1))
-        r2 = fit.history.residual_norm[last_step] ** 2
-        kept, weights = prune(block.span.R[entered[:, None], entered], final.weights, r2, fit.history.n_rows, rule)
-        return replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
+        """Prune and refine the basis, if asked for."""
+        m, block = len(final.index), fit.current
+        if self.prune and block is not None and m:
+            rules = [rule.short_name for rule in self._size_rules()]
+            rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
+            entered = torch.isin(block.basis_index, final.index).nonzero()[:, 0]
+            step = int(np.searchsorted(fit.history.n_basis, int(entered[-1]) + 1))  # the step at which the last entered
+            r2 = fit.history.residual_norm[step] ** 2
+            kept, weights = prune(block.span.R[entered[:, None], entered], final.weights, r2, fit.history.n_rows, rule)
+            final = replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
+        return self._refined(fit.problem, final) if self.refine and m else final
 
     def _refined(self, problem: Problem, final: FittedExpansion) -> FittedExpansion:
         """Optimise basis vectors, kernel and noise by the sparse evidence, then solve for the weights."""

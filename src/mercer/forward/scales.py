@@ -19,7 +19,7 @@ from mercer.forward.held_out import held_out_predictions
 from mercer.forward.loop import ForwardFit
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.forward.task import Grown
+from mercer.forward.task import FittedMember
 from mercer.selection.more_rows import scaled
 from mercer.stop_reason import StopKind, StopReason
 
@@ -141,7 +141,7 @@ def _begun(fit: ForwardFit) -> tuple[ForwardFit | None, float]:
     return fit, before - fit.history.validation[-1]
 
 
-def finished(first: Grown, fits: list[ForwardFit]) -> list[Grown]:
+def finished(first: FittedMember, fits: list[ForwardFit]) -> list[FittedMember]:
     """Stages cut back to the learner after which rows held out were predicted best."""
     stages, before = [], first.n_steps
     for fit in fits:
@@ -153,6 +153,6 @@ def finished(first: Grown, fits: list[ForwardFit]) -> list[Grown]:
         why = StopReason(sentence, StopKind.MINIMUM)
         outside = held_out_predictions(fit, final)  # of rows held out, which stages always have
         member = replace(first.member, kernel=fit.problem.kernel, name=f"{first.member.name}, finer")
-        stages.append(Grown(member, fit, path, final, n_steps, why, outside, before))
+        stages.append(FittedMember(member, fit, path, final, n_steps, why, outside, before))
         before += n_steps
     return stages

@@ -19,7 +19,7 @@ from mercer.forward.expansion import Expansion, StagedExpansion
 from mercer.forward.held_out import HeldOutPredictions, rounding_errors, rounding_matters
 from mercer.forward.kernel_metric import metric_matrix, sensitivity
 from mercer.forward.loop import ForwardFit
-from mercer.forward.members import Choice, Free, Member, problem_of
+from mercer.forward.model_selection import KernelMember, Selection, Unspecified, problem_of
 from mercer.forward.path import ExpansionPath, FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.relevance import background_rows, effect_shares
@@ -47,40 +47,40 @@ JUDGING_ROWS = 20
 
 @dataclass(frozen=True)
 class Task:
-    """The table given, its coded targets, the members to be grown on it, and rows to watch."""
+    """A checked table with coded targets, the selected members, and rows held out for validation."""
 
-    given: TableData
+    data: TableData
     targets: Any
     Y: np.ndarray
     plan: Plan
     loss: Loss
-    choice: Choice
+    selection: Selection
     held_out: Tensor | None
     pairwise: bool
-    free: Free
-    kept: Any = None  # the checkpoint that follows this fit, if any
-    whole: TableData | None = None  # the table of which `given` are some rows
+    left_open: Unspecified
+    checkpoint: Any = None  # the checkpoint that follows this fit, if any
+    full_table: TableData | None = None  # the table of which `data` are some rows
 
     @property
     def single(self) -> np.ndarray:
-        """Coded targets of single rows, where `Y` may hold means of several; rows given for watching come last."""
-        own = self.targets.encode(self.given.y)
+        """Coded targets of single rows, where `Y` may hold means of several; given validation rows come last."""
+        own = self.targets.encode(self.data.y)
         return np.concatenate([own, self.Y[len(own) :]])
 
-    def problem(self, member: Member) -> Problem:
+    def problem(self, member: KernelMember) -> Problem:
         """What a member minimises."""
-        return problem_of(member, self.given, self.Y, self.plan, self.loss, self.free, pairwise=self.pairwise)
+        return problem_of(member, self.data, self.Y, self.plan, self.loss, self.left_open, pairwise=self.pairwise)
 
 
 @dataclass(frozen=True)
-class Grown:
+class FittedMember:
     """A member, or a stage of one, after its last step: the fit, the weights after any step, the model kept, its end.
 
     `outside` are rows, values and weights from which probabilities are calibrated and intervals made. A stage begins
     after the `before` steps of those it builds on.
     """
 
-    member: Member
+    member: KernelMember
     fit: ForwardFit
     path: ExpansionPath
     final: FittedExpansion
@@ -90,21 +90,21 @@ class Grown:
     before: int = 0
 
 
-def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
+def fitted(task: Task, grown: list[FittedMember]) -> dict[str, Any]:
     """What all forward models keep: expansions, what users look at first in the user's units, and the history."""
-    given, first = task.given, grown[0]
+    data, first = task.data, grown[0]
     members = [one.member for one in grown]
-    fine = task.free.dtype and _rounding_shows(task, grown)
+    fine = task.left_open.dtype and _rounding_shows(task, grown)
     expansions = tuple(_expansion(one, "float64" if fine else _dtype(one.fit.problem)) for one in grown)
     index, final = first.final.index.cpu().numpy(), first.final
     history = joined([one.fit.history for one in grown if one.member.place == first.member.place])
-    if isinstance(given.rows, SparseRows):
-        rows = given.rows.rows_of(index)
+    if isinstance(data.rows, SparseRows):
+        rows = data.rows.rows_of(index)
     else:
-        rows = members[0].inputs.decode(final.basis) if final.moved else given.rows.fetch(index).cpu().numpy()
+        rows = members[0].inputs.decode(final.basis) if final.moved else data.rows.fetch(index).cpu().numpy()
     classes = isinstance(task.targets, ClassTargets)
     return {
-        **given.columns(),
+        **data.columns(),
         **final.kept,
         "classes_": task.targets.classes if classes else None,
         "calibration_": calibrated(task, grown) if classes else None,
@@ -113,16 +113,16 @@ def fitted(task: Task, grown: list[Grown]) -> dict[str, Any]:
         "inputs_": members[0].inputs,
         "expansions_": expansions,
         "basis_": rows,
-        "basis_indices_": given.places(index),
+        "basis_indices_": data.places(index),
         "dual_coef_": expansions[0].weights,
         "kernel_": expansions[0].kernel,
-        "background_": None if _without_columns(task) else background_rows(given),
-        "metric_": _metric(expansions[0], given.rows.n_columns),
+        "background_": None if _without_columns(task) else background_rows(data),
+        "metric_": _metric(expansions[0], data.rows.n_columns),
         "relevance_": _relevance(task, expansions),
         "regularization_": final.lam,
         "dtype_": expansions[0].dtype,
-        "tuning_seconds_": task.choice.seconds,
-        "tuning_report_": [*task.choice.report, *(judged(task, grown) if classes else ())],
+        "tuning_seconds_": task.selection.seconds,
+        "tuning_report_": [*task.selection.report, *(judged(task, grown) if classes else ())],
         "objective_path_": np.array(history.objective),
         "history_": history.as_arrays(),
         "n_steps_": max(one.before + one.n_steps for one in grown),
@@ -135,7 +135,7 @@ def _dtype(problem: Problem) -> str:
     return str(problem.plan.dtype).removeprefix("torch.")
 
 
-def _rounding_shows(task: Task, grown: list[Grown]) -> bool:
+def _rounding_shows(task: Task, grown: list[FittedMember]) -> bool:
     """Whether predictions in the precision of the fit would be visibly worse than in float64."""
     coarse = [one for one in grown if one.fit.problem.plan.dtype == torch.float32]
     outside = outside_of(grown)
@@ -146,10 +146,10 @@ def _rounding_shows(task: Task, grown: list[Grown]) -> bool:
         changes = [rounding_errors(one.final, one.outside, one.fit.problem.plan, one.member.share) for one in coarse]
         return rounding_matters(changes, outside.targets - outside.values, outside.weight)
 
-    return task.given.shard.group.first(measured)
+    return task.data.shard.group.first(measured)
 
 
-def _expansion(one: Grown, dtype: str) -> Expansion:
+def _expansion(one: FittedMember, dtype: str) -> Expansion:
     weights = one.member.share * one.final.weights.double().cpu().numpy()
     kernel, basis = _kept(one.final.kernel, one.final.basis.double().cpu().numpy())
     return Expansion(one.member.inputs, kernel, basis, weights, dtype)
@@ -163,11 +163,11 @@ def _metric(first: Expansion, n_inputs: int) -> np.ndarray | None:
 
 def _relevance(task: Task, expansions: tuple[Expansion, ...]) -> np.ndarray | None:
     """The effect of each column on predictions; None where columns are kernel values, or far too many (sparse)."""
-    return None if _without_columns(task) else effect_shares(expansions, task.given, task.plan)
+    return None if _without_columns(task) else effect_shares(expansions, task.data, task.plan)
 
 
 def _without_columns(task: Task) -> bool:
-    return task.pairwise or isinstance(task.given.rows, SparseRows)
+    return task.pairwise or isinstance(task.data.rows, SparseRows)
 
 
 def _kept(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:
@@ -175,7 +175,7 @@ def _kept(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:
     return kernel.kept(basis) if isinstance(kernel, Numbered) else (kernel, basis)
 
 
-def _stages(one: Grown, expansion: Expansion) -> StagedExpansion:
+def _stages(one: FittedMember, expansion: Expansion) -> StagedExpansion:
     problem, rows = one.fit.problem, expansion.basis
     if one.final.moved or not np.array_equal(one.final.index.cpu().numpy(), one.path.rows):  # not those of the path
         rows = problem.rows.fetch(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
@@ -186,20 +186,20 @@ def _stages(one: Grown, expansion: Expansion) -> StagedExpansion:
     return StagedExpansion(at, one.path, one.member.share, one.n_steps, one.before)
 
 
-def outside_of(grown: list[Grown]) -> HeldOutPredictions:
+def outside_of(grown: list[FittedMember]) -> HeldOutPredictions:
     """What all members together say of rows that none of them learned from, wherever there are such."""
     total = sum(one.member.share * one.outside.values for one in grown)
     return replace(grown[0].outside, values=np.asarray(total))
 
 
-def calibrated(task: Task, grown: list[Grown]) -> Any:
+def calibrated(task: Task, grown: list[FittedMember]) -> Any:
     """From decision values to probabilities."""
     report_step("calibration")
     outside = outside_of(grown)
     return fit_calibration(task.targets, outside.values, outside.targets, outside.weight, CHOSEN)
 
 
-def judged(task: Task, grown: list[Grown]) -> list[dict[str, Any]]:
+def judged(task: Task, grown: list[FittedMember]) -> list[dict[str, Any]]:
     """The model's probabilities on rows it did not learn from, as the last line of the report; none without such."""
     outside, began = outside_of(grown), time.perf_counter()
     if len(outside.targets) < JUDGING_ROWS:
@@ -209,17 +209,17 @@ def judged(task: Task, grown: list[Grown]) -> list[dict[str, Any]]:
     return [line | {"seconds": time.perf_counter() - began}]
 
 
-def residual_intervals(task: Task, grown: list[Grown]) -> Intervals:
+def residual_intervals(task: Task, grown: list[FittedMember]) -> Intervals:
     """From predictions to intervals, wider where residuals are larger: in any column, or near rows of the kernel."""
     outside = outside_of(grown)
     residuals = outside.targets - outside.values
-    if task.pairwise or isinstance(task.given.rows, SparseRows):
+    if task.pairwise or isinstance(task.data.rows, SparseRows):
         return Intervals.of(residuals, outside.weight)
-    shown = CalibrationRows.of(outside.rows, task.given.rows, outside.index)
+    shown = CalibrationRows.of(outside.rows, task.data.rows, outside.index)
     return Intervals.fitted(residuals, 1.0, outside.values, outside.weight, shown)
 
 
-def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
+def resolve_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     """The loss as a part; the logistic one in its form for two classes or for more."""
     loss = Loss.resolve(choice, "loss")
     for_numbers = "'squared' or 'pinball' for regression: the others are for classes"
@@ -230,66 +230,66 @@ def resolved_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     return loss
 
 
-def tamed(given: TableData, loss: Loss) -> np.ndarray:
+def clip_far_targets(data: TableData, loss: Loss) -> np.ndarray:
     """Targets as scales and kernels are found by: all of them, or, where a loss is robust, none from far out."""
-    if loss.quadratic or not loss.for_numbers or given.y.dtype.kind != "f":
-        return given.y
-    return clip_outliers(given.y, given.pick(given.y, given.spaced(REACH_ROWS)))
+    if loss.quadratic or not loss.for_numbers or data.y.dtype.kind != "f":
+        return data.y
+    return clip_outliers(data.y, data.pick(data.y, data.spaced(REACH_ROWS)))
 
 
-def in_unit(given: TableData, noise: float, penalty: float | str) -> TableData:
+def normalise_weights(data: TableData, noise: float, penalty: float | str) -> TableData:
     """The table with weights in the unit of a penalty: where that is free only their ratios matter."""
-    mean = given.shard.total(given.weight.sum()) / given.n_alive
+    mean = data.shard.total(data.weight.sum()) / data.n_alive
     if isinstance(penalty, str):
-        return replace(given, weight=given.weight * (noise / mean))
+        return replace(data, weight=data.weight * (noise / mean))
     require(mean <= LARGEST_WEIGHT, "the mean of sample_weight", f"at most {LARGEST_WEIGHT:g}", mean)
-    return given
+    return data
 
 
-def for_choosing(given: TableData, Y: np.ndarray, targets: Any, loss: Loss) -> np.ndarray:
-    """Coded targets that kernels are chosen by: `Y`, or those that are tamed; rows given for watching come last."""
-    own = tamed(given, loss)
-    if own is given.y:
+def selection_targets(data: TableData, Y: np.ndarray, targets: Any, loss: Loss) -> np.ndarray:
+    """Coded targets for the selection: `Y`, with far targets clipped for robust losses; validation rows come last."""
+    own = clip_far_targets(data, loss)
+    if own is data.y:
         return Y
-    coded, shard = targets.encode(own), given.shard
-    sums = shard.group.sum(torch.from_numpy(np.append(given.weight @ coded, given.weight.sum()))).numpy()
+    coded, shard = targets.encode(own), data.shard
+    sums = shard.group.sum(torch.from_numpy(np.append(data.weight @ coded, data.weight.sum()))).numpy()
     return np.concatenate([coded, Y[len(own) :]]) - sums[:-1] / sums[-1]
 
 
-def around_constant(targets: Any, given: TableData, loss: Loss) -> Any:
+def around_constant(targets: Any, data: TableData, loss: Loss) -> Any:
     """How numbers are coded, with the loss's own best constant in place of their mean: a model of nothing says that."""
     if loss.quadratic or isinstance(targets, ClassTargets):
         return targets
-    some = given.spaced(REACH_ROWS)
-    Y, weight = (torch.from_numpy(given.pick(part, some)) for part in (targets.encode(given.y), given.weight))
+    some = data.spaced(REACH_ROWS)
+    Y, weight = (torch.from_numpy(data.pick(part, some)) for part in (targets.encode(data.y), data.weight))
     constant = loss.constant(Y, weight / weight.max()).numpy()
     return replace(targets, mean=targets.mean + targets.scale * constant)
 
 
-def watch_given(
-    given: TableData, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarray
+def append_validation_rows(
+    data: TableData, Y: np.ndarray, X_val: np.ndarray, Y_val: np.ndarray
 ) -> tuple[TableData, np.ndarray, Tensor]:
-    """Rows given for watching stand at the end, with weight zero; each counts as much as a training row on average."""
-    assert isinstance(given.rows, ArrayRows)
-    n, shard = given.rows.n_rows, given.shard
+    """Rows data for watching stand at the end, with weight zero; each counts as much as a training row on average."""
+    assert isinstance(data.rows, ArrayRows)
+    n, shard = data.rows.n_rows, data.shard
     if isinstance(shard, Runs):  # these rows are dealt out as well
         start, stop = even_run(shard.group, len(X_val))
         X_val, Y_val, shard = X_val[start:stop], Y_val[start:stop], shard.append(len(X_val))
-    rows = ArrayRows(np.concatenate([given.rows.X, X_val]), shard)
-    mean = given.shard.total(given.weight.sum()) / given.n_alive
-    weight, watched = (np.append(given.weight, np.full(len(X_val), value)) for value in (0.0, mean))
-    given = replace(given, rows=rows, weight=weight, validation_weight=watched)
-    return given, np.concatenate([Y, Y_val]), torch.arange(n, n + len(X_val))
+    rows = ArrayRows(np.concatenate([data.rows.X, X_val]), shard)
+    mean = data.shard.total(data.weight.sum()) / data.n_alive
+    weight, watched = (np.append(data.weight, np.full(len(X_val), value)) for value in (0.0, mean))
+    data = replace(data, rows=rows, weight=weight, validation_weight=watched)
+    return data, np.concatenate([Y, Y_val]), torch.arange(n, n + len(X_val))
 
 
 def hold_out(
-    given: TableData, Y: np.ndarray, share: float | str, rng: np.random.Generator, *, classes: bool
+    data: TableData, Y: np.ndarray, share: float | str, rng: np.random.Generator, *, classes: bool
 ) -> tuple[TableData, Tensor]:
     """A share of the rows gets weight zero, to be watched; of classes, an equal share of each.
 
     What comes back are their places on this process.
     """
-    alive, shard = torch.as_tensor(given.weight > 0), given.shard
+    alive, shard = torch.as_tensor(data.weight > 0), data.shard
     total = shard.count(alive)
     require(total >= 4, "the number of rows", "at least 4 to hold some out for validation", total)
     most = min(max(HELD_OUT_ROWS, HELD_OUT_SHARE * total), HELD_OUT_MOST)
@@ -298,9 +298,9 @@ def hold_out(
     groups = _by_class(alive, Y) if classes else [alive]
     held = torch.cat(_shares(shard, groups, n, rng)) if classes else shard.draw(alive, n, rng)
     places = np.sort(np.asarray(shard.local(held)[1]))
-    weight = given.weight.copy()
+    weight = data.weight.copy()
     weight[places] = 0.0
-    return replace(given.with_weights(weight), validation_weight=given.weight), torch.as_tensor(places)
+    return replace(data.with_weights(weight), validation_weight=data.weight), torch.as_tensor(places)
 
 
 def _by_class(alive: Tensor, Y: np.ndarray) -> list[Tensor]:
@@ -320,9 +320,9 @@ def _shares(shard: Shard, groups: list[Tensor], n: int, rng: np.random.Generator
     return [shard.draw(mask, int(k), rng) for mask, k in zip(groups, wanted, strict=True)]
 
 
-def watched_rows(
+def validation_split(
     face: Any,
-    given: TableData,
+    data: TableData,
     targets: Any,
     Y: np.ndarray,
     X_val: Any,
@@ -330,14 +330,14 @@ def watched_rows(
     watches: bool,
     rng: np.random.Generator,
 ) -> tuple[TableData, np.ndarray, Tensor | None]:
-    """The rows to watch, if any: those given, or a share of the training rows."""
+    """The rows to watch, if any: those data, or a share of the training rows."""
     if X_val is not None:
-        X_val, y_val = read_held_out(face, given, X_val, y_val, numeric=not face._classes)
+        X_val, y_val = read_held_out(face, data, X_val, y_val, numeric=not face._classes)
         if face._classes:
             targets.require_known(y_val, "y_val")
-        return watch_given(given, Y, X_val, targets.encode(y_val))
+        return append_validation_rows(data, Y, X_val, targets.encode(y_val))
     share = face.validation_fraction
     if share is None or (isinstance(share, str) and not watches):
-        return given, Y, None
-    given, held = hold_out(given, Y, share, rng, classes=face._classes)
-    return given, Y, held
+        return data, Y, None
+    data, held = hold_out(data, Y, share, rng, classes=face._classes)
+    return data, Y, held

@@ -15,7 +15,7 @@ import torch
 from mercer.evidence.coordinates import Point
 from mercer.evidence.exact import left_out, log_evidence
 from mercer.kernels import Kernel
-from mercer.selection.evidence_search import LENGTH, NOISE_BOUNDS, Search
+from mercer.selection.evidence_search import LENGTH, NOISE_BOUNDS, EvidenceSearch
 
 #: Least noise variance, of unit variance of the codes, that is considered.
 LEAST_NOISE = 1e-2
@@ -25,7 +25,7 @@ LONGER, NOISIER, GAIN = 1.6, 2.5, 2e-3
 TEMPERATURES = torch.logspace(-2, 1.5, 36, dtype=torch.float64)
 
 
-def judged(search: Search, points: Iterable[Point]) -> Point:
+def judged(search: EvidenceSearch, points: Iterable[Point]) -> Point:
     """The point of lowest log loss among those the evidence proposes and those a few steps away from them."""
     best = min(points, key=lambda point: _loss(search, point.kernel, point.noise))
     kernel, noise = best.kernel, best.noise
@@ -48,7 +48,7 @@ def _longer(kernel: Kernel, factor: float) -> Kernel:
     return kernel if factor == 1.0 else kernel.replaced({LENGTH: (factor * np.asarray(lengths)).tolist()})
 
 
-def _loss(search: Search, kernel: Kernel, noise: float) -> float:
+def _loss(search: EvidenceSearch, kernel: Kernel, noise: float) -> float:
     """Mean logistic loss of the codes under the other rows, at the temperature that suits it best."""
     search.n_evaluations += 1
     low, high = search.Y.min(0).values, search.Y.max(0).values

@@ -19,14 +19,6 @@ from torch import Tensor
 
 from mercer.kernels import Kernel, Radial
 from mercer.linalg import minimize_lbfgs, solve_factored
-from mercer.selection.constants import (
-    DESCENT_FOLDS,
-    DESCENT_GAIN,
-    DESCENT_LOOK,
-    DESCENT_MOST,
-    DESCENT_PRIOR,
-    DESCENT_ROUNDS,
-)
 from mercer.selection.metric import SIGNS, distances, moved, pulls, tile
 
 #: How far a factor, and the penalty, may go, as logarithms; a step that gains less of the logarithm of the error is the
@@ -34,8 +26,15 @@ from mercer.selection.metric import SIGNS, distances, moved, pulls, tile
 REACH, REACH_PENALTY, TOLERANCE, STEP_EVALUATIONS = 5.0, 4.0, 1e-4, 5
 #: The least error, in units of the constant's, and the least that this may be.
 LEAST = 1e-30
-#: The penalty down to which single precision is enough. Not chosen by tables.
-SINGLE = 2.5e-4
+#: The penalty down to which single precision is enough.
+SINGLE_PRECISION = 2.5e-4
+#: Folds whose held-out error is descended on, rounds at most, and the prior on the logarithms of factors.
+FOLDS, ROUNDS, PRIOR = 5, 8, 0.003
+#: A descent ends after so many rounds if the logarithm of its error has not fallen by this much.
+EARLY_ROUNDS, EARLY_GAIN = 3, 0.02
+#: The most that descents gain on other rows. By chance k factors gain 2k/n on the n numbers they are fitted to
+#: (Akaike), so no descent is made where that is more.
+MOST_GAIN = 0.2
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Descent:
     groups: Tensor | None = None
 
     def __post_init__(self) -> None:
-        dtype = torch.float32 if self.lam >= SINGLE else torch.float64
+        dtype = torch.float32 if self.lam >= SINGLE_PRECISION else torch.float64
         T = self.transform
         self.turn = None if T.ndim == 1 else (T.T @ T).to(dtype)
         # factors act before a matrix, and with a diagonal; squared distances are sums of double precision
@@ -68,7 +67,7 @@ class Descent:
     @property
     def worth(self) -> bool:
         """Whether it may gain more than as many factors, and the penalty, gain by luck."""
-        return 2 * (int(self.group.max()) + 2) <= DESCENT_MOST * self.Y.numel()
+        return 2 * (int(self.group.max()) + 2) <= MOST_GAIN * self.Y.numel()
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         r"""The logarithm of the error, in units of the constant's, with a prior on θ, and its slope.
@@ -95,11 +94,11 @@ class Descent:
         slope = self._slope(M, K, distance, factors.to(K)).double().cpu() / error
         by_group = slope.new_zeros(len(theta) - 1).index_add_(0, self.group, slope)
         gradient = np.append(by_group.numpy(), by_penalty / error)
-        value = math.log(error / self.constant) + DESCENT_PRIOR * float(theta @ theta)
-        return value, gradient + 2 * DESCENT_PRIOR * theta
+        value = math.log(error / self.constant) + PRIOR * float(theta @ theta)
+        return value, gradient + 2 * PRIOR * theta
 
     def _folds(self) -> Iterator[slice]:
-        ends = [len(self.rows) * k // DESCENT_FOLDS for k in range(DESCENT_FOLDS + 1)]
+        ends = [len(self.rows) * k // FOLDS for k in range(FOLDS + 1)]
         return (slice(*pair) for pair in pairwise(ends))
 
     def _left_out(self, K: Tensor, fold: slice, lam: float) -> tuple[Tensor, Tensor, float] | None:
@@ -143,15 +142,15 @@ class Descent:
             return value, slope
 
         def nowhere() -> bool:
-            return values[0] - min(values) < DESCENT_GAIN
+            return values[0] - min(values) < EARLY_GAIN
 
         def still(theta: np.ndarray) -> None:
-            if over() or (next(rounds) == DESCENT_LOOK and nowhere()):
+            if over() or (next(rounds) == EARLY_ROUNDS and nowhere()):
                 raise StopIteration
 
         start = np.zeros(int(self.group.max()) + 2)
         bounds = [(-REACH, REACH)] * (len(start) - 1) + [(-REACH_PENALTY, REACH_PENALTY)]
-        options: dict[str, Any] = {"maxiter": DESCENT_ROUNDS, "maxfun": DESCENT_ROUNDS + 4, "maxls": STEP_EVALUATIONS}
+        options: dict[str, Any] = {"maxiter": ROUNDS, "maxfun": ROUNDS + 4, "maxls": STEP_EVALUATIONS}
         found = minimize_lbfgs(told, start, bounds, still, ftol=TOLERANCE, **options)
         if nowhere():
             return None

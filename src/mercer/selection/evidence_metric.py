@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from mercer.linalg import minimize_lbfgs
-from mercer.selection.constants import ARD_ROUNDS, ARD_START
 
 #: Bounds of variance, bias and noise, of unit variance of the targets; a length-scale stays within this factor.
 #: With noise of a thousandth single precision holds what is asked here, in half the time.
 VARIANCES, BIASES, NOISES, REACH = (1e-5, 100.0), (1e-5, 10.0), (1e-3, 10.0), 1e3
+#: The length-scale that the search starts from, in units of the inputs' norm, and its rounds.
+START, ROUNDS = 0.5, 28
 #: A climb whose steps gain less than this share of the evidence ends. Tables to choose by have as low errors with 12 or
 #: 20 rounds as with 28, by when most gain less; where few of 32 inputs matter, steps gain ten times as much to the end.
 TOLERANCE = 1e-3
@@ -90,7 +91,7 @@ class Process(NamedTuple):
 
 def relevances(
     X: Tensor, Y: Tensor, weight: Tensor, group: Tensor | None = None, start: np.ndarray | None = None,
-    rounds: int = ARD_ROUNDS,
+    rounds: int = ROUNDS,
 ) -> tuple[Tensor, np.ndarray]:  # fmt: skip
     """One number per input, 1/ℓ scaled to mean square one, and θ from which another climb may `start`.
 
@@ -102,8 +103,8 @@ def relevances(
     X, Y, weight = X.float(), Y.float(), weight.float()
     process = Process(X, Y, weight, torch.arange(X.shape[1]) if group is None else group.cpu())
     # short length-scales first: from long ones the climb settles on some of the inputs that matter
-    theta = process.climbed(process.start(ARD_START, 0.1) if start is None else start, rounds)
+    theta = process.climbed(process.start(START, 0.1) if start is None else start, rounds)
     if not process.predicts(theta):
-        theta = process.climbed(process.start(10 * ARD_START, 0.6), rounds)
+        theta = process.climbed(process.start(10 * START, 0.6), rounds)
     scale = torch.as_tensor(-theta[:-3]).exp()[process.group]
     return (scale * (len(scale) / scale.square().sum()).sqrt()).to(device), theta

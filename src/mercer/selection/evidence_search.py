@@ -50,7 +50,7 @@ OUTER = ("variance", "left__variance", "right__variance")
 LENGTH = "left__kernel__length_scale"
 
 
-class Search:
+class EvidenceSearch:
     """Maximise the evidence of centred targets `Y` of unit variance on rows `X`."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Search:
         spread = X.std(0, correction=0).cpu().numpy()
         self.spread = np.where(spread > 0, spread, 1.0)
 
-    def few(self) -> Search | None:
+    def few(self) -> EvidenceSearch | None:
         """The same search on some of the rows, roughly; None where they are few already."""
         n = min(max(FEW_ROWS, FEW_ROWS_PER_INPUT * self.X.shape[1]), len(self.X) // 2)
         if n < FEW_ROWS:
@@ -81,7 +81,7 @@ class Search:
         Y, weight = self.Y[some], self.weight[some]
         if not bool((Y.amax(0) > Y.amin(0)).all()):
             return None
-        return Search(
+        return EvidenceSearch(
             self.X[some], Y, weight / weight.mean(), self.ard, self.max_iter, ROUGH, self.noise_bounds[0], self.clock,
             self.groups,
         )  # fmt: skip

@@ -1,17 +1,10 @@
-"""Length-scales as rows see each other from near: the evidence of neighbourhoods among all rows of a large table.
+"""Local length-scales: the evidence of neighbourhoods among all rows of a large table.
 
-Some thousand rows out of half a million are far apart, and what matters at such distances need not matter at those that
-a model of all rows resolves. The rows nearest to one of them are as dense as the table: the evidence of several such
-neighbourhoods under one kernel gives every input a length-scale that all rows can use, at the price of small matrices.
-Whether they gain by it is for the nearest of all rows to say (`mercer.selection.neighbours`): three other
-neighbourhoods, which were asked before, refused two of 24 looks at COVTYPE; the 22 others all left 4 to 17 % less
-squared error of rows predicted by the 300 nearest. The noise that goes with it is the penalty of all rows: what few
-rows cannot follow is noise to them. Each row of COVTYPE predicted so, 1.9 % are wrong with a penalty of 0.03 and 2.5 %
-with 0.3, which five thousand random rows prefer.
-
-COVTYPE, 470 000 rows, judged by a tenth of the training rows: 1.79 % of errors with length-scales of 6000 random rows,
-1.64 % with those of nine neighbourhoods of 750 rows, 1.70 % of 3000 rows, 1.68 % with twenty of 1500; a metric of the
-model's own gradients (`mercer.selection.metric`) has 1.83 % or more. Torques of a robot's arm: 19.4 to 17.7 %.
+Some thousand rows out of half a million are far apart, and inputs that matter at such distances need not matter at the
+distances that a model of all rows resolves. The rows nearest to one of them are as dense as the table. The evidence of
+several such neighbourhoods under one kernel gives every input a length-scale that all rows can use, at the price of
+small matrices. Nearest rows of the whole table decide whether it helps (`mercer.selection.neighbours`). The noise that
+goes with it is the penalty for all rows: variation that few rows cannot follow is noise to them.
 """
 
 from __future__ import annotations
@@ -33,13 +26,14 @@ from mercer.evidence.lbfgs import climb
 from mercer.kernels import Kernel, Scaled, Stationary
 from mercer.selection.metric import farthest
 from mercer.selection.neighbours import nearest
+from mercer.selection.settings import SelectionSettings
 
-#: Neighbourhoods that are learned from, and candidates for each: those of nearly one target are no use.
-LEARNED, CANDIDATES = 9, 2
+#: Centres drawn for each neighbourhood: those of nearly one target are no use.
+CANDIDATES = 2
 #: The variance of targets in a neighbourhood, of that of all, from which on it counts.
 LEAST_VARIANCE = 0.05
-#: Rows of a neighbourhood at most and at least; never more than this share of all.
-MOST_ROWS, FEWEST_ROWS, LARGEST_SHARE = 750, 100, 0.01
+#: Rows of a neighbourhood at most and at least.
+MOST_ROWS, FEWEST_ROWS = 750, 100
 #: Rows whose spread is that of all.
 SPREAD_ROWS = 10_000
 #: Seconds that it may take, and steps of a climb.
@@ -54,7 +48,7 @@ NOISE_BOUNDS = (1e-6, 10.0)
 
 
 @dataclass(frozen=True)
-class Patch:
+class Neighbourhood:
     """A neighbourhood: rows as a kernel sees them, targets less their mean in units of all, weights of mean one."""
 
     X: Tensor
@@ -63,14 +57,16 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Near:
+class LocalScales:
     """Factors on coordinates, and the penalty of a kernel of unit variance."""
 
     factors: np.ndarray
     penalty: float
 
 
-def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: Clock) -> Near | None:
+def neighbourhood_scales(
+    sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: Clock, settings: SelectionSettings
+) -> LocalScales | None:
     """Factors on the coordinates of `sample` and the penalty that neighbourhoods ask for; None without time or rows.
 
     Coordinates times their factors have the variance that they had, all together; less where two values would be
@@ -78,34 +74,34 @@ def from_near(sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: C
     """
     on_gpu = sample.plan.device.type == "cuda"
     seconds = min(SECONDS[on_gpu], clock.remaining())
-    n_rows = factored_rows(seconds / (LEARNED * STEPS * FACTORS), on_gpu)
-    n_rows = min(n_rows, MOST_ROWS, int(LARGEST_SHARE * sample.n_alive))
+    n_rows = factored_rows(seconds / (settings.n_neighbourhoods * STEPS * FACTORS), on_gpu)
+    n_rows = min(n_rows, MOST_ROWS, int(settings.neighbourhood_share * sample.n_alive))
     if n_rows < FEWEST_ROWS or not isinstance(kernel, Stationary) or sample.rows.n_columns < 2:
         return None
-    patches = neighbourhoods(sample, LEARNED, n_rows, rng)
-    if not patches:
+    parts = neighbourhoods(sample, settings.n_neighbourhoods, n_rows, rng)
+    if not parts:
         return None
     some = sample.part(sample.spaced(SPREAD_ROWS))
     Z = some.rows.take(np.arange(some.n_rows)).double()
     spread, most = Z.var(0).cpu().numpy(), farthest(Z, float(np.mean(kernel.length_scale))).cpu().numpy()
     if not spread.any():
         return None
-    found = sample.rows.shard.group.first(lambda: _climbed(patches, kernel, sample.groups, spread, clock))
+    found = sample.rows.shard.group.first(lambda: _climbed(parts, kernel, sample.groups, spread, clock))
     return replace(found, factors=np.minimum(found.factors, most))
 
 
-def agreed(looks: Sequence[Near]) -> Near:
+def geometric_mean(looks: Sequence[LocalScales]) -> LocalScales:
     """What several looks have in common, the geometric mean of what each asks for: none is misled by its places alone.
 
-    >>> both = agreed([Near(np.array([1.0, 2.0]), 0.01), Near(np.array([1.0, 8.0]), 0.04)])
+    >>> both = geometric_mean([LocalScales(np.array([1.0, 2.0]), 0.01), LocalScales(np.array([1.0, 8.0]), 0.04)])
     >>> both.factors.round(6), round(both.penalty, 6)
     (array([1., 4.]), 0.02)
     """
     logs = np.mean([np.log(np.append(one.factors, one.penalty)) for one in looks], axis=0)
-    return Near(np.exp(logs[:-1]), float(np.exp(logs[-1])))
+    return LocalScales(np.exp(logs[:-1]), float(np.exp(logs[-1])))
 
 
-def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.Generator) -> list[Patch]:
+def neighbourhoods(sample: Sample, n_neighbourhoods: int, n_rows: int, rng: np.random.Generator) -> list[Neighbourhood]:
     """At most so many neighbourhoods of `n_rows` rows, each around a row at random, whose targets are not all alike.
 
     >>> from mercer.data import TensorRows
@@ -113,11 +109,11 @@ def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.G
     >>> X = torch.arange(1000.0)[:, None]
     >>> sample = Sample(TensorRows(X), X.double(), torch.ones(1000), make_plan(1000, device="cpu", dtype="float64"))
     >>> near = neighbourhoods(sample, 3, 400, np.random.default_rng(0))
-    >>> [float(patch.X.max() - patch.X.min()) for patch in near]
+    >>> [float(part.X.max() - part.X.min()) for part in near]
     [399.0, 399.0, 399.0]
     """
-    shard, patches = sample.rows.shard, list[Patch]()
-    centres = rng.permutation(sample.draw(CANDIDATES * n_patches, rng))
+    shard, parts = sample.rows.shard, list[Neighbourhood]()
+    centres = rng.permutation(sample.draw(CANDIDATES * n_neighbourhoods, rng))
     unit = float(sample.part(sample.spaced(SPREAD_ROWS)).Y.var(0, correction=0).mean()) ** 0.5
     for far, places in zip(*nearest(sample, centres, n_rows), strict=True):
         here = far.isfinite()  # a process may hold fewer rows, or none
@@ -125,26 +121,26 @@ def neighbourhoods(sample: Sample, n_patches: int, n_rows: int, rng: np.random.G
         X, Y, weight = part.rows.take(np.arange(n_rows)).double(), part.Y.double(), part.weight.double()
         Y = (Y - (weight[:, None] * Y).sum(0) / weight.sum()) / max(unit, 1e-300)
         if Y.var(0, correction=0).mean() > LEAST_VARIANCE:
-            patches.append(Patch(X, Y, weight / weight.mean()))
-        if len(patches) == n_patches:
+            parts.append(Neighbourhood(X, Y, weight / weight.mean()))
+        if len(parts) == n_neighbourhoods:
             break
-    return patches
+    return parts
 
 
-def near_evidence(patches: Sequence[Patch]) -> Evidence:
+def summed_evidence(parts: Sequence[Neighbourhood]) -> Evidence:
     """The evidence of neighbourhoods that know nothing of each other but the kernel and the noise."""
 
     def at(kernel: Kernel, noise: float, basis: None) -> Gradient:
-        parts = [log_evidence(kernel, noise, patch.X, patch.Y, patch.weight) for patch in patches]
-        slopes = {name: torch.stack([part[1][name] for part in parts]).sum(0) for name in parts[0][1]}
-        return Gradient(sum(part[0] for part in parts), slopes, sum(part[2] for part in parts))
+        found = [log_evidence(kernel, noise, part.X, part.Y, part.weight) for part in parts]
+        slopes = {name: torch.stack([slope[1][name] for slope in found]).sum(0) for name in found[0][1]}
+        return Gradient(sum(one[0] for one in found), slopes, sum(one[2] for one in found))
 
     return at
 
 
-def _climbed(patches: list[Patch], kernel: Any, groups: Any, spread: np.ndarray, clock: Clock) -> Near:
+def _climbed(parts: list[Neighbourhood], kernel: Any, groups: Any, spread: np.ndarray, clock: Clock) -> LocalScales:
     """Factors and penalty from the evidence of neighbourhoods: one length-scale first, then one for each coordinate."""
-    evidence = near_evidence(patches)
+    evidence = summed_evidence(parts)
     length = LENGTH * float(np.mean(kernel.length_scale))
     shared: dict[str, Any] = {"noise_bounds": NOISE_BOUNDS, "max_iter": STEPS, "clock": clock}
     common = climb(evidence, Point(Scaled(type(kernel)(length)), NOISE), tol=1e-4, **shared)
@@ -156,4 +152,4 @@ def _climbed(patches: list[Patch], kernel: Any, groups: Any, spread: np.ndarray,
     most = np.log(MOST_CHANGE)
     factors = np.exp(np.clip(logs - logs[spread > 0].mean(), -most, most))
     factors *= np.sqrt(spread.sum() / float(factors**2 @ spread))
-    return Near(factors, penalty)
+    return LocalScales(factors, penalty)

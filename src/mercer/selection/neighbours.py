@@ -22,7 +22,7 @@ NEIGHBOURS, FEWEST, ASKED, MOST = 8, 200, (1000, 2000), 20_000
 PAIRS, BLOCK = (1e8, 1e10), 4096
 
 
-def asked_rows(sample: Sample, rng: np.random.Generator, seconds: float | None = None) -> np.ndarray:
+def query_rows(sample: Sample, rng: np.random.Generator, seconds: float | None = None) -> np.ndarray:
     """The numbers of rows at random whose neighbours are asked: as many as `seconds` allow, or none."""
     on_gpu = sample.plan.device.type == "cuda"
     quick = int(PAIRS[on_gpu] / max(sample.n_rows, 1))  # of a second

@@ -17,7 +17,7 @@ from mercer.engine.sample import generator
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
 from mercer.parts import require, require_integer, require_number
 from mercer.selection.class_codes import LEAST_NOISE, judged
-from mercer.selection.evidence_search import NOISE_BOUNDS, OUTER, Search
+from mercer.selection.evidence_search import NOISE_BOUNDS, OUTER, EvidenceSearch
 from mercer.selection.sample import class_codes, draw
 
 #: Seconds that a search on a thousand rows takes on a slow machine; others as the cube of their rows.
@@ -135,7 +135,7 @@ def tune_kernel(
     codes = class_codes(drawn.Y)
     least = LEAST_NOISE if codes else NOISE_BOUNDS[0]
     clock = Clock(time_budget)
-    search = Search(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, clock=clock,
+    search = EvidenceSearch(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, clock=clock,
                     groups=_groups(groups, drawn.X.shape[1]))  # fmt: skip
     if given is None:
         found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])

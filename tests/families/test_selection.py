@@ -1,9 +1,10 @@
-"""The race and its parts: closed forms against really leaving out, metrics against known directions, choices against
-tables whose best kernel is known."""
+"""Model selection and its parts: closed forms against really leaving out, metrics against known directions, selected
+kernels against tables whose best kernel is known."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,16 +16,18 @@ from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.evidence.exact import log_evidence
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern12, Matern32, Scaled, Sum
 from mercer.preprocessing.targets import code_targets
-from mercer.selection import constants
-from mercer.selection.average import greedy_average
-from mercer.selection.closed_form import Judge, penalty_path
+from mercer.selection.candidate import SelectedEnsemble
+from mercer.selection.ensemble import greedy_average
 from mercer.selection.evidence_metric import Process, relevances
-from mercer.selection.link import FLOOR, Link, codes_of, fitted_link, log_losses
+from mercer.selection.grid import GridPoint
+from mercer.selection.halving import select
+from mercer.selection.link import FLOOR, UNKNOWN_ROWS, Link, codes_of, fitted_link, log_losses
 from mercer.selection.metric import distances, moved, outer, power_of, slopes, tile
-from mercer.selection.parallel import beside
-from mercer.selection.race import Race, race
-from mercer.selection.shrinkage import believed
-from mercer.selection.track import Fold, Rung, Track
+from mercer.selection.ridge import leave_one_out_path
+from mercer.selection.score import Score
+from mercer.selection.settings import DEFAULT_SETTINGS
+from mercer.selection.shrinkage import shrinkage_factor
+from mercer.selection.view import Fold, View
 
 FAMILIES = [Gaussian(1.3), Matern32(2.0), Matern12(2.0), Laplacian(3.0)]
 
@@ -33,11 +36,11 @@ def rows(n: int, D: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal((n, D)))
 
 
-def run(X: torch.Tensor, y: torch.Tensor, classes: bool = False, seed: int = 0, **options) -> Race:
+def run(X: torch.Tensor, y: torch.Tensor, classes: bool = False, seed: int = 0, **options) -> SelectedEnsemble:
     y = y[:, None] if y.ndim == 1 else y
     Y = y - y.mean(0)
     Y = Y if classes else Y / Y.square().mean().sqrt()
-    return race(X, Y, torch.ones(len(X)), classes=classes, rng=np.random.default_rng(seed), **options)
+    return select(X, Y, torch.ones(len(X)), classes=classes, rng=np.random.default_rng(seed), **options)
 
 
 # Closed forms
@@ -53,7 +56,7 @@ def test_closed_form_leave_one_out_is_really_leaving_rows_out(kernel):
         rest = torch.arange(25) != i
         A = K[rest][:, rest] + torch.diag(penalty / weight[rest])
         slow[i] = K[i, rest] @ torch.linalg.solve(A, Y[rest])
-    path = penalty_path(K, Y, weight, torch.tensor([penalty, 7.0], dtype=torch.float64))
+    path = leave_one_out_path(K, Y, weight, torch.tensor([penalty, 7.0], dtype=torch.float64))
     # systems of condition below 100 lose two of sixteen digits
     torch.testing.assert_close(path[0], slow, rtol=1e-9, atol=1e-9)
 
@@ -73,7 +76,7 @@ def test_log_loss_is_that_of_the_best_exponent():
     Y = torch.eye(4, dtype=torch.float64)[torch.from_numpy(np.random.default_rng(0).integers(0, 4, 400))]
     F = 0.4 * Y + 0.2 * rows(400, 4) + 0.15
     codes, true, weight = codes_of(Y), Y.argmax(1), torch.full((400,), 1 / 400, dtype=torch.float64)
-    doubt = constants.DOUBT / (constants.DOUBT + 400)
+    doubt = UNKNOWN_ROWS / (UNKNOWN_ROWS + 400)
 
     def slow(exponent: float) -> float:
         log_p = Link(codes, FLOOR, exponent).probabilities(F).log()
@@ -96,42 +99,43 @@ def test_probabilities_sum_to_one_and_follow_the_values():
 
 def test_an_average_is_no_worse_than_its_best_and_one_is_kept_when_one_is_enough():
     y = rows(500, 1)
-    judge = Judge(y, torch.ones(500))
+    score = Score(y, torch.ones(500))
     noise = [0.3 * rows(500, 1, seed=s) for s in (1, 2, 3)]
-    shares, loss = greedy_average([y + e for e in noise], judge)
-    assert loss < float(judge((y + noise[0])[None]))
+    shares, loss = greedy_average([y + e for e in noise], score, DEFAULT_SETTINGS)
+    assert loss < float(score((y + noise[0])[None]))
     assert sum(shares) == pytest.approx(1)
-    assert greedy_average([y + noise[0], y + 3 * noise[0]], judge)[0] == [1.0, 0.0]
+    assert greedy_average([y + noise[0], y + 3 * noise[0]], score, DEFAULT_SETTINGS)[0] == [1.0, 0.0]
 
 
-def test_a_race_whose_time_is_spent_ends_with_the_columns_as_they_are():
+def test_a_selection_without_time_ends_with_the_columns_as_they_are():
     X = torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None]
-    found = race(
+    found = select(
         X, X.sin(), torch.ones(60, dtype=torch.float64), classes=False, rng=np.random.default_rng(0), seconds=1e-9
     )
     assert {one["candidate"].split(",")[0] for one in found.report} == {"standard"}
     assert found.loss < 0.1 * found.constant
 
 
-def test_what_is_explained_without_noise_is_believed_whole():
+def test_a_gain_without_noise_is_not_shrunk():
     """A parabola has rows of large and of small gain; residuals alone are luck."""
     X = torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None]
     Y = X**2 - (X**2).mean()
-    found = race(X, Y, torch.ones(60, dtype=torch.float64), classes=False, rng=np.random.default_rng(0))
+    found = select(X, Y, torch.ones(60, dtype=torch.float64), classes=False, rng=np.random.default_rng(0))
     assert sum(member.share for member in found.members) > 1 - 10 * found.loss / found.constant
 
 
-def test_what_is_believed_of_a_gain_is_by_its_standard_error():
+def test_the_shrinkage_of_a_gain_follows_its_standard_error():
     gain = torch.tensor([0.0, 2.0], dtype=torch.float64).repeat(50)  # mean 1, standard error 0.1
-    assert believed(gain, torch.ones(100)) == pytest.approx(1 - 0.1**2 / 2)
-    assert believed(gain - 0.95, torch.ones(100)) == 0.0  # a gain of half its error
-    assert believed(-gain, torch.ones(100)) == 0.0
-    assert believed(gain[:2], torch.full((2,), 50.0)) == believed(gain[:2], torch.ones(2))  # only ratios of weights
+    assert shrinkage_factor(gain, torch.ones(100)) == pytest.approx(1 - 0.1**2 / 2)
+    assert shrinkage_factor(gain - 0.95, torch.ones(100)) == 0.0  # a gain of half its error
+    assert shrinkage_factor(-gain, torch.ones(100)) == 0.0
+    # only ratios of weights count, and a row of weight 3 is one row
+    assert shrinkage_factor(gain[:2], torch.full((2,), 50.0)) == shrinkage_factor(gain[:2], torch.ones(2))
     apart, heavy = gain[torch.tensor([0, 1, 1, 1])], gain[:2]
-    assert believed(heavy, torch.tensor([1.0, 3.0])) < believed(apart, torch.ones(4))  # a weight of 3 is one row
+    assert shrinkage_factor(heavy, torch.tensor([1.0, 3.0])) < shrinkage_factor(apart, torch.ones(4))
 
 
-def test_of_coins_a_race_believes_less_than_they_seem_to_say():
+def test_a_selection_on_coin_flips_shrinks_its_gain():
     rng = np.random.default_rng(0)
     excess = []
     for _ in range(3):
@@ -230,12 +234,12 @@ def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
     assert float(power_of(M, 0.5, full=True).square().sum()) == pytest.approx(5)
 
 
-def test_the_race_finds_the_three_projections_of_a_sine(monkeypatch):
-    for name, value in {"ROWS": 400, "LAST_ROWS": 500, "LAST_JUDGING_ROWS": 400, "FOLDED": 600}.items():
-        monkeypatch.setattr(constants, name, value)
+def test_the_selection_finds_the_three_projections_of_a_sine():
+    settings = replace(DEFAULT_SETTINGS, fit_rows=400, last_fit_rows=500, last_score_rows=400, folded_below=600)
     X = rows(1000, 8)
     directions = torch.linalg.qr(rows(8, 3, seed=1))[0]
-    found = run(X, torch.sin(2 * X @ directions).sum(1) + 0.1 * rows(1000, 1, seed=2)[:, 0], metric="full")
+    y = torch.sin(2 * X @ directions).sum(1) + 0.1 * rows(1000, 1, seed=2)[:, 0]
+    found = run(X, y, metric="full", settings=settings)
     A = found.members[0].transform
     assert A.ndim == 2
     M = A.T @ A
@@ -281,50 +285,50 @@ def test_kept_columns_keep_their_unit():
         assert float(z.max() - z.min()) == pytest.approx(0.5**0.5)
 
 
-# The race
+# The selection
 
 
 def test_a_jump_along_one_input_makes_the_city_block_kernel_win(small):
     X = rows(800, 6)
     y = (X[:, 0] > 0.3).double() + (X[:, 1] > -0.2).double() + 0.5 * (X[:, 2] > 0).double()
-    assert isinstance(run(X, y).members[0].kernel, Laplacian)
+    assert isinstance(run(X, y, settings=small).members[0].kernel, Laplacian)
 
 
 def test_a_table_of_noise_ends_in_the_constant(small):
-    found = run(rows(1000, 4), rows(1000, 1, seed=1))
+    found = run(rows(1000, 4), rows(1000, 1, seed=1), settings=small)
     assert found.loss <= found.constant
     share = sum(member.share for member in found.members if not isinstance(member.kernel, Bias))
     # what is not the constant has learned nothing: its loss is the constant's up to the luck of 250 judging rows
     assert isinstance(found.members[0].kernel, Bias) or (found.loss > 0.98 and share <= 1)
 
 
-def test_the_linear_predictor_is_in_the_race(small):
+def test_the_linear_kernel_is_always_a_candidate(small):
     X = rows(700, 6)
-    found = run(X, X @ rows(6, 1, seed=1)[:, 0] + 2 * rows(700, 1, seed=2)[:, 0])
+    found = run(X, X @ rows(6, 1, seed=1)[:, 0] + 2 * rows(700, 1, seed=2)[:, 0], settings=small)
     tried = {line["candidate"] for line in found.report}
     assert "standard, none, linear" in tried
     assert isinstance(found.members[0].kernel, Scaled)
     assert isinstance(found.members[0].kernel.kernel, Linear)
 
 
-def test_the_same_seed_is_the_same_race(small):
+def test_the_same_seed_gives_the_same_selection(small):
     X = rows(600, 3)
     y = torch.sin(X[:, 0]) + 0.1 * rows(600, 1, seed=1)[:, 0]
-    first, second = run(X, y), run(X, y)
+    first, second = run(X, y, settings=small), run(X, y, settings=small)
     assert [m.name for m in first.members] == [m.name for m in second.members]
     for one, other in zip(first.members, second.members, strict=True):
         assert one.penalty == other.penalty
         assert torch.equal(one.transform, other.transform)
 
 
-def test_side_by_side_is_one_after_the_other(small):
+def test_parallel_tasks_select_what_sequential_ones_do(small):
     X = rows(600, 3)
     y = torch.sin(X[:, 0]) + 0.1 * rows(600, 1, seed=1)[:, 0]
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(run(X, y))
+            found.append(run(X, y, settings=small))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -336,50 +340,38 @@ def test_side_by_side_is_one_after_the_other(small):
 def test_a_family_far_behind_is_left_where_it_starts():
     X, y = rows(60, 2), rows(60, 1, seed=1)
     fold = Fold(X[:40], y[:40], torch.ones(40), X[40:])
-    start, tried = Rung("matern32", 0, 6), []
-    for far in (math.inf, 0.0):
-        track = Track([fold], Judge(y[40:], torch.ones(20)), [torch.ones(2, dtype=X.dtype)])
-        assert track.tuned(start, 4, far).loss <= track.trial(start).loss
-        tried.append(len(track.tried))
+    start, tried = GridPoint("matern32", 0, 6), []
+    for give_up_above in (math.inf, 0.0):
+        view = View("standard", [fold], Score(y[40:], torch.ones(20)), [torch.ones(2, dtype=X.dtype)])
+        assert view.tuned(start, 4, give_up_above).loss <= view.trial(start).loss
+        tried.append(len(view.trials))
     assert tried[0] > tried[1] == 1
-
-
-def test_work_beside_a_block_has_ended_with_it():
-    done, before = [], torch.get_num_threads()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            with beside(lambda: done.append(torch.get_num_threads())):
-                assert torch.get_num_threads() == threads
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
-    assert done == [1, 1]
-    with pytest.raises(ZeroDivisionError), beside(lambda: 1 / 0):
-        pass
 
 
 def test_scale_and_shift_of_columns_change_nothing(small):
     X = rows(600, 3).mul(0.7).exp()
     y = torch.sin(X[:, 0]) + 0.1 * rows(600, 1, seed=1)[:, 0]
-    plain, scaled = run(X, y), run(X * torch.tensor([1024.0, 0.125, 8.0]) + torch.tensor([4.0, -2.0, 0.0]), y)
+    plain, scaled = (
+        run(X, y, settings=small),
+        run(X * torch.tensor([1024.0, 0.125, 8.0]) + torch.tensor([4.0, -2.0, 0.0]), y, settings=small),
+    )
     assert [m.name for m in plain.members] == [m.name for m in scaled.members]
     assert scaled.loss == pytest.approx(plain.loss, rel=1e-3)  # rounding moves single-precision tiles alone
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_classes_are_judged_by_log_loss_and_get_probabilities(small, n_classes):
+def test_classes_are_scored_by_log_loss_and_get_probabilities(small, n_classes):
     X = rows(600, 3)
     true = (X[:, 0] * 1.5).round().clamp(0, n_classes - 1).long()
     codes = torch.eye(n_classes, dtype=torch.float64)[true]
-    found = run(X, codes if n_classes > 2 else 2 * codes[:, 1] - 1, classes=True)
+    found = run(X, codes if n_classes > 2 else 2 * codes[:, 1] - 1, classes=True, settings=small)
     share = torch.bincount(true) / len(true)
     assert found.constant == pytest.approx(float(-(share * share.log()).sum()), rel=0.1)  # the entropy, of other rows
     assert found.loss < 0.5 * found.constant
     assert found.link is not None
 
 
-def test_tables_too_small_for_halves_are_judged_by_folds():
+def test_small_tables_are_scored_in_folds():
     X = rows(120, 3)
     found = run(X, X[:, 0] ** 2 + 0.1 * rows(120, 1, seed=1)[:, 0])
     assert found.loss < 0.5
@@ -388,7 +380,7 @@ def test_tables_too_small_for_halves_are_judged_by_folds():
 
 
 def test_time_is_kept(small):
-    quick = run(rows(700, 4), rows(700, 1, seed=1), seconds=0.0)
-    full = run(rows(700, 4), rows(700, 1, seed=1))
+    quick = run(rows(700, 4), rows(700, 1, seed=1), seconds=0.0, settings=small)
+    full = run(rows(700, 4), rows(700, 1, seed=1), settings=small)
     assert len(quick.report) < len(full.report)
     assert quick.members

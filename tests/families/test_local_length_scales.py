@@ -1,4 +1,4 @@
-"""Length-scales from near: neighbourhoods are those of all rows, and what shows among them alone is found."""
+"""Local length-scales: neighbourhoods are those of all rows, and structure that shows only in them is found."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ from mercer.data.column_maps import ColumnMap
 from mercer.data.group import ALONE
 from mercer.engine import Sample, make_plan
 from mercer.evidence.exact import log_evidence
-from mercer.forward.local_length_scales import nearer
-from mercer.forward.members import Choice, Member
+from mercer.forward.local_length_scales import LocalLengthScales
+from mercer.forward.model_selection import KernelMember, Selection
 from mercer.kernels import Gaussian, Linear, Matern32
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read
-from mercer.selection import nearby
-from mercer.selection.neighbourhoods import MOST_CHANGE, from_near, near_evidence, neighbourhoods
-from mercer.selection.neighbours import NEIGHBOURS, asked_rows, neighbours_error
+from mercer.selection.neighbourhoods import (
+    MOST_CHANGE,
+    LocalScales,
+    geometric_mean,
+    neighbourhood_scales,
+    neighbourhoods,
+    summed_evidence,
+)
+from mercer.selection.neighbours import NEIGHBOURS, neighbours_error, query_rows
+from mercer.selection.settings import DEFAULT_SETTINGS
+
+FEW = replace(DEFAULT_SETTINGS, n_neighbourhoods=3, neighbourhood_share=0.1)
 
 
 def sample_of(X: np.ndarray, Y: np.ndarray, weight: np.ndarray | None = None, groups: np.ndarray | None = None):
@@ -67,21 +76,19 @@ def test_the_evidence_of_neighbourhoods_is_the_sum_of_theirs():
     sample = near_and_far(600, 0)
     patches = neighbourhoods(sample, 3, 40, np.random.default_rng(0))
     kernel = Matern32([1.0, 0.5, 2.0, 2.0])
-    at = near_evidence(patches)(kernel, 0.2, None)
+    at = summed_evidence(patches)(kernel, 0.2, None)
     parts = [log_evidence(kernel, 0.2, one.X, one.Y, one.weight) for one in patches]
     assert at.value == pytest.approx(sum(part[0] for part in parts))
     np.testing.assert_allclose(at.by_parameter["length_scale"], sum(part[1]["length_scale"] for part in parts))
 
 
 @pytest.fixture
-def few(monkeypatch):
-    monkeypatch.setattr(nearby, "LEARNED", 3)
-    monkeypatch.setattr(nearby, "LARGEST_SHARE", 0.1)
+def few():
     return near_and_far(1500, 1)
 
 
 def test_what_matters_from_near_is_stretched_and_the_spread_of_all_stays(few):
-    found = from_near(few, Matern32(2.0), np.random.default_rng(0), Clock())
+    found = neighbourhood_scales(few, Matern32(2.0), np.random.default_rng(0), Clock(), FEW)
     X, asked = few.rows.take(np.arange(1500)), np.arange(0, 1500, 5)
     stretched = replace(few, rows=TensorRows(X * torch.as_tensor(found.factors)))
     assert neighbours_error(stretched, asked) < neighbours_error(few, asked)
@@ -94,15 +101,15 @@ def test_what_matters_from_near_is_stretched_and_the_spread_of_all_stays(few):
 
 def test_inputs_of_one_group_are_stretched_alike(few):
     grouped = replace(few, groups=np.array([0, 1, 1, 2]))
-    found = from_near(grouped, Matern32(2.0), np.random.default_rng(0), Clock())
+    found = neighbourhood_scales(grouped, Matern32(2.0), np.random.default_rng(0), Clock(), FEW)
     assert found.factors[1] == pytest.approx(found.factors[2])
 
 
 def test_nothing_changes_without_time_rows_or_length_scales(few):
     rng, endless = np.random.default_rng(0), Clock()
-    assert from_near(few, Gaussian(1.0), rng, Clock(1e-6)) is None
-    assert from_near(few, Linear(), rng, endless) is None
-    assert from_near(near_and_far(900, 0), Gaussian(1.0), rng, endless) is None
+    assert neighbourhood_scales(few, Gaussian(1.0), rng, Clock(1e-6), FEW) is None
+    assert neighbourhood_scales(few, Linear(), rng, endless, FEW) is None
+    assert neighbourhood_scales(near_and_far(900, 0), Gaussian(1.0), rng, endless, FEW) is None
 
 
 def test_the_error_of_neighbours_is_that_of_the_nearest_others():
@@ -110,7 +117,7 @@ def test_the_error_of_neighbours_is_that_of_the_nearest_others():
     X, Y, weight = rng.normal(size=(300, 3)), rng.normal(size=(300, 2)), np.ones(300)
     weight[::5] = 0.0
     sample = sample_of(X, Y, weight)
-    asked = asked_rows(sample, rng)[:40]
+    asked = query_rows(sample, rng)[:40]
     others = [[j for j in np.argsort(((X - X[i]) ** 2).sum(1)) if j != i and weight[j]][:NEIGHBOURS] for i in asked]
     slow = np.mean([((Y[near].mean(0) - Y[i]) ** 2).sum() for i, near in zip(asked, others, strict=True)])
     assert neighbours_error(sample, asked) == pytest.approx(slow)
@@ -120,15 +127,17 @@ def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch
     X, y = few.rows.take(np.arange(1500)).numpy(), few.Y[:, 0].numpy()
     maps = ColumnMap("standard", torch.zeros(4), torch.ones(4), torch.zeros(4), torch.ones(4))
     inputs, other = (InputMap(np.zeros(4), np.ones(4), maps, turn) for turn in (np.ones(4), np.full(4, 2.0)))
-    members = [Member(inputs, Gaussian(2.0), 10.0, name="a"), Member(other, Gaussian(1.0), 0.1, name="b")]
+    first = KernelMember(inputs, Gaussian(2.0), 10.0, name="a")
+    second = KernelMember(other, Gaussian(1.0), 0.1, name="b")
     given = read(KernelBoostingRegressor(), X, y, None, numeric=True)
 
-    def seen(**options) -> Choice:
+    def seen(free_penalty: bool = True) -> Selection:
         plan, rng = make_plan(1500, device="cpu", dtype="float64"), np.random.default_rng(0)
-        return nearer(Choice(members[:1], spare=members[1:]), given, y[:, None], plan, rng, None, **options)
+        stage = LocalLengthScales(given, y[:, None], plan, rng, Clock(), free_penalty, FEW)
+        return stage.refine(Selection([first], runners_up=[second]))
 
     choice = seen()
-    assert [one.name for one in [*choice.members, *choice.spare]] == ["a, from near", "b"]
+    assert [one.name for one in [*choice.members, *choice.runners_up]] == ["a, local length-scales", "b"]
     assert choice.members[0].inputs.transform[1] > 2 * choice.members[0].inputs.transform[2]
     assert choice.members[0].lam == 1.0  # a tenth at most
     assert len(choice.report) == 2
@@ -141,21 +150,19 @@ def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch
 def test_members_that_see_the_inputs_alike_are_of_one_kind():
     maps, turns = ColumnMap("standard", *(torch.zeros(2),) * 4), (np.ones(2), np.full(2, 2.0))
     views = [InputMap(np.zeros(2), np.ones(2), maps, turn) for turn in turns]
-    members = [Member(views[k], Gaussian(), 1.0, name=name) for name, k in (("a", 0), ("b", 1), ("c", 0))]
-    assert [[one.name for one in kind] for kind in mercer.forward.local_length_scales._kinds(members)] == [
-        ["a", "c"],
-        ["b"],
-    ]
+    members = [KernelMember(views[k], Gaussian(), 1.0, name=name) for name, k in (("a", 0), ("b", 1), ("c", 0))]
+    groups = mercer.forward.local_length_scales._by_view(members)
+    assert [[member.name for member in group] for group in groups] == [["a", "c"], ["b"]]
 
 
-def test_what_looks_agree_on_lies_between_them():
+def test_the_geometric_mean_of_proposals_lies_between_them():
     looks = [
-        nearby.Near(np.array(factors), penalty) for factors, penalty in (([0.5, 2.0, 3.0], 0.1), ([2.0, 1.0, 3.0], 0.4))
+        LocalScales(np.array(factors), penalty) for factors, penalty in (([0.5, 2.0, 3.0], 0.1), ([2.0, 1.0, 3.0], 0.4))
     ]
-    both = nearby.agreed(looks)
+    both = geometric_mean(looks)
     np.testing.assert_allclose(both.factors, [1.0, 2.0**0.5, 3.0])
     assert both.penalty == pytest.approx(0.2)
-    np.testing.assert_allclose(nearby.agreed(looks[:1]).factors, looks[0].factors)
+    np.testing.assert_allclose(geometric_mean(looks[:1]).factors, looks[0].factors)
 
 
 def patches_of(group, n: int) -> list[np.ndarray]:
@@ -166,7 +173,7 @@ def patches_of(group, n: int) -> list[np.ndarray]:
     start, stop = (n * min(rank, shares) // shares for rank in (group.rank, group.rank + 1))
     rows = TensorRows(X[start:stop], Runs(group, [start], [stop - start]))
     sample = Sample(rows, Y[start:stop], torch.ones(stop - start, dtype=torch.float64), whole.plan)
-    error = neighbours_error(sample, asked_rows(sample, np.random.default_rng(1))[:20])
+    error = neighbours_error(sample, query_rows(sample, np.random.default_rng(1))[:20])
     return [*(patch.X.numpy() for patch in neighbourhoods(sample, 3, 50, np.random.default_rng(0))), error]
 
 

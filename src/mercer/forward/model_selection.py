@@ -1,0 +1,314 @@
+"""Model selection of a table: input map, kernel and penalty of every ensemble member.
+
+A kernel object is taken as it is, a named family is tuned by the evidence, and where everything is left open
+`mercer.selection.halving` selects an ensemble by successive halving. Large tables keep one kernel, which later stages
+choose again on more rows (`docs/architecture.md` has the table of stages).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.clock import Clock
+from mercer.data import SparseRows
+from mercer.engine import Plan
+from mercer.engine.sample import Sample
+from mercer.forward.expansion import with_row_index
+from mercer.forward.problem import Problem
+from mercer.forward.sparse_rows import sparse_row_kernel
+from mercer.kernels import Kernel
+from mercer.losses import Loss
+from mercer.preprocessing.inputs import InputMap, find_inputs
+from mercer.preprocessing.read import TableData
+from mercer.selection import precise
+from mercer.selection.candidate import SelectedEnsemble, SelectedKernel
+from mercer.selection.halving import select
+from mercer.selection.kernel_choice import choose_kernel, is_precomputed, is_tuned
+from mercer.selection.more_rows import MoreRows
+from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
+
+#: Rows that the selection draws at most, and at least.
+MOST_ROWS, FEWEST_ROWS = 20_000, 200
+#: Memory from which the selection draws all of these, and what it needs for each row with less, in bytes.
+ENOUGH_MEMORY, BYTES_PER_ROW = 1 << 30, 160 << 10
+#: Share of the selection's time that successive halving takes where more rows follow.
+HALVING_SHARE = 0.5
+#: Share of the time budget for tuning by evidence.
+TUNING_SHARE = 0.4
+#: Values of a column map for columns that a member does not see.
+NEUTRAL = {"centre": 0.0, "width": 1.0, "mean": 0.0, "spread": 1.0, "knots": 0.0, "levels": 0.0}
+#: Rows from which the rounding of float32 tiles is estimated.
+PRECISION_ROWS = 1000
+#: The largest penalty, in units of all weights together: beyond it no digit of a function is left.
+LARGEST_PENALTY = 1e10
+
+
+@dataclass(frozen=True)
+class KernelMember:
+    """A kernel model inside an average: its input map, kernel, penalty and share."""
+
+    inputs: InputMap
+    kernel: Kernel
+    lam: float
+    share: float = 1.0
+    name: str = ""
+    place: int = 0
+
+
+@dataclass(frozen=True)
+class Unspecified:
+    """Parameters that the user left open: the precision of tiles, and the penalty."""
+
+    dtype: bool
+    penalty: bool
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Ensemble members, seconds of the selection, its report, and runners-up that were nearly as good.
+
+    `started_fit` is the fit of the first member where trial fits chose it (`mercer.forward.trial_fits`).
+    """
+
+    members: list[KernelMember]
+    seconds: float = 0.0
+    report: list[dict[str, Any]] = field(default_factory=list)
+    runners_up: list[KernelMember] = field(default_factory=list)
+    started_fit: Any = None
+
+    def largest(self, n: int) -> Selection:
+        """The `n` members of largest share, with shares that sum to one."""
+        kept = sorted(self.members, key=lambda member: -member.share)[:n]
+        total = sum(member.share for member in kept)
+        return replace(self, members=[replace(member, share=member.share / total) for member in kept])
+
+
+def single_kernel(
+    data: TableData, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, choose: Any = choose_kernel
+) -> Selection:
+    """One member: standardised inputs, and the kernel and penalty given or tuned by the evidence.
+
+    Within a time budget tuning takes `TUNING_SHARE` of it, and heavy-tailed columns are not transformed, which would
+    take as long.
+    """
+    began = time.perf_counter()
+    seconds = None if settings.time_budget is None else TUNING_SHARE * settings.time_budget
+    if isinstance(data.rows, SparseRows):
+        row_map, kernel, lam, taken = sparse_row_kernel(data, Y, plan, settings, rng, seconds)
+        return Selection([KernelMember(row_map, kernel, lam)], taken)
+    pairwise = is_precomputed(settings.kernel)
+    scaling = False if pairwise else settings.scale_inputs
+    inputs = find_inputs(data, Y, plan, scaling, may_bend=is_tuned(settings.kernel) and seconds is None)
+    sample = sample_of(data, Y, inputs, plan, pairwise=pairwise)
+    chosen = choose(sample, settings.kernel, settings.regularization, settings.tuning_rows, rng, seconds)
+    taken = data.shard.group.first(lambda: time.perf_counter() - began)
+    return Selection([KernelMember(inputs, chosen.kernel, chosen.lam)], taken)
+
+
+@dataclass
+class EnsembleSearch:
+    """The search for a table's ensemble on rows drawn from it.
+
+    A penalty that the user gave (`penalty`) replaces the selected ones. `seconds` are what the search may take.
+    """
+
+    data: TableData
+    Y: np.ndarray
+    plan: Plan
+    rng: np.random.Generator
+    classes: bool
+    metric: str | None = "auto"
+    penalty: float | None = None
+    seconds: float | None = None
+    settings: SelectionSettings = DEFAULT_SETTINGS
+
+    def __post_init__(self) -> None:
+        self.began, self.clock = time.perf_counter(), Clock(self.seconds)
+        rows = self.data.draw(affordable_rows(self.plan.memory_limit), self.rng)
+        self.X = self.data.rows.fetch(rows).double().cpu()
+        self.targets = torch.as_tensor(self.data.pick(self.Y, rows))
+        self.weight = torch.as_tensor(self.data.pick(self.data.weight, rows))
+
+    @cached_property
+    def column_sets(self) -> list[Tensor]:
+        """Masks of the columns that members see: all, or two sets where categories have two encodings."""
+        layout = self.data.layout
+        if layout is None or not layout.views:
+            return [torch.ones(self.X.shape[1], dtype=torch.bool)]
+        return [torch.as_tensor(view) for view in layout.views]
+
+    def ensemble(self, *, repeated: bool) -> Selection:
+        """An ensemble by successive halving, computed by the first process of a group.
+
+        Mixed tables repeat the selection with rows in another order and average the ensembles.
+        """
+        mixed = self.data.layout is not None
+        n_selections = self.settings.n_selections(self.data.n_alive) if repeated and mixed else 1
+        found = self._on_first_process(lambda: self._selected(self.column_sets * n_selections))
+        members, report = found
+        return self._selection(members, report)
+
+    def single(self) -> Selection:
+        """One kernel for a large table, and its runners-up: scored again on more rows, beside the evidence's kernels.
+
+        Processes of a group divide that work.
+        """
+        seed, group = int(self.rng.integers(2**31)), self.data.shard.group
+        columns = self.column_sets[0]
+        more = MoreRows(self.X[:, columns], self.targets, self.weight, self.plan, seed, self.clock, self.settings)
+        until = self.clock.remaining(until=HALVING_SHARE)
+        tasks: list[Callable[[], Any]] = [
+            lambda: (self._selected([columns], until, widen=False), self.rng.bit_generator.state),
+            lambda: more.evidence_candidates(**self._encoding(columns)),
+        ]
+        halved, evident = group.share_work(2, lambda places: [tasks[k]() for k in places])
+        (candidates, report), self.rng.bit_generator.state = halved
+        ranked, more_report = more.rescored([*candidates, *evident], group)
+        ranked = [in_all_columns(candidate, columns) for candidate in ranked]
+        return self._selection(ranked[:1], report + more_report, ranked[1:])
+
+    def _on_first_process(self, make: Any) -> Any:
+        made, self.rng.bit_generator.state = self.data.shard.group.first(lambda: (make(), self.rng.bit_generator.state))
+        return made
+
+    def _selected(
+        self, column_sets: list[Tensor], seconds: float = np.inf, widen: bool = True
+    ) -> tuple[list[SelectedKernel], list[dict[str, Any]]]:
+        """Members of one selection for each set of columns, and the report lines of all."""
+        found: list[tuple[Tensor, SelectedEnsemble]] = []
+        started = time.perf_counter()
+        for columns in column_sets:
+            taken, started = time.perf_counter() - started, time.perf_counter()
+            if found and self.clock.expired(needing=taken):
+                break
+            left = min(seconds, self.clock.remaining())
+            ensemble = select(
+                self.X[:, columns],
+                self.targets,
+                self.weight,
+                classes=self.classes,
+                rng=self.rng,
+                device=self.plan.device,
+                seconds=None if np.isinf(left) else left,
+                metric=self.metric,
+                settings=self.settings,
+                **self._encoding(columns),
+            )
+            found.append((columns, ensemble))
+        report = [line for _, ensemble in found for line in ensemble.report]
+        least = min(ensemble.loss for _, ensemble in found)
+        if len(self.column_sets) > 1:  # an encoding far behind the other is left out
+            found = [pair for pair in found if pair[1].loss <= self.settings.far * least]
+        members = [
+            replace(in_all_columns(member, columns) if widen else member, share=member.share / len(found))
+            for columns, ensemble in found
+            for member in ensemble.members
+        ]
+        return members, report
+
+    def _encoding(self, columns: Tensor) -> dict[str, Tensor]:
+        """Which of some columns keep their unit, and which share a length-scale."""
+        layout = self.data.layout
+        if layout is None:
+            return {}
+        keeps_unit, groups = torch.as_tensor(layout.keeps_unit), torch.as_tensor(layout.group)
+        return {"keeps_unit": keeps_unit[columns], "groups": groups[columns]}
+
+    def _selection(
+        self, members: list[SelectedKernel], report: list[dict[str, Any]], runners_up: Sequence[SelectedKernel] = ()
+    ) -> Selection:
+        self.clock.raise_interrupt()  # there is no model yet that could be kept
+        ranked = sorted(members, key=lambda member: -member.share)
+        seconds = self.data.shard.group.first(lambda: time.perf_counter() - self.began)
+        return Selection(
+            [self._member(kernel) for kernel in ranked],
+            seconds,
+            report,
+            [self._member(kernel) for kernel in runners_up],
+        )
+
+    def _member(self, selected: SelectedKernel) -> KernelMember:
+        D = len(selected.columns.mean)
+        inputs = InputMap(np.zeros(D), np.ones(D), selected.columns, selected.transform.double().cpu().numpy())
+        penalty = selected.penalty if self.penalty is None else self.penalty
+        return KernelMember(inputs, selected.kernel, penalty, selected.share, selected.name)
+
+
+def affordable_rows(memory: int) -> int:
+    """Rows that the selection may draw within this many bytes.
+
+    Two threads took 72, 90 and 480 MiB for 590, 1390 and 3000 rows of ten columns, and less than 1 GiB for all.
+
+    >>> affordable_rows(64 << 20), affordable_rows(512 << 20), affordable_rows(1 << 30)
+    (409, 3276, 20000)
+    """
+    return MOST_ROWS if memory >= ENOUGH_MEMORY else max(memory // BYTES_PER_ROW, FEWEST_ROWS)
+
+
+def in_all_columns(selected: SelectedKernel, seen: Tensor) -> SelectedKernel:
+    """A kernel of some columns as one of all columns; the others have no weight in its metric."""
+    if bool(seen.all()):
+        return selected
+
+    def widened(values: Tensor | None, fill: float) -> Tensor | None:
+        if values is None:
+            return None
+        out = values.new_full((len(seen), *values.shape[1:]), fill)
+        out[seen] = values
+        return out
+
+    maps, T = selected.columns, selected.transform
+    parts: dict[str, Any] = {name: widened(getattr(maps, name), fill) for name, fill in NEUTRAL.items()}
+    columns: Any = replace(maps, **parts)
+    if maps.knots is not None:
+        row = torch.arange(maps.knots.shape[1]).to(maps.knots)
+        columns.knots[~seen], columns.levels[~seen] = row, row
+    transform = T.new_zeros((len(seen),) * T.ndim)
+    if T.ndim == 1:
+        transform[seen] = T
+    else:
+        transform[seen.nonzero(), seen.nonzero().T] = T
+    return replace(selected, columns=columns, transform=transform)
+
+
+def sample_of(data: TableData, Y: np.ndarray, inputs: InputMap, plan: Plan, *, pairwise: bool) -> Sample:
+    """The rows in the coordinates of a member's kernel, with targets and weights."""
+    rows = with_row_index(data.rows, plan) if pairwise else inputs.rows(data.rows, plan)
+    on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
+    groups = None if pairwise or data.layout is None else data.layout.group
+    watched = None if data.validation_weight is None else torch.as_tensor(data.validation_weight, **on_device)
+    targets, weight = torch.as_tensor(Y, **on_device), torch.as_tensor(data.weight, **on_device)
+    return Sample(rows, targets, weight, plan, groups, watched)
+
+
+def problem_of(
+    member: KernelMember, data: TableData, Y: np.ndarray, plan: Plan, loss: Loss, left_open: Unspecified, *,
+    pairwise: bool = False,
+) -> Problem:  # fmt: skip
+    """The problem that a member minimises, in tiles whose rounding does not show (`mercer.selection.precision`)."""
+    sample = sample_of(data, Y, member.inputs, plan, pairwise=pairwise)
+    part = sample.part(sample.spaced(PRECISION_ROWS))
+    X = part.rows.take(np.arange(part.n_rows))
+    n_alive, group = sample.n_alive, sample.rows.shard.group
+
+    def precision() -> tuple[torch.dtype, float]:
+        fine, lam = precise(
+            plan, member.kernel, member.lam, X, part.Y, part.weight, n_alive,
+            free_dtype=left_open.dtype, free_penalty=left_open.penalty,
+        )  # fmt: skip
+        return fine.dtype, float(lam)
+
+    dtype, lam = group.first(precision)
+    fine = replace(plan, dtype=dtype)
+    if fine.dtype != plan.dtype:
+        sample = sample_of(data, Y, member.inputs, fine, pairwise=pairwise)
+    largest = LARGEST_PENALTY * sample.total_weight
+    return Problem(sample.in_tiles(fine), member.kernel, min(float(lam), largest), loss)

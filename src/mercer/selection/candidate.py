@@ -1,0 +1,63 @@
+"""Candidates of the selection, and its result: ensemble members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from mercer.data.column_maps import ColumnMap
+from mercer.kernels import Kernel
+from mercer.selection.grid import GridPoint
+from mercer.selection.link import Link
+from mercer.selection.view import Trial, View
+
+
+@dataclass
+class Candidate:
+    """A view of the inputs and the best grid point of one family on it, with its score."""
+
+    view: View
+    trial: Trial
+    seconds: float = 0.0
+
+    @property
+    def loss(self) -> float:
+        return self.trial.loss
+
+    @property
+    def point(self) -> GridPoint:
+        return self.trial.point
+
+    @property
+    def family(self) -> str:
+        return self.trial.point.family
+
+    @property
+    def name(self) -> str:
+        return f"{self.view.column_map}, {self.view.metric}, {self.family}"
+
+
+@dataclass(frozen=True)
+class SelectedKernel:
+    """A kernel on mapped and transformed inputs, with its penalty and its share of the ensemble."""
+
+    columns: ColumnMap
+    transform: Tensor
+    kernel: Kernel
+    penalty: float
+    share: float
+    loss: float
+    name: str
+
+
+@dataclass(frozen=True)
+class SelectedEnsemble:
+    """Selected kernels, best first, and a report line for every candidate of every stage."""
+
+    members: list[SelectedKernel]
+    report: list[dict[str, Any]] = field(repr=False)
+    loss: float
+    constant: float
+    link: Link | None

@@ -1,0 +1,112 @@
+"""The ensemble of a selection: greedy averaging of the last candidates, shrunk where chance may explain its gain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from mercer.data.column_maps import KINDS
+from mercer.kernels import Bias, Kernel, Linear, Scaled
+from mercer.selection.candidate import Candidate, SelectedEnsemble, SelectedKernel
+from mercer.selection.grid import FAMILIES
+from mercer.selection.link import FLOORS, Link, fitted_link
+from mercer.selection.metric import power_of
+from mercer.selection.parallel import run_parallel
+from mercer.selection.rows import SelectionRows
+from mercer.selection.score import Score
+from mercer.selection.search import Search
+from mercer.selection.settings import SelectionSettings
+from mercer.selection.shrinkage import shrinkage_factor
+from mercer.selection.view import Fold, View
+
+#: A penalty under which a bias learns nothing: the constant prediction.
+CONSTANT_PENALTY = 1e12
+
+
+def ensemble(search: Search, pool: Sequence[Candidate]) -> SelectedEnsemble:
+    """Average candidates by their held-out values; the constant where the average is not better."""
+    rows = search.rows
+    ranked = sorted(pool, key=lambda candidate: candidate.loss)
+    score = ranked[0].view.score
+    values = [candidate.trial.values for candidate in ranked]
+    zero = [] if rows.codes is not None else [torch.zeros_like(score.Y)]  # a link shrinks by itself
+    shares, loss = greedy_average(values + zero, score, search.settings)
+    chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
+    average = sum((shares[k] * values[k] for k in chosen), torch.zeros_like(score.Y))
+    link = None if rows.codes is None else fitted_link(rows.codes, average, score.Y, score.weight)
+    noise_part = score.noise_part(average) if link is None else None
+    factor = shrinkage_factor(score.gain(average, link), score.weight, noise_part)
+    if loss >= score.constant or factor == 0:
+        return constant_ensemble(search, score.constant)
+    tasks = [partial(_refitted, rows, ranked[k], factor * shares[k]) for k in chosen]
+    return SelectedEnsemble(run_parallel(tasks, rows.device), search.report, loss, score.constant, link)
+
+
+def constant_ensemble(search: Search, loss: float) -> SelectedEnsemble:
+    """The constant prediction: a bias under a penalty that lets it learn nothing."""
+    rows = search.rows
+    columns = rows.maps[KINDS[0]]
+    ones = torch.ones_like(columns.mean)
+    member = SelectedKernel(columns, ones, Bias(1.0), CONSTANT_PENALTY, 1.0, loss, "constant")
+    link = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)
+    return SelectedEnsemble([member], search.report, loss, loss, link)
+
+
+def greedy_average(values: Sequence[Tensor], score: Score, settings: SelectionSettings) -> tuple[list[float], float]:
+    """Shares of held-out values, best first, and the loss of their average (Caruana et al. 2004).
+
+    Each draw takes the values that lower the loss of the average most, with replacement, until a draw gains too
+    little.
+
+    >>> y = torch.tensor([[1.0], [-1.0], [2.0], [-2.0]])
+    >>> shift = torch.full_like(y, 0.5)
+    >>> greedy_average([y + shift, y - shift, 0 * y], Score(y, torch.ones(4)), SelectionSettings())
+    ([0.5, 0.5, 0.0], 0.0)
+    """
+    counts = [1] + [0] * (len(values) - 1)
+    total, best = values[0].clone(), float(score(values[0][None])[0])
+    for draw in range(2, settings.draws + 1):
+        losses = score(torch.stack([(total + value) / draw for value in values]))
+        k = int(losses.argmin())
+        n_members = sum(count > 0 for count in counts) + (counts[k] == 0)
+        if not float(losses[k]) < best * (1 - settings.gain / draw) or n_members > settings.members:
+            break
+        counts[k] += 1
+        total, best = total + values[k], float(losses[k])
+    return [count / sum(counts) for count in counts], best
+
+
+def _refitted(rows: SelectionRows, candidate: Candidate, share: float) -> SelectedKernel:
+    """An ensemble member: the candidate's last metric step learned again from all rows, held-out ones included.
+
+    Folds give the mean of their metrics. A descent is not repeated, since it takes far longer.
+    """
+    view, point = candidate.view, candidate.point
+    if view.steps and not view.steps[-1].descent:
+        Z = rows.mapped[view.column_map][: rows.n_metric]
+        fold = Fold(Z, rows.Y[: len(Z)], rows.weight[: len(Z)], Z[:0])
+        if len(view.folds) > 1:
+            view = View(view.column_map, [fold], view.score, [mean_transform(view)])
+        else:
+            start = View(view.column_map, [fold], view.score, view.previous, groups=rows.groups)
+            view = start.stepped(view.steps[-1])
+    kernel: Kernel
+    if point.family == "linear":
+        kernel = Scaled(Linear(), 1 / rows.X.shape[1])
+    else:
+        kernel = replace(FAMILIES[point.family], length_scale=point.factor * view.unit(point.family))
+    transform = view.transforms[0].cpu()
+    columns = rows.maps[view.column_map]
+    return SelectedKernel(columns, transform, kernel, point.lam, share, candidate.loss, candidate.name)
+
+
+def mean_transform(view: View) -> Tensor:
+    """One transform for those of all folds, by the mean of their metrics."""
+    step = view.steps[-1]
+    twice = round(2 / step.power)
+    metrics = [torch.diag(T**twice) if T.ndim == 1 else torch.linalg.matrix_power(T, twice) for T in view.transforms]
+    return power_of(torch.stack(metrics).mean(0), step.power, view.transforms[0].ndim == 2)

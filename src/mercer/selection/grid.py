@@ -1,0 +1,77 @@
+"""The grid of kernels and penalties that the selection moves on."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from mercer.kernels import Gaussian, Kernel, Laplacian, Linear, Matern12, Matern32
+
+FAMILIES: dict[str, Kernel] = {
+    "gaussian": Gaussian(), "matern32": Matern32(), "matern12": Matern12(), "cityblock": Laplacian(),
+    "linear": Linear(),
+}  # fmt: skip
+#: Families that are scored with the evidence's metric.
+ROUGH_FAMILIES = ("matern32", "matern12", "cityblock")
+#: Penalties λ of a kernel of unit variance: every half decade.
+PENALTIES = tuple(10.0 ** (k / 2) for k in range(-12, 2))
+#: The middle length-scale of each family, in typical distances; steps are factors of two.
+LENGTHS = {"gaussian": 0.8, "matern32": 1.4, "matern12": 5.6, "cityblock": 1.4, "linear": 1.0}
+#: Steps of the length-scale that the first stage tries, and steps at most in either direction.
+FIRST_LENGTHS = {"matern32": (-1, 0, 1), "matern12": (0,), "cityblock": (-1, 0, 1), "gaussian": (0,), "linear": (0,)}
+MOST_STEPS = 3
+#: Share of the loss that each half decade of a smaller penalty must gain: smaller penalties need double precision.
+PENALTY_PRICE = 1e-3
+#: Penalties down to which kernel matrices are made and factored in single precision. Smooth families have smaller
+#: eigenvalues.
+SINGLE_PRECISION, SINGLE_PRECISION_SMOOTH = 2e-5, 0.9e-4
+
+
+class GridPoint(NamedTuple):
+    """A family with a length-scale and a penalty, as steps on the grid."""
+
+    family: str
+    length: int
+    penalty: int
+
+    @classmethod
+    def near(cls, family: str, factor: float, lam: float) -> GridPoint:
+        """The point next to a length-scale, in typical distances, and a penalty."""
+        length = round(math.log2(factor / LENGTHS[family]))
+        penalty = min(range(len(PENALTIES)), key=lambda k: abs(math.log(PENALTIES[k] / lam)))
+        return cls(family, min(max(length, -MOST_STEPS), MOST_STEPS), penalty)
+
+    @property
+    def factor(self) -> float:
+        """The length-scale in typical distances."""
+        return LENGTHS[self.family] * 2.0**self.length
+
+    @property
+    def lam(self) -> float:
+        return PENALTIES[self.penalty]
+
+    @property
+    def inside(self) -> bool:
+        """Whether the point lies on the grid."""
+        return 0 <= self.penalty < len(PENALTIES) and abs(self.length) <= MOST_STEPS
+
+    def moved(self, by_length: int, by_penalty: int) -> GridPoint:
+        """The point some steps away, which may lie outside the grid."""
+        return self._replace(length=self.length + by_length, penalty=self.penalty + by_penalty)
+
+    def with_penalty_moved(self, by_penalty: int) -> GridPoint:
+        """The same length-scale with another penalty, as far as the grid goes."""
+        return self._replace(penalty=min(max(self.penalty + by_penalty, 0), len(PENALTIES) - 1))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of kernel matrices."""
+        least = SINGLE_PRECISION_SMOOTH if self.family in ("gaussian", "linear") else SINGLE_PRECISION
+        return torch.float32 if self.lam >= least else torch.float64
+
+    @property
+    def price(self) -> float:
+        """The factor on losses where penalties are compared."""
+        return (1 + PENALTY_PRICE) ** -self.penalty

@@ -1,0 +1,223 @@
+"""Proposals of the model selection: each turns the pool of candidates into new candidates, scored on the stage's rows.
+
+The grid proposes kernels and penalties, column maps transform single columns, and three proposals learn a metric: the
+evidence of a Gaussian process, the gradients of a fitted model, and a descent on the held-out error itself.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from mercer.selection.candidate import Candidate
+from mercer.selection.descent import SINGLE_PRECISION, Descent
+from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, ROUGH_FAMILIES, GridPoint
+from mercer.selection.metric import tile
+from mercer.selection.ridge import leave_one_out_path
+from mercer.selection.score import Score
+from mercer.selection.search import Search
+from mercer.selection.view import Fold, MetricStep, Trial, View
+
+#: Powers of a gradient metric, diagonal and full: the first is used in every stage, both in the last.
+POWERS = {False: (1.0, 0.5), True: (0.5, 1.0)}
+
+
+def rescored(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Learn metrics and models of the survivors again from the stage's rows, and tune their grid points."""
+    views: dict[tuple[str, tuple[MetricStep, ...]], dict[str, GridPoint]] = {}
+    for candidate in pool:
+        views.setdefault((candidate.view.column_map, candidate.view.steps), {})[candidate.family] = candidate.point
+
+    def rescore(column_map: str, steps: tuple[MetricStep, ...], points: dict[str, GridPoint]) -> list[Candidate]:
+        if search.expired():
+            return []
+        view = search.rows.view(column_map, search.stage, steps)
+        found = search.tuned(view, points, search.stage.trials)
+        view.release()
+        return found
+
+    for (column_map, steps), _ in views.items():
+        if any(step.base is None for step in steps):
+            search.rows.evidence_step(column_map, search.stage)  # before views share it in parallel
+    return search.run([partial(rescore, *key, points) for key, points in views.items()])
+
+
+def grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Score every family on few rows by leave-one-out, for all penalties at once."""
+    rows, n = search.rows, search.stage.n_fit
+    Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped["standard"][:n]
+    score, penalties = Score(Y, weight, rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
+
+    def best(family: str) -> list[Candidate]:
+        began, trials = time.perf_counter(), list[Trial]()
+        view = View("standard", [Fold(Z, Y, weight, Z[:0])], score, [torch.ones_like(Z[0])])
+        for length in FIRST_LENGTHS[family]:
+            if family == "linear":  # with a constant, or leave-one-out would see centred columns sum to zero
+                K = Z @ Z.T / Z.shape[1] + 1.0
+            else:
+                distance = view.pair_distances(family)[0].double()
+                K = tile(FAMILIES[family], distance, LENGTHS[family] * 2.0**length * view.unit(family))
+            values = leave_one_out_path(K, Y, weight, penalties)
+            losses = score(values).nan_to_num(math.inf).tolist()
+            trials += [Trial(GridPoint(family, length, k), loss, values[k]) for k, loss in enumerate(losses)]
+        view.release()
+        return [Candidate(view, min(trials, key=lambda trial: trial.priced_loss), time.perf_counter() - began)]
+
+    return search.run([partial(best, family) for family in search.settings.families])
+
+
+def column_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Score every family on the other column maps; the evidence of the first map is maximised beside them."""
+    starts = {candidate.family: candidate.point for candidate in pool}
+    first, *others = search.settings.column_maps
+
+    def on_map(column_map: str) -> list[Candidate]:
+        view = search.rows.view(column_map, search.stage)
+        found = search.tuned(view, starts, search.stage.trials)
+        view.release()
+        return found
+
+    def maximise_evidence() -> list[Candidate]:
+        search.rows.evidence_step(first, search.stage)
+        return []
+
+    tasks = [maximise_evidence] if search.takes_evidence and not search.hurried else []
+    return search.run([*tasks, *(partial(on_map, column_map) for column_map in others)])
+
+
+def metrics(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Learn metrics on the best column map: by the evidence, and by gradients as long as each step gains.
+
+    Gradients of the city-block kernel give a diagonal metric. Gradients of Matérn 1/2 give a full metric, starting
+    from the evidence's where that is better than none.
+    """
+    column_map = min(pool, key=lambda candidate: candidate.loss).view.column_map
+    plain = {c.family: c for c in pool if c.view.column_map == column_map and not c.view.steps}
+
+    def diagonal() -> list[Candidate]:
+        if "cityblock" not in plain or not search.allows(full=False):
+            return []
+        return _gradient_steps(search, plain["cityblock"], plain)
+
+    def evidence_and_full() -> list[Candidate]:
+        found: list[Candidate] = []
+        start = plain
+        if search.takes_evidence:
+            view = plain["matern12"].view.stepped(search.rows.evidence_step(column_map, search.stage))
+            points = {family: plain[family].point for family in ROUGH_FAMILIES if family in plain}
+            tuned = search.tuned(view, points, search.settings.trials_after_step, wide=True)
+            view.release()
+            found += tuned if search.metric != "full" else []
+            start = {c.family: c for c in tuned} if _least(tuned) < _least(plain.values()) else plain
+        return found + (_gradient_steps(search, start["matern12"], start) if search.allows(full=True) else [])
+
+    return search.run([evidence_and_full, diagonal])
+
+
+def _least(candidates: Iterable[Candidate]) -> float:
+    return min(candidate.loss for candidate in candidates)
+
+
+def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]) -> list[Candidate]:
+    """Steps of a gradient metric from the model of one family, as long as they gain."""
+    full = base.family != "cityblock"
+    families = ("matern32", "matern12") if full else ("cityblock", "matern32")
+    points = {family: start[family].point for family in families}
+    found: list[Candidate] = []
+    best, view = _least(start.values()), base.view
+    for _ in range(search.settings.gradient_steps):
+        if search.expired(0.7):
+            break
+        previous = view
+        view = view.stepped(MetricStep(points[base.family], full, POWERS[full][0]))
+        previous.release()
+        tuned = search.tuned(view, points, search.settings.trials_after_step)
+        points = {candidate.family: candidate.point for candidate in tuned}
+        found += tuned
+        if _least(tuned) > best * (1 - search.settings.gain):
+            break
+        best = _least(tuned)
+    view.release()
+    return found
+
+
+def metrics_of_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Learn the steps of the best metric on other column maps that are nearly as good as the best one."""
+    ranked = sorted(pool, key=lambda candidate: candidate.loss)
+    plain = {c.view.column_map: c.loss for c in reversed(ranked) if not c.view.steps}
+    leading = min(plain, key=lambda column_map: plain[column_map])
+    near = [name for name in plain if name != leading and plain[name] <= search.settings.far * plain[leading]]
+    steps = next((c.view.steps for c in ranked if c.view.steps), ())
+    if not steps:
+        return []
+
+    def on_map(column_map: str) -> list[Candidate]:
+        view = search.rows.view(column_map, search.stage, steps)
+        points = {c.family: c.point for c in reversed(ranked) if c.view.steps == steps}
+        found = search.tuned(view, points, search.settings.trials_from_known)
+        view.release()
+        return found
+
+    return search.run([partial(on_map, column_map) for column_map in near])
+
+
+def further_gradient_step(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Take one more gradient step from the best candidate, by both powers: more rows carry more steps."""
+    candidate = min(pool, key=lambda candidate: candidate.loss)
+    full = candidate.family != "cityblock"
+    if candidate.family == "linear" or not search.allows(full=full):
+        return []
+
+    def stepped(power: float) -> list[Candidate]:
+        began = time.perf_counter()
+        view = candidate.view.stepped(MetricStep(candidate.point, full, power))
+        trial = view.tuned(candidate.point, search.stage.trials, search.settings.behind * candidate.loss)
+        view.release()
+        return [Candidate(view, trial, time.perf_counter() - began)]
+
+    found = search.run([partial(stepped, power) for power in POWERS[full]])
+    candidate.view.release()
+    return found
+
+
+def descents(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Descend on the held-out error of the best candidate of each distance."""
+    settings = search.settings
+    least = 2 if search.metric == "full" else 1  # dimensions of a transform: a diagonal has one, a matrix two
+    ranked = sorted((c for c in pool if c.family != "linear"), key=lambda candidate: candidate.loss)
+    ranked = [c for c in ranked if c.view.transforms[0].ndim >= least]
+    by_distance = {c.family == "cityblock": c for c in reversed(ranked)}
+    tasks = [
+        partial(_descended, search, candidate)
+        for candidate in by_distance.values()
+        # the evidence has found the metric already where noise is that small
+        if candidate.loss <= settings.descent_far * ranked[0].loss and candidate.point.lam >= SINGLE_PRECISION
+    ]
+    return search.run(tasks)
+
+
+def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
+    """The candidate after a descent on its fit rows, if that gains."""
+    if search.expired():
+        return []
+    began, view, point = time.perf_counter(), candidate.view, candidate.point
+    (fold,), (T,) = view.folds, view.transforms
+    length = point.factor * view.unit(point.family)
+    n = min(search.settings.descent_rows, search.rows.n // search.settings.descent_fraction)
+    kernel = FAMILIES[point.family]
+    descent = Descent(kernel, length, point.lam, fold.X[:n], fold.Y[:n], fold.weight[:n], T, view.groups)
+    if not descent.worth or (end := descent.descended(search.expired)) is None:
+        return []
+    transform, lam = end
+    steps = (*view.steps, MetricStep(point, descent=True))
+    new = replace(view, transforms=[transform], steps=steps, previous=[T], units={})
+    start = GridPoint.near(point.family, length / new.unit(point.family), lam)
+    new.units[point.family == "cityblock"] = length / start.factor  # keeps the length-scale itself
+    trial = new.tuned(start, search.stage.trials)
+    new.release()
+    return [Candidate(new, trial, time.perf_counter() - began)]

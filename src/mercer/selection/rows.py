@@ -1,0 +1,116 @@
+"""Rows of the selection: mapped columns made once, and the rows that fit and score in each stage."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.data.column_maps import KINDS, fit_column_map
+from mercer.selection.evidence_metric import ROUNDS, relevances
+from mercer.selection.link import codes_of
+from mercer.selection.parallel import run_parallel
+from mercer.selection.score import Score
+from mercer.selection.settings import SelectionSettings, Stage
+from mercer.selection.view import Fold, MetricStep, View
+
+#: Rounds of a search for the largest evidence that starts where another column map ended.
+ROUNDS_AGAIN = 5
+#: Up to this many inputs every column map has its own evidence.
+EVIDENCE_BY_MAP = 16
+
+
+class SelectionRows:
+    """Rows in random order on the selection's device, with column maps fitted once.
+
+    `keeps_unit` marks columns such as indicators of categories, which are centred but not scaled. Columns of one group
+    (`groups` has an index for each column), such as the levels of a category, share a length-scale.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        Y: Tensor,
+        weight: Tensor,
+        keeps_unit: Tensor | None,
+        groups: Tensor | None,
+        rng: np.random.Generator,
+        device: Any,
+        classes: bool,
+        settings: SelectionSettings,
+    ) -> None:
+        used = (weight > 0).nonzero()[:, 0]
+        order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
+        maps = run_parallel([partial(fit_column_map, kind, X, weight, keeps_unit) for kind in KINDS], X.device)
+        self.maps = dict(zip(KINDS, maps, strict=True))
+        self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
+        self.weight = weight[order].double().to(device)
+        self.weight = self.weight / self.weight.mean()
+        self.n, self.device, self.settings = len(order), device, settings
+        self.groups = None if groups is None else groups.to(device)
+        self.codes = codes_of(self.Y) if classes else None
+        n_last = settings.n_last(self.n, hurried=False)
+        n_seen = max(n_last, self.n_evidence) + max(n_last, settings.last_score_rows)
+        self.mapped = {kind: self.maps[kind](self.X[: max(n_seen, self.n_metric)]) for kind in KINDS}
+        self._evidence: dict[tuple[str, int], MetricStep] = {}
+        self._optima: dict[tuple[int, int], np.ndarray] = {}
+
+    @property
+    def n_evidence(self) -> int:
+        """Rows of the evidence: many inputs need more, or it settles on some of those that matter."""
+        settings = self.settings
+        wanted = max(settings.evidence_rows, settings.evidence_rows_per_input * self.X.shape[1])
+        return min(wanted, settings.evidence_most_rows, self.n // 2)
+
+    @property
+    def n_metric(self) -> int:
+        """Rows that learn the metric of an ensemble member."""
+        n_last = self.settings.n_last(self.n, hurried=False)
+        return max(self.settings.metric_rows, 3 * n_last // 2 if n_last > self.settings.last_fit_rows else 0)
+
+    def parts(self, stage: Stage) -> list[tuple[Tensor, Tensor]]:
+        """Indices of fit rows and of scoring rows, for each fold."""
+        index = torch.arange(self.n, device=self.X.device)
+        if stage.folds > 1:
+            pieces = index.tensor_split(stage.folds)
+            return [(torch.cat([q for q in pieces if q is not p])[: stage.n_fit], p) for p in pieces]
+        n_fit = min(stage.n_fit, self.n // 2)
+        n_seen = max(n_fit, self.n_evidence)  # no row scores a metric that it helped to learn
+        return [(index[:n_fit], index[n_seen : n_seen + stage.n_score])]
+
+    def view(self, column_map: str, stage: Stage, steps: tuple[MetricStep, ...] = ()) -> View:
+        """The view of a column map on a stage's rows, after learning these steps of the metric from them."""
+        Z, parts = self.mapped[column_map], self.parts(stage)
+        scoring = torch.cat([score for _, score in parts])
+        folds = [Fold(Z[fit], self.Y[fit], self.weight[fit], Z[score]) for fit, score in parts]
+        score = Score(self.Y[scoring], self.weight[scoring], self.codes)
+        ones = [torch.ones_like(folds[0].X[0]) for _ in parts]
+        view = View(column_map, folds, score, ones, groups=self.groups)
+        for step in steps:
+            view = view.stepped(self.evidence_step(column_map, stage) if step.base is None else step)
+        return view
+
+    def evidence_step(self, column_map: str, stage: Stage) -> MetricStep:
+        """The step to the length-scales of largest evidence; one for all column maps where inputs are many.
+
+        A search starts where the first one on the same rows ended: maps of one table differ little.
+        """
+        key = column_map if self.X.shape[1] <= EVIDENCE_BY_MAP else "", stage.folds
+        if key not in self._evidence:
+            Z = self.mapped[column_map]
+
+            def maximise(k: int, fit: Tensor) -> tuple[Tensor, np.ndarray]:
+                start = self._optima.get((stage.folds, k))
+                rounds = ROUNDS if start is None else ROUNDS_AGAIN
+                return relevances(Z[fit], self.Y[fit], self.weight[fit], self.groups, start, rounds)
+
+            first = torch.arange(self.n_evidence, device=self.X.device)
+            samples = [fit[: self.n_evidence] for fit, _ in self.parts(stage)] if stage.folds > 1 else [first]
+            found = run_parallel([partial(maximise, k, fit) for k, fit in enumerate(samples)])
+            for k, (_, optimum) in enumerate(found):
+                self._optima.setdefault((stage.folds, k), optimum)
+            self._evidence[key] = MetricStep(None, relevances=tuple(scale for scale, _ in found))
+        return self._evidence[key]

@@ -1,0 +1,161 @@
+"""Numbers of the model selection.
+
+`docs/ablations.md` has one line for each of them: what it trades off, and how much it changes errors and times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mercer.data.column_maps import KINDS
+from mercer.selection.grid import FAMILIES
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Rows of one stage of successive halving: those that fit, and held-out rows that score.
+
+    With several `folds` all rows score, each fold by models of the others; `n_fit` is then the most rows of a fit.
+    Without folds (0) rows score by leave-one-out. The stage takes at most so many candidates of the stage before, or
+    all of them (None), and tries `trials` grid points for each.
+    """
+
+    name: str
+    n_fit: int
+    n_score: int
+    folds: int = 1
+    trials: int = 0
+    takes: int | None = None
+
+
+@dataclass(frozen=True)
+class SelectionSettings:
+    """Every number of the search for column map, metric, kernel and penalty.
+
+    Attributes
+    ----------
+    column_maps, families : tuple of str
+        Column maps and kernel families that are tried.
+    grid_rows : int
+        Rows of the first stage, which scores a grid of kernels and penalties by leave-one-out.
+    fit_rows, score_rows : int
+        Rows that fit and held-out rows that score column maps and metrics.
+    last_fit_rows, last_score_rows, last_fraction, last_most_rows : int
+        The last stage fits `n / last_fraction` rows, between the first and the last of these numbers.
+    folded_below, single_stage_below : int
+        Smaller tables score all rows in folds: in the last stage, or in a single stage.
+    n_folds, last_folds : int
+        Folds of a single stage, and of a last stage.
+    metric_rows : int
+        Rows that learn the metric of an ensemble member, at least.
+    evidence : bool
+        Whether the evidence proposes a metric.
+    evidence_rows, evidence_rows_per_input, evidence_most_rows : int
+        Rows of the evidence: at least, for each input, at most.
+    gradient_steps : int
+        Steps of a gradient metric before the last stage.
+    full_metric_inputs : int
+        Inputs at most for a full metric, whose root costs the cube of them.
+    trials, trials_after_step, trials_from_known, last_trials : int
+        Grid points tried for a family: at first, after a step of the metric, where another map shows the start, and
+        in the last stage.
+    behind : float
+        A family with this many times the best loss is not tuned further.
+    far : float
+        A column map or a candidate with this many times the best loss does not survive a stage.
+    distinct : float
+        A candidate survives only if its values differ from a better one's by this share of the squared error.
+    gain : float
+        Share of the loss that a further step or ensemble member must gain.
+    survivors : int
+        Candidates that reach the last stage, at most.
+    descent_rows, descent_fraction : int
+        Rows of a descent on the leave-out error: at most, and as a fraction of all.
+    descent_far : float
+        A distance with this many times the best loss has no descent.
+    members, draws : int
+        Members of the ensemble at most, and draws of its greedy averaging.
+    usual : float
+        The whole selection takes about this many times as long as its first stage: with less time left, its last
+        stage has fewer rows.
+    repeats : tuple of (rows, selections)
+        Mixed tables of up to that many rows average several selections with rows in another order.
+    repeated_from : int
+        Smaller tables run one selection.
+    many_rows : int
+        Tables of this many rows take the stages of large tables, and larger learners.
+    more_evidence_rows, more_fit_rows : pair of int
+        Rows of the evidence and of fits when large tables score candidates again, on a CPU and on a GPU.
+    more_score_rows : int
+        Held-out rows that score them.
+    runner_up : float
+        A candidate that loses at most this share more than the best there stays a runner-up.
+    n_neighbourhoods : int
+        Neighbourhoods that learn local length-scales.
+    neighbourhood_share : float
+        Rows of a neighbourhood at most, as a share of all rows.
+    """
+
+    column_maps: tuple[str, ...] = KINDS
+    families: tuple[str, ...] = tuple(FAMILIES)
+    grid_rows: int = 200
+    fit_rows: int = 500
+    score_rows: int = 1000
+    last_fit_rows: int = 1500
+    last_score_rows: int = 1500
+    last_fraction: int = 6
+    last_most_rows: int = 4000
+    folded_below: int = 1400
+    single_stage_below: int = 600
+    n_folds: int = 3
+    last_folds: int = 2
+    metric_rows: int = 3000
+    evidence: bool = True
+    evidence_rows: int = 400
+    evidence_rows_per_input: int = 16
+    evidence_most_rows: int = 600
+    gradient_steps: int = 3
+    full_metric_inputs: int = 1000
+    trials: int = 5
+    trials_after_step: int = 3
+    trials_from_known: int = 2
+    last_trials: int = 2
+    behind: float = 1.05
+    far: float = 1.25
+    distinct: float = 0.03
+    gain: float = 0.003
+    survivors: int = 6
+    descent_rows: int = 1500
+    descent_fraction: int = 3
+    descent_far: float = 1.1
+    members: int = 4
+    draws: int = 12
+    usual: float = 200.0
+    repeats: tuple[tuple[int, int], ...] = ((3000, 3), (8000, 2))
+    repeated_from: int = 400
+    many_rows: int = 100_000
+    more_evidence_rows: tuple[int, int] = (2000, 6000)
+    more_fit_rows: tuple[int, int] = (3000, 10_000)
+    more_score_rows: int = 3000
+    runner_up: float = 0.25
+    n_neighbourhoods: int = 9
+    neighbourhood_share: float = 0.01
+
+    def n_selections(self, n_rows: int) -> int:
+        """Selections that a mixed table of this many rows averages.
+
+        >>> [SelectionSettings().n_selections(n) for n in (100, 1000, 5000, 10_000)]
+        [1, 3, 2, 1]
+        """
+        if n_rows < self.repeated_from:
+            return 1
+        return next((times for most, times in self.repeats if n_rows <= most), 1)
+
+    def n_last(self, n_rows: int, hurried: bool) -> int:
+        """Rows that the last stage fits; fewer where time is short."""
+        if hurried:
+            return self.last_fit_rows
+        return max(self.last_fit_rows, min(n_rows // self.last_fraction, self.last_most_rows))
+
+
+DEFAULT_SETTINGS = SelectionSettings()
