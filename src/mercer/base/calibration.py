@@ -1,9 +1,9 @@
-"""From decision values to probabilities, by numbers fitted on held-out or out-of-fold decision values.
+"""Calibration: the map from decision values to probabilities, fitted to held-out or out-of-fold decision values.
 
-A temperature is for decision values of any scale. Least squares on centred codes estimates probabilities themselves, so
-there a floor and an exponent take its place (`mercer.selection.link`). Few rows draw both towards caution: the
+A temperature suits decision values of any scale. Least squares on centred codes estimates probabilities themselves, so
+a floor and an exponent take its place there (`mercer.selection.link`). Both are shrunk where rows are few: the
 temperature is fitted to Platt's smoothed targets. On the calibration rows the log loss is never above that of the
-classes' shares, towards which probabilities are shrunk where they would be worse (`Shrunk`).
+class frequencies, towards which probabilities are shrunk where they would be worse (`Shrunk`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from mercer.preprocessing.targets import ClassTargets
 from mercer.selection.link import Codes, fitted_link
 
-#: A share of shrinkage below this changes nothing worth another part of the model.
+#: Least share of shrinkage; less is not worth another record in the model.
 LEAST_SHARE = 0.01
-#: By how much the decided class is more probable than any other, where shrinking would have made another one so.
+#: Relative margin by which the predicted class stays the most probable one after shrinking.
 MARGIN = 1e-5
 
 
@@ -38,16 +38,16 @@ def probabilities(values: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> float:
-    """The temperature under which the classes `Y` (±1) are most likely; keeps the order of decision values.
+    """The temperature that maximises the likelihood of the classes `Y` (±1).
 
-    Targets are smoothed as by Platt: of N rows of a class one more row of every class stands beside them, so that no
-    temperature is zero, however well few rows are separated. One number cannot move the decision, so predictions and
+    Targets are smoothed as by Platt: each class gets one more row of every class, so that no temperature is zero,
+    however well a few rows are separated. One temperature keeps the order of decision values, so predictions and
     probabilities agree.
 
     >>> round(fit_temperature(np.array([[-1.0], [1.0]]), np.array([[-1.0], [1.0]]), np.ones(2)), 2)  # p = 2/3
     1.44
     """
-    true, weight = _truth(Y), weight / weight[weight > 0].mean()
+    true, weight = _class_indices(Y), weight / weight[weight > 0].mean()
     n_classes = max(Y.shape[1], 2)
     size = np.bincount(true, weights=weight, minlength=n_classes)
     soft = (np.eye(n_classes) * size[:, None] + 1) / (size[:, None] + n_classes)  # a row for each class
@@ -64,14 +64,14 @@ def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> fl
     return float(np.exp(minimize_scalar(negative_log_likelihood, bounds=(-7.0, 7.0), method="bounded").x))
 
 
-def _truth(Y: np.ndarray) -> np.ndarray:
-    """The place of each row's class, from codes n × p that are largest at it."""
+def _class_indices(Y: np.ndarray) -> np.ndarray:
+    """The index of each row's class, from codes n × p that are largest there."""
     return (Y[:, 0] > 0).astype(int) if Y.shape[1] == 1 else Y.argmax(1)
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """Decision values divided by one number, then a sigmoid or softmax."""
+    """A sigmoid or softmax of decision values divided by a temperature."""
 
     temperature: float = 1.0
 
@@ -98,10 +98,10 @@ class FloorAndPower:
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Probabilities drawn towards the classes' `rates`: (1 − share) p + share · rates, p being those of `link`.
+    """Probabilities of `link` shrunk towards `rates`: (1 − share) p + share · rates.
 
-    The class of largest p stays the most probable one, so that probabilities and predictions agree: where another one
-    would be, it is raised to just above that.
+    The class of largest p stays the most probable one, so that probabilities and predictions agree: its probability is
+    raised to just above that of the others.
 
     >>> Shrunk(Temperature(), 0.5, np.array([0.2, 0.8])).probabilities(np.array([[1.0], [-1.0]])).round(3)
     array([[0.234, 0.766],
@@ -113,73 +113,71 @@ class Shrunk:
     rates: np.ndarray
 
     def probabilities(self, decisions: np.ndarray) -> np.ndarray:
-        told = self.link.probabilities(decisions)
-        mixed = (1 - self.share) * told + self.share * self.rates
-        rows, decided = np.arange(len(told)), told.argmax(1)
-        raised = np.maximum(mixed[rows, decided], (1 + MARGIN) * mixed.max(1))
-        mixed[rows, decided] = np.where(mixed.argmax(1) == decided, mixed[rows, decided], raised)
+        p = self.link.probabilities(decisions)
+        mixed = (1 - self.share) * p + self.share * self.rates
+        rows, predicted = np.arange(len(p)), p.argmax(1)
+        raised = np.maximum(mixed[rows, predicted], (1 + MARGIN) * mixed.max(1))
+        mixed[rows, predicted] = np.where(mixed.argmax(1) == predicted, mixed[rows, predicted], raised)
         return mixed / mixed.sum(1, keepdims=True)
 
 
 def shrink_towards_rates(
     link: Any, decisions: np.ndarray, true: np.ndarray, weight: np.ndarray, chosen: int = 1
 ) -> Any:
-    """`link`, or that shrunk by as much as its gain over the classes' rates may be luck, and by as much as it needs.
+    """`link`, shrunk by the share of its gain over the class frequencies (`rates`) that may be chance.
 
-    Few rows say little, and what chose the model by them says too much: of their mean gain over the rates, d/n is what
-    d numbers gain by luck that n rows chose. With the rest g and its standard error e, ½ (e/g)² is the share that James
-    and Stein leave to the mean. It goes to equal probabilities, which keep the decision, unless the rates are better by
-    more than their own luck. Where the rates alone are still better on these rows, more of them is mixed in: the log
-    loss is convex in their share and ends at theirs, so the result is no worse on these rows, but for those whose
-    decision is kept.
+    The gain of d numbers that were `chosen` by n rows is d/n by chance. With the rest g of the mean gain and its
+    standard error e, James and Stein shrink by the share ½ (e/g)². Probabilities are shrunk towards equal ones, which
+    keep the decision, unless the rates are better by more than chance. If the rates alone are still better on these
+    rows, more of them is mixed in. The log loss is convex in their share and ends at that of the rates, so the result
+    is no worse on these rows, except for those whose decision is kept.
 
-    >>> told, true = np.array([[9.0], [-9.0], [9.0], [9.0]]), np.array([0, 1, 0, 0])  # wrong, each time
-    >>> found = shrink_towards_rates(Temperature(), told, true, np.ones(4))
+    >>> wrong, true = np.array([[9.0], [-9.0], [9.0], [9.0]]), np.array([0, 1, 0, 0])
+    >>> found = shrink_towards_rates(Temperature(), wrong, true, np.ones(4))
     >>> round(found.share, 2), found.rates.round(2).tolist()
     (1.0, [0.75, 0.25])
     """
     alive = weight > 0
     decisions, true, weight = decisions[alive], true[alive], weight[alive] / weight[alive].sum()
-    p = link.probabilities(decisions)
-    n_classes, n_rows = p.shape[1], 1 / float((weight**2).sum())
+    probability = link.probabilities(decisions)
+    n_classes, n_rows = probability.shape[1], 1 / float((weight**2).sum())
     rates = np.bincount(true, weights=weight, minlength=n_classes)
-    told, rate = p[np.arange(len(p)), true], rates[true]
+    p, rate = probability[np.arange(len(true)), true], rates[true]  # of the true class
 
     def loss(q: np.ndarray) -> float:
         return -float(weight @ np.log(np.maximum(q, np.finfo(float).tiny)))
 
-    share = shrinkage_share(np.log(np.maximum(told, np.finfo(float).tiny) / rate), weight, chosen / n_rows)
-    even = np.full(n_classes, 1 / n_classes)
-    towards, mixed = even, (1 - share) * told + share / n_classes
-    by_rates = (1 - share) * told + share * rate
+    share = shrinkage_share(np.log(np.maximum(p, np.finfo(float).tiny) / rate), weight, chosen / n_rows)
+    target, mixed = np.full(n_classes, 1 / n_classes), (1 - share) * p + share / n_classes
+    by_rates = (1 - share) * p + share * rate
     if loss(mixed) > loss(by_rates) + (n_classes - 1) / n_rows:
-        towards, mixed = rates, by_rates
+        target, mixed = rates, by_rates
     more = 0.0
     if loss(mixed) > loss(rate):
         more = float(minimize_scalar(lambda m: loss((1 - m) * mixed + m * rate), bounds=(0.0, 1.0), method="bounded").x)
         more = more if loss((1 - more) * mixed + more * rate) < loss(rate) else 1.0
     kept = (1 - more) * (1 - share)
-    return link if kept > 1 - LEAST_SHARE else Shrunk(link, 1 - kept, _mean(towards, rates, share, more))
+    return link if kept > 1 - LEAST_SHARE else Shrunk(link, 1 - kept, _mean(target, rates, share, more))
 
 
-def shrinkage_share(gain: np.ndarray, weight: np.ndarray, luck: float) -> float:
-    """The share of a gain that may be luck, ½ (standard error / (gain − luck))²; weights have sum one."""
+def shrinkage_share(gain: np.ndarray, weight: np.ndarray, chance: float) -> float:
+    """The share of a gain that may be chance, ½ (standard error / (gain − chance))²; weights have sum one."""
     mean = float(weight @ gain)
     error = float(weight**2 @ (gain - mean) ** 2)
-    left = mean - luck
-    return min(0.5 * error / left**2, 1.0) if left > 0 else 1.0
+    rest = mean - chance
+    return min(0.5 * error / rest**2, 1.0) if rest > 0 else 1.0
 
 
-def _mean(towards: np.ndarray, rates: np.ndarray, share: float, more: float) -> np.ndarray:
-    """Find the probabilities that both shrinkages together draw towards."""
-    both = (1 - more) * share * towards + more * rates
+def _mean(target: np.ndarray, rates: np.ndarray, share: float, more: float) -> np.ndarray:
+    """The probabilities towards which both shrinkages together shrink."""
+    both = (1 - more) * share * target + more * rates
     return both / both.sum()
 
 
 def calibration_error(p: np.ndarray, truth: np.ndarray, weight: np.ndarray, bins: int = 15) -> float:
-    """Expected calibration error: by how much the probability of the likeliest class is off, on average over its bins.
+    """Expected calibration error: the mean error of the largest probability, by bins of it.
 
-    `p` is n × classes, `truth` the place of each row's class.
+    `p` is n × classes, `truth` the index of each row's class.
 
     >>> calibration_error(np.array([[0.2, 0.8], [0.2, 0.8]]), np.array([1, 0]), np.ones(2))
     0.3...
@@ -191,28 +189,30 @@ def calibration_error(p: np.ndarray, truth: np.ndarray, weight: np.ndarray, bins
 
 
 def cross_fitted(targets: ClassTargets, values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Log loss and calibration error of the probabilities of rows, each half calibrated by the other one."""
+    """Log loss and calibration error of rows, each half calibrated by the other half."""
     p = np.empty((len(Y), len(targets.classes)))
     for half in (slice(0, None, 2), slice(1, None, 2)):
         others = np.ones(len(Y), dtype=bool)
         others[half] = False
         link = fit_calibration(targets, values[others], Y[others], weight[others])
         p[half] = link.probabilities(targets.decisions(values[half]))
-    truth = _truth(targets.decisions(Y))
-    own = np.log(np.clip(p[np.arange(len(p)), truth], 1e-15, None))
-    return float(-(weight @ own) / weight.sum()), calibration_error(p, truth, weight)
+    truth = _class_indices(targets.decisions(Y))
+    logs = np.log(np.clip(p[np.arange(len(p)), truth], 1e-15, None))
+    return float(-(weight @ logs) / weight.sum()), calibration_error(p, truth, weight)
 
 
 def fit_calibration(targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, chosen: int = 1) -> Any:
-    """Fit the map that makes classes `Y` (coded, n × p) most likely from held-out or out-of-fold `values`.
+    """Fit the map from held-out or out-of-fold `values` to probabilities of the classes `Y` (coded, n × p).
 
-    `chosen` are the numbers that these rows have chosen: the map here, and what the model was tuned by.
+    `chosen` is the number of parameters that these rows chose: the map's, and those that the model was tuned by.
     """
     alive = weight > 0
     if not alive.any():
         return Temperature()
     decisions, codes, weight = (values + targets.offset)[alive], (Y + targets.offset)[alive], weight[alive]
-    return shrink_towards_rates(_link(targets, decisions, codes, weight), decisions, _truth(codes), weight, chosen)
+    return shrink_towards_rates(
+        _link(targets, decisions, codes, weight), decisions, _class_indices(codes), weight, chosen
+    )
 
 
 def _link(targets: ClassTargets, decisions: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Any:
@@ -221,4 +221,4 @@ def _link(targets: ClassTargets, decisions: np.ndarray, codes: np.ndarray, weigh
     p = codes.shape[1]
     ends = torch.full((p,), -1.0, dtype=torch.float64), torch.full((p,), 2.0, dtype=torch.float64)
     link = fitted_link(Codes(*ends), *(torch.as_tensor(a) for a in (decisions, codes, weight)))
-    return FloorAndPower(link.floor / max(p, 2), link.exponent)  # a link's floor is in shares of 1/classes
+    return FloorAndPower(link.floor / max(p, 2), link.exponent)  # a link's floor is in units of 1/classes

@@ -1,4 +1,4 @@
-"""What classifiers share: weights of classes, decision values and calibrated probabilities."""
+"""Base classes of classifiers: class weights, decision values and calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from mercer.parts import as_float
 from mercer.preprocessing.targets import ClassTargets
 
 
-def _is_table(value: Any) -> bool:
+def _is_weight_table(value: Any) -> bool:
     if not isinstance(value, Mapping) or not value:
         return False
     return all(0 < as_float(weight) < float("inf") for weight in value.values())
 
 
-CLASS_WEIGHT = NONE | literal("balanced") | Rule("a dict of positive weights by class", _is_table)
+CLASS_WEIGHT = NONE | literal("balanced") | Rule("a dict of positive weights by class", _is_weight_table)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class WeighsClasses:
-    """A classifier whose classes may count more or less.
+    """A classifier with weights of classes.
 
     Parameters
     ----------
     class_weight : None, "balanced" or dict, default None
-        What rows count by their class, times `sample_weight`: "balanced" lets all classes count the same together, a
-        dict gives a weight by class (1 where it says nothing). Probabilities are then those of rows so weighted.
+        Weights of rows by their class, times `sample_weight`: "balanced" gives all classes the same total weight, a
+        dict has a weight by class (1 for classes that it does not name). Probabilities are then those of weighted rows.
     """
 
     class_weight: Annotated[Any, CLASS_WEIGHT] = None
@@ -41,15 +41,17 @@ class WeighsClasses:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DecisionClassifier(WeighsClasses, ClassifierMixin):
-    """A classifier whose `_answers(X, answer)` gives what `answer` makes of the model's values (n × p) at rows `X`.
+    """A classifier by decision values.
+
+    Its `_answers(X, answer)` applies the function `answer` to the model's values (n × p) at rows `X`.
 
     Attributes
     ----------
     classes_ : ndarray
         The classes.
     calibration_ : Temperature, FloorAndPower or Shrunk
-        What turns decision values into probabilities, fitted to decision values of rows that the model was not fitted
-        to: held out, out of fold or leave-one-out. On these rows the log loss is not above that of the classes' shares.
+        The map from decision values to probabilities, fitted to held-out, out-of-fold or leave-one-out decision
+        values. The log loss of these rows is not above that of the class frequencies.
     """
 
     targets_: ClassVar[ClassTargets]
@@ -63,9 +65,9 @@ class DecisionClassifier(WeighsClasses, ClassifierMixin):
         return decisions[:, 0] if decisions.shape[1] == 1 else decisions
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities in the order of `classes_`, calibrated.
+        """Calibrated class probabilities in the order of `classes_`.
 
-        The most probable class is that of `predict`, unless probabilities had to be shrunk towards the classes' shares.
+        The most probable class is that of `predict`, unless probabilities were shrunk towards the class frequencies.
         """
         check_is_fitted(self)
         return self._answers(X, lambda values: self.calibration_.probabilities(self.targets_.decisions(values)))

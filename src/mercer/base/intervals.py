@@ -1,9 +1,9 @@
-"""Intervals and quantiles of new targets, from residuals at rows that a model did not learn from (conformal).
+"""Conformal intervals and quantiles of new targets, from residuals of rows that a model was not fitted to.
 
-A model f comes with scores (y − f(x)) / s(x) of rows it has not seen, s being a local scale. A new row is as likely to
-have its score between any two neighbours of them, so f(x) + s(x) · (their quantiles) covers as promised, whatever the
-model and the noise are. Where the residuals come from is each family's business: closed forms that leave rows out, or
-rows held out.
+A model f comes with scores (y − f(x)) / s(x) of held-out rows, where s is a local scale. The score of a new row falls
+between any two neighbours of these with equal probability. So f(x) + s(x) · (quantiles of the scores) covers as
+promised, whatever the model and the noise are. Each family supplies the residuals: by closed forms of leave-one-out, or
+by held-out rows.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read_new
 from mercer.preprocessing.targets import RealTargets
 
-#: Sorted scores that are kept of many: so many at either end, where they are far apart, and so many evenly in between.
-#: A model stays small, and between neighbours so close nothing is lost.
+#: Number of sorted scores that a model stores: at either end, where they are far apart, and evenly in between. This
+#: keeps models small and loses nothing, since neighbours in between are close.
 TAIL, BETWEEN = 25, 150
-#: Levels are written with so many roundings.
+#: Rounding of quantile levels.
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class CalibrationRows:
-    """Calibration rows as the kernel sees them (n × d), and as they came (n × D)."""
+    """Calibration rows as the kernel sees them (n × d), and their coordinates in the table (n × D)."""
 
     rows: np.ndarray
     table: np.ndarray
 
     @classmethod
     def of(cls, rows: Tensor, source: RowSource, index: Any) -> CalibrationRows:
-        """Rows of these numbers in a table."""
+        """The rows of these indices of a table."""
         table = source.fetch(torch.as_tensor(index).cpu())
         return cls(rows.double().cpu().numpy(), table.double().cpu().numpy())
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Scores of some rows, sorted for each output (n × p), and the share of all new rows expected below each.
+    """Sorted scores of each output (n × p), and the share of new rows expected below each score.
 
     >>> Intervals.of(np.array([[3.0], [1.0], [2.0]]), np.ones(3)).quantiles(np.array([0.25, 0.5, 0.625])).tolist()
     [[1.0, 2.0, 2.5]]
@@ -57,8 +57,8 @@ class Intervals:
 
     scores: np.ndarray
     below: np.ndarray
-    n_rows: int  # that they are of
-    local: Any = None  # what finds the scale at new rows, where the model itself has none
+    n_rows: int  # of the scores, before they were thinned out
+    local: Any = None  # a `LocalScale` for new rows, beside the model's own scale
 
     @classmethod
     def fitted(
@@ -67,33 +67,33 @@ class Intervals:
         scale: np.ndarray | float,
         values: np.ndarray,
         weight: np.ndarray,
-        shown: CalibrationRows,
+        calibration: CalibrationRows,
     ) -> Intervals:
-        """From residuals over the model's own scale, all n × p, and over a local scale where that pays."""
+        """From residuals and the model's own scale, both n × p; a local scale is added where it pays."""
         scores = residuals / np.maximum(scale, np.finfo(float).tiny)
-        local, further = fit_local_scale(shown.rows, values, scores, weight, shown.table)
+        local, further = fit_local_scale(calibration.rows, values, scores, weight, calibration.table)
         return cls.of(scores / further, weight, local)
 
     @classmethod
     def of(cls, scores: np.ndarray, weight: np.ndarray, local: Any = None) -> Intervals:
-        """From scores of rows with weights: a weight of two is the row twice.
+        """From scores of weighted rows; a weight of two equals the row twice.
 
-        Of n equal rows the i-th smallest score has i/(n + 1) of the new ones below it, exactly.
+        Of n rows of equal weight, the i-th smallest score has exactly i/(n + 1) of the new scores below it.
         """
         alive = weight > 0
         scores, weight = scores[alive], weight[alive] / weight[alive].mean()
         order = scores.argsort(0)
         w = weight[order]
         below = (w.cumsum(0) - 0.5 * w + 0.5) / (len(w) + 1)
-        some = _kept(len(w))
-        return cls(np.take_along_axis(scores, order, 0)[some], below[some], len(w), local)
+        stored = _stored_scores(len(w))
+        return cls(np.take_along_axis(scores, order, 0)[stored], below[stored], len(w), local)
 
     def quantiles(self, q: np.ndarray) -> np.ndarray:
-        """Quantiles of new scores for each output, p × q; infinite where so few rows have none.
+        """Quantiles of new scores for each output, p × q; infinite where there are too few rows.
 
-        Of n rows those from 1/(n + 1) to n/(n + 1) are known. Further out the sizes of scores stand for either tail:
+        Quantiles from 1/(n + 1) to n/(n + 1) follow from n scores. Beyond them, absolute scores serve for both tails:
         a new one is below the largest of n with probability n/(n + 1). So [q, 1 − q] covers 1 − 2q of new scores as
-        long as that is at most n/(n + 1), and beyond it nothing is known.
+        long as that is at most n/(n + 1), and nothing is known beyond it.
 
         >>> few = Intervals.of(np.array([[-1.0], [2.0]]), np.ones(2))
         >>> few.quantiles(np.array([0.1, 0.2, 0.5, 0.8])).round(6).tolist()
@@ -104,7 +104,7 @@ class Intervals:
     def _quantiles(self, q: np.ndarray, k: int) -> np.ndarray:
         below, scores, n = self.below[:, k], self.scores[:, k], self.n_rows
         found = np.interp(q, below, scores)
-        inside = 1 - 2 * np.minimum(q, 1 - q)  # what an interval between q and 1 − q holds
+        inside = 1 - 2 * np.minimum(q, 1 - q)  # coverage of the interval between q and 1 − q
         sizes = np.sort(np.abs(scores))[-2:]
         known = np.arange(n - len(sizes) + 1, n + 1) / (n + 1)
         far = np.where(inside <= known[-1] + ROUNDING, np.interp(inside, known, sizes), np.inf)
@@ -112,8 +112,8 @@ class Intervals:
         return np.where(q > below[-1] + ROUNDING, np.maximum(scores[-1], far), found)
 
 
-def _kept(n: int) -> np.ndarray:
-    """Places of the sorted scores that are kept: all of few; of many those of either tail, and some in between."""
+def _stored_scores(n: int) -> np.ndarray:
+    """Indices of the sorted scores to store: all of few; of many the tails and evenly spaced ones in between."""
     if n <= BETWEEN + 2 * TAIL:
         return np.arange(n)
     return np.unique(
@@ -122,14 +122,14 @@ def _kept(n: int) -> np.ndarray:
 
 
 class IntervalRegressor(RegressorMixin):
-    """A regressor that knows how far targets lie from its predictions.
+    """A regressor with prediction intervals.
 
-    Its `_located(X)` gives values of coded targets at rows `X`, and their scale there, both n × p.
+    Its `_located(X)` returns predictions of the coded targets at rows `X` and their scale, both n × p.
 
     Attributes
     ----------
     intervals_ : Intervals
-        Quantiles of residuals, over a local scale, of at most 2000 rows that the model did not learn from.
+        Quantiles of scaled residuals of at most 2000 rows that the model was not fitted to.
     """
 
     intervals_: Intervals
@@ -146,33 +146,33 @@ class IntervalRegressor(RegressorMixin):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Lower and upper ends of intervals that hold new targets with probability `coverage`: n × 2, or n × p × 2.
 
-        Both tails are left out equally. Coverage holds on average over new rows like those of `fit`, for each output by
-        itself; intervals are wider where residuals are larger. Of rows far from those of `fit` nothing is promised:
+        Both tails have equal probability. Coverage holds on average over new rows like those of `fit`, for each output
+        by itself; intervals are wider where residuals are larger. Nothing is promised for rows far from those of `fit`:
         there the intervals of a `SparseGPRegressor` grow, those of other models hardly. With n calibration rows both
-        tails are known up to a coverage of (n − 1)/(n + 1), and the size of residuals up to n/(n + 1), from which
-        symmetric intervals are then made. Beyond that the ends are infinite: 90 % takes 9 calibration rows.
+        tails are known up to a coverage of (n − 1)/(n + 1). Intervals are symmetric up to n/(n + 1), by the size of
+        residuals, and infinite beyond that: 90 % takes 9 calibration rows.
         """
         require(0 < as_float(coverage) < 1, "coverage", "a number above 0 and below 1", coverage)
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
     def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
-        """Quantiles of new targets, which never cross: the last axis runs over `q`, or is missing if `q` is one number.
+        """Quantiles of new targets, which never cross; the last axis runs over `q`, unless `q` is one number.
 
-        The model's prediction and quantiles of its residuals, scaled by how far they reach near each row.
+        They are the model's prediction plus quantiles of its residuals, scaled by the local size of residuals.
         """
         check_is_fitted(self)
         try:
             levels = np.asarray(q, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             levels = np.array(np.nan)
-        good = levels.ndim <= 1 and levels.size > 0 and bool(((levels > 0) & (levels < 1)).all())
-        require(good, "q", "a number above 0 and below 1, or several", q)
+        valid = levels.ndim <= 1 and levels.size > 0 and bool(((levels > 0) & (levels < 1)).all())
+        require(valid, "q", "a number above 0 and below 1, or several", q)
         values, scale = self._located(X)
         if self.intervals_.local is not None:
             source = read_new(self, X)
             plan = make_plan(source.n_rows, "cpu", "float64", self.memory_limit)
             scale = scale * self.intervals_.local.at_rows(source, self.inputs_, values, plan)
-        reach = self.intervals_.quantiles(np.atleast_1d(levels))  # p × q
-        away = (np.where(np.isinf(far), far, scale * far) for far in reach.T)
-        decoded = [self.targets_.decode(values + far) for far in away]
+        quantiles = self.intervals_.quantiles(np.atleast_1d(levels))  # p × q
+        offsets = (np.where(np.isinf(score), score, scale * score) for score in quantiles.T)
+        decoded = [self.targets_.decode(values + offset) for offset in offsets]
         return decoded[0] if levels.ndim == 0 else np.stack(decoded, -1)

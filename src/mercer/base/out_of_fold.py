@@ -1,4 +1,4 @@
-"""Predictions of rows by models that were not fitted to them: in folds of refits, or one at a time by leverages."""
+"""Predictions of rows by models that were not fitted to them: refits in folds, or leave-one-out by leverages."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from mercer.engine import Sample
 from mercer.linalg import cholesky
 from mercer.progress import without_progress
 
-#: Rows up to which a model is refitted in folds to calibrate it, and the number of folds.
+#: Rows up to which a model is calibrated by refits in folds, and the number of folds.
 FOLDED_ROWS, N_FOLDS = 1000, 5
-#: Of more rows about a tenth, and no more than this, is held out of a single refit.
+#: With more rows, a single refit holds out about a tenth of them, at most this many.
 HELD_OUT_ROWS = 2000
 
-#: No leverage is above this: what is left of a residual then is rounding.
+#: Largest leverage: residuals beyond it are rounding.
 LARGEST = 1 - 1e-6
 
 
 def leverages(phi: Tensor, weight: Tensor, penalty: Tensor, share: float = 1.0) -> Tensor:
     r"""Leverages :math:`h_i = w_i \phi_i^\top (\Phi^\top W \Phi / s + P)^{-1} \phi_i` of rows of features `phi`, n × m.
 
-    Without row i the residual of row i is :math:`r_i / (1 - h_i)`. Where the rows are only a `share` s of those that
-    were fitted, their sum stands for all.
+    The leave-one-out residual of row i is :math:`r_i / (1 - h_i)`. If the rows are only a `share` s of the fitted ones,
+    their sum is extrapolated to all.
 
     >>> leverages(torch.ones(4, 1), torch.ones(4), torch.zeros(1, 1)).tolist()  # a mean of four numbers
     [0.25, 0.25, 0.25, 0.25]
@@ -41,9 +41,7 @@ def leverages(phi: Tensor, weight: Tensor, penalty: Tensor, share: float = 1.0) 
 
 
 def stratified_folds(labels: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
-    """The fold of each row, 0 … n_folds − 1: random, each with as equal a share of every label as can be.
-
-    There are never more folds than rows.
+    """The fold of each row, 0 … n_folds − 1: random and stratified by label, with no more folds than rows.
 
     >>> folds = stratified_folds(np.array(["a", "b", "a", "b"]), 2, np.random.default_rng(0))
     >>> sorted(folds[[0, 2]].tolist()), sorted(folds[[1, 3]].tolist())
@@ -56,29 +54,30 @@ def stratified_folds(labels: np.ndarray, n_folds: int, rng: np.random.Generator)
 
 
 def calibration_folds(labels: np.ndarray) -> list[np.ndarray]:
-    """The rows that each refit leaves out: all rows in turn, in five folds, or of many rows one part.
+    """The rows that each refit holds out: five folds of all rows, or one fold of many rows.
 
-    The only row of a label stays, since no refit without it could know the label. The assignment is the same for equal
-    labels, so that several models of one table are averaged row by row.
+    The only row of a label is never held out, since a refit without it could not know the label. Equal labels give
+    equal folds, so that several models of one table are averaged row by row.
 
     >>> [len(fold) for fold in calibration_folds(np.zeros(12))], [len(f) for f in calibration_folds(np.zeros(5000))]
     ([3, 3, 2, 2, 2], [500])
     """
     n, rng = len(labels), np.random.default_rng(0)
     _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    folds = stratified_folds(labels, N_FOLDS if n <= FOLDED_ROWS else max(10, -(-n // HELD_OUT_ROWS)), rng)
+    n_folds, n_refits = (N_FOLDS, N_FOLDS) if n <= FOLDED_ROWS else (max(10, -(-n // HELD_OUT_ROWS)), 1)
+    folds = stratified_folds(labels, n_folds, rng)
     folds[counts[label] == 1] = -1
-    left_out = (np.flatnonzero(folds == k) for k in range(N_FOLDS if n <= FOLDED_ROWS else 1))
-    return [rows for rows in left_out if len(rows)]
+    held_out = (np.flatnonzero(folds == k) for k in range(n_refits))
+    return [rows for rows in held_out if len(rows)]
 
 
 def out_of_fold(
     labels: np.ndarray, refit: Callable[[np.ndarray], np.ndarray], clock: Clock, seconds: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Rows and their values (n × p) by refits without them; ``refit(rows)`` gives those of the rows it leaves out.
+    """Rows and their out-of-fold values (n × p); ``refit(rows)`` returns the values of the rows that it holds out.
 
-    Kernels, penalties and sizes stay those of the model. A fold begins only if there is time for it, by what the last
-    one took; `seconds` is what the model itself took. None where there is time for no fold, or no row to leave out.
+    Kernels, penalties and sizes stay those of the model. A fold begins only if the time left is enough, by the seconds
+    of the fold before, or the `seconds` of the model for the first. None where no fold was possible.
     """
     rows: list[np.ndarray] = []
     values: list[np.ndarray] = []
@@ -95,9 +94,9 @@ def out_of_fold(
 
 @dataclass(frozen=True)
 class Refits(ABC):
-    """Refits of a model without some rows of its sample, with the kernels, penalties and sizes of the model.
+    """Refits of a model without one fold of its rows, with the same kernels, penalties and sizes.
 
-    `labels` are those of the rows that count, and `seconds` is what the model itself took.
+    `labels` are those of the rows of positive weight; `seconds` is the time that the model took.
     """
 
     sample: Sample
@@ -110,9 +109,9 @@ class Refits(ABC):
         """The model without these rows of the sample."""
 
     def out_of_fold(self, predict: Callable[[Any, Sample], np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Rows of the sample and their predictions (n × p) by refits without them; ``predict(model, rows)``.
+        """Rows of the sample and their out-of-fold predictions (n × p) by ``predict(model, rows)``.
 
-        None where there is no time for a refit, or no row to leave out.
+        None where there is no time for a refit, or no row can be held out.
         """
         alive = self.sample.alive
 

@@ -1,8 +1,8 @@
-"""What a parameter may be: a rule that stands in its declaration, checked in one place before any data is looked at.
+"""Rules of parameters: a rule stands in the declaration of its parameter and is checked before any data is read.
 
     n_learners: Annotated[int | str, AUTO | integer()] = "auto"
 
-says the type to a reader, the default to scikit-learn, and the range to `check`.
+tells the type to a reader, the default to scikit-learn, and the range to `check`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 
 from mercer.parts import Component, is_integer, require
 
-#: The largest number that is one: beyond it Python's integers no longer turn into floats.
+#: Largest float: Python's integers beyond it cannot be converted to floats.
 LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition and the words for it; ``a | b`` holds where either does."""
+    """A condition and its description; ``a | b`` holds where either does."""
 
     wanted: str
     holds: Callable[[Any], bool]
@@ -53,8 +53,12 @@ def check(estimator: Any) -> None:
 def rules_of(cls: type) -> dict[str, Rule]:
     """The rule of each parameter that has one."""
     hints = get_type_hints(cls, include_extras=True)
-    said = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
-    return {name: one for name, several in said.items() for one in several if isinstance(one, Rule)}
+    return {
+        name: entry
+        for name, hint in hints.items()
+        for entry in getattr(hint, "__metadata__", ())
+        if isinstance(entry, Rule)
+    }
 
 
 def literal(*values: Any) -> Rule:
@@ -105,13 +109,13 @@ def sequence_of(rule: Rule) -> Rule:
     def holds(value: Any) -> bool:
         if not isinstance(value, list | tuple | np.ndarray) or len(value) == 0:
             return False
-        return all(rule.holds(one) for one in value)
+        return all(rule.holds(item) for item in value)
 
     return Rule(f"several, each {rule.wanted}", holds)
 
 
 def _plain(value: Any) -> bool:
-    """Whether a value compares as one: arrays and frames do not."""
+    """Whether a value compares to one boolean: arrays and frames do not."""
     return value is None or isinstance(value, str | bool | np.bool_ | Real)
 
 
@@ -128,7 +132,7 @@ BOOL = literal(True, False)
 ANY_FUNCTION = Rule("a function", callable)
 CALLBACKS = NONE | Rule(
     "a function or several",
-    lambda value: callable(value) or (isinstance(value, Iterable) and all(callable(one) for one in value)),
+    lambda value: callable(value) or (isinstance(value, Iterable) and all(callable(item) for item in value)),
 )
 FOLDER = Rule("the path of a folder", lambda value: isinstance(value, str | PathLike) and bool(str(value)))
 CATEGORIES = (
@@ -139,7 +143,7 @@ CATEGORIES = (
         lambda value: (
             isinstance(value, list | tuple | np.ndarray)
             and np.ndim(value) <= 1
-            and all(isinstance(one, str | Integral | np.bool_) for one in value)
+            and all(isinstance(item, str | Integral | np.bool_) for item in value)
         ),
     )
 )

@@ -145,18 +145,6 @@ class Block:
         """Contribution of this block to λ‖f‖² of the whole model."""
         return self.span.norm2()
 
-    def expansion(self, n_terms: int | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Rows and weights (S × p) of the first `n_terms` learners after that step."""
-        terms = self.terms if n_terms is None else self.terms[:n_terms]
-        if not terms:
-            return []
-        if self.snapshots:
-            return [self.snapshots[len(terms) - 1]]
-        m = terms[-1].where.stop
-        coef = self.coef_path[len(terms) - 1] if self.coef_path else self.span.coef[:m]
-        x = torch.linalg.solve_triangular(self.span.R[:m, :m], coef, upper=True)
-        return [(term.index, term.A.double() @ x[term.where]) for term in terms]
-
     def release(self) -> None:
         """Free all arrays of the size of the rows."""
         del self.span.values, self.span.offset, self.span.metric, self.span.rows, self.span.basis

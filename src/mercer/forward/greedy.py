@@ -175,7 +175,7 @@ class BaseGreedyKernel(ForwardEstimator):
             require(prunable, "prune", wanted, True)
 
     def _block_type(self, problem: Problem) -> Callable[..., Block]:
-        """The block that `update`, `exchange` and `penalty` ask for."""
+        """The class of blocks for `update`, `exchange` and `penalty`, with its options."""
         gram = self.penalty == "gram" or (self.penalty == "auto" and self.update in ("qr", "mrx"))
         # With the columns of K + σ²I every row can meet its target, so no size rule would ever stop the fit.
         sized = any(isinstance(rule, BY_RESIDUAL) for rule in self._size_rules()) and self.regularization == "auto"
@@ -219,17 +219,22 @@ class BaseGreedyKernel(ForwardEstimator):
         return single_kernel(task.data, Y, task.plan, self, rng, _choose_family if self.refine else choose_kernel)
 
     def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
-        """Prune and refine the basis, if asked for."""
-        m, block = len(final.index), fit.current
-        if self.prune and block is not None and m:
-            rules = [rule.short_name for rule in self._size_rules()]
-            rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
-            entered = torch.isin(block.basis_index, final.index).nonzero()[:, 0]
-            step = int(np.searchsorted(fit.history.n_basis, int(entered[-1]) + 1))  # the step at which the last entered
-            r2 = fit.history.residual_norm[step] ** 2
-            kept, weights = prune(block.span.R[entered[:, None], entered], final.weights, r2, fit.history.n_rows, rule)
-            final = replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
-        return self._refined(fit.problem, final) if self.refine and m else final
+        """Prune and refine the basis according to `prune` and `refine`."""
+        if not len(final.index):
+            return final
+        if self.prune and fit.current is not None:
+            final = self._pruned(fit, fit.current, final)
+        return self._refined(fit.problem, final) if self.refine else final
+
+    def _pruned(self, fit: ForwardFit, block: Block, final: FittedExpansion) -> FittedExpansion:
+        """Drop basis vectors while MDL or AIC falls."""
+        rules = [rule.short_name for rule in self._size_rules()]
+        rule = "aic" if "aic" in rules and "mdl" not in rules else "mdl"
+        entered = torch.isin(block.basis_index, final.index).nonzero()[:, 0]
+        last_step = int(np.searchsorted(fit.history.n_basis, int(entered[-1]) + 1))
+        r2 = fit.history.residual_norm[last_step] ** 2
+        kept, weights = prune(block.span.R[entered[:, None], entered], final.weights, r2, fit.history.n_rows, rule)
+        return replace(final, index=final.index[kept], basis=final.basis[kept], weights=weights)
 
     def _refined(self, problem: Problem, final: FittedExpansion) -> FittedExpansion:
         """Optimise basis vectors, kernel and noise by the sparse evidence, then solve for the weights."""

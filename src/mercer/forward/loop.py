@@ -123,9 +123,10 @@ class ForwardFit:
     def _close_block(self, block: Block, penalty: Tensor) -> None:
         """End the block: update the model at all other rows and free its memory."""
         if block.subset is not None:
-            weights = block.expansion()
-            index, W = torch.cat([i for i, _ in weights]), torch.cat([w for _, w in weights])
-            others = torch.ones(len(self.f), dtype=torch.bool, device=block.subset.device)
+            path, device = ExpansionPath.of([block]), block.subset.device
+            index = torch.as_tensor(path.rows, device=device)
+            W = torch.as_tensor(path.weights(path.n_steps), device=device)
+            others = torch.ones(len(self.f), dtype=torch.bool, device=device)
             others[block.subset] = False
             rest = others.nonzero()[:, 0]
             self.f[rest] += self.problem.subset(rest).matrix(self.problem.basis(index)).product(W)

@@ -65,8 +65,8 @@ def select_basis(
     >>> len(select_basis(X, np.sin(X[:, 0]), "gaussian", n_basis=5, random_state=0))
     5
     """
-    face = GreedyKernelClassifier if holds_classes(y) else GreedyKernelRegressor
-    return face(n_basis, criterion=criterion, kernel=kernel, **options).fit(X, y).basis_indices_
+    greedy = GreedyKernelClassifier if holds_classes(y) else GreedyKernelRegressor
+    return greedy(n_basis, criterion=criterion, kernel=kernel, **options).fit(X, y).basis_indices_
 
 
 @estimator_dataclass

@@ -127,13 +127,11 @@ def _least_squares(
     if ended <= begun:
         return v + found.x, after, found.n_iter, found.stop_reason
     if ended <= (1 + ROUNDING) * begun:
-        why = (
-            f"no step of {found.n_iter} lowered the objective: the weights at hand are its minimum as far as digits go"
-        )
+        why = f"no step of {found.n_iter} lowered the objective: the given weights are its minimum up to rounding"
         return v, before, found.n_iter, why
-    why = f"{found.stop_reason}, above the objective of the weights at hand, which were kept"
+    why = f"{found.stop_reason}, above the objective of the given weights, which were kept"
     warnings.warn(
-        f"polishing {len(v)} weights led away from the minimum and was undone: {why}; the basis vectors depend on each "
+        f"polishing {len(v)} weights diverged by rounding and was undone: {why}; the basis vectors depend on each "
         "other to all digits, so take fewer of them, a shorter length-scale or a larger regularization",
         ConvergenceWarning,
         stacklevel=3,
