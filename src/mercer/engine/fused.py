@@ -23,7 +23,7 @@ from mercer.engine.packing import PADDING, PROFILES, Packed, chunks, in_powers_o
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, FusedForm, Kernel
 from mercer.kernels.columns import affine_product, affine_scores
-from mercer.kernels.radial_columns import radial_gradients
+from mercer.kernels.radial import radial_gradients
 
 #: Programs per launch, where the work allows: several waves over the chip, so that the last one matters little.
 PROGRAMS = 4096

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import EXP_BASE_FACTOR, fast_exp
-from mercer.codegen.forms import ClosedForm
+from mercer.codegen.cpu import EXP_BASE_FACTOR, FIRST, TILE, fast_exp, thread_buffer
+from mercer.codegen.forms import FEW_INPUTS, ClosedForm, FusedForm
 from mercer.codegen.profiles import profile, profile_of_root
 from mercer.kernels.base import checked_number
-from mercer.kernels.radial_columns import RadialColumns
-from mercer.kernels.stationary import Stationary
+from mercer.kernels.stationary import Stationary, StationaryColumns, number_like
 from mercer.parts import component
 
 
@@ -71,7 +71,7 @@ class Radial(Stationary):
     def columns(self, Z: Tensor) -> RadialColumns:
         scale = self.log_base_scale * self.coefficient**0.5 * self.inverse_lengths(Z)
         shift = Z.detach().mean(0)  # centring keeps |x|² small, hence −|x − z|² exact
-        return RadialColumns(kernel=self, shift=shift, scale=scale, right=Z).with_basis(Z)
+        return RadialColumns(kernel=self, shift=shift, scale=scale, right=Z).bind(Z)
 
 
 class ClosedFormRadial(Radial):
@@ -222,3 +222,136 @@ class RationalQuadratic(Radial):
         if alpha in (0.5, 1.0, 2.0):
             return base.pow_(-alpha)  # torch has ways of its own for these
         return fast_exp(base.log_().mul_(-alpha * EXP_BASE_FACTOR), out=base)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RadialColumns(StationaryColumns):
+    """variance · radial + bias, bound to basis vectors: ``[x, |x|², 1] @ [2z, −1, −|z|²]ᵀ = −|x − z|²``."""
+
+    kernel: Radial
+
+    def scaled(self, X: Tensor) -> Tensor:
+        """Rows centred, scaled, augmented by squared norm and one."""
+        x = (X - self.shift) * self.scale
+        norms = x.square().sum(1, keepdim=True)
+        return torch.cat([x, norms, torch.ones_like(norms)], 1)
+
+    def bind(self, Z: Tensor) -> RadialColumns:
+        z = (Z - self.shift) * self.scale
+        norms = z.square().sum(1, keepdim=True)
+        return replace(self, right=torch.cat([2 * z, -torch.ones_like(norms), -norms], 1).T.contiguous())
+
+    def tile(self, left: Tensor, temporary: bool) -> Tensor:
+        if torch.is_grad_enabled():
+            if any(map(_traced, self.kernel.shape())):  # autograd knows the slope in the shape, `_TracedTile` does not
+                return self.finished(self.kernel.profile(left @ self.right), underflows=False)
+            if any(map(_traced, (left, self.right, self.variance, self.bias))):
+                numbers = [number_like(value, left) for value in (self.variance, self.bias)]
+                apply: Any = _TracedTile.apply  # torch gives it no types
+                tile: Tensor = apply(left, self.right, *numbers, self.kernel, self.underflows)
+                return tile
+        out = thread_buffer(left, TILE, (left.shape[0], self.right.shape[1])) if temporary else None
+        t = _distances(left, self.right, self.kernel, self.underflows, out)
+        return self.finished(self.kernel.profile(t), self.underflows)
+
+    def float32_tile(self, X: Tensor) -> Tensor:
+        # differences of large norms lose digits, profiles of these differences do not
+        t = (self.scaled(X) @ self.right).float().clamp_(self.kernel.underflow_threshold(torch.float32), 0.0)
+        return self.finished(self.kernel.profile(t), underflows=True)
+
+    def gradients(self, left: Tensor, W: Tensor) -> Tensor:
+        with torch.no_grad():
+            _, slope = self.kernel.profile_and_slope(_distances(left, self.right, self.kernel, self.underflows))
+            u, w = left[:, :-2], 0.5 * self.right[:-2].T
+            return radial_gradients(u, w, self.scale, W, lambda V: slope @ V) * self.variance
+
+    def largest_norm(self, left: Tensor) -> Tensor:
+        return left[:, -2].max().sqrt()
+
+    def lower_bound(self, max_norm: Tensor) -> Tensor:
+        """The value at the sum of the largest norms, which no distance exceeds."""
+        reach = max_norm + self.right[-1].min().neg().clamp(min=0).sqrt()
+        return self.kernel.profile(-reach.square()[None])
+
+    def closed_form(self) -> ClosedForm | None:
+        form = self.kernel.closed_form()
+        return form if form is None else replace(form, differences=_few(self.right))
+
+    def fused_form(self) -> FusedForm | None:
+        formula = self.kernel.closed_form()
+        exponent = [float(value) for value in self.kernel.shape()] or [1.0]
+        return FusedForm(
+            self.kernel.short_name if formula is None else "closed",
+            self.shift,
+            self.scale / self.kernel.log_base_scale,
+            exponent=exponent[0],
+            variance=float(self.variance),
+            bias=float(self.bias),
+            formula=formula,
+        )
+
+
+def radial_gradients(u: Tensor, w: Tensor, scale: Tensor, W: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
+    r"""Gradients of Σ_j p(t_j) W_j at scaled rows `u`, n × D × p; `product` multiplies by p'(t), rows × basis vectors.
+
+    With :math:`t_j = -\|u - w_j\|^2`, the gradient in x is
+    :math:`2 s \circ (\sum_j p'(t_j) w_j W_j - u \sum_j p'(t_j) W_j)`: one product with 1 + D columns for each of W.
+    """
+    moments = torch.cat([W[:, None], w[:, :, None] * W[:, None]], 1)
+    sums = product(moments.flatten(1)).unflatten(1, tuple(moments.shape[1:]))
+    return 2 * scale.expand(u.shape[1])[:, None] * (sums[:, 1:] - u[:, :, None] * sums[:, :1])
+
+
+def _traced(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _distances(left: Tensor, right: Tensor, kernel: Radial, underflows: bool, out: Tensor | None = None) -> Tensor:
+    """The negative scaled squared distances t, clamped where the profile would underflow."""
+    if left.dtype == torch.float32 and _few(right):
+        t = _squared_differences(left[:, :-2], 0.5 * right[:-2], out)
+    else:
+        t = torch.mm(left, right, out=out)
+    # rounding of large norms may leave it far above zero
+    return t.clamp_(kernel.underflow_threshold(t.dtype), 0.0) if underflows else t
+
+
+def _squared_differences(u: Tensor, w: Tensor, out: Tensor | None) -> Tensor:
+    """−|u − w|², one input after the other; `w` is inputs × basis vectors."""
+    shape = u.shape[0], w.shape[1]
+    t = (u.new_empty(shape) if out is None else out).zero_()
+    apart = thread_buffer(u, FIRST, shape)
+    for k, column in enumerate(w):
+        apart = torch.sub(u[:, k, None], column, out=apart)
+        t.addcmul_(apart, apart, value=-1.0)
+    return t
+
+
+def _few(right: Tensor) -> bool:
+    """Whether basis vectors, augmented by two rows, have so few inputs that their differences are squared."""
+    return len(right) - 2 <= FEW_INPUTS
+
+
+class _TracedTile(torch.autograd.Function):
+    """variance · p(left @ right) + bias as one step of autograd: its own chain of steps takes three times as long."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, left: Tensor, right: Tensor, variance: Tensor, bias: Tensor, kernel: Radial, underflows: bool
+    ) -> Tensor:
+        value, slope = kernel.profile_and_slope(_distances(left, right, kernel, underflows))
+        if underflows:
+            torch.threshold_(value, torch.finfo(value.dtype).tiny ** 0.5, 0.0)
+        ctx.save_for_backward(left, right, variance, value, slope)
+        return torch.addcmul(bias, value, variance)
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
+        left, right, variance, value, slope = ctx.saved_tensors
+        needed = ctx.needs_input_grad
+        by_t = weight * slope if needed[0] or needed[1] else None
+        by_left = (by_t @ right.T).mul_(variance) if needed[0] and by_t is not None else None
+        by_right = (left.T @ by_t).mul_(variance) if needed[1] and by_t is not None else None
+        by_variance = (weight.reshape(-1) @ value.reshape(-1)).reshape(variance.shape) if needed[2] else None
+        return by_left, by_right, by_variance, weight.sum() if needed[3] else None, None, None

@@ -84,7 +84,7 @@ class Separable(Stationary):
 def _bound(kernel: Stationary, Z: Tensor, p: float, q: float) -> SeparableColumns:
     """Inputs are scaled so that the exponential is a power of two, which is the faster one on some CPUs."""
     scale = LOG2E ** (1 / q) * kernel.inverse_lengths(Z)
-    return SeparableColumns(p=p, q=q, shift=Z.detach().mean(0), scale=scale, right=Z).with_basis(Z)
+    return SeparableColumns(p=p, q=q, shift=Z.detach().mean(0), scale=scale, right=Z).bind(Z)
 
 
 @final
@@ -96,24 +96,24 @@ class SeparableColumns(StationaryColumns):
     q: float
     block: CityBlock | None = None
 
-    def left(self, X: Tensor) -> Tensor:
+    def scaled(self, X: Tensor) -> Tensor:
         return (X - self.shift) * self.scale
 
-    def with_basis(self, Z: Tensor) -> SeparableColumns:
-        right = self.left(Z)
+    def bind(self, Z: Tensor) -> SeparableColumns:
+        right = self.scaled(Z)
         return replace(self, right=right, block=CityBlock.of(right) if self.p == 1 else None)
 
-    def tile(self, left: Tensor, vanishing: bool) -> Tensor:
+    def tile(self, left: Tensor, temporary: bool) -> Tensor:
         d = self._distances(left)
-        traced = d.requires_grad
-        return self.finished(_power_of_two(d, self.q, vanishing and not traced), vanishing and not traced)
+        underflows = self.underflows and not d.requires_grad
+        return self.finished(_power_of_two(d, self.q, underflows), underflows)
 
-    def gradients(self, left: Tensor, W: Tensor, vanishing: bool) -> Tensor:
+    def gradients(self, left: Tensor, W: Tensor) -> Tensor:
         """Input by input: ∂k/∂u_k = −log 2 · k · q d^{q−p} · |u_k − w_k|^{p−1} sign(u_k − w_k), zero where d is."""
         with torch.no_grad():
             d = self._distances(left)
             outer = torch.where(d > 0, d, 1.0).pow_(self.q - self.p) if self.q != self.p else None
-            k = _power_of_two(d, self.q, vanishing).mul_(-math.log(2) * self.q)
+            k = _power_of_two(d, self.q, self.underflows).mul_(-math.log(2) * self.q)
             k = k if outer is None else k.mul_(outer)
             out, scratch = left.new_empty(*left.shape, W.shape[1]), torch.empty_like(k)
             for j in range(left.shape[1]):
@@ -126,18 +126,18 @@ class SeparableColumns(StationaryColumns):
             return found
         return torch.cdist(left, self.right, self.p, compute_mode="donot_use_mm_for_euclid_dist")
 
-    def longest(self, left: Tensor) -> Tensor:
+    def largest_norm(self, left: Tensor) -> Tensor:
         return left.abs().sum(1).max()
 
-    def lowest(self, longest: Tensor) -> Tensor:
+    def lower_bound(self, max_norm: Tensor) -> Tensor:
         """‖u − w‖_p is at most D^{1/p − 1} times the sum of absolute differences where p < 1, else at most that sum."""
-        reach = longest + self.right.abs().sum(1).max()
+        reach = max_norm + self.right.abs().sum(1).max()
         return torch.exp2(-((reach * self.right.shape[1] ** max(1 / self.p - 1, 0.0)) ** self.q))
 
     def closed_form(self) -> ClosedForm | None:
         return ClosedForm(base_factor=LOG2E, city_block=True) if self.p == self.q == 1 else None
 
-    def sides(self) -> Tensor:
+    def inputs_by_basis(self) -> Tensor:
         return self.right.T
 
     def fused_form(self) -> FusedForm:
@@ -147,12 +147,12 @@ class SeparableColumns(StationaryColumns):
         )  # fmt: skip
 
 
-def _power_of_two(d: Tensor, q: float, vanishing: bool) -> Tensor:
+def _power_of_two(d: Tensor, q: float, underflows: bool) -> Tensor:
     """2^(−d^q), overwriting `d` where no gradient is wanted; the gradient is zero where d is and has none."""
     if d.requires_grad:
         return torch.exp2(-d if q == 1 else -torch.where(d > 0, torch.where(d > 0, d, 1.0) ** q, 0.0))
     d = d if q == 1 else d.pow_(q)
-    if vanishing:  # a little below the root of the smallest normal number
+    if underflows:  # a little below the root of the smallest normal number
         d.clamp_(max=1 - 0.5 * math.log2(torch.finfo(d.dtype).tiny))
     return d.neg_().exp2_()
 

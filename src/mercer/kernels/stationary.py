@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -73,170 +73,156 @@ def require_lengths(value: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class StationaryColumns(Columns):
-    """variance · k + bias bound to basis vectors, for inputs that enter as (x − shift) · scale."""
+    """variance · k + bias bound to basis vectors, for inputs that enter as (x − shift) · scale.
+
+    Its methods take rows of inputs. Those of the columns that `prepare` returns take prepared rows, and only they
+    multiply without a tile.
+    """
 
     shift: Tensor
     scale: Tensor
     right: Tensor
     variance: Any = 1.0
     bias: Any = 0.0
-    #: Whether so many rows are to come that machine code is worth its making.
-    many: bool = False
+    #: Machine code for these basis vectors, where enough rows are expected to pay for it (`specialise`).
+    compiled: Compiled | None = None
+    #: Whether rows come prepared, and their largest norm; None on a GPU and without rows.
+    prepared: bool = False
+    max_norm: Tensor | None = None
 
     @abstractmethod
-    def left(self, X: Tensor) -> Tensor:
-        """Rows as `tile` and `gradients` take them."""
+    def scaled(self, X: Tensor) -> Tensor:
+        """Prepared rows, as `tile` and `gradients` take them."""
 
     @abstractmethod
-    def tile(self, left: Tensor, vanishing: bool) -> Tensor:
-        """The tile of prepared rows; `vanishing` says that some values may be too small to be worth their digits."""
-
-    def temporary_tile_of(self, left: Tensor, vanishing: bool) -> Tensor:
-        """The same for one look at it."""
-        return self.tile(left, vanishing)
+    def bind(self, Z: Tensor) -> Self:
+        """The same kernel for other basis vectors, without regard to machine code."""
 
     @abstractmethod
-    def gradients(self, left: Tensor, W: Tensor, vanishing: bool) -> Tensor:
+    def tile(self, left: Tensor, temporary: bool) -> Tensor:
+        """The tile of prepared rows, by torch; a temporary one may lie in a buffer of the thread."""
+
+    @abstractmethod
+    def gradients(self, left: Tensor, W: Tensor) -> Tensor:
         """`slopes` of prepared rows."""
 
     @abstractmethod
-    def with_basis(self, Z: Tensor) -> Self: ...
+    def largest_norm(self, left: Tensor) -> Tensor:
+        """The largest norm of prepared rows, in the geometry of the kernel."""
 
     @abstractmethod
-    def longest(self, left: Tensor) -> Tensor:
-        """The largest length of prepared rows, in the norm of the kernel."""
-
-    @abstractmethod
-    def lowest(self, longest: Tensor) -> Tensor:
-        """A number that no value of the kernel is below, for rows at most that long."""
-
-    def __call__(self, X: Tensor) -> Tensor:
-        left, columns = self.prepare(X)
-        return columns(left)
-
-    def prepare(self, X: Tensor) -> tuple[Tensor, Prepared]:
-        left = self.left(X)
-        if left.device.type != "cpu" or not left.numel():
-            return left, Prepared(self, None)
-        with torch.no_grad():
-            return left, Prepared(self, self.longest(left))
-
-    def affine(self, variance: Any, bias: Any) -> Self:
-        return replace(self, variance=self.variance * variance, bias=self.bias * variance + bias)
+    def lower_bound(self, max_norm: Tensor) -> Tensor:
+        """A lower bound of the kernel's values for rows of at most this norm."""
 
     def closed_form(self) -> ClosedForm | None:
-        """The kernel as machine code takes it; None where it has no such form."""
+        """The formula that machine code evaluates; None where there is none."""
         return None
 
-    def sides(self) -> Tensor:
+    def inputs_by_basis(self) -> Tensor:
         """Basis vectors as machine code takes them, K × m."""
         return self.right
 
+    def prepare(self, X: Tensor) -> tuple[Tensor, Self]:
+        if self.prepared:
+            return X, self
+        left = self.scaled(X)
+        if left.device.type != "cpu" or not left.numel():
+            return left, replace(self, prepared=True)
+        with torch.no_grad():
+            return left, replace(self, prepared=True, max_norm=self.largest_norm(left))
+
+    def with_basis(self, Z: Tensor) -> Self:
+        bound = self.bind(Z)
+        return bound if self.compiled is None else replace(bound, compiled=bound._make_code())
+
+    def affine(self, variance: Any, bias: Any) -> Self:
+        return replace(self, variance=self.variance * variance, bias=self.bias * variance + bias, compiled=None)
+
     def specialise(self, n: int) -> Self:
-        right = self.sides()
-        many = pays(n * right.shape[1], right, self.closed_form())
-        return self if many == self.many else replace(self, many=many)
+        right = self.inputs_by_basis()
+        code = self._make_code() if pays(n * right.shape[1], right, self.closed_form()) else None
+        return self if code is self.compiled else replace(self, compiled=code)
+
+    def _make_code(self) -> Compiled | None:
+        """Machine code, which takes no gradients, no tensors as variance or bias, and finite basis vectors alone."""
+        form, right = self.closed_form(), self.inputs_by_basis()
+        traced = right.requires_grad or isinstance(self.variance, Tensor) or isinstance(self.bias, Tensor)
+        return None if form is None or traced or not bool(right.isfinite().all()) else Compiled(form, right)
 
     def is_matrix_free(self, p: int) -> bool:
         return 0 < p <= OUTPUTS and self.compiled is not None
 
     @cached_property
-    def compiled(self) -> Compiled | None:
-        """The kernel in machine code; None where torch does it, and where basis vectors are no finite numbers."""
-        form = self.closed_form() if self.many else None
-        if form is None or any(isinstance(one, Tensor) for one in (self.variance, self.bias)):
+    def code(self) -> Compiled | None:
+        """Machine code for these prepared rows, which have to be finite."""
+        finite = self.compiled is not None and self.max_norm is not None and bool(self.max_norm.isfinite())
+        return self.compiled if finite else None
+
+    @cached_property
+    def underflows(self) -> bool:
+        """Whether values of prepared rows, or their squares, may be denormal, which slows CPUs down fiftyfold.
+
+        Tiles whose values all stay above need no pass that sets such values to zero.
+        """
+        if self.max_norm is None or not self.right.numel():
+            return False
+        with torch.no_grad():
+            return bool(self.lower_bound(self.max_norm) < torch.finfo(self.max_norm.dtype).tiny ** 0.5)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        left, columns = self.prepare(X)
+        return columns._fastest_tile(left, temporary=False)
+
+    def temporary_tile(self, X: Tensor) -> Tensor:
+        left, columns = self.prepare(X)
+        return columns._fastest_tile(left, temporary=True)
+
+    def _fastest_tile(self, left: Tensor, temporary: bool) -> Tensor:
+        """The tile of prepared rows, by machine code where that is faster than torch."""
+        code = None if left.requires_grad else self.code
+        if code is None or not code.writes_tiles:
+            return self.tile(left, temporary)
+        return code.tile(left, self.variance, self.bias, slot=TILE if temporary else None)
+
+    def _code_for(self, left: Tensor, W: Tensor) -> Compiled | None:
+        """Machine code for a product of prepared rows with few columns; None where it does not take them."""
+        traced = left.requires_grad or W.requires_grad
+        if traced or not len(left) or not self.is_matrix_free(W.shape[1]) or W.dtype != left.dtype:
             return None
-        right = self.sides()
-        return Compiled(form, right) if not right.requires_grad and bool(right.isfinite().all()) else None
+        return self.code
+
+    def product(self, X: Tensor, W: Tensor) -> Tensor:
+        code = self._code_for(X, W)
+        if code is None:
+            return super().product(X, W)
+        return affine_product(code.product(X, W), W, self.variance, self.bias)
+
+    def transposed(self, X: Tensor, R: Tensor) -> Tensor:
+        code = self._code_for(X, R)
+        if code is None:
+            return super().transposed(X, R)
+        return affine_product(code.transposed(X, R), R, self.variance, self.bias)
+
+    def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        code = self._code_for(X, g)
+        if code is None:
+            return super().column_scores(X, g, weight)
+        d = g.new_ones(len(X)) if weight is None else weight.to(g.dtype)
+        return affine_scores(lambda R, d: code.scores(X, R, d), g, d, self.variance, self.bias)
 
     def slopes(self, X: Tensor, W: Tensor) -> Tensor:
         left, columns = self.prepare(X)
-        return columns.slopes(left, W)
+        return columns.gradients(left, W)
 
-    def finished(self, tile: Tensor, vanishing: bool) -> Tensor:
-        """variance · tile + bias, in the tile's own memory where no gradient is wanted."""
-        if vanishing:  # neither a denormal number, which costs fifty times a normal one, nor its square
+    def finished(self, tile: Tensor, underflows: bool) -> Tensor:
+        """variance · tile + bias, in the tile's memory where no gradient is wanted; tiny values become zero."""
+        if underflows:
             torch.threshold_(tile, torch.finfo(tile.dtype).tiny ** 0.5, 0.0)
         if isinstance(self.variance, Tensor) or tile.requires_grad:
             return torch.addcmul(number_like(self.bias, tile), tile, number_like(self.variance, tile))
         if self.variance != 1.0:
             tile.mul_(self.variance)
         return tile.add_(self.bias) if isinstance(self.bias, Tensor) or self.bias else tile
-
-
-@final
-@dataclass(frozen=True)
-class Prepared(Columns):
-    """The same for rows that are prepared, the longest of them of length `longest`; None where that does not matter."""
-
-    columns: StationaryColumns
-    longest: Tensor | None
-
-    @cached_property
-    def vanishing(self) -> bool:
-        """Whether values so small may occur that they or their squares are denormal: CPUs then crawl.
-
-        Tiles whose values all stay above are spared the pass.
-        """
-        if self.longest is None or not self.columns.right.numel():
-            return False
-        with torch.no_grad():
-            return bool(self.columns.lowest(self.longest) < torch.finfo(self.longest.dtype).tiny ** 0.5)
-
-    @cached_property
-    def compiled(self) -> Compiled | None:
-        """Machine code for these rows: it takes no infinite numbers and none that are no numbers."""
-        known = self.columns.compiled
-        return known if known is not None and self.longest is not None and bool(self.longest.isfinite()) else None
-
-    def __call__(self, X: Tensor) -> Tensor:
-        code = self._writer(X)
-        return self.columns.tile(X, self.vanishing) if code is None else code.tile(X, *self._numbers)
-
-    def temporary_tile(self, X: Tensor) -> Tensor:
-        code = self._writer(X)
-        return (
-            self.columns.temporary_tile_of(X, self.vanishing)
-            if code is None
-            else code.tile(X, *self._numbers, slot=TILE)
-        )
-
-    def _writer(self, X: Tensor) -> Compiled | None:
-        """Machine code that writes a tile of these rows, where it does so faster than torch."""
-        code = None if X.requires_grad else self.compiled
-        return code if code is not None and code.writes_tiles else None
-
-    def product(self, X: Tensor, W: Tensor) -> Tensor:
-        if self.compiled is None or not self._plain(X, W):
-            return super().product(X, W)
-        return affine_product(self.compiled.product(X, W), W, *self._numbers)
-
-    def transposed(self, X: Tensor, R: Tensor) -> Tensor:
-        if self.compiled is None or not self._plain(X, R):
-            return super().transposed(X, R)
-        return affine_product(self.compiled.transposed(X, R), R, *self._numbers)
-
-    def column_scores(self, X: Tensor, g: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        compiled = self.compiled
-        if compiled is None or not self._plain(X, g):
-            return super().column_scores(X, g, weight)
-        d = g.new_ones(len(X)) if weight is None else weight.to(g.dtype)
-        return affine_scores(lambda R, d: compiled.scores(X, R, d), g, d, *self._numbers)
-
-    @property
-    def _numbers(self) -> tuple[float, float]:
-        return self.columns.variance, self.columns.bias
-
-    def _plain(self, X: Tensor, W: Tensor) -> bool:
-        """Whether machine code takes it: no gradient is wanted, and columns are few."""
-        traced, p = X.requires_grad or W.requires_grad, W.shape[1]
-        return not traced and len(X) > 0 and self.columns.is_matrix_free(p) and W.dtype == X.dtype
-
-    def with_basis(self, Z: Tensor) -> Prepared:
-        return Prepared(self.columns.with_basis(Z), self.longest)
-
-    def slopes(self, X: Tensor, W: Tensor) -> Tensor:
-        return self.columns.gradients(X, W, self.vanishing)
 
 
 def number_like(value: Any, tile: Tensor) -> Tensor:
