@@ -20,7 +20,7 @@ import mercer
 from mercer.kernels import Bias, Gaussian
 from mercer.report import svg
 from mercer.report.distance import distances
-from mercer.report.effects import estimated
+from mercer.report.effects import sampled_shapley
 from mercer.report.subject import Subject
 from mercer.report.svg import Line, Points, bars, chart, round_values, short
 from mercer.report.table import Table
@@ -143,7 +143,7 @@ def test_rows_that_the_model_has_learned_from_are_no_test_rows():
 def test_estimated_shapley_values_are_exact_where_columns_do_not_interact():
     model = LinearRegression().fit(X[LEARN], Y[LEARN])
     subject = Subject.of(model, X[JUDGE], Y[JUDGE], None)
-    owed = estimated(subject, [3, 7]).values
+    owed = sampled_shapley(subject, [3, 7]).values
     beside = X[JUDGE][np.linspace(0, 79, 60).astype(int)].mean(0)
     np.testing.assert_allclose(owed, model.coef_ * (X[JUDGE][[3, 7]] - beside), rtol=0, atol=1e-10)
 
@@ -325,7 +325,7 @@ def test_numbers_of_bars_are_whole_and_rounding_is_zero():
 
 def test_bars_whose_names_would_be_cut_to_the_same_text_have_them_above():
     names = ["standard, evidence + diagonal, gaussian", "standard, evidence + diagonal, matern32"]
-    drawn = bars(names, [1.0, 2.0], "x", "says", own=1)
+    drawn = bars(names, [1.0, 2.0], "x", "says", highlight=1)
     assert all(f">{name}</text>" in drawn for name in names)
     assert re.findall(r'class="f(\d)"', drawn) == ["2", "0"]  # its own colour
 

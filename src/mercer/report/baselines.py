@@ -1,4 +1,4 @@
-"""Three models everybody knows, as a measure: the mean, a linear model, and gradient-boosted trees.
+"""Baselines: the mean, a linear model, and gradient-boosted trees.
 
 They learn from the training rows where those were given. Otherwise each fifth of the test rows is predicted from the
 other four, which is a fair picture of the problem but gives them fewer rows than the model had; the report says so.
@@ -25,47 +25,50 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from mercer.report.subject import Subject
 from mercer.report.table import Table
 
-#: Training rows that the baselines take at most, and levels of a category that they tell apart.
-MOST_ROWS, MOST_LEVELS = 100_000, 200
+#: Most training rows of the baselines, and most levels of a category that they tell apart.
+MAX_ROWS, MAX_LEVELS = 100_000, 200
 
 
-def error_of(subject: Subject, predicted: np.ndarray, shares: np.ndarray | None) -> dict[str, float]:
-    """Errors of some predictions of the test rows: of numbers RMSE and the share of variance not explained (over the
-    outputs: the mean), of classes the share of wrong ones and, where there are probabilities, the log loss."""
+def error_of(subject: Subject, predicted: np.ndarray, probabilities: np.ndarray | None) -> dict[str, float]:
+    """Errors of predictions of the test rows.
+
+    For numbers these are RMSE and the share of variance not explained, averaged over outputs; for classes, the share
+    of wrong ones and, where there are probabilities, the log loss.
+    """
     if subject.classes is not None:
         found = {"error": float(np.mean(predicted != subject.y))}
-        if shares is not None:
-            found["log_loss"] = float(log_loss(subject.y, shares, labels=subject.classes))
+        if probabilities is not None:
+            found["log_loss"] = float(log_loss(subject.y, probabilities, labels=subject.classes))
         return found
     squares = (subject.observed - predicted.reshape(subject.observed.shape)) ** 2
     return {"error": float(np.sqrt(squares.mean())), "unexplained": float(losses(subject, predicted).mean())}
 
 
 def baselines(subject: Subject) -> dict[str, dict[str, float]]:
-    """Errors of the three on the test rows, by name."""
+    """Errors of the baselines on the test rows, by name."""
     levels = _levels(subject)
     X = _coded(subject.table, levels)
     found = {}
     for name, make in _makers(subject, levels).items():
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a linear model that has not quite converged: it is a measure only
-                predicted, shares = _predictions(subject, make, X, levels)
-        except ValueError:  # such as one class in a fold: there is nothing to compare with then
+                warnings.simplefilter("ignore")  # of a linear model that has not quite converged
+                predicted, probabilities = _predictions(subject, make, X, levels)
+        except ValueError:  # a fold of one class, for example: there is nothing to compare with
             continue
-        found[name] = error_of(subject, predicted, shares) | {"chance": chance(subject, predicted)}
+        found[name] = error_of(subject, predicted, probabilities) | {"chance": chance(subject, predicted)}
     return found
 
 
 def chance(subject: Subject, predicted: np.ndarray) -> float:
-    """By how many standard errors the loss of other predictions is above the model's, row by row."""
+    """By how many standard errors the mean loss of other predictions is above the model's, row by row."""
     more = losses(subject, predicted) - losses(subject, subject.predicted)
     error = float(more.std() / np.sqrt(len(more)))
     return float(more.mean()) / error if error > 0 else 0.0
 
 
 def losses(subject: Subject, predicted: np.ndarray) -> np.ndarray:
-    """Of each test row: 1 for a wrong class, or squared errors in units of the outputs' variances."""
+    """The loss of each test row: 1 for a wrong class, or squared errors in units of the outputs' variances."""
     if subject.classes is not None:
         return (predicted != subject.y).astype(float)
     spread = subject.observed.var(0)
@@ -77,24 +80,24 @@ def _predictions(subject: Subject, make: Any, X: np.ndarray, levels: Any) -> tup
     classes = subject.classes
     if subject.train is not None:
         table, y = subject.train
-        some = np.arange(len(y)) if len(y) <= MOST_ROWS else np.linspace(0, len(y) - 1, MOST_ROWS).astype(int)
-        fitted = make().fit(_coded(table.part(some), levels), y[some])
-        return fitted.predict(X), _shares(fitted, X, classes)
+        index = np.arange(len(y)) if len(y) <= MAX_ROWS else np.linspace(0, len(y) - 1, MAX_ROWS).astype(int)
+        fitted = make().fit(_coded(table.part(index), levels), y[index])
+        return fitted.predict(X), _probabilities(fitted, X, classes)
     folds = KFold(5, shuffle=True, random_state=0)
     if classes is not None and np.unique(subject.y, return_counts=True)[1].min() >= 5:
         folds = StratifiedKFold(5, shuffle=True, random_state=0)
     predicted = np.empty_like(subject.y)
-    shares = None if classes is None else np.zeros((len(X), len(classes)))
-    for learn, judge in folds.split(X, subject.y if classes is not None else None):
-        fitted = make().fit(X[learn], subject.y[learn])
-        predicted[judge] = fitted.predict(X[judge])
-        if shares is not None:
-            shares[judge] = _shares(fitted, X[judge], classes)
-    return predicted, shares
+    probabilities = None if classes is None else np.zeros((len(X), len(classes)))
+    for train, test in folds.split(X, subject.y if classes is not None else None):
+        fitted = make().fit(X[train], subject.y[train])
+        predicted[test] = fitted.predict(X[test])
+        if probabilities is not None:
+            probabilities[test] = _probabilities(fitted, X[test], classes)
+    return predicted, probabilities
 
 
-def _shares(fitted: Any, X: np.ndarray, classes: np.ndarray | None) -> np.ndarray | None:
-    """Probabilities in the order of all classes; those never seen in learning have none."""
+def _probabilities(fitted: Any, X: np.ndarray, classes: np.ndarray | None) -> np.ndarray | None:
+    """Probabilities in the order of all classes; classes missing from the training rows have zero."""
     if classes is None:
         return None
     out = np.zeros((len(X), len(classes)))
@@ -103,7 +106,7 @@ def _shares(fitted: Any, X: np.ndarray, classes: np.ndarray | None) -> np.ndarra
 
 
 def _makers(subject: Subject, levels: list[np.ndarray | None]) -> dict[str, Any]:
-    text = np.asarray([one is not None for one in levels])
+    text = np.asarray([known is not None for known in levels])
     numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
     codes = OneHotEncoder(handle_unknown="ignore", max_categories=30)
     coded = ColumnTransformer([("numbers", numbers, ~text), ("codes", codes, text)])
@@ -132,12 +135,12 @@ def _levels(subject: Subject) -> list[np.ndarray | None]:
             found.append(None)
             continue
         values, counts = np.unique(table.columns[j].astype(str), return_counts=True)
-        found.append(np.sort(values[np.argsort(-counts, kind="stable")[:MOST_LEVELS]]))
+        found.append(np.sort(values[np.argsort(-counts, kind="stable")[:MAX_LEVELS]]))
     return found
 
 
 def _coded(table: Table, levels: list[np.ndarray | None]) -> np.ndarray:
-    """Numbers as they are, levels as their places; levels not known are missing."""
+    """Numbers as they are, levels as integer codes; unknown levels are NaN."""
     out = np.empty((table.n_rows, len(levels)))
     for j, (column, known) in enumerate(zip(table.columns, levels, strict=True)):
         if known is None:

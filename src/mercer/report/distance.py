@@ -1,8 +1,8 @@
-"""How far rows lie from what the model has learned from: the nearest basis vector, or the nearest local model.
+"""Distance of rows from what the model has learned from: the nearest basis vector, or the nearest local model.
 
 Distances are those that the kernel sees. A row is *outside* if it lies farther from every basis vector than 99 in 100
-basis vectors lie from their nearest other; of mixtures, if every component has it beyond its 99 % ellipsoid. What a
-kernel model says there is a guess, and the rows are worth a look.
+basis vectors lie from their nearest other; for mixtures, if it lies outside the 99 % ellipsoid of every component. A
+kernel model can only guess there.
 """
 
 from __future__ import annotations
@@ -22,50 +22,54 @@ from mercer.report.section import Figure, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import Line, chart, short
 
-#: The share of a model's own vectors (or of a component's rows) within the reach.
+#: The share of basis vectors (or of a component's rows) within the reach.
 WITHIN = 0.99
-#: Basis vectors that are compared with at most: nearest neighbours in many dimensions cost their number.
-MOST_BASIS = 20_000
+#: Most basis vectors that rows are compared with: a nearest-neighbour search in many dimensions costs their number.
+MAX_BASIS = 20_000
 
 
 def distances(subject: Subject) -> tuple[np.ndarray, float, str] | None:
-    """Each test row's distance from the nearest vector or component, the reach, and what was measured from."""
-    model = subject.final
+    """Each test row's distance from the nearest vector or component, the reach, and which of the two it is."""
+    model = subject.estimator
     if hasattr(model, "means_") and hasattr(model, "covariances_"):
         return _from_components(subject)
     kernel, inputs, basis = _coordinates(model)
     if basis is None or len(basis) < 10:
         return None
-    falls = sensitivity(kernel, basis.shape[1])
-    if falls is None or not falls.any():
+    curvature = sensitivity(kernel, basis.shape[1])
+    if curvature is None or not curvature.any():
         return None
-    source = read_new(model, subject.seen.X)
-    rows = inputs.encode(source.take(np.arange(source.n_rows)).cpu()).numpy() * np.sqrt(falls)
-    vectors = np.unique(basis[:MOST_BASIS] * np.sqrt(falls), axis=0)
+    rows = inputs.encode(torch.as_tensor(_rows(subject))).numpy() * np.sqrt(curvature)
+    vectors = np.unique(basis[:MAX_BASIS] * np.sqrt(curvature), axis=0)
     if len(vectors) < 10:
         return None
     tree = cKDTree(vectors)
-    own = tree.query(vectors, k=2)[0][:, 1]
-    return tree.query(rows)[0], float(np.quantile(own, WITHIN)), "basis vector"
+    between = tree.query(vectors, k=2)[0][:, 1]
+    return tree.query(rows)[0], float(np.quantile(between, WITHIN)), "basis vector"
+
+
+def _rows(subject: Subject) -> np.ndarray:
+    """The test rows as the estimator reads them."""
+    source = read_new(subject.estimator, subject.inner_table.X)
+    return source.take(np.arange(source.n_rows)).cpu().numpy()
 
 
 def learned_share(subject: Subject) -> float:
-    """The share of test rows that are basis vectors of the model; zero where rows come again by themselves."""
-    model, basis = subject.final, np.asarray(getattr(subject.final, "basis_", np.empty(0)))
+    """The share of test rows that are basis vectors of the model; zero where the test rows repeat themselves."""
+    model, basis = subject.estimator, np.asarray(getattr(subject.estimator, "basis_", np.empty(0)))
     if basis.ndim != 2 or basis.dtype.kind != "f" or not hasattr(model, "n_features_in_"):
         return 0.0
-    source = read_new(model, subject.seen.X)
-    rows = source.take(np.arange(source.n_rows)).cpu().numpy()
+    rows = _rows(subject)
     if rows.shape[1] != basis.shape[1]:
         return 0.0
-    names = [row.tobytes() for row in rows.astype(np.float32)]
+    keys = [row.tobytes() for row in rows.astype(np.float32)]
     known = {row.tobytes() for row in basis.astype(np.float32)}
-    few = len(set(names)) < WITHIN * len(names)
-    return 0.0 if few else float(np.mean([name in known for name in names]))
+    repeated = len(set(keys)) < WITHIN * len(keys)
+    return 0.0 if repeated else float(np.mean([key in known for key in keys]))
 
 
 def _coordinates(model: Any) -> tuple[Any, Any, np.ndarray | None]:
-    """Kernel, inputs and basis vectors as the kernel sees them, of the first member where there are several."""
+    """Kernel, inputs and basis vectors as the kernel sees them, of the first ensemble member."""
     if getattr(model, "expansions_", ()):
         first = model.expansions_[0]
         return first.kernel, first.inputs, np.asarray(first.basis, dtype=np.float64)
@@ -76,9 +80,8 @@ def _coordinates(model: Any) -> tuple[Any, Any, np.ndarray | None]:
 
 
 def _from_components(subject: Subject) -> tuple[np.ndarray, float, str]:
-    model = subject.final
-    source = read_new(model, subject.seen.X)
-    X = source.take(np.arange(source.n_rows)).double().cpu().numpy()
+    """Mahalanobis distances from the nearest component of a mixture."""
+    model, X = subject.estimator, _rows(subject).astype(np.float64)
     nearest = np.full(len(X), np.inf)
     for mean, covariance in zip(np.atleast_2d(model.means_), np.asarray(model.covariances_), strict=True):
         full = np.diag(covariance) if covariance.ndim == 1 else covariance
@@ -88,6 +91,7 @@ def _from_components(subject: Subject) -> tuple[np.ndarray, float, str]:
 
 
 def distance_section(subject: Subject) -> Section | None:
+    """The share of test rows that are outside, and the errors inside and outside."""
     found = distances(subject)
     if found is None:
         return None
@@ -111,12 +115,12 @@ def distance_section(subject: Subject) -> Section | None:
     order = np.sort(far)
     portion = (np.arange(len(order)) + 0.5) / len(order)
     keep = np.unique(np.linspace(0, len(order) - 1, 200).astype(int))
-    says = (
+    caption = (
         f"Share of test rows nearer than each distance to a {what}; {share:.1%} lie beyond the reach of {short(reach)}."
     )
     marks = [
         Line(order[keep], portion[keep], "test rows", 0),
         Line(np.array([reach, reach]), np.array([0.0, 1.0]), "reach", 1, dashed=True),
     ]
-    drawn = chart(marks, f"distance to the nearest {what}", "share of test rows", says)
-    return Section("distance", "Far from what was learned", words, numbers, figures=[Figure(drawn, says)])
+    drawn = chart(marks, f"distance to the nearest {what}", "share of test rows", caption)
+    return Section("distance", "Far from what was learned", words, numbers, figures=[Figure(drawn, caption)])

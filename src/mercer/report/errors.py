@@ -1,7 +1,8 @@
-"""Where the model errs: predicted against observed, residuals along each input, classes taken for others."""
+"""Errors of the model: predicted against observed, residuals along each input, confused classes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,40 +13,51 @@ from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
 from mercer.report.svg import Band, Line, Points, chart, short
 
-#: Points of a cloud, outputs and inputs that are drawn, bins along an input, classes in one table.
+#: Points of a scatter plot, outputs and inputs that are drawn, bins along an input, classes in one table.
 CLOUD, OUTPUTS, INPUTS, BINS, CLASSES = 700, 4, 6, 10, 12
 
 
 def fit_section(subject: Subject) -> Section:
-    """Predicted against observed; of classes, which are taken for which."""
+    """Predicted against observed; for classes, the confusion matrix."""
     return _classes(subject) if subject.classes is not None else _numbers(subject)
 
 
 def _numbers(subject: Subject) -> Section:
     predicted, observed = subject.predicted.reshape(subject.observed.shape), subject.observed
-    some = np.unique(np.linspace(0, len(observed) - 1, CLOUD).astype(int))
-    figures, rows, every = [], [], {}
+    figures, rows, outputs = [], [], {}
     for j, name in enumerate(subject.outputs):
-        error = observed[:, j] - predicted[:, j]
-        spread = float(observed[:, j].std()) or 1.0
-        numbers = {
-            "rmse": float(np.sqrt(np.mean(error**2))),
-            "mae": float(np.abs(error).mean()),
-            "bias": float(error.mean()),
-            "r2": 1 - float(np.mean(error**2)) / spread**2,
-        }
-        every[name] = numbers
-        rows.append([name, *numbers.values()])
+        measures = _measures(observed[:, j], predicted[:, j])
+        outputs[name] = measures
+        rows.append([name, *measures.values()])
         if j < OUTPUTS:
-            ends = np.array([observed[:, j].min(), observed[:, j].max()])
-            says = (
-                f"Predicted against observed values of {name}: R² is {numbers['r2']:.3f}; the line is a perfect answer."
-            )
-            cloud = Points(observed[some, j], predicted[some, j])
-            drawn = chart([cloud, Line(ends, ends, dashed=True)], f"observed {name}", f"predicted {name}", says)
-            figures.append(Figure(drawn, says))
+            figures.append(_scatter(name, observed[:, j], predicted[:, j], measures["r2"]))
     table = Grid("Errors by output", ["output", "RMSE", "mean absolute", "mean (bias)", "R²"], rows)
-    return Section("fit", "Predicted and observed", (), {"outputs": every}, [table], figures)
+    return Section("fit", "Predicted and observed", (), {"outputs": outputs}, [table], figures)
+
+
+def _measures(observed: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    error = observed - predicted
+    spread = float(observed.std()) or 1.0
+    return {
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "mae": float(np.abs(error).mean()),
+        "bias": float(error.mean()),
+        "r2": 1 - float(np.mean(error**2)) / spread**2,
+    }
+
+
+def _scatter(name: str, observed: np.ndarray, predicted: np.ndarray, r2: float) -> Figure:
+    """Predicted against observed values, thinned to `CLOUD` points."""
+    index = _thinned(len(observed), CLOUD)
+    ends = np.array([observed.min(), observed.max()])
+    caption = f"Predicted against observed values of {name}: R² is {r2:.3f}; the line is a perfect answer."
+    marks: list[Points | Line | Band] = [Points(observed[index], predicted[index]), Line(ends, ends, dashed=True)]
+    return Figure(chart(marks, f"observed {name}", f"predicted {name}", caption), caption)
+
+
+def _thinned(n: int, most: int) -> np.ndarray:
+    """At most `most` evenly spaced indices below n."""
+    return np.unique(np.linspace(0, n - 1, most).astype(int))
 
 
 def _classes(subject: Subject) -> Section:
@@ -73,59 +85,72 @@ def _classes(subject: Subject) -> Section:
     return Section("fit", "Predicted and observed", words, numbers, [table])
 
 
+@dataclass(frozen=True)
+class BinnedResiduals:
+    """Mean residuals in bins along a column, twice their standard errors, and the limits that chance keeps."""
+
+    centre: np.ndarray
+    mean: np.ndarray
+    two_standard_errors: np.ndarray
+    limit: np.ndarray
+
+
 def residual_section(subject: Subject) -> Section | None:
-    """The mean residual along the inputs that matter most: where it leaves zero, something is left to learn."""
-    figures, words = [], []
+    """The mean residual along the most relevant inputs: where it leaves zero, something is left to learn."""
+    figures, tables, words = [], [], []
     found: dict[str, dict[str, Any]] = {}
-    wrong = subject.classes is not None
     residual = subject.residuals[:, 0]
+    wrong = subject.classes is not None
     level = float(residual.mean()) if wrong else 0.0
     what = "share of wrong classes" if wrong else "observed − predicted"
     for j in subject.most_relevant(INPUTS):
         name, column = subject.table.names[j], subject.table.columns[j]
         if not subject.table.is_numeric(j):
             found[name] = _by_level(column, residual)
+            rows = list(zip(*found[name].values(), strict=True))
+            tables.append(Grid(f"{what.capitalize()} by {name}", ["level", "rows", "mean"], rows))
             continue
         binned = _by_bin(column, residual, level if wrong else None)
         if binned is None:
             continue
-        centre, mean, twice, limit = binned
-        clear = np.abs(mean - level) > limit
-        found[name] = {"centre": centre, "mean": mean, "two_standard_errors": twice}
+        found[name] = {name: value for name, value in vars(binned).items() if name != "limit"}
+        clear = np.abs(binned.mean - level) > binned.limit
         if clear.any():
-            worst = int(np.argmax(np.where(clear, np.abs(mean - level), -1)))
-            at = subject.table.said(j, centre[worst])
-            words.append(f"Around {name} = {at} the {what} is {short(mean[worst])} on average.")
-        count = {0: "none is", 1: "one is"}.get(int(clear.sum()), f"{clear.sum()} are")
-        says = (
-            f"{what.capitalize()} along {name}: means of {len(centre)} parts of the test rows with twice their "
-            f"standard error; {count} clearly away from {short(level)}."
-        )
-        marks: list[Points | Line | Band] = [Band(centre, mean - twice, mean + twice), Line(centre, mean, dots=True)]
-        if not wrong:
-            some = np.unique(np.linspace(0, len(column) - 1, CLOUD // 2).astype(int))
-            marks.insert(0, Points(column[some], residual[some]))
-        marks.append(Line(centre[[0, -1]], np.array([level, level]), colour=2, dashed=True))
-        figures.append(Figure(chart(marks, name, what, says, dates=subject.table.is_date(j)), says))
+            worst = int(np.argmax(np.where(clear, np.abs(binned.mean - level), -1)))
+            at = subject.table.format_value(j, binned.centre[worst])
+            words.append(f"Around {name} = {at} the {what} is {short(binned.mean[worst])} on average.")
+        figures.append(_residual_figure(subject, j, binned, what, level, int(clear.sum())))
     if not found:
         return None
     words = words[:4] or ["Along none of these inputs the mean residual is clearly away from what it is overall."]
-    tables = [
-        Grid(f"{what.capitalize()} by {name}", ["level", "rows", "mean"], list(zip(*one.values(), strict=True)))
-        for name, one in found.items()
-        if "level" in one
-    ]
     return Section("residuals", "Residuals by input", words, {"inputs": found}, tables, figures)
 
 
-def _by_bin(
-    column: np.ndarray, residual: np.ndarray, share: float | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Centre, mean residual, twice its standard error and what chance may make of it, in parts of equally many rows,
-    or for each value where a column has few.
+def _residual_figure(
+    subject: Subject, j: int, binned: BinnedResiduals, what: str, level: float, n_clear: int
+) -> Figure:
+    """Mean residuals along a column with their band; for numbers, over the residuals themselves."""
+    name, column = subject.table.names[j], subject.table.columns[j]
+    count = {0: "none is", 1: "one is"}.get(n_clear, f"{n_clear} are")
+    caption = (
+        f"{what.capitalize()} along {name}: means of {len(binned.centre)} parts of the test rows with twice their "
+        f"standard error; {count} clearly away from {short(level)}."
+    )
+    mean, twice = binned.mean, binned.two_standard_errors
+    marks: list[Points | Line | Band] = []
+    if subject.classes is None:
+        index = _thinned(len(column), CLOUD // 2)
+        marks.append(Points(column[index], subject.residuals[index, 0]))
+    marks += [Band(binned.centre, mean - twice, mean + twice), Line(binned.centre, mean, dots=True)]
+    marks.append(Line(binned.centre[[0, -1]], np.array([level, level]), colour=2, dashed=True))
+    return Figure(chart(marks, name, what, caption, dates=subject.table.is_date(j)), caption)
 
-    `share` is that of wrong classes among all rows: a part without any has no spread of its own. A limit is passed by
-    chance in one page of twenty, all parts of all inputs together.
+
+def _by_bin(column: np.ndarray, residual: np.ndarray, share: float | None) -> BinnedResiduals | None:
+    """Mean residuals in bins of equally many rows, or for each value where a column has few.
+
+    `share` is that of wrong classes among all rows: a bin without any has no spread of its own. A limit is passed by
+    chance in one page of twenty, all bins of all inputs together.
     """
     known = np.isfinite(column)
     values, residual = column[known], residual[known]
@@ -144,7 +169,8 @@ def _by_bin(
     centre = np.bincount(place, values)[full] / counts[full]
     spread = np.maximum(square - mean**2, 0) if share is None else np.full(len(mean), share * (1 - share))
     error = np.sqrt(spread / (counts[full] - 1))
-    return centre, mean, 2 * error, error * t.ppf(1 - 0.05 / (2 * BINS * INPUTS), counts[full] - 1)
+    limit = error * t.ppf(1 - 0.05 / (2 * BINS * INPUTS), counts[full] - 1)
+    return BinnedResiduals(centre, mean, 2 * error, limit)
 
 
 def _by_level(column: np.ndarray, residual: np.ndarray) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is inside the model: columns and what was done to them, the race, kernels and relevance, local models."""
+"""Contents of the model: columns and their encoding, model selection, kernels and relevance, local models."""
 
 from __future__ import annotations
 
@@ -8,148 +8,171 @@ import numpy as np
 
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
-from mercer.report.svg import bars, short, shortened
+from mercer.report.svg import bars, short, shorten
+from mercer.report.table import MISSING
 
 #: Rows of tables and bars that are shown.
-MOST_COLUMNS, MOST_BARS, MOST_CANDIDATES, MOST_MODELS = 60, 15, 15, 20
+MAX_COLUMNS, MAX_BARS, MAX_CANDIDATES, MAX_MODELS, MAX_LOCAL_COLUMNS = 60, 15, 15, 20, 6
+#: How columns were mapped before kernels saw them.
+MAPS = {
+    "standard": "standardised",
+    "bend": "bent by asinh in both tails and standardised",
+    "clip": "clipped smoothly",
+    "scores": "turned into normal scores",
+}
 
 
 def columns_section(subject: Subject) -> Section:
-    """The columns of the table, and what the model makes of them."""
-    table, known = subject.table, _own_columns(subject)
+    """The columns of the table, and how the model encodes them."""
+    table, known = subject.table, _known_columns(subject)
+    extra = sorted({key for column in known for key in column} - {"name", "missing"})
     rows, numbers = [], []
-    extra = sorted({key for one in known for key in one} - {"name", "missing"})
     for j, name in enumerate(table.names):
-        column = table.columns[j]
-        if table.is_numeric(j):
-            finite = column[np.isfinite(column)]
-            missing, kind = 1 - len(finite) / len(column), "numbers"
-            values = f"{table.said(j, finite.min())} to {table.said(j, finite.max())}" if len(finite) else "none"
-        else:
-            levels = np.unique(column.astype(str))
-            missing, kind = float(np.mean(column == "missing")), "levels"
-            values = f"{len(levels)}: {shortened(', '.join(levels[:5]), 40)}"
-        own = known[j] if known else {}
-        rows.append([name, kind, values, f"{missing:.1%}", *(_cell(own.get(key)) for key in extra)])
-        numbers.append({"kind": kind, "missing": missing, **own, "name": name})
-    words = [f"{subject.given_rows} test rows of {len(table.names)} columns. {_maps(subject.final)}"]
+        kind, values, missing = _describe_column(subject, j)
+        noted = known[j] if known else {}
+        rows.append([name, kind, values, f"{missing:.1%}", *(_cell(noted.get(key)) for key in extra)])
+        numbers.append({"kind": kind, "missing": missing, **noted, "name": name})
+    words = [f"{subject.given_rows} test rows of {len(table.names)} columns. {_maps(subject.estimator)}"]
     if subject.given_rows > table.n_rows:
         words.append(f"{table.n_rows} of them, at even distances, are looked at here.")
-    head = ["column", "holds", "values in the test rows", "missing", *extra]
-    grid = Grid(
-        "Columns of the table" + (", the first 60" if len(rows) > MOST_COLUMNS else ""), head, rows[:MOST_COLUMNS]
-    )
+    caption = "Columns of the table" + (f", the first {MAX_COLUMNS}" if len(rows) > MAX_COLUMNS else "")
+    grid = Grid(caption, ["column", "holds", "values in the test rows", "missing", *extra], rows[:MAX_COLUMNS])
     return Section("columns", "The table", words, {"rows": subject.given_rows, "columns": numbers}, [grid])
 
 
-def _own_columns(subject: Subject) -> list[dict[str, Any]]:
-    """What the model itself says of each of its columns, in the order of the table's; nothing of other tables."""
-    own = getattr(subject.final, "columns_", None)
-    known = own is not None and subject.seen is subject.table and len(own) == len(subject.table.names)
-    return [dict(one) for one in own or ()] if known else []
+def _describe_column(subject: Subject, j: int) -> tuple[str, str, float]:
+    """The kind of a column, its values in a few words, and the share of missing ones."""
+    table, column = subject.table, subject.table.columns[j]
+    if not table.is_numeric(j):
+        levels = np.unique(column.astype(str))
+        return "levels", f"{len(levels)}: {shorten(', '.join(levels[:5]), 40)}", float(np.mean(column == MISSING))
+    finite = column[np.isfinite(column)]
+    missing = 1 - len(finite) / len(column)
+    if not len(finite):
+        return "numbers", "none", missing
+    low, high = (table.format_value(j, end) for end in (finite.min(), finite.max()))
+    return "numbers", f"{low} to {high}", missing
+
+
+def _known_columns(subject: Subject) -> list[dict[str, Any]]:
+    """The model's notes on each of its columns; empty if its columns are not those of the table."""
+    columns = getattr(subject.estimator, "columns_", None) or ()
+    same = subject.inner_table is subject.table and len(columns) == len(subject.table.names)
+    return [dict(column) for column in columns] if same else []
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, np.ndarray | list | tuple):
-        return shortened(", ".join(str(one) for one in value), 40)
+        return shorten(", ".join(map(str, value)), 40)
     return value
 
 
 def _maps(model: Any) -> str:
     """How columns become what kernels see, in a sentence."""
-    what = {
-        "standard": "standardised",
-        "bend": "bent by asinh in both tails and standardised",
-        "clip": "clipped smoothly",
-        "scores": "turned into normal scores",
-    }
-    inputs = [one.inputs for one in getattr(model, "expansions_", ())] or [getattr(model, "inputs_", None)]
+    inputs = [part.inputs for part in getattr(model, "expansions_", ())] or [getattr(model, "inputs_", None)]
     if inputs == [None]:
         return ""
-    said = []
-    for one in inputs:
-        kind = getattr(getattr(one, "columns", None), "kind", None)
-        bent = getattr(one, "columns", None) is not None
-        said.append(what.get(str(kind), what["bend"] if bent else what["standard"]))
-    distinct = list(dict.fromkeys(said))
-    return f"Kernels see them {'; others '.join(distinct)}."
+    names = []
+    for input_map in inputs:
+        columns = getattr(input_map, "columns", None)
+        kind = str(getattr(columns, "kind", None))
+        names.append(MAPS.get(kind, MAPS["standard" if columns is None else "bend"]))
+    return f"Kernels see them {'; others '.join(dict.fromkeys(names))}."
 
 
 def race_section(subject: Subject) -> Section | None:
-    """The candidates that ran against each other, and their losses on rows that were not fitted."""
-    report = getattr(subject.final, "tuning_report_", None)
-    runs = [one for one in report or [] if isinstance(one, dict) and np.isfinite(one.get("loss", np.nan))]
+    """The candidates of model selection, and their losses on held-out rows."""
+    report = getattr(subject.estimator, "tuning_report_", None)
+    runs = [line for line in report or [] if isinstance(line, dict) and np.isfinite(line.get("loss", np.nan))]
     if not runs:
         return None
-    most = max(int(one["rows"]) for one in runs)
-    final = sorted((one for one in runs if one["rows"] == most), key=lambda one: one["loss"])
-    others = sorted((one for one in runs if one["rows"] < most), key=lambda one: (-one["rows"], one["loss"]))
-    shown = [*final, *others][:MOST_CANDIDATES]
+    most = max(int(line["rows"]) for line in runs)
+    final = sorted((line for line in runs if line["rows"] == most), key=lambda line: line["loss"])
+    others = sorted((line for line in runs if line["rows"] < most), key=lambda line: (-line["rows"], line["loss"]))
     loss = "log loss" if subject.classes is not None else "share of variance not explained"
+    seconds = sum(float(line.get("seconds", 0.0)) for line in runs)
     words = [
-        f"{len(runs)} candidates ran, each a column map, a metric and a kernel, on up to {most} rows in "
-        f"{short(sum(float(one.get('seconds', 0.0)) for one in runs))} s. Rows that were not fitted decided: "
-        f"{final[0]['candidate']} came out first."
+        f"{len(runs)} candidates were tried, each a column map, a metric and a kernel, on up to {most} rows in "
+        f"{short(seconds)} s. The loss on held-out rows decided: {final[0]['candidate']} came out first."
     ]
     grid = Grid(
-        f"The best of the race, by {loss} on rows left out",
+        f"The best candidates, by {loss} on held-out rows",
         ["candidate", "rows", "loss", "seconds"],
-        [[str(one["candidate"]), int(one["rows"]), float(one["loss"]), one.get("seconds")] for one in shown],
+        [
+            [str(line["candidate"]), int(line["rows"]), float(line["loss"]), line.get("seconds")]
+            for line in [*final, *others][:MAX_CANDIDATES]
+        ],
     )
-    says = f"Losses of the last round of the race on {most} rows; the shortest bar won."
-    best = final[:MOST_BARS]
-    drawn = bars([str(one["candidate"]) for one in best], [float(one["loss"]) for one in best], loss, says)
-    return Section("race", "The race", words, {"candidates": runs}, [grid], [Figure(drawn, says)])
+    caption = f"Losses of the last stage of model selection, on {most} rows; the shortest bar won."
+    best = final[:MAX_BARS]
+    drawn = bars([str(line["candidate"]) for line in best], [float(line["loss"]) for line in best], loss, caption)
+    return Section("race", "Model selection", words, {"candidates": runs}, [grid], [Figure(drawn, caption)])
 
 
 def kernel_section(subject: Subject) -> Section | None:
     """Kernels with their length-scales, and how much predictions depend on each column."""
-    model = subject.final
-    members = _members(model)
-    own = getattr(model, "relevance_", None)
-    if not members and own is None:
+    model = subject.estimator
+    members, relevance = _members(model), getattr(model, "relevance_", None)
+    if not members and relevance is None:
         return None
     tables, figures, words = [], [], []
     numbers: dict[str, Any] = {"kernels": members}
     if members:
-        rows = [[one["kernel"], one["metric"], one["basis_vectors"], one["weight_norm"]] for one in members]
+        rows = [[part["kernel"], part["metric"], part["basis_vectors"], part["weight_norm"]] for part in members]
         tables.append(Grid("Kernels of the model", ["kernel", "metric", "basis vectors", "norm of weights"], rows))
-    if own is not None and not np.any(own):
+    if relevance is not None and not np.any(relevance):
         words.append("Predictions do not depend on any column.")
-    elif own is not None:
-        relevance, names = subject.relevance, subject.table.names
-        order = subject.most_relevant(MOST_BARS)
-        effective = float(np.exp(-(relevance[relevance > 0] * np.log(relevance[relevance > 0])).sum()))
-        words.append(
-            f"{names[order[0]]} matters most: it has {relevance[order[0]]:.0%} of the effect on predictions. The "
-            f"effect is spread as over {effective:.1f} equal columns of {len(names)}."
-        )
-        idle = [names[j] for j in range(len(names)) if relevance[j] < 0.01 / len(names)]
-        if idle:
-            words.append(f"With hardly any effect on predictions: {shortened(', '.join(idle), 200)}.")
-        largest = f"{names[order[0]]} first with {short(relevance[order[0]])}"
-        says = f"Relevance of columns: their shares in the effect on predictions; {largest}."
-        drawn = bars([names[j] for j in order], [relevance[j] for j in order], "relevance", says)
-        figures.append(Figure(drawn, says))
-        numbers |= {"relevance": dict(zip(names, relevance, strict=True)), "effective_columns": effective}
+    elif relevance is not None:
+        words, figure, found = _relevance(subject)
+        figures.append(figure)
+        numbers |= found
     metric = getattr(model, "metric_", None)
-    if metric is not None and len(metric) == len(subject.seen.names):
-        falls = np.diag(metric)
-        lengths = np.where(falls > 0, 1 / np.sqrt(np.where(falls > 0, falls, 1.0)), np.inf)
-        shortest = np.argsort(lengths)[:MOST_BARS]
-        rows = [[subject.seen.names[j], float(lengths[j])] for j in shortest]
-        tables.append(Grid("Length-scales of the first kernel, in units of mapped columns", ["column", "ℓ"], rows))
-        numbers["length_scales"] = dict(zip(subject.seen.names, lengths, strict=True))
+    if metric is not None and len(metric) == len(subject.inner_table.names):
+        table, lengths = _length_scales(subject, np.diag(metric))
+        tables.append(table)
+        numbers["length_scales"] = lengths
     return Section("kernel", "Kernels and relevance", words, numbers, tables, figures)
+
+
+def _relevance(subject: Subject) -> tuple[list[str], Figure, dict[str, Any]]:
+    """The columns' shares in the effect on predictions: words, bars and numbers."""
+    relevance, names = subject.relevance, subject.table.names
+    order = subject.most_relevant(MAX_BARS)
+    positive = relevance[relevance > 0]
+    effective = float(np.exp(-(positive * np.log(positive)).sum()))
+    first = names[order[0]]
+    words = [
+        f"{first} matters most: it has {relevance[order[0]]:.0%} of the effect on predictions. The effect is spread as "
+        f"over {effective:.1f} equal columns of {len(names)}."
+    ]
+    idle = [name for name, share in zip(names, relevance, strict=True) if share < 0.01 / len(names)]
+    if idle:
+        words.append(f"With hardly any effect on predictions: {shorten(', '.join(idle), 200)}.")
+    largest = f"{first} first with {short(relevance[order[0]])}"
+    caption = f"Relevance of columns: their shares in the effect on predictions; {largest}."
+    drawn = bars([names[j] for j in order], [relevance[j] for j in order], "relevance", caption)
+    numbers = {"relevance": dict(zip(names, relevance, strict=True)), "effective_columns": effective}
+    return words, Figure(drawn, caption), numbers
+
+
+def _length_scales(subject: Subject, weights: np.ndarray) -> tuple[Grid, dict[str, float]]:
+    """Length-scales from the diagonal of a metric, the shortest in a table."""
+    names = subject.inner_table.names
+    lengths = np.where(weights > 0, 1 / np.sqrt(np.where(weights > 0, weights, 1.0)), np.inf)
+    rows = [[names[j], float(lengths[j])] for j in np.argsort(lengths)[:MAX_BARS]]
+    grid = Grid("Length-scales of the first kernel, in units of mapped columns", ["column", "ℓ"], rows)
+    return grid, dict(zip(names, lengths, strict=True))
 
 
 def _members(model: Any) -> list[dict[str, Any]]:
     """Each kernel model of the average: kernel, metric, basis vectors and weights."""
     found = []
-    for one in getattr(model, "expansions_", ()):
-        turn = one.inputs.transform
-        metric = "none" if turn is None else "a factor for each column" if turn.ndim == 1 else "a full matrix"
-        found.append(_member(one.kernel, metric, len(one.basis), float(np.linalg.norm(one.weights))))
+    for part in getattr(model, "expansions_", ()):
+        transform = part.inputs.transform
+        metric = "a full matrix"
+        if transform is None or transform.ndim == 1:
+            metric = "none" if transform is None else "a factor for each column"
+        found.append(_member(part.kernel, metric, len(part.basis), float(np.linalg.norm(part.weights))))
     if not found and hasattr(model, "kernel_"):
         kernels = model.kernel_ if isinstance(model.kernel_, list | tuple) else [model.kernel_]
         size = len(model.basis_) if hasattr(model, "basis_") else None
@@ -168,48 +191,52 @@ def kernel_name(kernel: Any) -> str:
     >>> kernel_name(2.0 * Gaussian([1.0, 3.0]) + Bias())
     'Gaussian (length-scales 1 to 3) + Bias'
     """
-    parts = [kernel_name(one) for one in kernel.parts().values()] if hasattr(kernel, "parts") else []
+    parts = [kernel_name(part) for part in kernel.parts().values()] if hasattr(kernel, "parts") else []
     if parts:
         return (" × " if type(kernel).__name__ == "Product" else " + ").join(parts)
     lengths = np.atleast_1d(np.asarray(getattr(kernel, "length_scale", []), dtype=float))
     name = type(kernel).__name__
     if not len(lengths):
         return name
-    ends = short(lengths.min()) if len(lengths) == 1 else f"s {short(lengths.min())} to {short(lengths.max())}"
-    return f"{name} (length-scale{ends})" if len(lengths) > 1 else f"{name} (length-scale {ends})"
+    if len(lengths) == 1:
+        return f"{name} (length-scale {short(lengths[0])})"
+    return f"{name} (length-scales {short(lengths.min())} to {short(lengths.max())})"
 
 
 def local_section(subject: Subject) -> Section | None:
     """The components of a mixture as local models that one can read."""
-    model = subject.final
+    model = subject.estimator
     if not hasattr(model, "means_") or not hasattr(model, "weights_"):
         return None
-    means, shares = np.atleast_2d(model.means_), np.asarray(model.weights_)
-    names = subject.seen.names
-    coef = np.asarray(model.coef_) if hasattr(model, "coef_") else None
-    coef = coef if coef is not None and coef.shape == (len(shares), len(names)) else None
-    strength = (
-        np.abs(coef).max(0) * np.asarray([_spread(c) for c in subject.seen.columns]) if coef is not None else None
-    )
-    order = np.argsort(-strength)[:6] if strength is not None else np.arange(min(6, len(names)))
-    head = ["model", "share", *(f"centre {names[j]}" for j in order)]
-    noise = np.asarray(getattr(model, "noise_variances_", []))
+    means, shares, names = np.atleast_2d(model.means_), np.asarray(model.weights_), subject.inner_table.names
+    slopes = _slopes(model, (len(shares), len(names)))
+    columns = np.arange(min(MAX_LOCAL_COLUMNS, len(names)))
+    if slopes is not None:
+        spread = np.asarray([_spread(column) for column in subject.inner_table.columns])
+        columns = np.argsort(-np.abs(slopes).max(0) * spread)[:MAX_LOCAL_COLUMNS]
+    variances = np.asarray(getattr(model, "noise_variances_", []))
+    noise = np.sqrt(variances) if variances.ndim == 1 and len(variances) == len(shares) else None
+    head = ["model", "share", *(f"centre {names[j]}" for j in columns)]
+    head += [f"slope {names[j]}" for j in columns] if slopes is not None else []
+    head += ["noise"] if noise is not None else []
     rows: list[list[Any]] = []
-    for k in np.argsort(-shares)[:MOST_MODELS]:
-        row: list[Any] = [int(k) + 1, f"{shares[k]:.1%}", *(float(means[k, j]) for j in order)]
-        if coef is not None:
-            row += [float(coef[k, j]) for j in order]
-        if noise.ndim == 1 and len(noise) == len(shares):
-            row.append(float(np.sqrt(noise[k])))
+    for k in np.argsort(-shares)[:MAX_MODELS]:
+        row: list[Any] = [int(k) + 1, f"{shares[k]:.1%}", *means[k, columns].tolist()]
+        row += slopes[k, columns].tolist() if slopes is not None else []
+        row += [float(noise[k])] if noise is not None else []
         rows.append(row)
-    head += [f"slope {names[j]}" for j in order] if coef is not None else []
-    head += ["noise"] if noise.ndim == 1 and len(noise) == len(shares) else []
     words = [
         f"The model is {len(shares)} local models, each responsible around its centre. "
-        + ("A slope is the change of the answer with one unit of the column there." if coef is not None else "")
+        + ("A slope is the change of the prediction with one unit of the column there." if slopes is not None else "")
     ]
-    numbers = {"shares": shares, "centres": means} | ({"slopes": coef} if coef is not None else {})
+    numbers = {"shares": shares, "centres": means} | ({"slopes": slopes} if slopes is not None else {})
     return Section("local", "Local models", words, numbers, [Grid("Local models, the largest first", head, rows)])
+
+
+def _slopes(model: Any, shape: tuple[int, int]) -> np.ndarray | None:
+    """The slopes of local models (models × columns), where a model has one output and slopes."""
+    coef = np.asarray(getattr(model, "coef_", []))
+    return coef if coef.shape == shape else None
 
 
 def _spread(column: np.ndarray) -> float:

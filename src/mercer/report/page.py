@@ -1,4 +1,4 @@
-"""A report as one HTML page: everything inside, nothing asked of a network, light or dark as the reader has it."""
+"""A report as one self-contained HTML page, light or dark as the reader's system is."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ footer{color:var(--soft);font-size:.85rem;padding-bottom:2rem}
 
 def page(title: str, by: str, sections: Sequence[Section], advice: Sequence[str]) -> str:
     """The whole document."""
-    links = "".join(f'<li><a href="#{one.key}">{escape(one.title)}</a></li>' for one in sections)
-    body = "".join(_section(one, advice if k == 0 else ()) for k, one in enumerate(sections))
+    links = "".join(f'<li><a href="#{part.key}">{escape(part.title)}</a></li>' for part in sections)
+    body = "".join(_section(part, advice if k == 0 else ()) for k, part in enumerate(sections))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -62,17 +62,18 @@ def page(title: str, by: str, sections: Sequence[Section], advice: Sequence[str]
     )
 
 
-def _section(one: Section, advice: Sequence[str]) -> str:
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in one.words if sentence)
+def _section(section: Section, advice: Sequence[str]) -> str:
+    key = section.key
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in section.words if sentence)
     hints = "".join(f"<li>{escape(hint)}</li>" for hint in advice)
     box = f'<div class="try"><h3>What to try</h3><ul>{hints}</ul></div>' if hints else ""
     figures = "".join(
-        f"<figure>{each.svg}<figcaption>{escape(each.caption)}</figcaption></figure>" for each in one.figures
+        f"<figure>{each.svg}<figcaption>{escape(each.caption)}</figcaption></figure>" for each in section.figures
     )
     figures = f'<div class="figures">{figures}</div>' if figures else ""
-    tables = "".join(_table(each) for each in one.tables)
+    tables = "".join(_table(each) for each in section.tables)
     return (
-        f'\n<section id="{one.key}" aria-labelledby="{one.key}-title"><h2 id="{one.key}-title">{escape(one.title)}</h2>'
+        f'\n<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{escape(section.title)}</h2>'
         f"{words}{box}{figures}{tables}</section>"
     )
 
@@ -80,7 +81,7 @@ def _section(one: Section, advice: Sequence[str]) -> str:
 def _table(grid: Grid) -> str:
     """A table that scrolls by itself where it is too wide, by keyboard too."""
     numeric = [all(not isinstance(row[k], str) for row in grid.rows) for k in range(len(grid.head))]
-    mark = [' class="n"' if one else "" for one in numeric]
+    mark = [' class="n"' if is_number else "" for is_number in numeric]
     head = "".join(f'<th scope="col"{m}>{escape(name)}</th>' for m, name in zip(mark, grid.head, strict=True))
     rows = "".join(
         "<tr>" + "".join(f"<td{m}>{escape(cell)}</td>" for m, cell in zip(mark, row, strict=True)) + "</tr>"

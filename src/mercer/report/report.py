@@ -1,8 +1,7 @@
-"""`report`: what a fitted model is worth, told in words, tables and pictures on one page that opens from disk."""
+"""`report`: the quality of a fitted model, in words, tables and pictures, on one page that opens from disk."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from os import PathLike
@@ -17,12 +16,12 @@ from mercer.report.errors import fit_section, residual_section
 from mercer.report.growth import cost_section, growth_section, repeat_section
 from mercer.report.model import columns_section, kernel_section, local_section, race_section
 from mercer.report.page import page
-from mercer.report.section import Section, plain
+from mercer.report.section import Section, to_json
 from mercer.report.subject import Subject
 from mercer.report.trust import trust_section
 from mercer.report.verdict import advice, verdict_section
 
-#: Every section in the order of the page; one returns None where the model has nothing to tell.
+#: Every section in the order of the page; each returns None where the model has nothing to show.
 SECTIONS = (
     verdict_section,
     fit_section,
@@ -52,9 +51,9 @@ class Report:
     path: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers and sentences by section, of Python's own types, as JSON has them."""
-        found = {one.key: {"words": list(one.words), **plain(one.numbers)} for one in self.sections}
-        return {"title": self.title, "model": self.by, "advice": list(self.advice), **found}
+        """All numbers and sentences by section, of types that JSON has."""
+        sections = {part.key: {"words": list(part.words), **to_json(part.numbers)} for part in self.sections}
+        return {"title": self.title, "model": self.by, "advice": list(self.advice), **sections}
 
     def to_html(self) -> str:
         """The page, complete in itself."""
@@ -78,13 +77,13 @@ def report(
     y_train: Any = None,
     title: str | None = None,
 ) -> Report:
-    """Tell what a fitted model is worth, on one HTML page that opens from disk without a network.
+    """Report the quality of a fitted model, on one HTML page that opens from disk without a network.
 
     The page begins with a verdict in words: the error on the test rows beside that of the mean, a linear model and
     gradient-boosted trees, why the fit stopped, and what to try. Then come predicted and observed values, intervals or
     probabilities beside what came true, residuals and effects by input, single rows taken apart, kernels and relevance,
-    how far the test rows lie from what was learned, the growth of the model, the race, the table's columns, costs, and
-    all that is needed to repeat it. A section appears where the model has what it needs.
+    how far the test rows lie from what was learned, the growth of the model, model selection, the table's columns,
+    costs, and all that is needed to repeat it. A section appears where the model has what it needs.
 
     Parameters
     ----------
@@ -92,14 +91,14 @@ def report(
         A fitted regressor or classifier of this package, also inside a pipeline or a search; others of scikit-learn
         get the sections that any model can have.
     X_test : array, tensor, frame, file or row source
-        Rows that the model did not learn from. Of more than 20 000, as many at even distances.
+        Rows that the model did not learn from. Of more than 20 000 rows, 20 000 evenly spaced ones are used.
     y_test : array of shape (n,) or (n, p)
         Their targets.
     path : str, path or None, default "report.html"
         Where the page is written; None writes none.
     X_train, y_train : optional
-        The rows that the model learned from: the other models learn from them too then. Without them those are judged
-        by cross-validation inside the test rows, and have fewer rows to learn from.
+        The rows that the model learned from: the other models learn from them too then. Without them, the other models
+        are cross-validated inside the test rows, and have fewer rows to learn from.
     title : str or None, default None
         Headline of the page.
 
@@ -122,10 +121,10 @@ def report(
     """
     require((X_train is None) == (y_train is None), "X_train and y_train", "given together", "one of them")
     subject = Subject.of(model, X_test, y_test, None if X_train is None else (X_train, y_train))
-    sections = [one for make in SECTIONS if (one := make(subject)) is not None]
-    said = advice(subject, {one.key: one for one in sections})
-    name = type(subject.final).__name__
-    made = Report(title or f"{name}: {_about(subject)}", repr(model), tuple(sections), tuple(said))
+    sections = [section for make in SECTIONS if (section := make(subject)) is not None]
+    hints = advice(subject, {section.key: section for section in sections})
+    name = type(subject.estimator).__name__
+    made = Report(title or f"{name}: {_about(subject)}", repr(model), tuple(sections), tuple(hints))
     if path is None:
         return made
     write_atomically(path, lambda file: file.write(made.to_html()), text=True)
@@ -135,6 +134,5 @@ def report(
 def _about(subject: Subject) -> str:
     if subject.classes is not None:
         return f"{len(subject.classes)} classes from {len(subject.table.names)} columns"
-    outputs: Sequence[str] = subject.outputs
-    what = outputs[0] if len(outputs) == 1 else f"{len(outputs)} outputs"
+    what = subject.outputs[0] if len(subject.outputs) == 1 else f"{len(subject.outputs)} outputs"
     return f"{what} from {len(subject.table.names)} columns"

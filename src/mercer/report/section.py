@@ -1,4 +1,4 @@
-"""What a report is made of: sections of words, tables and pictures, each with the numbers behind them."""
+"""Sections of a report: words, tables and pictures, each with the numbers behind them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mercer.report.svg import grouped, short
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with the sentence that tells what is seen in it."""
+    """A picture with a caption that says what it shows."""
 
     svg: str
     caption: str
@@ -21,7 +21,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: one headline, rows of text or numbers, and what it is about."""
+    """A table: a caption, one head line, and rows of text or numbers."""
 
     caption: str
     head: Sequence[str]
@@ -29,7 +29,7 @@ class Grid:
 
     def text(self) -> list[list[str]]:
         """All cells as text, numbers in few figures."""
-        return [[cell if isinstance(cell, str) else said(cell) for cell in row] for row in self.rows]
+        return [[cell if isinstance(cell, str) else cell_text(cell) for cell in row] for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Section:
     figures: Sequence[Figure] = ()
 
 
-def said(value: Any) -> str:
-    """A cell: integers in full, others in few figures, nothing for what is not known."""
+def cell_text(value: Any) -> str:
+    """A cell as text: integers in full, other numbers in few figures, a dash for None."""
     if value is None:
         return "–"
     if isinstance(value, bool | np.bool_):
@@ -55,20 +55,20 @@ def said(value: Any) -> str:
     return short(float(value)) if isinstance(value, float | np.floating) else str(value)
 
 
-def plain(value: Any) -> Any:
-    """The same value of Python's own types, as JSON has them; a number that is none becomes None.
+def to_json(value: Any) -> Any:
+    """Convert a value to types that JSON has; NaN and infinity become None.
 
-    >>> plain({"a": np.arange(2), "b": (np.float64("nan"), True)})
+    >>> to_json({"a": np.arange(2), "b": (np.float64("nan"), True)})
     {'a': [0, 1], 'b': [None, True]}
     """
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return to_json(value.tolist())
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [to_json(item) for item in value]
     if isinstance(value, np.generic):
-        return plain(value.item())
+        return to_json(value.item())
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value if isinstance(value, str | int | bool | None) else str(value)

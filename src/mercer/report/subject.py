@@ -1,4 +1,4 @@
-"""What the report is about: a fitted model, test rows, and what it answers to them, asked once."""
+"""The subject of a report: a fitted model, its test rows, and its predictions for them, computed once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from mercer.parts import require
 from mercer.preprocessing.validate import host
 from mercer.report.table import Table
 
-#: Test rows that are looked at; of more, as many are taken at even distances.
-MOST_ROWS = 20_000
-#: Rows for answers that take many predictions each.
-FEW_ROWS = 200
+#: Test rows that a report uses at most, evenly spaced among those given.
+MAX_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,8 @@ class Subject:
         require(table.n_rows >= 2, "the number of test rows", "at least 2", table.n_rows)
         _require_known(model, targets, "y_test")
         given = table.n_rows
-        if given > MOST_ROWS:
-            index = spaced_rows(np.ones(given), MOST_ROWS)
+        if given > MAX_ROWS:
+            index = spaced_rows(np.ones(given), MAX_ROWS)
             table, targets = table.part(index), targets[index]
         learned = None if train is None else (Table.of(train[0], names), _targets(host(train[1])))
         if learned is not None:
@@ -55,37 +53,37 @@ class Subject:
         return cls(model, table, targets, outputs, given, learned)
 
     @cached_property
-    def final(self) -> Any:
-        """The estimator itself, behind searches and pipelines."""
+    def estimator(self) -> Any:
+        """The estimator inside searches and pipelines."""
         inner = getattr(self.model, "best_estimator_", self.model)
         return inner[-1] if isinstance(inner, Pipeline) else inner
 
     @cached_property
-    def seen(self) -> Table:
-        """The rows as that estimator sees them, after the steps of a pipeline before it."""
+    def inner_table(self) -> Table:
+        """The rows as that estimator gets them, after the earlier steps of a pipeline."""
         inner = getattr(self.model, "best_estimator_", self.model)
         if not isinstance(inner, Pipeline) or len(inner) == 1:
             return self.table
-        return Table.of(inner[:-1].transform(self.table.X), getattr(self.final, "feature_names_in_", None))
+        return Table.of(inner[:-1].transform(self.table.X), getattr(self.estimator, "feature_names_in_", None))
 
     @property
     def classes(self) -> np.ndarray | None:
-        """The classes, where the model tells them apart."""
+        """The classes of a classifier; None for a regressor."""
         return np.asarray(self.model.classes_) if is_classifier(self.model) else None
 
     @cached_property
     def timed(self) -> tuple[np.ndarray, float]:
         """Predictions of all test rows, and the seconds they took."""
         began = time.perf_counter()
-        answers = np.asarray(host(self.model.predict(self.table.X)))
-        return answers, time.perf_counter() - began
+        predictions = np.asarray(host(self.model.predict(self.table.X)))
+        return predictions, time.perf_counter() - began
 
     @property
     def predicted(self) -> np.ndarray:
         return self.timed[0]
 
     @cached_property
-    def shares(self) -> np.ndarray | None:
+    def probabilities(self) -> np.ndarray | None:
         """Probabilities of the classes (n × C), where the model has them."""
         if self.classes is None or not hasattr(self.model, "predict_proba"):
             return None
@@ -105,28 +103,29 @@ class Subject:
 
     @cached_property
     def relevance(self) -> np.ndarray:
-        """One number for each column of the table, of sum 1: the model's own, else shares of correlation."""
-        own = getattr(self.final, "relevance_", None)
-        if own is not None and self.seen is self.table:
-            own = np.atleast_2d(np.asarray(own, dtype=float)).max(0)
-            if len(own) == len(self.table.names) and own.sum() > 0:
-                return own / own.sum()
+        """One number for each column of the table, of sum 1: the model's relevance, else shares of rank correlation."""
+        known = getattr(self.estimator, "relevance_", None)
+        if known is not None and self.inner_table is self.table:
+            known = np.atleast_2d(np.asarray(known, dtype=float)).max(0)
+            if len(known) == len(self.table.names) and known.sum() > 0:
+                return known / known.sum()
         signal = np.unique(self.y, return_inverse=True)[1] if self.classes is not None else self.observed[:, 0]
         ranks = np.argsort(np.argsort(signal)).astype(float)
         strength = np.asarray([_association(column, ranks) for column in self.table.columns]) + 1e-12
         return strength / strength.sum()
 
-    def most_relevant(self, most: int) -> list[int]:
-        return [int(j) for j in np.argsort(-self.relevance, kind="stable")[:most]]
+    def most_relevant(self, n: int) -> list[int]:
+        """The `n` columns of largest relevance."""
+        return [int(j) for j in np.argsort(-self.relevance, kind="stable")[:n]]
 
-    def few(self, most: int = FEW_ROWS) -> Subject:
-        """The same with at most so many rows."""
-        index = spaced_rows(np.ones(self.table.n_rows), most)
+    def sample(self, max_rows: int) -> Subject:
+        """The same with at most `max_rows` evenly spaced rows."""
+        index = spaced_rows(np.ones(self.table.n_rows), max_rows)
         return replace(self, table=self.table.part(index), y=self.y[index])
 
 
 def _association(column: np.ndarray, ranks: np.ndarray) -> float:
-    """How far a column orders the targets: the absolute rank correlation; of text, that of its levels' mean ranks."""
+    """The absolute rank correlation of a column and the targets; text counts by the mean ranks of its levels."""
     if column.dtype.kind != "f":
         place = np.unique(column, return_inverse=True)[1]
         column = (np.bincount(place, weights=ranks) / np.bincount(place))[place]
@@ -145,7 +144,9 @@ def _targets(y: Any) -> np.ndarray:
 def _require_known(model: Any, y: np.ndarray, name: str) -> None:
     """Refuse targets that are missing, or infinite numbers: no error can be computed from them."""
     values = y.ravel()
-    unknown = np.array([_is_missing(one) for one in values.tolist()] if y.dtype.kind == "O" else [False] * len(values))
+    unknown = np.array(
+        [_is_missing(value) for value in values.tolist()] if y.dtype.kind == "O" else [False] * len(values)
+    )
     classes = is_classifier(model)
     if not classes or y.dtype.kind == "f":
         try:

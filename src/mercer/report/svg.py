@@ -1,4 +1,4 @@
-"""Charts as inline SVG, written by hand: no drawing library, colours from the page's style, a text for those who hear.
+"""Charts as inline SVG, without a drawing library; colours from the page's style, and a text for screen readers.
 
 A chart is a few marks on a pair of axes. Numbers are rounded to a tenth of a pixel, and a cloud of points is one path:
 a page of twenty charts stays small.
@@ -73,7 +73,7 @@ class Axis:
     dates: bool = False
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """Coordinates of some values; what lies outside of the range is drawn at its edge."""
+        """Coordinates of values; values outside the range are drawn at its edge."""
         values = np.clip(np.asarray(values, dtype=float), self.low, self.high)
         low, high = self.low, self.high
         if self.log:
@@ -106,9 +106,9 @@ def round_values(low: float, high: float, most: int = 6) -> list[float]:
     return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
 
 
-def spanned(values: Sequence[np.ndarray], log: bool) -> tuple[float, float]:
+def value_range(values: Sequence[np.ndarray], log: bool) -> tuple[float, float]:
     """The range of all finite values with a small margin; never empty."""
-    every = np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values])
+    every = np.concatenate([np.ravel(np.asarray(part, dtype=float)) for part in values])
     every = every[np.isfinite(every) & ((every > 0) if log else True)]
     if not len(every):
         return (1.0, 10.0) if log else (0.0, 1.0)
@@ -119,38 +119,39 @@ def spanned(values: Sequence[np.ndarray], log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def chart(marks: Sequence[Mark], x: str, y: str, says: str, *, log: str = "", dates: bool = False) -> str:
-    """Marks on a pair of axes named `x` and `y`; `says` tells what is seen.
+def chart(marks: Sequence[Mark], x: str, y: str, caption: str, *, log: str = "", dates: bool = False) -> str:
+    """Marks on a pair of axes named `x` and `y`; `caption` says what it shows.
 
     `log` may name the axes that are logarithmic. With `dates` the values along `x` are days since 1970.
     """
-    horizontal = Axis(x, *spanned([one.x for one in marks], "x" in log), LEFT, WIDTH - RIGHT, "x" in log, dates)
-    values = [v for one in marks for v in ((one.low, one.high) if isinstance(one, Band) else (one.y,))]
-    top = TOP + (LEGEND if any(one.label for one in marks) else 0.0)
-    vertical = Axis(y, *spanned(values, "y" in log), HEIGHT - BOTTOM, top, "y" in log)
-    order = sorted(marks, key=lambda one: (Band, Points, Line).index(type(one)))
-    body = [*_frame(horizontal, vertical), *(_drawn(one, horizontal, vertical) for one in order), *_legend(marks)]
-    return picture("".join(body), says, WIDTH, HEIGHT)
+    horizontal = Axis(x, *value_range([mark.x for mark in marks], "x" in log), LEFT, WIDTH - RIGHT, "x" in log, dates)
+    values = [v for mark in marks for v in ((mark.low, mark.high) if isinstance(mark, Band) else (mark.y,))]
+    top = TOP + (LEGEND if any(mark.label for mark in marks) else 0.0)
+    vertical = Axis(y, *value_range(values, "y" in log), HEIGHT - BOTTOM, top, "y" in log)
+    order = sorted(marks, key=lambda mark: (Band, Points, Line).index(type(mark)))
+    body = [*_frame(horizontal, vertical), *(_drawn(mark, horizontal, vertical) for mark in order), *_legend(marks)]
+    return picture("".join(body), caption, WIDTH, HEIGHT)
 
 
 def bars(
     names: Sequence[str],
     values: Sequence[float] | np.ndarray,
     x: str,
-    says: str,
+    caption: str,
     *,
     signed: bool = False,
-    own: int | None = None,
+    highlight: int | None = None,
 ) -> str:
     """Horizontal bars, one for each name, with their numbers.
 
-    Signed bars grow from a line in the middle. The bar `own` has a colour of its own. Names stand beside their bars, or
-    above them where they would be the same text if cut. Numbers that are rounding beside the largest are 0.
+    Signed bars grow from a line in the middle. The bar `highlight` has another colour than the others. Names stand
+    beside their bars, or above them where they would be the same text if cut. Numbers that are rounding beside the
+    largest are 0.
     """
     numbers = np.asarray(values, dtype=float)
     most = float(np.abs(numbers).max(initial=0.0)) or 1.0
     numbers = np.where(np.abs(numbers) < NEGLIGIBLE * most, 0.0, numbers)
-    above = len({shortened(str(name), LETTERS) for name in names}) < len({str(name) for name in names})
+    above = len({shorten(str(name), LETTERS) for name in names}) < len({str(name) for name in names})
     start, step = (4.0, 2 * BAR - 4) if above else (NAME, BAR)
     room = WIDTH - start - NUMBER
     zero, unit = (start + room / 2, room / 2 / most) if signed else (start, room / most)
@@ -158,8 +159,8 @@ def bars(
     for k, (name, value) in enumerate(zip(names, numbers, strict=True)):
         top, length = k * step + (BAR - 4 if above else 4), abs(value) * unit
         left = zero - length if value < 0 else zero
-        colour = (1 if value < 0 else 0) if own is None else 0 if k == own else 2
-        label = shortened(str(name), LETTERS) if not above else shortened_inside(str(name), LETTERS_ABOVE)
+        colour = (1 if value < 0 else 0) if highlight is None else 0 if k == highlight else 2
+        label = shorten(str(name), LETTERS) if not above else shorten_middle(str(name), LETTERS_ABOVE)
         at = f'x="{start:.0f}" y="{top - 4:.0f}"' if above else f'x="{start - 8:.0f}" y="{top + 13:.0f}" class="end"'
         body.append(
             f"<text {at}>{escape(label)}</text>"
@@ -171,14 +172,14 @@ def bars(
     if signed:
         body.append(f'<path d="M{zero:.1f} 0V{height - 24:.0f}" class="axis"/>')
     body.append(f'<text x="{start + room / 2:.0f}" y="{height - 6:.0f}" class="mid label">{escape(x)}</text>')
-    return picture("".join(body), says, WIDTH, height)
+    return picture("".join(body), caption, WIDTH, height)
 
 
-def picture(body: str, says: str, width: float, height: float) -> str:
-    """An SVG element that is read out as one picture."""
+def picture(body: str, caption: str, width: float, height: float) -> str:
+    """An SVG element that screen readers read out as one picture."""
     return (
-        f'<svg role="img" aria-label="{escape(says, quote=True)}" viewBox="0 0 {width:g} {height:g}">'
-        f"<title>{escape(says)}</title>{body}</svg>"
+        f'<svg role="img" aria-label="{escape(caption, quote=True)}" viewBox="0 0 {width:g} {height:g}">'
+        f"<title>{escape(caption)}</title>{body}</svg>"
     )
 
 
@@ -215,13 +216,13 @@ def date(days: float) -> str:
     return str(np.datetime64(math.floor(days), "D"))
 
 
-def shortened_inside(text: str, most: int) -> str:
-    """Text of at most so many letters, whose middle is left out."""
+def shorten_middle(text: str, most: int) -> str:
+    """Shorten a text to `most` letters by leaving out its middle."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[most // 2 + 1 - most :]}"
 
 
-def shortened(text: str, most: int) -> str:
-    """Text of at most so many letters."""
+def shorten(text: str, most: int) -> str:
+    """Shorten a text to `most` letters by leaving out its end."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -235,7 +236,7 @@ def _frame(x: Axis, y: Axis) -> list[str]:
         out.append(f'<path d="M{LEFT:.0f} {at:.1f}H{WIDTH - RIGHT:.0f}" class="grid"/>')
         out.append(f'<text x="{LEFT - 6:.0f}" y="{at + 4:.1f}" class="end">{short(value)}</text>')
     middle = (y.end + HEIGHT - BOTTOM) / 2
-    x_label, y_label = escape(shortened(x.label, 48)), escape(shortened(y.label, 38))
+    x_label, y_label = escape(shorten(x.label, 48)), escape(shorten(y.label, 38))
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 10:.0f}" class="mid label">{x_label}</text>')
     out.append(f'<text transform="translate(13 {middle:.0f}) rotate(-90)" class="mid label">{y_label}</text>')
     return out
@@ -266,7 +267,7 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
 def _legend(marks: Sequence[Mark]) -> list[str]:
     """Names of the marks that have one, above the frame."""
     out, left = [], LEFT
-    for mark in (one for one in marks if one.label):
+    for mark in filter(lambda mark: mark.label, marks):
         out.append(f'<rect x="{left:.0f}" y="{TOP - 8:.0f}" width="10" height="10" class="f{mark.colour}"/>')
         out.append(f'<text x="{left + 14:.0f}" y="{TOP + 1:.0f}">{escape(mark.label)}</text>')
         left += 26 + 6.4 * len(mark.label)

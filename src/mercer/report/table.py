@@ -1,6 +1,6 @@
-"""A table as the report looks at it: named columns, each of numbers or of text, and the rows as the model takes them.
+"""The table of a report: named columns, each of numbers or of text, and the rows as the model takes them.
 
-The model is always asked with rows of the kind it was given; columns are only read for pictures, tables and baselines.
+The model always predicts rows of the kind it was given; columns are read for pictures, tables and baselines only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mercer.data import RowSource, as_source
 from mercer.data.hashes import hash_rows
 from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.validate import host
-from mercer.report.svg import date, short, shortened
+from mercer.report.svg import date, short, shorten
 
-#: What stands for a level that is missing.
+#: The text of a missing level.
 MISSING = "missing"
 
 
@@ -64,7 +64,7 @@ class Table:
 
     def with_value(self, j: int, value: Any) -> Any:
         """The rows with one value everywhere in column j, for the model."""
-        X, value = self.X.copy(), self._own_kind(j, value)
+        X, value = self.X.copy(), self._as_date(j, value)
         if not hasattr(X, "iloc"):
             X = X.astype(np.float64) if X.dtype.kind in "iub" else X  # a grid lies between integers
             X[:, j] = value
@@ -73,8 +73,8 @@ class Table:
         X[name] = value if self.is_numeric(j) else X[name].mask(np.ones(len(X), dtype=bool), value)
         return X
 
-    def mixed(self, index: np.ndarray) -> Any:
-        """Rows whose columns come from several: of each cell, the row that it is taken from."""
+    def mix_rows(self, index: np.ndarray) -> Any:
+        """Rows whose cells come from several rows; `index` is the row of each cell."""
         if not hasattr(self.X, "iloc"):
             return self.X[index, np.arange(index.shape[1])]
         rows = self.X.iloc[index[:, 0]].reset_index(drop=True)
@@ -82,7 +82,7 @@ class Table:
             rows.isetitem(j, self.X.iloc[index[:, j], j].array)
         return rows
 
-    def _own_kind(self, j: int, value: Any) -> Any:
+    def _as_date(self, j: int, value: Any) -> Any:
         """A number as a date where the column holds dates."""
         if not self.is_date(j):
             return value
@@ -94,12 +94,12 @@ class Table:
             return False
         if hasattr(self.X, "iloc"):
             return getattr(self.X.dtypes.iloc[j], "kind", "") == "M"
-        return self.X.dtype.kind == "O" and any(isinstance(one, datetime.date) for one in self.X[:, j])
+        return self.X.dtype.kind == "O" and any(isinstance(value, datetime.date) for value in self.X[:, j])
 
-    def said(self, j: int, value: Any) -> str:
-        """A value of a column in few letters."""
+    def format_value(self, j: int, value: Any) -> str:
+        """A value of a column in at most 16 letters."""
         if not self.is_numeric(j):
-            return shortened(str(value), 16)
+            return shorten(str(value), 16)
         return date(value) if self.is_date(j) and np.isfinite(value) else short(value)
 
     def cell(self, i: int, j: int) -> Any:
@@ -147,7 +147,7 @@ def _from_source(source: RowSource, names: list[str] | None) -> tuple[Any, Any]:
         source = source.select(names)  # a file may hold further columns, the targets among them
     found = names if source.names() is None else list(source.names() or ())
     if source.mixed:
-        columns = [_as_it_came(column) for column in source.columns()]
+        columns = [_column_values(column) for column in source.columns()]
     else:
         columns = list(source.take(np.arange(source.n_rows)).cpu().numpy().T)
     try:
@@ -160,8 +160,8 @@ def _from_source(source: RowSource, names: list[str] | None) -> tuple[Any, Any]:
     return (frame if found is not None or source.mixed else frame.to_numpy()), found
 
 
-def _as_it_came(column: RawColumn) -> np.ndarray:
-    """A column with its own values: numbers, dates, booleans, or the names of levels."""
+def _column_values(column: RawColumn) -> np.ndarray:
+    """The values of a column: numbers, dates, booleans, or the names of levels."""
     if column.kind in CATEGORICAL:
         return np.array([*column.levels, None], dtype=object)[column.values]
     if column.kind == "date":

@@ -1,4 +1,4 @@
-"""Whether the model knows how sure it is: coverage of its intervals, or its probabilities beside what came true."""
+"""Calibration on the test rows: coverage of intervals, or probabilities beside the share of right predictions."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from mercer.report.subject import Subject
 from mercer.report.svg import Line, chart
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-#: Parts of the probabilities that are compared with what came true.
+#: Bins of rows by their probability.
 BINS = 10
-#: Standard errors within which a promise and what came true may differ by chance: the worst of some is looked at.
+#: Standard errors within which a promise and the test rows may differ by chance: the worst of several is reported.
 CHANCE = 2.5
 
 
 def trust_section(subject: Subject) -> Section | None:
+    """Coverage of the intervals of a regressor, calibration of the probabilities of a classifier."""
     return _coverage(subject) if subject.classes is None else _calibration(subject)
 
 
 def intervals(subject: Subject, coverage: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Ends of the intervals of some coverage (n × p each): the model's own, else from its standard deviations."""
-    model, X = subject.final, subject.seen.X
+    """Ends of the intervals of a coverage (n × p each): the model's own, else from its standard deviations."""
+    model, X = subject.estimator, subject.inner_table.X
     shape = subject.observed.shape
     if hasattr(model, "predict_interval"):
-        answer: Any = model.predict_interval(X, coverage=coverage)
-        if isinstance(answer, tuple):
-            low, high = answer[-2:]
+        ends: Any = model.predict_interval(X, coverage=coverage)
+        if isinstance(ends, tuple):
+            low, high = ends[-2:]
         else:
-            low, high = np.take(answer, 0, axis=-1), np.take(answer, -1, axis=-1)
+            low, high = np.take(ends, 0, axis=-1), np.take(ends, -1, axis=-1)
         return np.asarray(low).reshape(shape), np.asarray(high).reshape(shape)
     if "return_std" not in inspect.signature(model.predict).parameters:
         return None
@@ -60,48 +61,55 @@ def _coverage(subject: Subject) -> Section | None:
         f"its promise; chance alone makes up to ±{noise:.1%}. "
         + (f"They are too {lean}." if lean else "They can be trusted.")
     ]
-    table = Grid("Coverage", ["promised", "held", "mean width"], [
-        [f"{a:.0%}", f"{b:.1%}", c] for a, b, c in zip(LEVELS, reached, widths, strict=True)
-    ])  # fmt: skip
-    says = "Share of test rows inside intervals of each promised coverage; on the dashed line the promise is kept."
-    one = np.array([LEVELS[0], LEVELS[-1]])
+    rows = [[f"{a:.0%}", f"{b:.1%}", c] for a, b, c in zip(LEVELS, reached, widths, strict=True)]
+    table = Grid("Coverage", ["promised", "held", "mean width"], rows)
+    caption = "Share of test rows inside intervals of each promised coverage; on the dashed line the promise is kept."
+    diagonal = np.array([LEVELS[0], LEVELS[-1]])
     marks = [
         Line(np.array(LEVELS), np.array(reached), "intervals", 0, dots=True),
-        Line(one, one, "promise", dashed=True),
+        Line(diagonal, diagonal, "promise", dashed=True),
     ]
-    drawn = chart(marks, "promised coverage", "share of test rows inside", says)
+    drawn = chart(marks, "promised coverage", "share of test rows inside", caption)
     numbers = {"promised": LEVELS, "held": reached, "mean_width": widths, "too": lean}
-    return Section("trust", "Can its intervals be trusted?", words, numbers, [table], [Figure(drawn, says)])
+    return Section("trust", "Can its intervals be trusted?", words, numbers, [table], [Figure(drawn, caption)])
 
 
 def _calibration(subject: Subject) -> Section | None:
-    p = subject.shares
+    p = subject.probabilities
     if p is None or subject.classes is None:
         return None
     sure = p.max(1)
     right = (subject.classes[p.argmax(1)] == subject.y).astype(float)
     order = np.argsort(sure, kind="stable")
-    parts = [one for one in np.array_split(order, min(BINS, max(1, len(order) // 10))) if len(one)]
-    said_ = np.array([sure[one].mean() for one in parts])
-    came = np.array([right[one].mean() for one in parts])
-    share = np.array([len(one) for one in parts]) / len(order)
-    gap = float(share @ np.abs(said_ - came))
-    lean, noise = float(sure.mean() - right.mean()), CHANCE * float(np.sqrt(np.mean(sure * (1 - sure)) / len(sure)))
-    judged = "as sure as it should be" if abs(lean) < max(noise, 0.02) else f"too {'sure' if lean > 0 else 'cautious'}"
+    bins = [rows for rows in np.array_split(order, min(BINS, max(1, len(order) // 10))) if len(rows)]
+    promised = np.array([sure[rows].mean() for rows in bins])
+    reached = np.array([right[rows].mean() for rows in bins])
+    share = np.array([len(rows) for rows in bins]) / len(order)
+    gap = float(share @ np.abs(promised - reached))
+    lean = float(sure.mean() - right.mean())
+    noise = CHANCE * float(np.sqrt(np.mean(sure * (1 - sure)) / len(sure)))
+    verdict = "as sure as it should be"
+    if abs(lean) >= max(noise, 0.02):
+        verdict = f"too {'sure' if lean > 0 else 'cautious'}"
     words = [
         f"The model is {sure.mean():.1%} sure of the class it names, and right in {right.mean():.1%} of the test rows: "
-        f"{judged} (chance alone makes up to ±{noise:.1%}).",
-        f"Calibration error (ECE, {len(parts)} parts of equally many rows): {gap:.1%}.",
+        f"{verdict} (chance alone makes up to ±{noise:.1%}).",
+        f"Calibration error (ECE, {len(bins)} parts of equally many rows): {gap:.1%}.",
     ]
-    says = f"How often the model is right against how sure it is, in {len(parts)} parts; on the dashed line both agree."
-    one = np.array([min(said_.min(), came.min()), 1.0])
-    marks = [Line(said_, came, "model", 0, dots=True), Line(one, one, "agreement", dashed=True)]
-    drawn = chart(marks, "probability of the class named", "share of right answers", says)
+    caption = (
+        f"How often the model is right against how sure it is, in {len(bins)} parts; on the dashed line both agree."
+    )
+    diagonal = np.array([min(promised.min(), reached.min()), 1.0])
+    marks = [
+        Line(promised, reached, "model", 0, dots=True),
+        Line(diagonal, diagonal, "agreement", dashed=True),
+    ]
+    drawn = chart(marks, "probability of the class named", "share of right answers", caption)
     numbers = {
         "calibration_error": gap,
         "chance": noise,
         "mean_confidence": float(sure.mean()),
-        "said": said_,
-        "came_true": came,
+        "said": promised,
+        "came_true": reached,
     }
-    return Section("trust", "Can its probabilities be trusted?", words, numbers, figures=[Figure(drawn, says)])
+    return Section("trust", "Can its probabilities be trusted?", words, numbers, figures=[Figure(drawn, caption)])

@@ -1,8 +1,8 @@
-"""The verdict in words: how good the model is beside models everybody knows, why its fit stopped, what to try next."""
+"""The verdict: how good the model is beside well-known models, why its fit stopped, and what to try next."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mercer.report.baselines import baselines, error_of
@@ -14,36 +14,46 @@ from mercer.stop_reason import StopKind, kinds_of
 
 #: Models whose errors differ by less than this share are called alike.
 ALIKE = 0.03
-#: Standard errors of the rows' losses beyond which one model is better than another and not only luckier.
+#: Standard errors of the rows' losses beyond which a difference of two models is not called chance.
 CLEAR = 2.0
-#: The share of test rows among the basis vectors from which on the verdict begins with it.
+#: The share of test rows among the basis vectors from which on the verdict warns about them.
 LEARNED = 0.2
+#: Names of error measures in tables.
+MEASURES = {"unexplained": "variance not explained", "log_loss": "log loss"}
 
 
 def verdict_section(subject: Subject) -> Section:
-    ours = error_of(subject, subject.predicted, subject.shares)
+    """The error of the model beside those of baselines, in words, a table and bars."""
+    ours = error_of(subject, subject.predicted, subject.probabilities)
     others = baselines(subject)
-    unit = "wrong classes" if subject.classes is not None else "RMSE"
-    words = [_first(subject, ours), *(_beside(subject, name, ours, one) for name, one in others.items())]
+    errors = {type(subject.estimator).__name__: ours, **others}
+    learned = learned_share(subject)
+    reason = getattr(subject.estimator, "stop_reason_", None)
+    words = [_first(subject, ours)]
+    if learned > LEARNED:
+        words.append(f"{learned:.0%} of these rows are rows that the model has learned from: new ones will be worse.")
+    words += [_beside(subject, name, ours, other) for name, other in others.items()]
     words.append(_footing(subject))
-    if (learned := learned_share(subject)) > LEARNED:
-        words.insert(
-            1, f"{learned:.0%} of these rows are rows that the model has learned from: new ones will be worse."
-        )
-    why = getattr(subject.final, "stop_reason_", None)
-    if why:
-        words.append(f"The fit ended: {why}.")
-    every = {type(subject.final).__name__: ours, **others}
-    keys = list(ours)
-    names = {"error": unit, "unexplained": "variance not explained", "log_loss": "log loss"}
-    rows = [[name, *(one.get(key) for key in keys)] for name, one in every.items()]
-    table = Grid("Errors on the test rows, the smaller the better", ["model", *(names[key] for key in keys)], rows)
-    says = f"{unit[0].upper()}{unit[1:]} of this model and of three others: " + ", ".join(
-        f"{name} {short(one['error'])}" for name, one in every.items()
+    words += [f"The fit ended: {reason}."] if reason else []
+    table, figure = _comparison(subject, ours, others, errors)
+    numbers = {"errors": errors, "stop_reason": reason, "learned_share": learned}
+    return Section("verdict", "Verdict", words, numbers, [table], [figure])
+
+
+def _comparison(
+    subject: Subject, ours: Mapping[str, float], others: Mapping[str, Any], errors: Mapping[str, Any]
+) -> tuple[Grid, Figure]:
+    """Errors of all models as a table, and as bars."""
+    unit = "wrong classes" if subject.classes is not None else "RMSE"
+    measures = list(ours)
+    rows = [[name, *(error.get(measure) for measure in measures)] for name, error in errors.items()]
+    head = ["model", *(MEASURES.get(measure, unit) for measure in measures)]
+    table = Grid("Errors on the test rows, the smaller the better", head, rows)
+    caption = f"{unit[0].upper()}{unit[1:]} of this model and of three others: " + ", ".join(
+        f"{name} {short(error['error'])}" for name, error in errors.items()
     )
-    drawn = bars(["this model", *others], [one["error"] for one in every.values()], unit, says, own=0)
-    numbers = {"errors": every, "stop_reason": why, "learned_share": learned}
-    return Section("verdict", "Verdict", words, numbers, [table], [Figure(drawn, f"{says}.")])
+    drawn = bars(["this model", *others], [error["error"] for error in errors.values()], unit, caption, highlight=0)
+    return table, Figure(drawn, f"{caption}.")
 
 
 def _first(subject: Subject, ours: Mapping[str, float]) -> str:
@@ -88,36 +98,50 @@ def _footing(subject: Subject) -> str:
     )
 
 
-def advice(subject: Subject, found: Mapping[str, Section]) -> list[str]:
-    """What to try, from all that was found."""
-    errors: Any = found["verdict"].numbers["errors"]
-    ours = errors[type(subject.final).__name__]["error"]
-    said = []
+def advice(subject: Subject, sections: Mapping[str, Section]) -> list[str]:
+    """What to try, from all sections."""
+    hints = [
+        *_hints_from_baselines(subject, sections["verdict"]),
+        *_hints_from_the_end(subject),
+        *_hints_from_growth(sections.get("growth")),
+        *_hints_from_rows(sections.get("distance"), sections.get("trust")),
+    ]
+    return hints or ["Nothing stands out: more rows, or columns that say something new, are what is left to try."]
+
+
+def _hints_from_baselines(subject: Subject, verdict: Section) -> Iterator[str]:
+    errors: Any = verdict.numbers["errors"]
+    ours = errors[type(subject.estimator).__name__]["error"]
     linear, trees = (errors.get(name) for name in ("linear model", "gradient-boosted trees"))
     if linear is not None and linear["error"] < ours * (1 - ALIKE) and linear["chance"] < -CLEAR:
-        said.append("A linear model is better here: take it, or give the model more rows.")
+        yield "A linear model is better here: take it, or give the model more rows."
     elif linear is not None and linear["error"] < ours * (1 + ALIKE):
-        said.append("A linear model is as good here: it is the simpler choice.")
+        yield "A linear model is as good here: it is the simpler choice."
     elif linear is not None and linear["chance"] < CLEAR:
-        said.append("A linear model may be as good, as far as these few rows can tell: it is the simpler choice.")
+        yield "A linear model may be as good, as far as these few rows can tell: it is the simpler choice."
     if trees is not None and trees["error"] < ours * (1 - ALIKE) and trees["chance"] < -CLEAR:
-        said.append("Trees are better here, as they are on jumps and on many noisy columns: try them, or average both.")
-    ends = kinds_of(getattr(subject.final, "stop_reason_", ""))
-    if StopKind.TIME_BUDGET in ends:
-        said.append("The time budget ended the fit: more seconds are worth a try.")
-    if StopKind.MAX_ITER in ends:
-        said.append("The search ended before it came to rest: raise max_iter.")
-    growth = found.get("growth")
+        yield "Trees are better here, as they are on jumps and on many noisy columns: try them, or average both."
+
+
+def _hints_from_the_end(subject: Subject) -> Iterator[str]:
+    kinds = kinds_of(getattr(subject.estimator, "stop_reason_", ""))
+    if StopKind.TIME_BUDGET in kinds:
+        yield "The time budget ended the fit: more seconds are worth a try."
+    if StopKind.MAX_ITER in kinds:
+        yield "The search ended before it came to rest: raise max_iter."
+
+
+def _hints_from_growth(growth: Section | None) -> Iterator[str]:
     curve = growth.numbers.get("test_error") if growth is not None else None
     if curve and len(curve) >= 4 and curve[-1] < 0.97 * curve[-2 if len(curve) < 10 else -len(curve) // 5]:
-        said.append("The error was still falling at the last step: allow more basis vectors or learners.")
-    distance = found.get("distance")
+        yield "The error was still falling at the last step: allow more basis vectors or learners."
+
+
+def _hints_from_rows(distance: Section | None, trust: Section | None) -> Iterator[str]:
     if distance is not None and distance.numbers["extrapolation_share"] > 0.05:
-        said.append("Many test rows lie far from what was learned: collect rows there, or do not trust those answers.")
-    trust = found.get("trust")
-    lean = trust.numbers.get("too") if trust is not None else None
-    if lean == "narrow":
-        said.append("Intervals hold less than they promise on these rows: are they like the training rows?")
-    if lean == "wide":
-        said.append("Intervals are wider than they need to be: safe, and narrower with more training rows.")
-    return said or ["Nothing stands out: more rows, or columns that say something new, are what is left to try."]
+        yield "Many test rows lie far from what was learned: collect rows there, or do not trust those answers."
+    width = trust.numbers.get("too") if trust is not None else None
+    if width == "narrow":
+        yield "Intervals hold less than they promise on these rows: are they like the training rows?"
+    if width == "wide":
+        yield "Intervals are wider than they need to be: safe, and narrower with more training rows."
