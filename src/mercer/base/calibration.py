@@ -25,18 +25,6 @@ LEAST_SHARE = 0.01
 MARGIN = 1e-5
 
 
-def probabilities(values: np.ndarray, temperature: float) -> np.ndarray:
-    """Class probabilities from decision values: a sigmoid for one column, softmax for more.
-
-    >>> probabilities(np.array([[0.0]]), 1.0).tolist()
-    [[0.5, 0.5]]
-    """
-    if values.shape[1] == 1:
-        p = expit(values[:, 0] / temperature)
-        return np.column_stack([1 - p, p])
-    return softmax(values / temperature, axis=1)
-
-
 def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> float:
     """The temperature that maximises the likelihood of the classes `Y` (±1).
 
@@ -71,12 +59,19 @@ def _class_indices(Y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Temperature:
-    """A sigmoid or softmax of decision values divided by a temperature."""
+    """A sigmoid (one column) or softmax (more columns) of decision values divided by a temperature.
+
+    >>> Temperature().probabilities(np.array([[0.0]])).tolist()
+    [[0.5, 0.5]]
+    """
 
     temperature: float = 1.0
 
     def probabilities(self, decisions: np.ndarray) -> np.ndarray:
-        return probabilities(decisions, self.temperature)
+        if decisions.shape[1] == 1:
+            p = expit(decisions[:, 0] / self.temperature)
+            return np.column_stack([1 - p, p])
+        return softmax(decisions / self.temperature, axis=1)
 
 
 @dataclass(frozen=True)

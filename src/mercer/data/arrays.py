@@ -14,7 +14,7 @@ from mercer.data.columns import choose_columns
 from mercer.data.frames import holds_numbers
 from mercer.data.group import Group
 from mercer.data.shard import WHOLE, Runs, Shard, even_run
-from mercer.data.source import RowSource
+from mercer.data.source import RowSource, TransformedRows
 
 
 class TensorRows(RowSource):
@@ -87,19 +87,15 @@ class FrameRows(ArrayRows):
         return chosen
 
 
-class PreparedRows(RowSource):
+class PreparedRows(TransformedRows):
     """Rows of another source, on one device in one precision."""
 
     def __init__(self, rows: RowSource, device: torch.device, dtype: torch.dtype) -> None:
-        self.rows, self.device, self.dtype = rows, device, dtype
-        self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
+        super().__init__(rows)
+        self.device, self.dtype = device, dtype
 
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in self.rows.blocks(size):
-            yield start, block.to(self.device, self.dtype)
-
-    def take(self, index: Any) -> Tensor:
-        return self.rows.take(index).to(self.device, self.dtype)
+    def transform(self, block: Tensor) -> Tensor:
+        return block.to(self.device, self.dtype)
 
 
 def as_tensor(block: np.ndarray) -> Tensor:

@@ -130,6 +130,28 @@ class RunOfRows(RowSource):
         return self.rows.target_label()
 
 
+class TransformedRows(RowSource):
+    """Rows of another source, each block changed by itself; a subclass says how."""
+
+    def __init__(self, rows: RowSource) -> None:
+        self.rows = rows
+        self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
+
+    @abstractmethod
+    def transform(self, block: Tensor) -> Tensor:
+        """A block of the other source's rows, changed."""
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        for start, block in self.rows.blocks(size):
+            yield start, self.transform(block)
+
+    def take(self, index: Any) -> Tensor:
+        return self.transform(self.rows.take(index))
+
+    def names(self) -> Sequence[str] | None:
+        return self.rows.names()
+
+
 class RowSubset(RowSource):
     """Selected rows of another source, read a block at a time: those of two classes, or a sample.
 

@@ -7,9 +7,7 @@ kernels do not depend on its values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -18,6 +16,7 @@ from torch import Tensor
 
 from mercer.data import RowSource, SparseRows
 from mercer.data.shard import Shard
+from mercer.data.source import TransformedRows
 
 #: Rows by which columns are examined before all rows are read, and the numbers read at a time.
 FIRST_ROWS, NUMBERS = 100, 1 << 22
@@ -55,22 +54,15 @@ class Constants:
         return mask
 
 
-class HeldRows(RowSource):
+class HeldRows(TransformedRows):
     """Rows of another source with constant values in the constant columns."""
 
     def __init__(self, rows: RowSource, constants: Constants) -> None:
-        self.rows, self.constants = rows, constants
-        self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
+        super().__init__(rows)
+        self.constants = constants
 
-    def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in self.rows.blocks(size):
-            yield start, self.constants.in_block(block)
-
-    def take(self, index: Any) -> Tensor:
-        return self.constants.in_block(self.rows.take(index))
-
-    def names(self) -> Sequence[str] | None:
-        return self.rows.names()
+    def transform(self, block: Tensor) -> Tensor:
+        return self.constants.in_block(block)
 
 
 def find_constants(rows: RowSource, weight: np.ndarray) -> Constants | None:

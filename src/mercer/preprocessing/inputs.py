@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import Bend, RowSource, TensorRows, find_bend, read_ahead
+from mercer.data.source import TransformedRows
 from mercer.engine import Plan, reduce_rows
 from mercer.preprocessing.read import TableData
 from mercer.progress import count_rows
@@ -76,19 +77,19 @@ class InputMap:
         return self.encode(torch.as_tensor(block).to(plan.device)).clamp_(-farthest, farthest).to(plan.dtype)
 
 
-class EncodedRows(RowSource):
+class EncodedRows(TransformedRows):
     """Rows of another source through an `InputMap`, on one device in one precision."""
 
     def __init__(self, rows: RowSource, inputs: InputMap, plan: Plan) -> None:
-        self.source, self.inputs, self.plan = rows, inputs, plan
-        self.n_rows, self.n_columns, self.shard = rows.n_rows, rows.n_columns, rows.shard
+        super().__init__(rows)
+        self.inputs, self.plan = inputs, plan
+
+    def transform(self, block: Tensor) -> Tensor:
+        return self.inputs.kernel_rows(block, self.plan)
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        for start, block in device_blocks(self.source, size, self.plan):
-            yield start, self.inputs.kernel_rows(block, self.plan)
-
-    def take(self, index: Any) -> Tensor:
-        return self.inputs.kernel_rows(self.source.take(index), self.plan)
+        for start, block in device_blocks(self.rows, size, self.plan):
+            yield start, self.transform(block)
 
     def in_memory(self, block_size: int) -> TensorRows:
         """All rows, encoded once and held on the device."""

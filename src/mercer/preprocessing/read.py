@@ -247,13 +247,13 @@ class TableReader:
 
     def _read_shared(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
         """Read this process's run of a source that all processes name; `y` and weights are those of all rows."""
-        own = source.partition(self.group)
-        rows = FiniteRows(own)
-        index = own.shard.global_indices(np.arange(own.n_rows))
+        part = source.partition(self.group)
+        rows = FiniteRows(part)
+        index = part.shard.global_indices(np.arange(part.n_rows))
         names, target = _source_names(source), None
         if y is None:
-            y, target = self._targets(own, None)
-            y = _of_length(self._checked(y) if own.n_rows else y, own.n_rows)
+            y, target = self._targets(part, None)
+            y = _of_length(self._checked(y) if part.n_rows else y, part.n_rows)
         else:
             y = _of_length(self._checked(y), source.n_rows)[index]
         weight = checked_weights(sample_weight, source.n_rows, alone=False) if source.n_rows else np.ones(0)
@@ -294,8 +294,8 @@ class TableReader:
 def _own_part(data: TableData, group: Group) -> TableData:
     """The run of rows that belongs to this process; target means stay those of all rows."""
     rows = data.rows.partition(group)
-    own = rows.shard.global_indices(np.arange(rows.n_rows))
-    return replace(data, rows=rows, y=data.y[own], weight=data.weight[own], means=None)
+    index = rows.shard.global_indices(np.arange(rows.n_rows))
+    return replace(data, rows=rows, y=data.y[index], weight=data.weight[index], means=None)
 
 
 def _merge_copies(
