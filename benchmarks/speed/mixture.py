@@ -32,7 +32,7 @@ from mercer.data import TensorRows
 from mercer.engine import Sample, make_plan
 from mercer.mixture.em import Mixture, fit_em
 from mercer.mixture.experts import Experts, LinearExperts, NoExperts
-from mercer.mixture.fit import Setting, assigned
+from mercer.mixture.fit import MixtureSettings, assigned
 
 N, D, K = 200_000, 10, 20
 SHORT, LONG, REPEATS = 1, 4, 3
@@ -65,7 +65,7 @@ def iteration() -> None:
     targets = torch.as_tensor(y)[:, None]
     sample = Sample(TensorRows(torch.as_tensor(X)), targets, torch.ones(N, dtype=torch.float64), plan)
     labels = torch.as_tensor(np.random.default_rng(1).integers(K, size=N))
-    setting = Setting(variance=torch.as_tensor(X.var(0)))
+    setting = MixtureSettings(variance=torch.as_tensor(X.var(0)))
 
     def start(experts: Callable[[int], Experts]) -> Mixture:
         return assigned(sample, labels, experts, setting)

@@ -19,11 +19,11 @@ from mercer.mixture.class_experts import Categorical, LogisticExperts, Owned
 from mercer.mixture.em import Mixture, expectation, fit_em, maximisation
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts
 from mercer.mixture.features import Features
-from mercer.mixture.fit import Setting, assigned, fit_classes, fit_mixture, partition
+from mercer.mixture.fit import MixtureSettings, assigned, fit_classes, fit_mixture, partition
 from mercer.mixture.gates import COVARIANCES, EXPANSION_ERROR, Floor, make_gates
 from mercer.mixture.gradient import loss_and_slopes
-from mercer.mixture.readout import class_shares, least_squares, logistic_weights
-from mercer.mixture.size import split
+from mercer.mixture.n_components import split
+from mercer.mixture.output_weights import class_shares, least_squares, logistic_weights
 
 N, D, K = 150, 3, 4
 over_kinds = pytest.mark.parametrize("kind", COVARIANCES)
@@ -45,9 +45,9 @@ def X_of(sample: Sample) -> np.ndarray:
     return sample.rows.take(torch.arange(sample.rows.n_rows)).numpy()
 
 
-def setting(sample: Sample, kind: str = "full", **options: Any) -> Setting:
+def setting(sample: Sample, kind: str = "full", **options: Any) -> MixtureSettings:
     variance = torch.as_tensor(np.average(X_of(sample) ** 2, axis=0, weights=sample.weight.numpy()))
-    return Setting(kind=kind, variance=variance, **options)
+    return MixtureSettings(kind=kind, variance=variance, **options)
 
 
 EXPERTS: dict[str, Any] = {
@@ -417,7 +417,7 @@ def test_many_output_weights_are_those_of_newtons_method(n_classes, monkeypatch)
     sample = draw(n_classes=n_classes)
     mixture = fit_em(sample, begin(sample, "none", "diagonal"), 10).mixture
     newton, _ = logistic_weights(sample, mixture, n_classes, 0.1)
-    monkeypatch.setattr("mercer.mixture.readout.HESSIAN_WORK", 0)
+    monkeypatch.setattr("mercer.mixture.output_weights.HESSIAN_WORK", 0)
     lbfgs, why = logistic_weights(sample, mixture, n_classes, 0.1)
     assert "L-BFGS" in why
     np.testing.assert_allclose(lbfgs, newton, atol=1e-3)  # its loss is known to 1e-12, so weights to its square root

@@ -18,9 +18,9 @@ from mercer.mixture.features import Features
 
 #: Stands for log 0: finite, so that zero times it is zero.
 NEVER = -1e30
-#: Penalty on intercepts, for each unit of weight: only enough to give a component of one single class a finite one.
+#: Penalty on intercepts per unit of weight: it keeps the intercept of a component with a single class finite.
 INTERCEPT_PENALTY = 1e-11
-#: Coefficients of one component up to which their whole Hessian is worth its cube of work.
+#: Largest number of coefficients of a component for which the full Hessian, of cubic cost, is used.
 LARGEST_HESSIAN = 256
 
 
@@ -33,7 +33,7 @@ def indicators(y: Tensor, n_classes: int) -> Tensor:
 class ClassTable(Experts):
     """P(C_c | j), the share of class c in component j, whatever the inputs; `table` is k × C.
 
-    Rows that belong to no component by their class still count: a share of zero is a very small one.
+    A share of zero is treated as a very small one, so rows of a class without components still count.
     """
 
     by_component = ("table",)
@@ -82,9 +82,9 @@ class LogisticExperts(Experts):
     3.13) per EM iteration, where the thesis iterates IRLS to the end inside each: the same fixed points for one pass
     over the rows, and the loop shortens a step after which the likelihood would have fallen.
 
-    Where a component has more than `LARGEST_HESSIAN` coefficients the step is that of Böhning's bound: the curvature
-    of a softmax is nowhere above ½ Σ r [1; x][1; x]ᵀ for each class by itself, so no likelihood falls, and classes cost
-    no more than their number. It takes more iterations to the same fixed points.
+    With more than `LARGEST_HESSIAN` coefficients per component the step is that of Böhning's bound: the curvature of a
+    softmax is at most ½ Σ r [1; x][1; x]ᵀ for each class by itself, so the likelihood never falls and the cost is
+    linear in the number of classes. It takes more iterations to the same fixed points.
     """
 
     needs_products = True
@@ -162,8 +162,8 @@ class LogisticExperts(Experts):
             hessian = 0.5 * _second_moments(moments, layout) + torch.diag(self._penalties())
             direction = _uphill(hessian, slope.mT).mT  # each class by itself
         else:
-            own = Features(layout.n_inputs, products=True)
-            pairs = _second_moments(sums["curvature"].flatten(0, 1), own)
+            products = Features(layout.n_inputs, products=True)
+            pairs = _second_moments(sums["curvature"].flatten(0, 1), products)
             hessian = self._assembled(pairs.unflatten(0, sums["curvature"].shape[:2]))
             direction = _uphill(hessian, slope.flatten(1)[:, :, None]).reshape(self.coef.shape)
         if slope.shape[1] > 1:  # only differences between classes matter to an intercept
@@ -192,7 +192,7 @@ def _second_moments(sums: Tensor, layout: Features) -> Tensor:
 
 
 def _uphill(hessian: Tensor, slope: Tensor) -> Tensor:
-    """H⁻¹g for negative Hessians (k × m × m) and slopes (k × m × c); what is flat to rounding stays where it is."""
+    """H⁻¹g for negative Hessians (k × m × m) and slopes (k × m × c); zero along directions flat up to rounding."""
     size = hessian.diagonal(dim1=1, dim2=2).clamp(min=1e-300).rsqrt()
     values, V = torch.linalg.eigh(size[:, :, None] * hessian * size[:, None, :])
     inverse = torch.where(values > values[:, -1:] * 1e-13, 1 / values.clamp(min=1e-300), 0.0)

@@ -18,18 +18,19 @@ from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import number
 from mercer.engine import Sample
 from mercer.mixture.class_experts import LogisticExperts
-from mercer.mixture.em import Mixture, columns, posterior
+from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import Experts
-from mercer.mixture.fit import Fitted, Setting
-from mercer.mixture.readout import logistic_weights
+from mercer.mixture.features import columns
+from mercer.mixture.fit import Fitted, MixtureSettings
+from mercer.mixture.output_weights import logistic_weights
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
 from mercer.progress import report_step
 from mercer.stop_reason import StopReason
 
-#: Training rows that calibrate where none could be held out.
+#: Training rows for calibration if none can be held out.
 CALIBRATION_ROWS = 2000
 
 
@@ -42,10 +43,9 @@ class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
     classes_ : ndarray
         The classes.
     calibration_ : Temperature or Shrunk
-        What turns the logarithms of the mixture's own probabilities into those of `predict_proba`, fitted to
-        predictions of mixtures that were refitted without the rows: in five folds up to 1000 rows, without about a
-        tenth of more rows. Where the table is divided among processes, or a time budget leaves no time for a refit, it
-        is fitted to training rows.
+        Map of the mixture's log probabilities to those of `predict_proba`, fitted to out-of-fold predictions: in five
+        folds up to 1000 rows, otherwise with about a tenth of the rows held out. Training rows are used if the table is
+        divided among processes or a time budget leaves no time for a refit.
     """
 
     _classes: ClassVar[bool] = True
@@ -56,37 +56,37 @@ class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
         report_step("calibration")
         sample = refits.sample
 
-        def answers(model: Fitted, some: Sample) -> np.ndarray:
-            x = columns(some.rows.take(torch.arange(some.n_rows)))
-            return self._answers(model.mixture.to(x.device), model.readout)(x).T.double().cpu().numpy()
+        def probabilities(model: Fitted, rows: Sample) -> np.ndarray:
+            x = columns(rows.rows.take(torch.arange(rows.n_rows)))
+            return self._predictor(model.mixture.to(x.device), model.output_weights)(x).T.double().cpu().numpy()
 
-        found = None if sample.rows.shard.divided else refits.out_of_fold(answers)
-        some = sample.part(sample.spaced(CALIBRATION_ROWS) if found is None else found[0])
-        p = answers(fitted, some) if found is None else found[1]
-        codes = np.where(np.arange(p.shape[1]) == some.Y[:, :1].cpu().numpy(), 1.0, -1.0)
-        weight = some.weight.double().cpu().numpy()
+        found = None if sample.rows.shard.divided else refits.out_of_fold(probabilities)
+        part = sample.part(sample.spaced(CALIBRATION_ROWS) if found is None else found[0])
+        p = probabilities(fitted, part) if found is None else found[1]
+        codes = np.where(np.arange(p.shape[1]) == part.Y[:, :1].cpu().numpy(), 1.0, -1.0)
+        weight = part.weight.double().cpu().numpy()
         return {"calibration_": fit_calibration(ClassTargets(targets.classes), log_probabilities(p), codes, weight)}
 
     def _encode(self, targets: ClassTargets, y: np.ndarray) -> np.ndarray:
         return targets.class_indices(y).astype(np.float64)[:, None]
 
     def _score(self, targets: ClassTargets, answers: Tensor, y: Tensor, weight: Tensor) -> float:
-        """The share of rows whose class is right."""
+        """The accuracy."""
         return float(((answers.argmax(0) == y[0]) * weight).sum() / weight.sum())
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities in the order of `classes_`."""
-        readout: np.ndarray | None = getattr(self, "_readout", None)
+        weights: np.ndarray | None = getattr(self, "_readout", None)
 
-        def answers(mixture: Mixture) -> Callable[[Tensor], Tensor]:
+        def predictor(mixture: Mixture) -> Callable[[Tensor], Tensor]:
             device = mixture.gates.weights.device
-            return self._answers(mixture, None if readout is None else torch.as_tensor(readout, device=device))
+            return self._predictor(mixture, None if weights is None else torch.as_tensor(weights, device=device))
 
-        return self._calibration.probabilities(log_probabilities(self._each_row(X, answers)))
+        return self._calibration.probabilities(log_probabilities(self._each_row(X, predictor)))
 
     @property
     def _calibration(self) -> Any:
-        """That of the model; files of version 0.2 have none."""
+        """The calibration of the model; files of version 0.2 have none."""
         return getattr(self, "calibration_", Temperature())
 
     def predict(self, X: Any) -> np.ndarray:
@@ -96,7 +96,7 @@ class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
 
 
 def log_probabilities(p: np.ndarray) -> np.ndarray:
-    """Logarithms of probabilities n × C, none of them of zero."""
+    """Logarithms of probabilities n × C, clipped away from zero."""
     return np.log(np.maximum(p / p.sum(1, keepdims=True), np.finfo(float).tiny))
 
 
@@ -144,7 +144,7 @@ class ENRBFClassifier(MixtureClassifier):
     _: KW_ONLY
     regularization: Annotated[float, number(0.0)] = 1.0
 
-    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
+    def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         D, C = sample.rows.n_columns, setting.n_classes
         return lambda k: LogisticExperts.start(k, D, C, setting.ridge, sample.total_weight, sample.plan.device)
 
@@ -169,8 +169,8 @@ class NRBFClassifier(MixtureClassifier):
     Parameters
     ----------
     regularization : float, default 1e-2
-        λ; weights of rows count against it. At least 1e-9 for each row, so that weights of classes told apart perfectly
-        are finite.
+        λ; weights of rows count against it. At least 1e-9 for each row, so that the weights of separable
+        classes are finite.
 
     Attributes
     ----------
@@ -198,24 +198,24 @@ class NRBFClassifier(MixtureClassifier):
         return 0.8
 
     def _train(
-        self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
+        self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
         result = super()._train(sample, k, setting, rng, start).result
-        readout, why = logistic_weights(sample, result.mixture, setting.n_classes, setting.ridge, setting.clock)
+        weights, why = logistic_weights(sample, result.mixture, setting.n_classes, setting.ridge, setting.clock)
         both = StopReason(f"{result.stop_reason}; then {why}", *result.stop_reason.kinds, *why.kinds)
-        return Fitted(replace(result, stop_reason=both), readout)
+        return Fitted(replace(result, stop_reason=both), weights)
 
-    def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _predictor(self, mixture: Mixture, output_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
         log_gates = mixture.log_gates()
-        assert readout is not None
+        assert output_weights is not None
 
         def answer(x: Tensor) -> Tensor:
-            f = readout.T @ posterior(log_gates(x))[0]
+            f = output_weights.T @ posterior(log_gates(x))[0]
             return torch.softmax(f, 0) if len(f) > 1 else torch.cat([torch.sigmoid(-f), torch.sigmoid(f)])
 
         return answer
 
     def _described(self, fitted: Fitted, inputs: InputMap, targets: ClassTargets, sample: Sample) -> dict[str, Any]:
-        assert fitted.readout is not None
-        W = fitted.readout.cpu().numpy()
+        assert fitted.output_weights is not None
+        W = fitted.output_weights.cpu().numpy()
         return {"coef_": W[:, 0] if W.shape[1] == 1 else W, "_readout": W}

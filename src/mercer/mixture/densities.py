@@ -1,4 +1,4 @@
-"""Classes by densities: Bayes' rule on Gaussian mixtures of their own, or on one common basis (Thesis09, chapter 3)."""
+"""Classification by densities: Bayes' rule on a Gaussian mixture per class, or on one for all (Thesis09, chapter 3)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mercer.mixture.class_experts import Categorical, ClassTable
 from mercer.mixture.classifiers import MixtureClassifier
 from mercer.mixture.em import Mixture
 from mercer.mixture.experts import Experts, NoExperts
-from mercer.mixture.fit import Fitted, Setting, fit_classes
-from mercer.mixture.readout import class_shares
+from mercer.mixture.fit import Fitted, MixtureSettings, fit_classes
+from mercer.mixture.output_weights import class_shares
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.targets import ClassTargets
 
@@ -66,7 +66,7 @@ class GaussianMixtureClassifier(MixtureClassifier):
         return k * n_classes
 
     def _train(
-        self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
+        self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
         return Fitted(fit_classes(sample, k, setting.n_classes, setting, rng))
 
@@ -111,14 +111,14 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
     _: KW_ONLY
     supervised: Annotated[bool, BOOL] = True
 
-    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
+    def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         if not self.supervised:
             return lambda k: NoExperts()
         C = setting.n_classes
         return lambda k: Categorical(torch.full((k, C), 1 / C, dtype=torch.float64, device=sample.plan.device))
 
     def _train(
-        self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
+        self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
         if self.supervised:
             return super()._train(sample, k, setting, rng, start)

@@ -1,7 +1,7 @@
 """The EM loop (Thesis09 tables 2-1 and 3-1): one pass over the rows per iteration, nothing kept per row.
 
 `expectation` gives the objective of a mixture and, in the same pass, the sums over rows from which the M step makes the
-next one. Responsibilities exist for one block at a time, so any row source will do and memory does not grow with N.
+next one. Responsibilities exist for one block at a time, so memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.engine import Plan, Sample, each_block
 from mercer.mixture.experts import Experts
-from mercer.mixture.features import Features
+from mercer.mixture.features import Features, columns
 from mercer.mixture.gates import Floor, Gates, gates_from_sums, make_gates
 from mercer.stop_reason import RUNNING, StopKind, StopReason
 
 #: Rows' worth of responsibility below which a component is moved elsewhere, and below which it is removed.
 FAINT, DEAD = 0.5, 1e-8
-#: Shortest share of a Newton step tried before the loop gives up raising the likelihood.
+#: Shortest share of a Newton step that is tried before the loop ends.
 SHORTEST_STEP = 2.0**-12
 #: Fall of the objective, relative to its size, that counts as rounding.
 ROUNDING = 1e-11
-#: Farther than this (in deviations of the inputs) no gate looks: squares, times any precision, stay finite numbers.
+#: Inputs are clipped to this many deviations: their squares times any precision stay finite.
 FAR = 1e100
 
 
@@ -45,7 +45,7 @@ class Mixture:
         return self.gates.n_components
 
     def to(self, device: Any) -> Mixture:
-        """The same as tensors on a device; a mixture that is kept has arrays."""
+        """The same mixture as tensors on a device; a fitted model holds arrays."""
         gates = Gates(**{name: torch.as_tensor(value, device=device) for name, value in vars(self.gates).items()})
         variance, groups = (torch.as_tensor(a, device=device) for a in (self.floor.variance, self.floor.groups))
         floor = Floor(self.floor.kind, variance, groups)
@@ -75,13 +75,13 @@ class Mixture:
         return lambda x: C @ self.layout.of(x.clamp(-FAR, FAR))
 
     def block_rows(self, plan: Plan, width: int = 0) -> int:
-        """Rows of a block that stays in cache with features, responsibilities, what experts hold and `width` more."""
+        """Rows of a block that fits in cache with its features, responsibilities, experts and `width` more numbers."""
         return plan.tile_rows(self.layout.size + 3 * self.n_components + self.experts.width() + width)
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What one pass tells: penalised log-likelihood, sums for the M step, and the row the mixture fits worst."""
+    """Results of one pass: penalised log-likelihood, sums for the M step, and the row of least likelihood."""
 
     objective: float
     moments: Tensor
@@ -120,7 +120,7 @@ def expectation(sample: Sample, mixture: Mixture) -> Expectation:
 
 
 def _of_all(sample: Sample, totals: dict[str, Tensor], worst: Tensor, place: int) -> tuple[dict[str, Tensor], int]:
-    """Sums over the rows of all processes, and the number of the row of lowest value of all, by one collective."""
+    """Sum over the rows of all processes, and find the row of least likelihood of all, by one collective."""
     shard = sample.rows.shard
     number = int(shard.global_indices(np.array([place]))[0]) if sample.rows.n_rows else 0
     lowest = worst.new_zeros(shard.group.size, 2)  # of each process, which fills its own place
@@ -135,11 +135,6 @@ def posterior(log_joint: Tensor) -> tuple[Tensor, Tensor]:
     R = log_joint.sub_(largest).exp_()
     total = R.sum(0)
     return R.div_(total), largest.add_(total.log())
-
-
-def columns(block: Tensor) -> Tensor:
-    """A block of rows as D × n in float64."""
-    return block.to(torch.float64).T.contiguous()
 
 
 @dataclass(frozen=True)
@@ -168,11 +163,11 @@ def fit_em(
 ) -> EMResult:
     """Raise the penalised log-likelihood from `mixture` on until it rises by less than `tol` per unit of weight.
 
-    It never falls but for rounding: what an iteration would lose beyond `ROUNDING` is not accepted. Of `max_iter`
-    iterations `done` are taken as done before. Where its `share` of the time on the `clock` is used up, or the user
-    interrupts, the mixture of the last iteration is kept.
+    It never falls but for rounding: an iteration that loses more than `ROUNDING` is rejected. `done` of the `max_iter`
+    iterations count as made before. The mixture of the last iteration is kept when its `share` of the time on the
+    `clock` is used up, or the user interrupts.
     """
-    own, clock = clock is None, clock or Clock()
+    clock_is_local, clock = clock is None, clock or Clock()
     heard = any(sample.rows.shard.group.gather(bool(callbacks)))
     began = clock.elapsed()
     state = expectation(sample, mixture)
@@ -203,7 +198,7 @@ def fit_em(
                 sentence = f"the log-likelihood rose by less than tol={tol:g} per row"
                 return replace(result, stop_reason=StopReason(sentence, StopKind.CONVERGED))
     except KeyboardInterrupt:
-        if own:  # nobody would hear of it
+        if clock_is_local:  # no caller could raise it
             raise
         clock.interrupt()
         return replace(result, stop_reason=clock.stop_reason() if clock.expired() else RUNNING)
@@ -219,10 +214,10 @@ def maximisation(mixture: Mixture, state: Expectation, step: float = 1.0) -> Mix
 
 
 def _proposals(sample: Sample, mixture: Mixture, state: Expectation, may_move: bool) -> Iterator[tuple[bool, Mixture]]:
-    """Next mixtures, boldest first: a component without rows moved to the worst row, the M step, shorter Newton steps.
+    """Propose next mixtures: an empty component moved to the worst row, the M step, then shorter Newton steps.
 
-    Components that are dead are removed; one of them may come back as the component that is moved. There is no next
-    mixture where all of them are, or sums are no numbers.
+    Dead components are removed; one of them may return as the component that is moved. There is no proposal if all
+    components are dead or sums are NaN.
     """
     rows = state.moments[:, 0] / sample.mean_weight
     alive = (rows > DEAD).nonzero()[:, 0]
@@ -248,7 +243,7 @@ def _proposals(sample: Sample, mixture: Mixture, state: Expectation, may_move: b
 
 
 def _moved(sample: Sample, mixture: Mixture, j: int, row: int) -> Mixture:
-    """Part j moved to a row, with one row's weight and half the extent of a usual one; its expert stays."""
+    """Move component j to a row, with one row's weight and half the mean extent; its expert is unchanged."""
     gates, share = mixture.gates, sample.mean_weight / sample.total_weight
     means, weights, covariances = gates.means.clone(), gates.weights.clone(), gates.covariances.clone()
     means[j] = columns(sample.rows.fetch(torch.tensor([row])))[:, 0]

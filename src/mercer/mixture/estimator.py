@@ -1,4 +1,4 @@
-"""What all mixtures of local experts share at the border: parameters, one fit, looking inside."""
+"""Base of the mixtures of local experts: parameters, the fit, and functions of new rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,19 @@ from mercer.base.parameters import AUTO, check, integer, literal, number
 from mercer.clock import Clock
 from mercer.data import current_group
 from mercer.engine import Plan, Sample, each_block, make_plan
-from mercer.mixture.em import Mixture, columns
+from mercer.mixture.em import Mixture
 from mercer.mixture.experts import Experts, NoExperts
-from mercer.mixture.fit import Fitted, Setting, fit_mixture
-from mercer.mixture.gates import COVARIANCES
-from mercer.mixture.membership import described_gates, gate_probabilities, gated, log_densities, responsibilities
-from mercer.mixture.rounding import rounding_variance
-from mercer.mixture.size import ChosenSize, Trials, chosen_size
+from mercer.mixture.features import columns
+from mercer.mixture.fit import Fitted, MixtureSettings, fit_mixture
+from mercer.mixture.gates import COVARIANCES, rounding_variance
+from mercer.mixture.n_components import ChosenSize, Trials, chosen_size
+from mercer.mixture.predictions import (
+    conditional_mean,
+    gate_attributes,
+    gate_probabilities,
+    log_densities,
+    responsibilities,
+)
 from mercer.parts import require
 from mercer.preprocessing.collect import collect_small_table, fitting_group
 from mercer.preprocessing.duplicates import MERGED_ROWS, merged
@@ -35,13 +41,13 @@ from mercer.preprocessing.validate import checked_targets, host
 from mercer.preprocessing.weights import penalty_in_units, unit_weights, warn_of_small_weights
 from mercer.progress import step_callbacks, with_progress
 
-#: What scikit-learn calls them.
+#: Names of scikit-learn.
 ALIASES = {"diag": "diagonal", "kmeans": "k-means++", "random_from_data": "random"}
 
 
 @dataclass(eq=False, repr=False)
 class MixtureEstimator(BaseKernelEstimator):
-    """A mixture of local experts; a face says which (`_experts`), how trained (`_train`) and what it answers.
+    """A mixture of local experts; subclasses define the experts, their training and their predictions.
 
     Parameters
     ----------
@@ -56,22 +62,22 @@ class MixtureEstimator(BaseKernelEstimator):
     n_folds : int, default 3
         Folds used by ``n_components="auto"``.
     n_init : int, default 3
-        EM runs; partitions of k-means over the inputs, of k-means over inputs and targets, and of random rows take
-        turns. The one ahead after 30 iterations (on 20 000 rows, where there are more) goes on to its end, over all.
+        EM runs. Their starts are, in turn, partitions by k-means over the inputs, by k-means over inputs and targets,
+        and by random rows. The best after 30 iterations on at most 20 000 rows continues on all rows.
     init : "k-means++" (or "kmeans") or "random" (or "random_from_data"), default "k-means++"
         "random" starts every run from random rows.
     max_iter : int, default 200
-        EM iterations at most.
+        Largest number of EM iterations.
     tol : float, default 1e-5
         Rise of the log-likelihood per row below which EM stops.
     covariance_floor : float, default 1e-4
         No covariance is below this share of the inputs' variance in any direction, no noise variance below this
-        share of the targets'. Of a column of few values, h apart, none is below e h²/12: single values would draw
-        components onto them.
+        share of the targets'. A column whose values are multiples of a step h has no covariance below e h²/12:
+        otherwise components would collapse onto single values.
     scale_inputs : bool or "standard", default True
         Standardise each column; with False all columns are centred and divided by one number.
     dtype : "auto", "float32" or "float64", default "auto"
-        How rows are held, "auto" in float64; sums and densities are float64 in any case.
+        Precision of the stored rows, "auto" being float64; sums and densities are always float64.
 
     Attributes
     ----------
@@ -80,7 +86,7 @@ class MixtureEstimator(BaseKernelEstimator):
     means_ : ndarray of shape (k, D)
         Centres of the gates, in the inputs' own units.
     covariances_ : ndarray of shape (k, D, D) or (k, D)
-        Their covariances in these units, or the diagonals where nothing stands beside them.
+        Their covariances in these units, or the diagonals of diagonal ones.
     n_components_ : int
         Components in use.
     n_iter_ : int
@@ -115,43 +121,43 @@ class MixtureEstimator(BaseKernelEstimator):
     #: Whether a larger mixture starts from a smaller one.
     _grows: ClassVar[bool] = True
 
-    # What a face fills in
+    # Hooks of subclasses
 
     @abstractmethod
     def _encode(self, targets: Any, y: np.ndarray) -> np.ndarray:
-        """Targets as the experts see them, one row each."""
+        """Code the targets for the experts, one row each."""
 
     @abstractmethod
-    def _score(self, targets: Any, answers: Tensor, y: Tensor, weight: Tensor) -> float:
-        """What answers are worth that coded targets `y` (p × n) are known for."""
+    def _score(self, targets: Any, predictions: Tensor, y: Tensor, weight: Tensor) -> float:
+        """Score predictions against coded targets `y` (p × n); larger is better."""
 
     @abstractmethod
     def _described(self, fitted: Fitted, inputs: InputMap, targets: Any, sample: Sample) -> dict[str, Any]:
-        """What the experts add to the fitted attributes, in the user's units."""
+        """Fitted attributes of the experts, in the user's units."""
 
     @abstractmethod
     def _calibrated(self, fitted: Fitted, targets: Any, given: TableData, refits: MixtureRefits) -> dict[str, Any]:
-        """Fit the calibration or the intervals to predictions at rows that were not fitted."""
+        """Fit the calibration or the intervals to out-of-fold predictions."""
 
-    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
-        """The experts that EM starts k components with, as a function of k: none where it sees the inputs alone."""
+    def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
+        """The first experts of k components, as a function of k; none if EM fits the inputs alone."""
         return lambda k: NoExperts()
 
-    def _answers(self, mixture: Mixture, readout: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _predictor(self, mixture: Mixture, output_weights: Tensor | None) -> Callable[[Tensor], Tensor]:
         """A function from a block's inputs (D × n) to its predicted targets or class probabilities (q × n)."""
-        return gated(mixture)
+        return conditional_mean(mixture)
 
     def _train(
-        self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
+        self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
         return Fitted(fit_mixture(sample, k, self._experts(sample, setting), setting, rng, start))
 
     def _em_share(self) -> float:
-        """How much of a time budget is EM's: the rest is for what follows it."""
+        """EM's share of a time budget; the rest is for the steps after it."""
         return 1.0
 
     def _wanted(self, k: int, n_classes: int) -> int:
-        """Components of a model of size k."""
+        """Number of components of a model of size k."""
         return k
 
     # Fitting
@@ -174,7 +180,7 @@ class MixtureEstimator(BaseKernelEstimator):
         return self
 
     def _fitted(self, given: TableData, clock: Clock) -> dict[str, Any]:
-        """All that a fit of this table leaves behind."""
+        """Fit to the table and return the fitted attributes."""
         shard = given.shard
         weight, unit = unit_weights(given.weight, shard)
         ridge = self._ridge(unit, shard.total(weight.sum()))
@@ -198,7 +204,7 @@ class MixtureEstimator(BaseKernelEstimator):
         fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
         return {
             **given.columns(),
-            **described_gates(fitted, self._wanted(k, setting.n_classes), inputs),
+            **gate_attributes(fitted, self._wanted(k, setting.n_classes), inputs),
             **self._described(fitted, inputs, targets, sample),
             **self._calibrated(fitted, targets, given, refits),
             "classes_": targets.classes if self._classes else None,
@@ -209,24 +215,24 @@ class MixtureEstimator(BaseKernelEstimator):
         }
 
     def _ridge(self, unit: float, total: float) -> float:
-        """λ for weights divided by `unit`, whose sum then is `total`; a model of densities has none."""
+        """λ for weights divided by `unit`, whose sum then is `total`; 0 for models of densities."""
         penalty = float(getattr(self, "regularization", 0.0))
         warn_of_small_weights(penalty, unit, total, "regularization")
         return penalty_in_units(penalty, unit)
 
     def _plan(self, n_rows: int) -> Plan:
-        """Rows are held in `dtype`; densities and sums are always float64, which their cancellations need."""
+        """Plan of the work: rows in `dtype`; densities and sums are always float64, since they cancel."""
         held = "float64" if isinstance(self.dtype, str) and self.dtype == "auto" else self.dtype
         return make_plan(n_rows, self.device, held, self.memory_limit)
 
-    def _setting(self, ridge: float, variance: Tensor, clock: Clock, n_classes: int) -> Setting:
-        return Setting(
-            kind=_meant(self.covariance_type),
+    def _setting(self, ridge: float, variance: Tensor, clock: Clock, n_classes: int) -> MixtureSettings:
+        return MixtureSettings(
+            kind=_canonical(self.covariance_type),
             floor=self.covariance_floor,
             n_init=self.n_init,
             max_iter=self.max_iter,
             tol=self.tol,
-            init=_meant(self.init),
+            init=_canonical(self.init),
             callbacks=step_callbacks("EM", self.max_iter, lambda result: len(result.path) - 1),
             variance=variance,
             ridge=ridge,
@@ -236,37 +242,37 @@ class MixtureEstimator(BaseKernelEstimator):
         )
 
     def _size(self, sample: Sample, trials: Trials, rng: np.random.Generator) -> ChosenSize:
-        """How many components, what they start from, and the scores that speak for it, where it was left open."""
+        """The number of components: given, or selected by cross-validation with a start and its scores."""
         if not isinstance(self.n_components, str):
             return ChosenSize([self.n_components])
         return chosen_size(sample, trials, self.max_components, self.n_folds, rng)
 
-    def _trials(self, setting: Setting, targets: Any) -> Trials:
-        """How models of several sizes are fitted and scored."""
+    def _trials(self, setting: MixtureSettings, targets: Any) -> Trials:
+        """The functions that fit and score models of several sizes."""
 
-        def train(part: Sample, k: int, own: np.random.Generator, start: Mixture | None) -> Fitted:
-            return self._train(part, k, setting, own, start)
+        def train(part: Sample, k: int, rng: np.random.Generator, start: Mixture | None) -> Fitted:
+            return self._train(part, k, setting, rng, start)
 
-        def worth(fitted: Fitted, test: Sample) -> float:
+        def score(fitted: Fitted, test: Sample) -> float:
             x = columns(test.rows.take(torch.arange(test.rows.n_rows)))
-            answers = self._answers(fitted.mixture, fitted.readout)(x)
-            return self._score(targets, answers, test.Y.T, test.weight)
+            predictions = self._predictor(fitted.mixture, fitted.output_weights)(x)
+            return self._score(targets, predictions, test.Y.T, test.weight)
 
-        return Trials(train, worth, setting.clock, grows=self._grows, classes=self._classes)
+        return Trials(train, score, setting.clock, grows=self._grows, classes=self._classes)
 
-    # Looking inside, and predicting
+    # Functions of new rows
 
-    def _each_row(self, X: Any, answers: Callable[[Mixture], Callable[..., Tensor]], *beside: Tensor) -> np.ndarray:
-        """What a function of each block (D × n), and of the same columns of what stands `beside` it, says: n × q."""
+    def _each_row(self, X: Any, make: Callable[[Mixture], Callable[..., Tensor]], *beside: Tensor) -> np.ndarray:
+        """Apply the function that `make` returns to each block (D × n) and the same columns of `beside`: n × q."""
         check_is_fitted(self)
         source = read_new(self, X)
         plan = self._plan(source.n_rows)
         mixture = self.mixture_.to(plan.device)
-        answer = answers(mixture)
+        function = make(mixture)
         found: list[Tensor] = []
 
         def visit(where: slice, block: Tensor) -> None:
-            values = answer(columns(block), *(one[:, where].to(plan.device) for one in beside)).T.cpu()
+            values = function(columns(block), *(more[:, where].to(plan.device) for more in beside)).T.cpu()
             if not found:
                 found.append(torch.empty(source.n_rows, values.shape[1], dtype=torch.float64))
             found[0][where] = values
@@ -275,11 +281,11 @@ class MixtureEstimator(BaseKernelEstimator):
         return found[0].numpy()
 
     def gate_probabilities(self, X: Any) -> np.ndarray:
-        """p(j | x): how far each component is responsible at rows `X` before their targets are seen, n × k."""
+        """p(j | x): the responsibility of each component for rows `X` without their targets, n × k."""
         return self._each_row(X, gate_probabilities)
 
     def responsibilities(self, X: Any, y: Any) -> np.ndarray:
-        """p(j | x, y): how far each component is responsible for rows `X` with targets `y`, n × k."""
+        """p(j | x, y): the responsibility of each component for rows `X` with targets `y`, n × k."""
         check_is_fitted(self)
         y = checked_targets(host(y), not self._classes, self)
         if self._classes:
@@ -295,7 +301,7 @@ class MixtureEstimator(BaseKernelEstimator):
 
 @dataclass(frozen=True)
 class MixtureRefits(Refits):
-    """Mixtures of the same size and settings, grown as the model was: one started afresh may end at twice its error."""
+    """Refits of the same size and settings, grown as the model was: a new start may end at twice its error."""
 
     trials: Trials
     sizes: list[int]
@@ -308,15 +314,15 @@ class MixtureRefits(Refits):
 
 
 def _inputs(given: TableData, plan: Plan, scale_inputs: bool | str) -> tuple[InputMap, Tensor]:
-    """How columns are coded, and their variances then; they are centred in any case."""
+    """Code the columns, which are always centred; return the coding and the variances of the coded columns."""
     inputs = standardised(given, plan)
-    own = inputs.scale
+    scale = inputs.scale
     if not scale_inputs:
-        largest = own.max()  # taken out first, so that no square leaves the range of float64
-        inputs = replace(inputs, scale=np.full_like(own, largest * np.sqrt(np.mean((own / largest) ** 2))))
-    return inputs, torch.as_tensor((own / inputs.scale) ** 2)
+        largest = scale.max()  # divided out first, so that no square overflows
+        inputs = replace(inputs, scale=np.full_like(scale, largest * np.sqrt(np.mean((scale / largest) ** 2))))
+    return inputs, torch.as_tensor((scale / inputs.scale) ** 2)
 
 
-def _meant(name: str) -> str:
-    """The name by which we know what scikit-learn may call otherwise."""
+def _canonical(name: str) -> str:
+    """Our name of an option that scikit-learn names differently."""
     return ALIASES.get(name, name)

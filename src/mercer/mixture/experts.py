@@ -1,8 +1,7 @@
 """Experts p(y | x, j) of components: none, a constant or a linear form with Gaussian noise.
 
-An expert says which features of the targets it needs, its log density as coefficients of all features (or, where it
-is no linear function of them, directly), and its M step from the sums over rows. Those of classes are in
-`class_experts`.
+An expert defines the features of the targets it needs, its log density as coefficients of all features (or directly,
+if it is not linear in them), and its M step from the sums over rows. Experts of classes are in `class_experts`.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ class Experts(ABC):
         return ()
 
     def coefficients(self, layout: Features) -> Tensor | None:
-        """log p(y | x, j) as k × (F + q) coefficients of the features, where it is linear in them."""
+        """log p(y | x, j) as k × (F + q) coefficients of the features; None if it is not linear in them."""
         return None
 
     def log_density(self, x: Tensor, y: Tensor) -> Tensor | None:
-        """log p(y | x, j), k × n, without the features' rounding; None where y says nothing."""
+        """log p(y | x, j), k × n, without the features' rounding; None if there are no experts."""
         return None
 
     @property
@@ -51,7 +50,7 @@ class Experts(ABC):
         return True
 
     def sums(self, x: Tensor, y: Tensor, R: Tensor, psi: Tensor) -> Sums:
-        """What the M step needs besides R Ψᵀ."""
+        """Sums that the M step needs besides R Ψᵀ."""
         return {}
 
     def width(self) -> int:
@@ -59,11 +58,11 @@ class Experts(ABC):
         return 0
 
     def penalty(self) -> Tensor | float:
-        """What is subtracted from the log-likelihood."""
+        """The penalty that is subtracted from the log-likelihood."""
         return 0.0
 
     def badness(self) -> Tensor | float:
-        """How badly each component fits its rows (k), to choose the one worth splitting."""
+        """Misfit of each component on its rows (k): the largest one is split."""
         return 1.0
 
     @abstractmethod
@@ -71,12 +70,12 @@ class Experts(ABC):
         """The M step."""
 
     def select(self, index: Tensor) -> Self:
-        """The experts of some components, in this order, repeated where asked for."""
-        own = {name: getattr(self, name)[index] for name in self.by_component}
-        return replace(self, **own)  # type: ignore[type-var]
+        """The experts of these components, in this order; an index may be repeated."""
+        selected = {name: getattr(self, name)[index] for name in self.by_component}
+        return replace(self, **selected)  # type: ignore[type-var]
 
     def mean(self, x: Tensor) -> Tensor:
-        """E[y | x, j] (k × p × n); of classes, their probabilities."""
+        """E[y | x, j] (k × p × n); class probabilities for classes."""
         raise NotImplementedError
 
     def to(self, device: Any) -> Self:

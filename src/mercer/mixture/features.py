@@ -1,7 +1,7 @@
 """The features in which the log densities of this family are linear: 1, inputs, their squares or products, targets.
 
-A block is held columns first (D × n), so that each feature is one contiguous run of numbers. With the features Ψ of
-a block the log densities of all components are one matrix product, C Ψ, and so are the sums the M step needs, R Ψᵀ.
+A block is stored columns first (D × n), so that each feature is contiguous. With the features Ψ of a block the log
+densities of all components are one matrix product, C Ψ, and so are the sums of the M step, R Ψᵀ.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from torch import Tensor
 from mercer.codegen.cpu import FEATURES, thread_buffer
 
 
+def columns(block: Tensor) -> Tensor:
+    """A block of rows as D × n in float64."""
+    return block.to(torch.float64).T.contiguous()
+
+
 @dataclass(frozen=True)
 class Features:
-    """Where things stand among the features of D inputs: 1, x, then x_i² or, with `products`, all x_i x_j with i ≤ j.
+    """Layout of the features of D inputs: 1, x, then x_i² or, with `products`, all x_i x_j with i ≤ j.
 
     >>> layout = Features(2, products=True)
     >>> layout.of(torch.tensor([[2.0], [3.0]])).ravel().tolist()

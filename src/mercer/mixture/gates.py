@@ -1,30 +1,35 @@
 """Gates: the Gaussian mixture over the inputs, p(j) N(x; μ_j, Σ_j), and its M step under a floor on the covariances.
 
-Maximum likelihood subject to Σ_j ⪰ floor is what the M step solves exactly (eigenvalues below the floor are raised
-to it), so the floor stops collapse without letting the likelihood fall, and changes nothing where it does not bind.
+The M step solves maximum likelihood subject to Σ_j ⪰ floor exactly: it raises eigenvalues below the floor to it. So
+the floor prevents collapse, the likelihood never falls, and a floor that does not bind changes nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log, pi
+from math import e, log, pi
 
 import torch
 from torch import Tensor
 
-from mercer.mixture.features import Features
+from mercer.engine import Sample
+from mercer.mixture.features import Features, columns
 
 COVARIANCES = ("spherical", "diagonal", "full", "tied")
 EPS = torch.finfo(torch.float64).eps
 #: Error of a log density up to which the expanded quadratic form is used; beyond it, rows are whitened instead.
 EXPANSION_ERROR = 1e-7
+#: Rows from which the steps of a column's values are read.
+STEP_ROWS = 10_000
+#: Largest distance of a gap from a multiple of the step, to allow for rounding.
+STEP_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What no covariance falls below: `variance` per input (a constant input counts as one of unit variance).
+    """Lower bound of the covariances: a `variance` per input (constant inputs count as inputs of unit variance).
 
-    `groups` says which components share a covariance when that is tied: all of them, or those of one class.
+    `groups` numbers the components that share a tied covariance: all of them, or those of one class.
     """
 
     kind: str
@@ -122,6 +127,33 @@ def make_gates(weights: Tensor, means: Tensor, covariances: Tensor, floor: Floor
 
 
 def _pooled(value: Tensor, groups: Tensor) -> Tensor:
-    """The sum over each component's group, given back to every member."""
+    """The sum over each component's group, repeated for every component."""
     out = value.new_zeros(int(groups.max()) + 1, *value.shape[1:])
     return out.index_add_(0, groups, value)[groups]
+
+
+def rounding_variance(sample: Sample) -> Tensor:
+    """The least variance e h²/12 of each column whose values are multiples of a step h; 0 for other columns.
+
+    The likelihood has no bound if many rows share a value: a component that narrows onto it gains without end, and a
+    mixture of integers would end as one narrow component per value. A value written in steps of h stands for an
+    interval of width h. The Gaussian of variance h²/12 gives its points a mean log density of −½ log(2πe h²/12), and a
+    component on the single value gets no more than that from the variance e h²/12. One wide Gaussian and a narrow one
+    for each of equally frequent values are then equally likely.
+    """
+    X = sample.rows.fetch(sample.rows.shard.spaced(sample.weight > 0, STEP_ROWS))
+    steps = torch.tensor([_step(column.unique()) for column in columns(X)], dtype=torch.float64)
+    return steps.square().mul_(e / 12).to(sample.plan.device)
+
+
+def _step(values: Tensor) -> float:
+    """The smallest gap between neighbours if all gaps are multiples of it, otherwise 0.
+
+    >>> _step(torch.tensor([1.0, 1.5, 3.0])), _step(torch.tensor([1.0, 1.5, 2.7]))
+    (0.5, 0.0)
+    """
+    if len(values) < 2:
+        return 0.0
+    gaps = values.diff()
+    counts = gaps / gaps.min()
+    return float(gaps.min()) if bool(((counts - counts.round()).abs() < STEP_TOLERANCE).all()) else 0.0

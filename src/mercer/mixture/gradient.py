@@ -19,13 +19,14 @@ from mercer.clock import Clock
 from mercer.engine import Sample, each_block
 from mercer.kernels.vjp import vjp
 from mercer.linalg import minimize_lbfgs
-from mercer.mixture.em import EMResult, Mixture, columns, posterior
+from mercer.mixture.em import EMResult, Mixture, posterior
+from mercer.mixture.features import columns
 from mercer.mixture.gates import Floor, Gates
-from mercer.mixture.readout import least_squares, local_inputs
+from mercer.mixture.output_weights import least_squares, local_inputs
 from mercer.progress import report_step
 from mercer.stop_reason import StopKind, StopReason
 
-#: L-BFGS restarts its curvature every so many iterations: output weights are then solved for afresh.
+#: Iterations after which L-BFGS restarts and the output weights are solved for again.
 ROUND = 100
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -34,9 +35,9 @@ Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 def fit_gradient(
     sample: Sample, mixture: Mixture, ridge: float, linear: bool, max_iter: int, tol: float, clock: Clock
 ) -> tuple[EMResult, Tensor]:
-    """The mixture with trained gates, and the output weights (k × q × p). The path holds minus the penalised loss.
+    """Train gates and output weights (k × q × p). The path holds minus the penalised loss.
 
-    What the last step left is kept where the time of the `clock` is used up or the user interrupts.
+    The result of the last step is kept when the `clock` has expired or the user interrupts.
     """
     weights = least_squares(sample, mixture, ridge, linear)
     why = StopReason(f"max_iter={max_iter} iterations were done", StopKind.MAX_ITER)
@@ -49,11 +50,11 @@ def fit_gradient(
         def objective(
             flat: np.ndarray, shapes: list[Any] = shapes, mixture: Mixture = mixture
         ) -> tuple[float, np.ndarray]:
-            *own, W = _unpacked(flat, shapes, sample.plan.device)
-            own = [part.requires_grad_() for part in own]
-            C = _gates(own, mixture.floor).coefficients(mixture.layout)
+            *parameters, W = _unpacked(flat, shapes, sample.plan.device)
+            parameters = [part.requires_grad_() for part in parameters]
+            C = _gates(parameters, mixture.floor).coefficients(mixture.layout)
             value, by_C, by_W = loss_and_slopes(sample, mixture, C.detach(), W)
-            slopes = [*vjp([C], [by_C / sample.total_weight], own), (by_W + ridge * W) / sample.total_weight]
+            slopes = [*vjp([C], [by_C / sample.total_weight], parameters), (by_W + ridge * W) / sample.total_weight]
             flat_slope = torch.cat([slope.flatten() for slope in slopes])
             penalised = (value + 0.5 * ridge * float(W.square().sum())) / sample.total_weight
             return penalised, flat_slope.cpu().numpy()
@@ -63,8 +64,8 @@ def fit_gradient(
         path += [-before] if not path else []
         last = _lbfgs(objective, x0, before, min(ROUND, max_iter - done), clock)
         done += max(last.steps, 1)
-        *own, _ = _unpacked(last.x, shapes, sample.plan.device)
-        mixture = replace(mixture, gates=_gates(own, mixture.floor))
+        *parameters, _ = _unpacked(last.x, shapes, sample.plan.device)
+        mixture = replace(mixture, gates=_gates(parameters, mixture.floor))
         weights = least_squares(sample, mixture, ridge, linear)
         path.append(-last.value)
         if clock.expired():
@@ -79,7 +80,7 @@ def fit_gradient(
 
 @dataclass
 class _Last:
-    """Where a search stands."""
+    """The last accepted step of a search."""
 
     x: np.ndarray
     value: float
@@ -87,10 +88,10 @@ class _Last:
 
 
 def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock: Clock) -> _Last:
-    """L-BFGS from x0; the last step is known from outside, for the case that something ends it in between."""
+    """Run L-BFGS from x0; an interruption returns the last step."""
     last, tried, before = _Last(x0, value), {}, clock.elapsed()
 
-    def watched(x: np.ndarray) -> tuple[float, np.ndarray]:
+    def recorded(x: np.ndarray) -> tuple[float, np.ndarray]:
         found = objective(x)
         tried[x.tobytes()] = found[0]
         return found
@@ -105,7 +106,7 @@ def _lbfgs(objective: Objective, x0: np.ndarray, value: float, steps: int, clock
             raise StopIteration
 
     try:
-        found = minimize_lbfgs(watched, x0, callback=stepped, maxiter=steps, ftol=1e-12, gtol=1e-9, maxcor=20)
+        found = minimize_lbfgs(recorded, x0, callback=stepped, maxiter=steps, ftol=1e-12, gtol=1e-9, maxcor=20)
     except KeyboardInterrupt:
         clock.interrupt()
         return last

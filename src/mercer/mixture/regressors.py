@@ -17,19 +17,20 @@ from mercer.base.intervals import CalibrationRows, IntervalRegressor, Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS
 from mercer.base.parameters import literal, number
 from mercer.engine import Sample
-from mercer.mixture.em import Mixture, columns
+from mercer.mixture.em import Mixture
 from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
-from mercer.mixture.fit import Fitted, Setting
+from mercer.mixture.features import columns
+from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.gradient import fit_gradient
-from mercer.mixture.membership import ASKED_ROWS, fitted_scale, gated, mean_and_variance
-from mercer.mixture.readout import least_squares, local_noise, misleading
+from mercer.mixture.output_weights import least_squares, local_noise, misleading
+from mercer.mixture.predictions import LEFT_OUT_ROWS, conditional_mean, leave_one_out_scale, mean_and_variance
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import RealTargets
 
-#: How models are trained, and how much of the time is EM's then.
+#: Ways of training, each with EM's share of the time budget.
 TRAININGS = {"em": 1.0, "two-step": 0.9, "gradient": 0.5}
 
 
@@ -72,26 +73,26 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         require(n_outputs == len(targets.mean), "y", f"of {len(targets.mean)} columns, as in fit", n_outputs)
         return targets.encode(y)
 
-    def _score(self, targets: RealTargets, answers: Tensor, y: Tensor, weight: Tensor) -> float:
+    def _score(self, targets: RealTargets, predictions: Tensor, y: Tensor, weight: Tensor) -> float:
         """Minus the root mean square error, in the targets' units."""
-        squares = float(((answers - y).square().mean(0) * weight).sum() / weight.sum())
+        squares = float(((predictions - y).square().mean(0) * weight).sum() / weight.sum())
         return -float(targets.scale) * squares**0.5
 
     def _em_share(self) -> float:
         return TRAININGS[self.training]
 
     def _start(self, k: int, sample: Sample, ridge: float) -> NoisyExperts:
-        """Local models to start from."""
+        """The local models before the first M step."""
         variance, floor = _variance(sample), self.covariance_floor
         if self._linear:
             return LinearExperts.start(k, sample.rows.n_columns, variance, floor, ridge)
         return ConstantExperts.start(k, variance, floor)
 
-    def _experts(self, sample: Sample, setting: Setting) -> Callable[[int], Experts]:
+    def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         return lambda k: NoExperts() if self.training == "two-step" else self._start(k, sample, setting.ridge)
 
     def _train(
-        self, sample: Sample, k: int, setting: Setting, rng: np.random.Generator, start: Mixture | None = None
+        self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
         if self.training == "two-step" and start is not None:
             start = replace(start, experts=NoExperts())
@@ -133,18 +134,19 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         self, fitted: Fitted, targets: RealTargets, given: TableData, refits: MixtureRefits
     ) -> dict[str, Any]:
         sample, local = refits.sample, self.training == "em"
-        few = not sample.rows.shard.divided and sample.n_alive <= FOLDED_ROWS
-        answers = partial(_mean_and_variance, disagree=local)
-        index, found = (refits.out_of_fold(answers) if few else None) or (sample.spaced(ASKED_ROWS), None)
-        some = sample.part(index)
+        folded = not sample.rows.shard.divided and sample.n_alive <= FOLDED_ROWS
+        predict = partial(_mean_and_variance, disagree=local)
+        index, found = (refits.out_of_fold(predict) if folded else None) or (sample.spaced(LEFT_OUT_ROWS), None)
+        part = sample.part(index)
         if found is None:
-            f, std, left = fitted_scale(fitted.mixture.to(sample.plan.device), sample, some, disagree=local)
+            mixture = fitted.mixture.to(sample.plan.device)
+            f, std, kept = leave_one_out_scale(mixture, sample, part, disagree=local)
         else:
             f, variance = np.hsplit(found, 2)
-            std, left = np.sqrt(variance), np.ones((len(f), 1))
-        residuals = (some.Y.double().cpu().numpy() - f) / left
-        shown = CalibrationRows.of(some.rows.take(torch.arange(some.n_rows)), given.rows, index)
-        return {"intervals_": Intervals.fitted(residuals, std, f, some.weight.double().cpu().numpy(), shown)}
+            std, kept = np.sqrt(variance), np.ones((len(f), 1))
+        residuals = (part.Y.double().cpu().numpy() - f) / kept
+        rows = CalibrationRows.of(part.rows.take(torch.arange(part.n_rows)), given.rows, index)
+        return {"intervals_": Intervals.fitted(residuals, std, f, part.weight.double().cpu().numpy(), rows)}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets, of the shape `y` had in `fit`; with `return_std` also their standard deviations.
@@ -155,7 +157,7 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         check_is_fitted(self)
         targets = self.targets_
         if not return_std:
-            return targets.decode(self._each_row(X, gated))
+            return targets.decode(self._each_row(X, conditional_mean))
         values, std = self._located(X)
         std = targets.scale * std
         return targets.decode(values), std[:, 0] if targets.flat else std
@@ -241,7 +243,7 @@ def _mean_and_variance(fitted: Fitted, sample: Sample, disagree: bool) -> np.nda
 
 
 def _variance(sample: Sample) -> Tensor:
-    """The variance of each output, one of no variance counting as of one."""
+    """The variance of each output; 1 for a constant output."""
     share = sample.weight / sample.total_weight
     total = sample.rows.total
     mean = total((sample.Y.T * share).sum(1, keepdim=True))

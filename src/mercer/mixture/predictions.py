@@ -1,5 +1,4 @@
-"""What can be asked of a mixture at rows: who is responsible there, how likely they are, what its experts say of them,
-and what they would say without having seen them.
+"""Predictions of a mixture: responsibilities, densities, means and variances, and their leave-one-out scale.
 
 Most functions take a mixture and return a function of a block's inputs (D × n).
 """
@@ -14,13 +13,14 @@ import torch
 from torch import Tensor
 
 from mercer.engine import Sample
-from mercer.mixture.em import Mixture, columns, posterior
+from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.experts import LinearExperts, NoisyExperts
+from mercer.mixture.features import columns
 from mercer.mixture.fit import Fitted
 from mercer.preprocessing.inputs import InputMap
 
-#: Rows that are asked at most.
-ASKED_ROWS = 2000
+#: Largest number of rows with leave-one-out residuals.
+LEFT_OUT_ROWS = 2000
 
 
 def gate_probabilities(mixture: Mixture) -> Callable[[Tensor], Tensor]:
@@ -45,7 +45,7 @@ def log_densities(mixture: Mixture) -> Callable[[Tensor], Tensor]:
     return lambda x: posterior(log_gates(x))[1][None]
 
 
-def gated(mixture: Mixture) -> Callable[[Tensor], Tensor]:
+def conditional_mean(mixture: Mixture) -> Callable[[Tensor], Tensor]:
     """E[y | x] = Σ_j p(j | x) E[y | x, j] (eq. 2.6, 3.4), p × n."""
     log_gates, experts = mixture.log_gates(), mixture.experts
 
@@ -57,7 +57,7 @@ def gated(mixture: Mixture) -> Callable[[Tensor], Tensor]:
 
 
 def mean_and_variance(mixture: Mixture, disagree: bool) -> Callable[[Tensor], Tensor]:
-    """E[y | x] and Var[y | x] below it (2p × n); `disagree`: whether what local means differ by is part of it."""
+    """E[y | x] and Var[y | x] below it (2p × n); `disagree` adds the variance between local means."""
     log_gates, experts = mixture.log_gates(), mixture.experts
     assert isinstance(experts, NoisyExperts)
 
@@ -65,14 +65,14 @@ def mean_and_variance(mixture: Mixture, disagree: bool) -> Callable[[Tensor], Te
         A, _ = posterior(log_gates(x))
         m = experts.mean(x)
         f = (A[:, None] * m).sum(0)
-        spread = (m - f).square() if disagree else torch.zeros_like(m)  # a sum of squares is never negative
+        spread = (m - f).square() if disagree else torch.zeros_like(m)
         return torch.cat([f, (A[:, None] * (experts.noise[:, :, None] + spread)).sum(0)])
 
     return answer
 
 
-def described_gates(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, Any]:
-    """What a user looks at first, in the inputs' own units."""
+def gate_attributes(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, Any]:
+    """Fitted attributes of the gates, in the inputs' own units."""
     result, gates = fitted.result, fitted.mixture.gates
     why = result.stop_reason
     if gates.n_components < wanted:
@@ -91,19 +91,19 @@ def described_gates(fitted: Fitted, wanted: int, inputs: InputMap) -> dict[str, 
     }
 
 
-def fitted_scale(
-    mixture: Mixture, sample: Sample, some: Sample, *, disagree: bool
+def leave_one_out_scale(
+    mixture: Mixture, sample: Sample, part: Sample, *, disagree: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    r"""Means and standard deviations at `some` rows of `sample`, and 1 − leverage there, n × p, n × p and n × 1.
+    r"""Means, standard deviations and 1 − leverage at rows `part` of a sample, n × p, n × p and n × 1.
 
     A local model of q weights shares :math:`N_j = N p(j)` rows, so a row has the leverage :math:`q\,p(j \mid x)/N_j` in
-    it on average; the gates, which many rows make, stay as they are.
+    it on average. The gates depend on many rows and are kept as they are.
     """
-    x = columns(some.rows.take(torch.arange(some.rows.n_rows)))
+    x = columns(part.rows.take(torch.arange(part.rows.n_rows)))
     f, variance = mean_and_variance(mixture, disagree)(x).chunk(2)
     size = 1 + x.shape[0] if isinstance(mixture.experts, LinearExperts) else 1
     rows = sample.total_weight / sample.mean_weight * mixture.gates.weights
     h = (size * gate_probabilities(mixture)(x) / rows.clamp(min=1.0)[:, None]).sum(0)
-    left = 1 - h.clamp(max=0.5)  # beyond that the average says little of a row
-    mean, std, kept = (part.double().cpu().numpy() for part in (f.T, variance.sqrt().T, left[:, None]))
-    return mean, std, kept
+    kept = 1 - h.clamp(max=0.5)  # larger leverages are far from the average
+    mean, std, factor = (values.double().cpu().numpy() for values in (f.T, variance.sqrt().T, kept[:, None]))
+    return mean, std, factor

@@ -1,4 +1,4 @@
-"""What is fitted on top of fixed gates: output weights of two-step NRBF models, and shares of classes.
+"""Models on top of fixed gates: output weights of two-step NRBF models, and shares of classes.
 
 The activations of a row are p(j | x) of eq. 2.6 and 2.7: normalised basis functions with the gates' priors and
 determinants, which eq. 2.4 as printed leaves out.
@@ -18,22 +18,23 @@ from mercer.engine import Sample, each_block
 from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
 from mercer.losses import Logistic, Softmax
 from mercer.mixture.class_experts import indicators
-from mercer.mixture.em import Mixture, columns, posterior
+from mercer.mixture.em import Mixture, posterior
+from mercer.mixture.features import columns
 from mercer.mixture.gates import EPS
 from mercer.stop_reason import StopKind, StopReason
 
-#: Products that making and factoring a Hessian may take: a second or so, as often as Newton's method asks.
+#: Products that making and factoring a Hessian may take: about a second for each Newton step.
 HESSIAN_WORK = 2e9
-#: Least penalty on output weights, per row: enough to keep those of classes told apart perfectly finite.
+#: Least penalty on output weights, per row: it keeps the weights of separable classes finite.
 LEAST_PENALTY = 1e-9
 
 Statistic = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
 
 def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic, width: int = 0) -> list[Tensor]:
-    """Sums over rows of the tensors that ``statistic(A, x, y, w)`` returns for a block's activations A (k × n).
+    """Sum over rows the tensors that ``statistic(A, x, y, w)`` returns for a block's activations A (k × n).
 
-    A statistic holds `width` numbers for each row, beyond what the activations take.
+    A statistic holds `width` numbers per row besides the activations.
     """
     log_gates = mixture.log_gates()
     totals: list[Tensor] = []
@@ -54,9 +55,9 @@ def reduce_activations(sample: Sample, mixture: Mixture, statistic: Statistic, w
 
 
 def local_inputs(x: Tensor, linear: bool) -> Tensor:
-    """What a local model is a linear form of: 1, or [1; x] (q × n)."""
-    one = torch.ones_like(x[:1])
-    return torch.cat([one, x]) if linear else one
+    """The inputs of a local linear model: 1, or [1; x] (q × n)."""
+    ones = torch.ones_like(x[:1])
+    return torch.cat([ones, x]) if linear else ones
 
 
 def least_squares(sample: Sample, mixture: Mixture, ridge: float, linear: bool = False) -> Tensor:
@@ -76,9 +77,9 @@ def least_squares(sample: Sample, mixture: Mixture, ridge: float, linear: bool =
 
 
 def misleading(sample: Sample, mixture: Mixture) -> bool:
-    """Whether the experts' means, blended by the gates, are further from the targets than their mean is.
+    """Whether the mixture's predictions have a larger squared error than the mean of the targets.
 
-    The likelihood may like a narrow gate around one outlier; other rows in that place are then told the outlier.
+    The likelihood may prefer a narrow gate around one outlier, which then decides the predictions near it.
     """
     experts: Any = mixture.experts
     slopes = [experts.coef.mT] if hasattr(experts, "coef") else []
@@ -93,7 +94,7 @@ def misleading(sample: Sample, mixture: Mixture) -> bool:
 
 
 def _solved(G: Tensor, b: Tensor) -> Tensor:
-    """G⁻¹b, the shortest solution where G (positive semi-definite) has none or many up to rounding."""
+    """G⁻¹b, or the shortest solution if G (positive semi-definite) is singular up to rounding."""
     factor, info = torch.linalg.cholesky_ex(G)
     if not int(info) and bool((factor.diagonal().square() > len(G) * EPS * G.diagonal()).all()):
         return torch.cholesky_solve(b, factor)
@@ -134,8 +135,8 @@ def logistic_weights(
 ) -> tuple[Tensor, StopReason]:
     """Output weights (k × c) of σ(Σ_j w_j p(j | x)) (eq. 3.18), softmax for more classes; and why it ended.
 
-    By IRLS (Newton's method), or where a Hessian is more than `HESSIAN_WORK` by L-BFGS, whose passes over the rows cost
-    no more than the weights are many.
+    By IRLS (Newton's method), or by L-BFGS if a Hessian costs more than `HESSIAN_WORK`: its passes over the rows cost
+    in proportion to the number of weights.
     """
     k, c = mixture.n_components, 1 if n_classes == 2 else n_classes
     ridge, clock = max(ridge, LEAST_PENALTY * sample.total_weight), clock or Clock()
@@ -184,9 +185,9 @@ def _penalised_loss(
         if not curved:
             return sums
         p = t[0] - residual
-        own = torch.einsum("cn,in,jn->cij", w * p, A, A)
-        both = (p[:, None] * A).flatten(0, 1)
-        return *sums, own, (both * w) @ both.T
+        diagonal = torch.einsum("cn,in,jn->cij", w * p, A, A)
+        outer = (p[:, None] * A).flatten(0, 1)
+        return *sums, diagonal, (outer * w) @ outer.T
 
     width = 3 * c + (3 * W.numel() if curved else 0)
     value, slope, *curvature = reduce_activations(sample, mixture, statistic, width)

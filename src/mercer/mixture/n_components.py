@@ -1,6 +1,6 @@
-"""How many components: the smallest number within one standard error of the best cross-validated score.
+"""Select the number of components: the smallest within one standard error of the best cross-validated score.
 
-Larger mixtures start from smaller ones, the worst component split in two.
+A larger mixture starts from a smaller one whose worst component is split in two.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from mercer.parts import require
 from mercer.progress import report_step
 from mercer.selection.one_standard_error import one_standard_error
 
-#: Rows at most on which the number of components is cross-validated; and those for each second of a time budget.
+#: Largest number of rows for cross-validation, and rows per second of a time budget.
 CHOICE_ROWS, ROWS_A_SECOND = 10_000, 400
-#: Share of a time budget after which the start of the fit to all rows grows no further.
+#: Share of a time budget after which the start of the final fit grows no further.
 GROWN_SHARE = 0.75
 #: Numbers that differ by less than this share are taken for equal.
 ALIKE = 1e-9
 
 
 def sizes_up_to(most: int) -> list[int]:
-    """Numbers of components worth trying: all up to 10, then steps of about a fifth.
+    """List the numbers of components to try: all up to 10, then steps of about a fifth.
 
     >>> sizes_up_to(20)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20]
@@ -44,7 +44,7 @@ def sizes_up_to(most: int) -> list[int]:
 
 
 def grown(mixture: Mixture, n_components: int) -> Mixture:
-    """The mixture with components split until there are `n_components`, the heaviest and worst fitted first."""
+    """Split components until there are `n_components`, the heaviest and worst fitted first."""
     while mixture.n_components < n_components:
         score = mixture.gates.weights * mixture.experts.badness()
         mixture = split(mixture, _first_of_largest(score))
@@ -52,7 +52,7 @@ def grown(mixture: Mixture, n_components: int) -> Mixture:
 
 
 def split(mixture: Mixture, j: int) -> Mixture:
-    """Part j as two halves along its longest axis, their joint mean and covariance those of the whole."""
+    """Split component j in two along its longest axis; mean and covariance of both together stay the same."""
     k, gates = mixture.n_components, mixture.gates
     index = torch.cat([torch.arange(k), torch.tensor([j])]).to(gates.weights.device)
     weights, means, covariances = gates.weights[index], gates.means[index], gates.covariances[index].clone()
@@ -86,28 +86,28 @@ def _longest_axis(gates: Gates, j: int) -> torch.Tensor:
 
 
 def _first_of_largest(values: torch.Tensor) -> int:
-    """Where the largest number stands; among equals, as the variances of standardised inputs are, the first one.
+    """Index of the largest number, the first of those equal up to rounding.
 
-    Rounding, which differs between machines and numbers of processes, does not choose among them.
+    Variances of standardised inputs are tied, and rounding differs between machines and numbers of processes.
     """
     return int((values >= values.max() * (1 - ALIKE)).nonzero()[0])
 
 
 @dataclass(frozen=True)
 class Trials:
-    """How sizes are tried: what fits a sample by so many components, and what that is worth on another sample.
+    """Functions that fit a sample with k components and score the fit on another sample.
 
-    A fit starts from the smaller one before it where the model `grows`; of `classes` each fold gets an equal share.
+    If the model `grows`, a fit starts from the smaller one before it. Folds are stratified by `classes`.
     """
 
     train: Callable[[Sample, int, np.random.Generator, Mixture | None], Fitted]
-    worth: Callable[[Fitted, Sample], float]
+    score: Callable[[Fitted, Sample], float]
     clock: Clock
     grows: bool = True
     classes: bool = False
 
     def growing(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Iterator[Fitted]:
-        """A fit of each size, started from the one before it with its worst components split."""
+        """Fit each size, from the one before it with its worst components split."""
         fitted: Fitted | None = None
         for k in sizes:
             start = None if fitted is None or not self.grows else grown(fitted.mixture, k)
@@ -115,7 +115,7 @@ class Trials:
             yield fitted
 
     def start(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Mixture | None:
-        """A mixture of the last size to start a fit from, grown through the smaller ones as the judged ones did."""
+        """Make the start of a fit of the last size by growing through the smaller sizes, as the scored ones did."""
         start = None
         if self.grows and len(sizes) > 1:
             for fitted in self.growing(choice_sample(sample, rng, self.clock), sizes[:-1], rng):
@@ -127,9 +127,9 @@ class Trials:
 
 @dataclass(frozen=True)
 class ChosenSize:
-    """The sizes up to the one chosen, which is the last, and the mixture that a fit of it starts from.
+    """The sizes up to the selected one, which is the last, and the mixture from which its fit starts.
 
-    `results` are the scores of all folds, and `seconds` is what the growth of `start` took.
+    `results` are the scores of all folds, and `seconds` the time that the growth of `start` took.
     """
 
     sizes: list[int]
@@ -139,23 +139,21 @@ class ChosenSize:
 
 
 def chosen_size(sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator) -> ChosenSize:
-    """The size of the best score by one standard error, and a start that has grown to it as the judged ones did."""
-    some = choice_sample(sample, rng, trials.clock)
-    found, rng.bit_generator.state = sample.rows.shard.group.first(
-        lambda: (_judged(some, trials, largest, n_folds, rng), rng.bit_generator.state)
-    )
+    """Select the size by the one-standard-error rule, and grow a start of that size as the scored ones did."""
+    part = choice_sample(sample, rng, trials.clock)
+
+    def select() -> tuple[ChosenSize, dict[str, Any]]:
+        sizes, results = scored_sizes(part, trials, largest, n_folds, rng)
+        before = trials.clock.elapsed()
+        start = trials.start(part, sizes, rng)
+        return ChosenSize(sizes, start, results, trials.clock.elapsed() - before), dict(rng.bit_generator.state)
+
+    found, rng.bit_generator.state = sample.rows.shard.group.first(select)
     return found
 
 
-def _judged(some: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator) -> ChosenSize:
-    sizes, results = judged_sizes(some, trials, largest, n_folds, rng)
-    before = trials.clock.elapsed()
-    start = trials.start(some, sizes, rng)
-    return ChosenSize(sizes, start, results, trials.clock.elapsed() - before)
-
-
 def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sample:
-    """The rows on which sizes are tried: those that count, or a random part of them where they are many."""
+    """Draw the rows of cross-validation: all of positive weight, or a random part of many."""
     shard, alive = sample.rows.shard, sample.weight > 0
     budget = clock.seconds
     most = CHOICE_ROWS if budget is None else int(np.clip(ROWS_A_SECOND * budget, 200, CHOICE_ROWS))
@@ -163,13 +161,13 @@ def choice_sample(sample: Sample, rng: np.random.Generator, clock: Clock) -> Sam
     return sample if len(numbers) == sample.rows.n_rows and not shard.divided else sample.part(numbers)
 
 
-def judged_sizes(
+def scored_sizes(
     sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator
 ) -> tuple[list[int], dict[str, Any]]:
-    """The sizes up to the best, and the results of all folds, named as scikit-learn's searches name them.
+    """Score sizes by cross-validation; return those up to the best, and results named as in scikit-learn's searches.
 
-    `sample` is that of `choice_sample`. All folds judge a size before any goes on to the next, so those judged count
-    when time is up; a share of it is left for the fit to all rows.
+    `sample` is that of `choice_sample`. All folds score a size before any continues with the next, so the results are
+    complete when time is up. A share of the time is left for the fit to all rows.
     """
     n, y = sample.rows.n_rows, sample.Y[:, 0].cpu().numpy()
     n_folds = min(n_folds, n)
@@ -179,12 +177,12 @@ def judged_sizes(
     number = torch.as_tensor(fold, device=sample.weight.device)
     parts = [tuple(sample.here(side.nonzero()[:, 0]) for side in (number != f, number == f)) for f in range(n_folds)]
     runs = [
-        map(trials.worth, trials.growing(train, sizes, own), repeat(test))
-        for (train, test), own in zip(parts, rng.spawn(n_folds), strict=True)
+        map(trials.score, trials.growing(train, sizes, fold_rng), repeat(test))
+        for (train, test), fold_rng in zip(parts, rng.spawn(n_folds), strict=True)
     ]
     rows = []
     for row in zip(*runs, strict=True):
-        if trials.clock.interrupted:  # nothing was fitted to all rows yet
+        if trials.clock.interrupted:  # there is no fit to all rows yet
             raise KeyboardInterrupt
         rows.append(row)
         report_step("size", len(sizes))
