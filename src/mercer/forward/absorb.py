@@ -1,4 +1,4 @@
-"""Absorption: new functions join a block of at most L learners whose weights are fitted together.
+"""Absorption: fit the weights of a block of learners together.
 
 FULL-UPDATE is one block without limit, ONE-UPDATE a block for each learner, and the paper's compromise is anything in
 between (Boost10 section III-E). One class serves all, because ONE-UPDATE is a full update of a single function.
@@ -20,7 +20,10 @@ from mercer.forward.span import Functions, FunctionSpan
 
 @dataclass(frozen=True)
 class LearnerTerm:
-    """The functions of one learner: rows of the whole problem, weights, and positions in the span."""
+    """The functions of one learner.
+
+    It holds rows of the whole problem, weights, and positions in the span.
+    """
 
     index: Tensor
     A: Tensor
@@ -28,7 +31,9 @@ class LearnerTerm:
 
 
 class Block:
-    """Learners fitted together on all rows or a `subset`, on top of an earlier model `f`.
+    """Learners fitted together, on top of an earlier model `f`.
+
+    They are fitted to all rows, or to a `subset` of them.
 
     `basis_index` are the basis vectors in order of entry. `coef_path` holds all coordinates after each step if steps
     change more than the newest ones; `snapshots` holds rows and weights after each step if functions also leave. With
@@ -77,7 +82,10 @@ class Block:
         return self._available.nonzero()[:, 0]
 
     def draw_available(self, size: int, rng: np.random.Generator) -> Tensor:
-        """Draw at most `size` rows that may still become basis vectors, and at least half as many if they exist."""
+        """Draw at most `size` rows that may still become basis vectors.
+
+        At least half as many are drawn if they exist.
+        """
         rows, shard = self.problem.rows, self.problem.rows.shard
         n = shard.length(len(self._available))
         if n >= 10 * size:  # most rows are available, and a scan of all rows would take longer than the learner
@@ -123,7 +131,10 @@ class Block:
         return index if self.subset is None else self.full_shard.to_part(self.problem.rows.shard, self.subset, index)
 
     def _line_search_step(self, shrinkage: float) -> None:
-        """Change all coordinates by a step of the quadratic bound or, if that is lower, a longer Newton step."""
+        """Change all coordinates by a step of the quadratic bound of the loss.
+
+        A longer Newton step is taken if it is lower.
+        """
         span, loss, y = self.span, self.problem.loss, self.problem.y
         everything = slice(0, span.size)
         change = span.descent_slope(everything, self.gradient())

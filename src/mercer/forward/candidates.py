@@ -18,7 +18,9 @@ from mercer.forward.posterior import SmallPosterior
 
 
 class Candidates(Protocol):
-    """Statistics of c candidates; r is the residual, f the model, φ the functions of its span.
+    """Statistics of c candidates.
+
+    r is the residual, f the model, φ the functions of its span.
 
     If the penalty is σ² on the diagonal of the Gram matrix, k_j is a column of K + σ²I and `lam` is zero.
     """
@@ -229,7 +231,7 @@ class DenseCandidates:
 
     @property
     def _current_posterior(self) -> SmallPosterior:
-        """The sparse posterior, whose penalty, unlike that of the residual, is in the RKHS."""
+        """The sparse posterior; unlike the residual it has its penalty in the RKHS."""
         assert len(self.novelty)  # brings the factor up to date
         for v in self._factor_rows[self._posterior.size :]:
             self._posterior.add(v)

@@ -1,4 +1,6 @@
-"""Combination of the basis vectors of one learner into one function (Boost10 section III-B; Boost06).
+"""Combine the basis vectors of one learner into one function.
+
+See Boost10 section III-B and Boost06.
 
 All start from u = K_NSᵀ(w r) − λ f(x̃_S), the negative slope of the objective along each basis vector. The length of the
 result does not matter: absorption finds the best one.
@@ -24,7 +26,9 @@ MIN_COVERED = 30
 
 @dataclass(frozen=True)
 class Sketch:
-    """A sample of rows for K_NSᵀDK_NS: its kernel matrix with the basis vectors, D, and its share of all rows.
+    """A sample of rows that estimates K_NSᵀDK_NS.
+
+    It holds its kernel matrix with the basis vectors, D, and its share of all rows.
 
     Each process has the sampled rows that it holds; the share is that of all processes.
     """
@@ -54,7 +58,7 @@ class Sketch:
 
 @dataclass(frozen=True)
 class ChosenVectors:
-    """The basis vectors of a learner at one step: K_NS, Q = K_SS and the current gradient.
+    """The basis vectors of a learner at one step: K_NS, Q = K_SS and the gradient.
 
     `gradient` is w·r (n × p), `at_basis` is f(x̃_S) (S × p), `metric` the diagonal of D; a `sketch`, if there is one,
     may represent all rows.
@@ -86,7 +90,10 @@ class Combination(Component):
 
 @component
 class Rayleigh(Combination):
-    """a = Q⁻¹u, the maximiser of a Rayleigh quotient (Boost10 eq. 25): one S × S solve."""
+    """a = Q⁻¹u, which maximises a Rayleigh quotient (Boost10 eq. 25).
+
+    It takes one S × S solve.
+    """
 
     short_name = "rayleigh"
 
@@ -96,7 +103,7 @@ class Rayleigh(Combination):
 
 @component
 class JointPursuit(Combination):
-    """MP: a = (λQ + K_NSᵀDK_NS)⁻¹u, the best function on these basis vectors (Boost10 eq. 29).
+    """MP: a = (λQ + K_NSᵀDK_NS)⁻¹u, the best function (Boost10 eq. 29).
 
     The paper avoided its cost of O(NS²); that is one matrix product, and the learner is stronger. Tiles in float64,
     which few rows get, are whitened first, so that a learner of all rows is kernel ridge to the last digit. In float32
@@ -143,7 +150,9 @@ def _overlapping(Q: Tensor) -> bool:
 
 @component
 class ConjugateGradients(Combination):
-    """The system of `mp` by at most `max_iter` conjugate gradient steps of O(NS) each (Boost06 step 2b).
+    """The system of `mp` by conjugate gradients (Boost06 step 2b).
+
+    At most `max_iter` steps of O(NS) each are taken.
 
     With as many steps as basis vectors, forming the matrix of the system is cheaper than reading the tile in each step;
     the steps are then the same but for rounding.
@@ -169,7 +178,7 @@ class ConjugateGradients(Combination):
 
 @component
 class Separate(Combination):
-    """No combination: every basis vector is a separate function, as in forward selection."""
+    """No combination: each basis vector is a function, as in forward selection."""
 
     short_name = "separate"
     passes = 1

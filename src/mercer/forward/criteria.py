@@ -1,4 +1,6 @@
-"""Criteria that choose the next basis vector (Boost10 sections II and IV; Greedy02 section 3.1).
+"""Criteria that choose the next basis vector.
+
+See Boost10 sections II and IV and Greedy02 section 3.1.
 
 A criterion scores candidates by a few statistics that `mercer.forward.candidates` computes on demand; the candidate of
 best score enters.
@@ -72,7 +74,10 @@ class Random(Criterion):
 
 @component
 class MaxResidual(Criterion):
-    """MAX-RES: the row of largest residual (Greedy02 eq. 5), in the norm of several outputs."""
+    """MAX-RES: the row of largest residual (Greedy02 eq. 5).
+
+    The residual of several outputs is their norm.
+    """
 
     short_name = "max-res"
     uses_residual_only = scores_locally = True
@@ -83,7 +88,10 @@ class MaxResidual(Criterion):
 
 @component
 class LargestResiduals(MaxResidual):
-    """The S rows of largest residual at once, without the loop and the Gram matrix of MAX-RES."""
+    """The S rows of largest residual at once.
+
+    It needs neither the loop nor the Gram matrix of MAX-RES.
+    """
 
     short_name = "largest-residuals"
 
@@ -117,7 +125,7 @@ class Boost(Criterion):
 
 @component
 class OneDimensional(Criterion):
-    """The best single column for the residual, without penalty (Greedy02 section 3.1)."""
+    """The best single column for the residual, unpenalised (Greedy02, 3.1)."""
 
     short_name = "one-dimensional"
     n_candidates: int | None = 60
@@ -128,7 +136,9 @@ class OneDimensional(Criterion):
 
 @component
 class ApproximateLinearDependence(Criterion):
-    """ALD: a row enters if δ_j, the squared distance of k(x_j, ·) to the span, exceeds `threshold` (τ₁). Ignores y.
+    """ALD: a row enters if its novelty δ_j exceeds `threshold` (τ₁).
+
+    δ_j is the squared distance of k(x_j, ·) to the span; y is ignored.
 
     Rows are scored in random order, `n_candidates` together; rows that are not new enough are skipped, and the fit
     ends when no row is new (Boost10, footnote 4). The span is that of the current block: in blocks of one learner every
@@ -146,7 +156,9 @@ class ApproximateLinearDependence(Criterion):
 
 @component
 class ResourceAllocating(Criterion):
-    """RAN: a row enters if δ_j times the decrease of the objective exceeds `threshold` (τ₂; Boost10, footnote 5).
+    """RAN: novelty δ_j times the decrease of the objective.
+
+    A row enters if it exceeds `threshold` (τ₂; Boost10, footnote 5).
 
     The decrease is that after an update of all weights. Rows are scored in random order as in ALD, but few together,
     because each score costs as much as a step.
@@ -162,7 +174,9 @@ class ResourceAllocating(Criterion):
 
 @component
 class InformationGain(Criterion):
-    r"""INFO-GAIN: the change of the sparse posterior by including x_j (Seeger, Williams and Lawrence 2003).
+    r"""INFO-GAIN: the change of the sparse posterior by including x_j.
+
+    See Seeger, Williams and Lawrence (2003).
 
     The posterior at :math:`x_j` has mean :math:`\mu_j` and variance :math:`\sigma^2 q_j + \delta_j`: the first part
     comes from the chosen vectors, and δ is the rest of the prior. Including :math:`x_j` ties its target to
@@ -191,7 +205,9 @@ class InformationGain(Criterion):
 
 @component
 class OrderRecursive(Criterion):
-    """ORMP: largest product of the residual with a column re-orthogonalised to the chosen ones (Greedy02 eq. 1–4).
+    """ORMP: largest product of the residual with a re-orthogonalised column.
+
+    Columns are orthogonalised to the chosen ones (Greedy02 eq. 1–4).
 
     The re-orthogonalised columns are never formed: their norms follow from their products with the functions of the
     span. It needs the Gram matrix, hence few rows.

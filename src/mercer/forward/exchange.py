@@ -1,4 +1,6 @@
-"""Exchange and removal of basis vectors: exchange steps, minimal residual iterations (Greedy02), and pruning.
+"""Exchange and removal of basis vectors.
+
+There are exchange steps, minimal residual iterations (Greedy02), and pruning.
 
 The blocks require one function for each basis vector and the squared loss. Pruning drops vectors that later ones made
 useless, by the criterion that stopped the fit.
@@ -17,10 +19,13 @@ from mercer.forward.stopping import description_length, information_criterion
 
 
 class SwapBlock(Block):
-    """A block that finds the swap of Greedy02 Algorithm 1: which vector leaves and which enters."""
+    """A block that finds the swap of Greedy02 Algorithm 1."""
 
     def _swap(self, weights: Tensor) -> tuple[int, Tensor, Tensor, Tensor] | None:
-        """Vector s to leave, row l to enter, its column and its weight; None if the objective would not fall."""
+        """Vector s to leave, row l to enter, its column and its weight.
+
+        None if the objective would not fall.
+        """
         problem, shard = self.problem, self.problem.rows.shard
         residual = problem.y - self.f
         if len(self.basis_index) < 2 or self.n_available == 0:
@@ -71,7 +76,7 @@ class SwapBlock(Block):
 
 
 class ExchangeBlock(SwapBlock):
-    """Full weights with exchange, by a QR downdate and an update (Greedy02 Algorithm 3)."""
+    """Full weights with exchange by QR downdate and update (Greedy02 Alg. 3)."""
 
     def absorb(self, new: Functions, shrinkage: float = 1.0) -> None:
         super().absorb(new, shrinkage)
@@ -89,7 +94,9 @@ class ExchangeBlock(SwapBlock):
 
 
 class MinimalResidualBlock(SwapBlock):
-    """MRX: one step along the residual on the chosen rows, d = r on I, α ← α + βd (Greedy02 Algorithm 2).
+    """MRX: one step along the residual on the chosen rows (Greedy02 Algorithm 2).
+
+    With d = r on I the weights change as α ← α + βd.
 
     The columns are not made orthonormal, so R is the identity. Each output has its step length.
     """
@@ -123,7 +130,9 @@ class PlainMinimalResidualBlock(MinimalResidualBlock):
 
 
 def prune(R: Tensor, weights: Tensor, residual2: float, n_rows: float, criterion: str) -> tuple[Tensor, Tensor]:
-    r"""Drop functions one at a time while the criterion falls; returns those kept and their weights.
+    r"""Drop functions one at a time while the criterion falls.
+
+    Returns the functions kept and their weights.
 
     With A = RᵀR the normal matrix and x its optimal weights, dropping function j raises the objective
     by :math:`x_j^2 / 2[A^{-1}]_{jj}` and changes the others by :math:`-x_j A^{-1}_{\cdot j}/[A^{-1}]_{jj}`. The

@@ -1,4 +1,7 @@
-"""Kernel expansions, the fitted models of greedy and boosted estimators; a prediction is their sum."""
+"""Kernel expansions, the fitted models of greedy and boosted estimators.
+
+A prediction is the sum of a model's expansions.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ OUTPUT_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Expansion:
-    """f(x) = Σ_j W_j k(φ(x), z_j): input map φ, kernel k, basis vectors z in its coordinates, weights W."""
+    """f(x) = Σ_j W_j k(φ(x), z_j), a fitted kernel expansion.
+
+    It holds the input map φ, the kernel k, basis vectors z in its coordinates, and weights W.
+    """
 
     inputs: InputMap
     kernel: Kernel
@@ -43,7 +49,10 @@ class Expansion:
 
 @dataclass(frozen=True)
 class StagedExpansion:
-    """An expansion with its weights after each of `n_steps` steps, which follow `before` steps of other expansions."""
+    """An expansion with its weights after each of `n_steps` steps.
+
+    `before` steps of other expansions come first.
+    """
 
     expansion: Expansion
     path: ExpansionPath
@@ -65,7 +74,10 @@ def evaluate(
     *,
     pairwise: bool = False,
 ) -> np.ndarray:
-    """Apply `output` to the sum of expansions at the rows of `source` (n × p, float64), block by block."""
+    """Apply `output` to the sum of expansions at the rows of `source`.
+
+    The sum (n × p, float64) is passed block by block.
+    """
     f = expansions[0].product(source, plan, pairwise=pairwise)
     for expansion in expansions[1:]:
         f = f + expansion.product(source, plan, pairwise=pairwise)
@@ -81,7 +93,10 @@ def evaluate(
 
 
 def with_row_index(source: RowSource, plan: Plan) -> TensorRows:
-    """Rows of a precomputed kernel with their index as the last column (see `Precomputed`)."""
+    """Rows of a precomputed kernel with their index as the last column.
+
+    See `Precomputed`.
+    """
     rows: Tensor = source.take(np.arange(source.n_rows)).to(plan.device, plan.dtype)
     index: Any = torch.arange(source.n_rows, device=plan.device)[:, None]
     return TensorRows(torch.cat([rows, index.to(rows)], 1))

@@ -13,7 +13,7 @@ from mercer.parts import Component, component
 
 
 class Focus(Component):
-    """Rows with margin y·f below `margin`, smallest first, at most a `share` of all rows.
+    """Rows with margin y·f below `margin`, at most a `share` of all rows.
 
     With several classes the margin of a row is its smallest one.
     """
@@ -22,7 +22,10 @@ class Focus(Component):
     share: float
 
     def rows(self, problem: Problem, f: Tensor) -> Tensor:
-        """Local indices of the rows of the focus, in order; at least 100, so that a perfect fit can continue."""
+        """Local indices of the rows of the focus, in order.
+
+        There are at least 100, so that a perfect fit can continue.
+        """
         shard, alive = problem.rows.shard, problem.n_candidates
         margins = problem.margins(f).min(1).values
         margins = torch.where(problem.weight > 0, margins, torch.inf)

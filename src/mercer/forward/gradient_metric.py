@@ -1,4 +1,4 @@
-"""`GradientMetric`: map the inputs by the metric of the selected kernel, for any model that compares rows."""
+"""`GradientMetric`: map the inputs by the metric of the selected kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from mercer.selection.settings import DEFAULT_SETTINGS
 
 @estimator_dataclass
 class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKernelEstimator):
-    r"""Map the inputs so that their distances reflect relevance to the targets; any other model may follow.
+    r"""Map the inputs so that distances reflect relevance to the targets.
+
+    Any model that compares rows may follow.
 
     Columns are brought to comparable scales and multiplied by a power of M, the mean over rows of the outer product of
     a kernel model's gradients,

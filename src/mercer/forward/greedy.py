@@ -1,4 +1,4 @@
-"""Greedy sparse kernel models: `GreedyKernelRegressor` and `GreedyKernelClassifier` (Greedy02, Boost10)."""
+"""Greedy sparse kernel models (Greedy02, Boost10)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BY_RESIDUAL = (MinimumDescriptionLength, AkaikeInformation)
 
 @dataclass(eq=False, repr=False)
 class BaseGreedyKernel(ForwardEstimator):
-    """Greedy selection of basis vectors; the regressor and the classifier add what their targets need.
+    """Greedy selection of basis vectors, shared by regressor and classifier.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class BaseGreedyKernel(ForwardEstimator):
         )
 
     def _vectors_per_step(self, criterion: Criterion, n_rows: int) -> int:
-        """Several vectors a pass if `step_size` is given, or if passes over the columns dominate the cost."""
+        """Basis vectors of a step: `step_size`, or by the cost of passes."""
         if criterion.threshold > 0:
             return 1
         if not isinstance(self.step_size, str):
@@ -215,7 +215,10 @@ class BaseGreedyKernel(ForwardEstimator):
         return any(isinstance(rule, Validation) for rule in self._size_rules())
 
     def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
-        """One kernel by its evidence; with `refine`, which tunes it later, at most the family is chosen."""
+        """One kernel by its evidence.
+
+        With `refine`, which tunes the kernel later, at most its family is chosen.
+        """
         return single_kernel(task.data, Y, task.plan, self, rng, _choose_family if self.refine else choose_kernel)
 
     def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
@@ -250,7 +253,7 @@ class BaseGreedyKernel(ForwardEstimator):
         return FittedExpansion(final.index, basis, weights, kernel, noise, moved=True, kept=kept)
 
     def path_predict(self, X: Any, sizes: Sequence[int]) -> list[np.ndarray]:
-        """Predictions of the models of the given numbers of basis vectors, in one pass over `X`."""
+        """Predict by the models of the given sizes, in one pass over `X`."""
         check_is_fitted(self)
         n_basis = self.history_["n_basis"]
         steps = [int(np.searchsorted(n_basis, size)) + 1 for size in sizes]
@@ -268,7 +271,10 @@ def _choose_family(
     rng: np.random.Generator,
     seconds: float | None = None,
 ) -> ChosenKernel:
-    """A kernel of the best family with default length-scales, which the search that follows will tune."""
+    """A kernel of the best family with default length-scales.
+
+    The search that follows will tune it.
+    """
     family = named_family(kernel)
     if family is None:
         chosen = choose_kernel(sample, kernel, regularization, n_rows, rng, seconds)
@@ -281,7 +287,7 @@ def _choose_family(
 
 @estimator_dataclass
 class GreedyKernelRegressor(IntervalRegressor, BaseGreedyKernel):
-    r"""A sparse kernel model whose basis vectors are chosen greedily from the rows.
+    r"""A sparse kernel model with greedily chosen basis vectors.
 
     Minimises over the chosen set I and its weights
 
@@ -306,7 +312,7 @@ class GreedyKernelRegressor(IntervalRegressor, BaseGreedyKernel):
 
 @estimator_dataclass
 class GreedyKernelClassifier(DecisionClassifier, BaseGreedyKernel):
-    r"""A sparse kernel classifier whose basis vectors are chosen greedily from the rows.
+    r"""A sparse kernel classifier with greedily chosen basis vectors.
 
     Classes are coded ±1 and fitted by the loss; several classes share their basis vectors. For one basis per class
     use ``OneVsRestClassifier(GreedyKernelClassifier())``.

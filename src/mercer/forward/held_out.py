@@ -1,4 +1,4 @@
-"""Predictions of a forward model at rows it was not fitted to: held-out, out-of-fold or leave-one-out.
+"""Held-out, out-of-fold and leave-one-out predictions of forward models.
 
 Calibration and prediction intervals use these predictions. An exact solution has leave-one-out predictions in closed
 form. Other models of few rows are refitted in folds, because their basis vectors were chosen from the same rows. With
@@ -47,7 +47,9 @@ Refit = Callable[[Tensor], FittedExpansion]
 
 @dataclass(frozen=True)
 class HeldOutPredictions:
-    """Predictions (n × p), coded targets and weights of rows, and the rows in the kernel's coordinates.
+    """Predictions (n × p), coded targets and weights of held-out rows.
+
+    `rows` are the rows in the kernel's coordinates.
 
     `index` are the row numbers in the table.
     """
@@ -80,7 +82,9 @@ def held_out_predictions(
     *,
     classes: bool = False,
 ) -> HeldOutPredictions:
-    """Predict validation rows if there are enough, else also training rows out of fold or leave-one-out.
+    """Predict validation rows, or also training rows not used for fitting.
+
+    Training rows are predicted out of fold or leave-one-out if there are few validation rows.
 
     `row_targets` are the targets of single rows if those of the problem are means of duplicates. `refit` refits the
     model without given rows; None if that is too expensive. Few rows of classes are predicted out of fold even if
@@ -98,7 +102,10 @@ def held_out_predictions(
 
 
 def can_refit(fit: ForwardFit, final: FittedExpansion) -> bool:
-    """Whether refits in folds are affordable: few rows on one process, an unmoved basis, no interrupt."""
+    """Whether refits in folds are affordable.
+
+    They need few rows on one process, basis vectors that are rows, and no interrupt.
+    """
     divided = fit.problem.rows.shard.divided
     return fit.problem.n_candidates <= FOLDED_ROWS and not (divided or final.moved or fit.interrupted)
 
@@ -150,7 +157,7 @@ def _out_of_fold(
 
 
 def _by_leverage(fit: ForwardFit, final: FittedExpansion, row_targets: np.ndarray | None) -> HeldOutPredictions:
-    r"""Approximate leave-one-out predictions of training rows with the basis vectors kept.
+    r"""Approximate leave-one-out predictions with the basis vectors kept.
 
     With :math:`g_i = w_i \phi_i^\top A^{-1} \phi_i` and A the Hessian of the objective, one Newton step without row i
     gives :math:`f_i - g_i r_i / (1 - V''_i g_i)`, which is exact for the squared loss. A pinball loss has almost no
@@ -206,7 +213,10 @@ def _leverages(final: FittedExpansion, X: Tensor, weight: Tensor, share: float, 
 def rounding_errors(
     final: FittedExpansion, predictions: HeldOutPredictions, plan: Plan, share: float = 1.0
 ) -> np.ndarray:
-    """Root mean square change of each output by float32 tiles, for an expansion of this `share`."""
+    """Root mean square change of each output by float32 tiles.
+
+    The expansion counts by its `share`.
+    """
     X = predictions.rows[:: max(len(predictions.rows) // ROUNDING_ROWS, 1)]
 
     def values(dtype: torch.dtype) -> torch.Tensor:
@@ -219,7 +229,9 @@ def rounding_errors(
 
 
 def rounding_matters(errors: Sequence[np.ndarray], residuals: np.ndarray, weight: np.ndarray) -> bool:
-    """Whether the rounding of any output, from several expansions, exceeds `ROUNDING_SHARE` of its error.
+    """Whether rounding exceeds `ROUNDING_SHARE` of the error of any output.
+
+    `errors` are those of several expansions.
 
     >>> rounding_matters([np.array([0.03])], np.array([[1.0], [-1.0]]), np.ones(2))
     True

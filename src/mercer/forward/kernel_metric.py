@@ -21,7 +21,9 @@ SPREAD_ROWS = 4000
 
 
 def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
-    """1/ℓ² for each input of the kernel; the variance-weighted sum over the parts of sums and products.
+    """1/ℓ² for each input of the kernel.
+
+    For sums and products it is the variance-weighted sum over their parts.
 
     It is one for all inputs of a kernel without length-scales, and None for an arbitrary function of two rows.
 
@@ -44,7 +46,9 @@ def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
 
 
 def metric_matrix(transform: np.ndarray | None, sensitivities: np.ndarray) -> np.ndarray:
-    """M = Aᵀ diag(1/ℓ²) A (D × D), where A is the transform: a diagonal, a matrix, or None for the identity.
+    """M = Aᵀ diag(1/ℓ²) A (D × D).
+
+    The transform A is a diagonal, a matrix, or None for the identity.
 
     >>> metric_matrix(np.array([3.0, 0.0]), np.array([4.0, 4.0])).tolist()
     [[36.0, 0.0], [0.0, 0.0]]
@@ -54,7 +58,9 @@ def metric_matrix(transform: np.ndarray | None, sensitivities: np.ndarray) -> np
 
 
 def diagonal_shares(M: np.ndarray, spreads: np.ndarray) -> np.ndarray:
-    """One number per input, of sum 1: diag(M) in units of the standard deviation of each column.
+    """Shares of the inputs in the diagonal of M, of sum 1.
+
+    The diagonal is taken in units of the standard deviation of each column.
 
     All inputs have equal shares if the diagonal is zero.
 

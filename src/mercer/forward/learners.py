@@ -31,13 +31,16 @@ MANY_ROWS, VECTORS_PER_PASS = 5000, 32
 
 
 class Learner(Component):
-    """Proposes the next functions for a block of a fit, or None if no row is worth adding."""
+    """Proposes the next functions, or None if no row is worth adding."""
 
     #: Whether its functions are stored in a checkpoint.
     resumable: ClassVar[bool] = True
 
     def set_deadline(self, clock: Clock, share: float) -> None:
-        """End a long step when `share` of the time is spent; the steps of most learners are too short for that."""
+        """End a long step when `share` of the time is spent.
+
+        The steps of most learners are too short for that.
+        """
         return
 
     @abstractmethod
@@ -46,7 +49,7 @@ class Learner(Component):
 
 @component
 class SingleVector(Learner):
-    """One basis vector: the best candidate by a criterion, or the first above its threshold.
+    """One basis vector: the best candidate, or the first above a threshold.
 
     The first vector enters whatever its score, because a model needs at least one.
     """
@@ -67,7 +70,10 @@ class SingleVector(Learner):
     def _first_above_threshold(
         self, block: Block, n_available: int, rng: np.random.Generator, step: int
     ) -> Tensor | None:
-        """The first row above the threshold in random order; at the first step else the best of the first draw."""
+        """The first row above the threshold in random order.
+
+        If there is none, the first step takes the best row of the first draw.
+        """
         shard, fallback = block.problem.rows.shard, None
         order = shard.nth(block.is_available, rng.permutation(n_available))
         for rows in order.split(self.criterion.n_candidates or len(order)):
@@ -95,7 +101,7 @@ class SingleVector(Learner):
 
 @component
 class Ensemble(Learner):
-    """S of T rows, chosen by a criterion on their residuals and combined (Boost10 section III-D).
+    """S of T rows, chosen by a criterion and combined (Boost10 section III-D).
 
     The T rows are drawn at random, or are those of largest residual (`draw="largest"`); unlike in the paper, basis
     vectors of the block are not drawn again. With `gram_rows` the curvature K_NSᵀDK_NS of a learner is estimated from
@@ -133,7 +139,7 @@ class Ensemble(Learner):
         return Functions(index, A, K.product(A).T.contiguous())
 
     def _sketch(self, block: Block, index: Tensor, Z: Tensor, rng: np.random.Generator) -> Sketch | None:
-        """A sample of rows that represents all rows in the curvature; None if it would save nothing.
+        """A sample of rows for the curvature; None if it would save nothing.
 
         Each process contributes the sampled rows that it holds. The sample depends neither on memory nor on which
         process holds which rows.
@@ -178,7 +184,7 @@ def vectors_per_pass(criterion: Criterion, n_rows: int) -> int:
 
 
 def vector_learner(criterion: Criterion, step: int, n_basis: int) -> Learner:
-    """A learner that adds `step` basis vectors at a time, each with its weight, `n_basis` in all."""
+    """A learner that adds `step` basis vectors at a time, `n_basis` in all."""
     if step == 1:
         return SingleVector(criterion)
     sizes = [min(step, n_basis - done) for done in range(0, n_basis, step)]  # the last one may be smaller

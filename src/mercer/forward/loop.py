@@ -1,4 +1,6 @@
-"""The forward loop: add learners to a kernel model one by one (Boost10 section III-D, Greedy02 Algorithm 2).
+"""The forward loop: add learners to a kernel model one by one.
+
+See Boost10 section III-D and Greedy02 Algorithm 2.
 
 One loop serves greedy selection and boosting; they differ in the learner, the length of a block and the stopping rules.
 A `ForwardFit` can be continued after it has stopped.
@@ -26,7 +28,7 @@ Callback = Callable[["ForwardFit"], Any]
 
 
 class ForwardFit:
-    """The state of a fit: its blocks, the model's values `f` at all rows, and its history."""
+    """The state of a fit: blocks, model values `f` at all rows, and history."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class ForwardFit:
         return why
 
     def step(self) -> bool:
-        """One learner: propose, absorb, record. False if the learner has nothing to propose."""
+        """Propose, absorb and record one learner; False if there is none."""
         block = self.current if self.current is not None else self._open_block()
         new = self.learner.next(block, self.n_steps, self.rng)
         if new is None:

@@ -1,4 +1,4 @@
-"""Greedy selection of rows: `select_basis`, `select_rows` of a sample, and the transformer `GreedyNystroem`."""
+"""Greedy selection of rows, and the transformer `GreedyNystroem`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ MIN_NOVELTY = 1e-6
 def select_basis(
     X: Any, y: Any, kernel: Any = "auto", criterion: Any = "max-res", n_basis: int = 100, **options: Any
 ) -> np.ndarray:
-    """Select the rows of `X` that are the best basis vectors for `y`; returns their indices in order of entry.
+    """Select the rows of `X` that are the best basis vectors for `y`.
+
+    Returns their indices in order of entry.
 
     Parameters
     ----------
@@ -71,7 +73,9 @@ def select_basis(
 
 @estimator_dataclass
 class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKernelEstimator):
-    """Nyström features on basis vectors selected greedily for the targets: a drop-in for scikit-learn's `Nystroem`.
+    """Nyström features on basis vectors selected greedily for the targets.
+
+    It is a drop-in for scikit-learn's `Nystroem`.
 
     Features are whitened, so that their inner products are the best approximation of the kernel on the chosen rows; any
     linear model may follow. Without targets (`y=None`) rows are drawn at random, as in `Nystroem`.
@@ -160,7 +164,10 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
 
 
 def _untuned_kernel(kernel: Any, n_inputs: int) -> Any:
-    """A kernel by name without targets to tune it: its length-scale is a typical distance of standardised inputs."""
+    """A kernel by name without targets to tune it.
+
+    Its length-scale is a typical distance of standardised inputs.
+    """
     family = Stationary.choices().get(kernel) if isinstance(kernel, str) else None
     if family is not None:
         return family(length_scale=family.typical_length(n_inputs))
@@ -170,7 +177,9 @@ def _untuned_kernel(kernel: Any, n_inputs: int) -> Any:
 def select_rows(
     data: Sample, kernel: Kernel, lam: float, criterion: Criterion | str, m: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Select at most `m` rows as basis vectors for the targets; returns their indices in order of entry.
+    """Select at most `m` rows as basis vectors for the targets.
+
+    Returns their indices in order of entry.
 
     Each step updates all weights, with penalty `lam` in the RKHS (Boost10 eq. 12). There are fewer than `m` rows if no
     further row is worth adding.

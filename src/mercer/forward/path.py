@@ -1,4 +1,4 @@
-"""The path of a fit in small arrays: the model after any number of steps, without the rows."""
+"""The path of a fit: the model after any number of steps, in small arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class BlockPath:
 
 @dataclass(frozen=True)
 class ExpansionPath:
-    """Weights of all basis vectors after k steps, for any k; `rows` are the basis vectors in order of entry."""
+    """Weights of all basis vectors after any number of steps.
+
+    `rows` are the basis vectors in order of entry.
+    """
 
     rows: np.ndarray
     n_outputs: int
@@ -85,7 +88,10 @@ class ExpansionPath:
 
 @dataclass(frozen=True)
 class FittedExpansion:
-    """A fitted model: rows and basis vectors, weights, kernel, penalty, and further fitted attributes."""
+    """A fitted model: rows, basis vectors, weights, kernel and penalty.
+
+    `kept` are further fitted attributes.
+    """
 
     index: Tensor
     basis: Tensor
@@ -97,7 +103,9 @@ class FittedExpansion:
 
     @classmethod
     def at(cls, path: ExpansionPath, n_steps: int, problem: Problem) -> FittedExpansion:
-        """The model after `n_steps` steps, without basis vectors of zero weight unless all are zero.
+        """The model after `n_steps` steps.
+
+        Basis vectors of zero weight are dropped, unless all are zero.
 
         A weight is zero if its vector entered later, has left again, or lies in the span of earlier vectors.
         """
@@ -108,7 +116,10 @@ class FittedExpansion:
         return cls(index, problem.basis(index), weights, problem.kernel, problem.lam).merged()
 
     def merged(self) -> FittedExpansion:
-        """Merge duplicate basis vectors and add their weights: the same function, faster to evaluate."""
+        """Merge duplicate basis vectors and add their weights.
+
+        The function is the same, and faster to evaluate.
+        """
         _, group, counts = torch.unique(self.basis, dim=0, return_inverse=True, return_counts=True)
         if len(counts) == len(group):
             return self

@@ -1,4 +1,4 @@
-"""Novelty and posterior of rows given the chosen basis vectors: a growing Cholesky factor and a sparse posterior.
+"""Novelty and posterior of rows, given the chosen basis vectors.
 
 Both are updated one vector at a time, without a new factorisation.
 """
@@ -15,7 +15,7 @@ from mercer.forward.span import FunctionSpan
 
 
 class KernelFactor:
-    """Cholesky factor of the kernel matrix between basis vectors, Q_I = LLᵀ, extended by each new vector.
+    """Growing Cholesky factor Q_I = LLᵀ of the basis vectors' kernel matrix.
 
     A vector in the span of earlier ones, up to rounding, is skipped.
     """
@@ -84,7 +84,9 @@ class KernelFactor:
 
 
 class SmallPosterior:
-    """Posterior mean and variance at T rows of a model with noise σ², updated for each basis vector.
+    """Posterior mean and variance at T rows of a model with noise σ².
+
+    Both are updated for each basis vector.
 
     `functions` are orthonormal in Σ_t f(x_t) g(x_t) + σ²⟨f, g⟩_H, so the mean is Σφ(φᵀy) and its variance σ²Σφ².
     """
@@ -95,7 +97,7 @@ class SmallPosterior:
         self.functions, self.weights = y.new_zeros(n_steps, len(y)), y.new_zeros(n_steps, n_steps)
 
     def add(self, v: Tensor) -> None:
-        """Add a function of unit norm in the RKHS that is orthogonal there to the earlier ones."""
+        """Add a function of unit norm in the RKHS, orthogonal to the earlier ones."""
         m = self.size
         P, G, g = self.functions[:m], self.weights[:m], self.weights.new_zeros(self.weights.shape[1])
         g[m] = 1.0

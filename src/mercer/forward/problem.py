@@ -1,4 +1,4 @@
-"""The penalised problem of a fit: sample, loss, kernel and penalty in one immutable record."""
+"""The penalised problem of a fit: sample, loss, kernel and penalty."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ class Problem:
         return replace(self, sample=self.sample.here(rows), codes=None if self.codes is None else self.codes[rows])
 
     def residual_problem(self, f: Tensor, kernel: Kernel) -> Problem:
-        """The problem of another kernel on the residuals of a model with values `f` (squared loss)."""
+        """The problem of another kernel on the residuals of values `f`.
+
+        The loss must be squared.
+        """
         codes = self.y if self.codes is None else self.codes
         return replace(self.with_sample(Y=self.y - f), kernel=kernel, codes=codes)
 

@@ -1,4 +1,4 @@
-r"""Relevance of each column to the predictions of kernel expansions: shares of total-effect Sobol indices.
+r"""Relevance of columns to predictions: total-effect Sobol indices.
 
 The total effect of column d is the variance of f that remains when all other columns are known. Jansen's estimator
 takes pairs of rows x, x' and exchanges column d alone,
@@ -41,13 +41,16 @@ BACKGROUND_ROWS = 100
 
 
 def background_rows(data: TableData) -> np.ndarray:
-    """Random rows of positive weight; explanations refer to the mean prediction on them."""
+    """Random rows of positive weight, the background of explanations.
+
+    Explanations refer to the mean prediction on them.
+    """
     return data.rows.fetch(data.draw(BACKGROUND_ROWS, np.random.default_rng(0))).double().cpu().numpy()
 
 
 @dataclass(frozen=True)
 class RowPairs:
-    """Pairs of rows (positions in `rows`), the weight of each pair, and the factor of each output."""
+    """Pairs of rows (positions in `rows`), with weights of pairs and outputs."""
 
     rows: np.ndarray  # n × D, coded
     base: np.ndarray
@@ -88,7 +91,9 @@ def _precisions(Y: np.ndarray) -> np.ndarray:
 
 
 def effect_shares(expansions: Sequence[Expansion], data: TableData, plan: Plan) -> np.ndarray:
-    """Share of each column of the user's table in the sum of total effects: non-negative, of sum 1.
+    """Share of each column of the user's table in the sum of total effects.
+
+    Shares are non-negative and of sum 1.
 
     A column without any effect has exactly 0; all columns have 0 if predictions are constant. Outputs are summed in
     units of their standard deviations. A few row pairs measure all columns; more pairs then measure the columns of
@@ -133,7 +138,9 @@ def _total_effects(
 
 
 def _changes(expansion: Expansion, pairs: RowPairs, coordinates: Sequence[np.ndarray], plan: Plan) -> np.ndarray:
-    """Changes of f if a column of the base row takes the donor's value, columns × pairs × outputs.
+    """Changes of f if a column of the base row takes the donor's value.
+
+    They are columns × pairs × outputs.
 
     Rows that do not change in the kernel's coordinates are not predicted: their change is exactly 0, without rounding.
     """
@@ -160,7 +167,7 @@ def _changes(expansion: Expansion, pairs: RowPairs, coordinates: Sequence[np.nda
 
 @dataclass(frozen=True)
 class ColumnExchange:
-    """The rows of pairs in the kernel's coordinates, and their differences before the linear transform.
+    """Row pairs in the kernel's coordinates, with one column exchanged.
 
     Columns are mapped one by one before the transform, so a change of one column is mapped without the others.
     """

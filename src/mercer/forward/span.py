@@ -1,4 +1,4 @@
-"""A growing span of functions, orthonormal in the metric of the problem, and the best model in it.
+"""A growing span of orthonormal functions, and the best model in it.
 
 This is the papers' recursive factor (Boost10 eq. 12 and 32; Greedy02 eq. 6 to 9 for λ = 0), stored as orthonormal
 functions instead of the inverse of the normal equations: the same two passes over the chosen columns a step, without
@@ -70,7 +70,9 @@ class FunctionSpan:
         self.size = 0
 
     def extend(self, F: Tensor, index: Tensor, A: Tensor, tol: float = 0.0) -> slice:
-        """Append b functions with values `F` (b × n, overwritten) and weights `A` (S × b) on rows `index`.
+        """Append b functions and orthonormalise them.
+
+        `F` are their values (b × n, overwritten) and `A` (S × b) their weights on rows `index`.
 
         A function that lies in the span of earlier ones, to within `tol` of its norm or rounding, is stored as zero
         and gets no weight. Returns the positions of the new functions.
@@ -130,14 +132,19 @@ class FunctionSpan:
         return penalties, self.lam * (self.rows.pick(self.values[:m], index).double() @ A)
 
     def _orthonormal_products(self, products: Tensor) -> Tensor:
-        """Products with the orthonormal functions: R⁻ᵀ times the products with the original functions."""
+        """Products with the orthonormal functions.
+
+        They are R⁻ᵀ times the products with the original functions.
+        """
         m = self.size
         if self.points is None or not m:
             return products
         return torch.where(self.nonzero[:m, None], self.T[:m, :m].T @ products, 0.0)
 
     def _project(self, F: Tensor, penalties: Tensor, products: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Project the span out of functions `F`, in place; `penalties` and `products` come from `_penalties`.
+        """Project the span out of functions `F`, in place.
+
+        `penalties` and `products` come from `_penalties`.
 
         Returns the coordinates of `F` in the span and, for the remainder, its Gram matrix, the penalty's part of it,
         and the penalty's products with the span, in the form of `products`.
@@ -158,7 +165,7 @@ class FunctionSpan:
         return cross, self._data_products(F, F) + rkhs, rkhs, rest
 
     def _sweep(self, m: int) -> Iterator[slice]:
-        """Groups of functions that are projected out one after the other, as in modified Gram-Schmidt.
+        """Groups of functions for modified Gram-Schmidt.
 
         Small errors of orthogonality are not multiplied as they are if all functions are projected out at once: one
         sweep over a thousand kernel columns of KIN40K in float32 is as accurate as two such projections.
@@ -177,7 +184,7 @@ class FunctionSpan:
         return new
 
     def descent_slope(self, new: slice, residual: Tensor) -> Tensor:
-        """Negative slope of the objective along the new functions, b × p: data slope minus penalty slope."""
+        """Negative slope of the objective along the new functions, b × p."""
         slope = self.rows.total((self.values[new] @ residual).double())
         return slope - self.prior[new] - self.H[new, : self.size] @ self.coef[: self.size]
 
@@ -196,7 +203,9 @@ class FunctionSpan:
         return (c * (self.H[:m, :m] @ c)).sum() + 2 * (c * self.prior[:m]).sum()
 
     def remove(self, j: int) -> Tensor:
-        """Remove function j by a QR downdate; returns the change of the model's values, n × p.
+        """Remove function j by a QR downdate.
+
+        Returns the change of the model's values, n × p.
 
         The later functions are rotated so that the last one carries all that only function j contributed; that one is
         dropped (Greedy02 Algorithm 3).
@@ -231,7 +240,9 @@ class FunctionSpan:
         return self.rows.total((F @ (G if self._equal else G * self.metric).T).double())
 
     def _factor(self, gram: Tensor, lengths: Tensor, floor: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower Cholesky factor of the Gram matrix of the new parts; identity rows for dependent functions.
+        """Lower Cholesky factor of the Gram matrix of the new parts.
+
+        Dependent functions have identity rows.
 
         A function is new if its remainder is longer than `floor`. Functions that enter together may also depend on
         each other, as the classes of the softmax do: their pivot is rounding of the unit diagonal, and they are

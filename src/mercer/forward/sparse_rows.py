@@ -1,4 +1,7 @@
-"""Wide sparse tables in forward models: the kernel is tuned on a sample and computed from products of sparse rows."""
+"""Kernels of wide sparse tables in forward models.
+
+The kernel is tuned on a sample and computed from products of sparse rows.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ class RowIndexMap(InputMap):
 def sparse_row_kernel(
     data: TableData, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, seconds: float | None
 ) -> tuple[RowIndexMap, Kernel, float, float]:
-    """Tune a kernel with one length-scale for a sparse table; returns input map, kernel, penalty and seconds.
+    """Tune a kernel with one length-scale for a sparse table.
+
+    Returns input map, kernel, penalty and seconds.
 
     The sampled rows get as many coordinates as there are rows, which changes neither radial nor dot-product kernels.
     """

@@ -1,4 +1,4 @@
-"""Learners of a single step: all rows as basis vectors (kernel ridge), or random rows.
+"""Learners of one step: all rows (kernel ridge), or random rows.
 
 If n × n numbers fit into memory, no cheaper method beats the exact solution. As a learner it is the paper's ensemble
 of largest size, S = N.
@@ -94,7 +94,10 @@ class RandomRows(Learner):
 
 
 def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
-    """Values of the solution at all rows (p × n): y − λa/w at the rows of `index`, without kernel values."""
+    """Values of the solution at all rows (p × n).
+
+    At the rows of `index` they are y − λa/w, without kernel values.
+    """
     if len(index) < len(problem.y):
         return problem.matrix(problem.basis(index)).product(A).T.contiguous()
     f = problem.y.to(torch.float64, copy=True)
@@ -105,7 +108,7 @@ def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
 def exact_ridge(
     problem: Problem, index: Tensor, leaves_out: bool = False, expired: Callable[[], bool] = lambda: False
 ) -> tuple[Tensor, Tensor | None]:
-    r"""Weights a = G⁻¹y of the rows `index` (n × p), and on demand leave-one-out predictions.
+    r"""Exact weights a = G⁻¹y, and on demand leave-one-out predictions.
 
     Both come from one factor of G = K + λD⁻¹ in float64, D the rows' weights. Without row i the prediction at that row
     is :math:`y_i - a_i/[G^{-1}]_{ii}`. It is computed for at most `LEFT_OUT_ROWS` evenly spaced rows and is NaN
@@ -143,7 +146,9 @@ def exact_ridge(
 def _by_conjugate_gradients(
     problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, folds: int, expired: Callable[[], bool]
 ) -> tuple[Tensor, Tensor | None] | None:
-    """The same by conjugate gradients; None if they do not converge or K does not fit into memory.
+    """The same by conjugate gradients.
+
+    None if they do not converge or K does not fit into memory.
 
     K is in float32 if that suffices for the accuracy that folds need.
     """
@@ -158,7 +163,10 @@ def _by_conjugate_gradients(
 
 
 def _by_factor(problem: Problem, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """G⁻¹y in float64, and the last m rows and columns of a factor of G, by panels if memory is short."""
+    """G⁻¹y in float64, and the last m rows and columns of a factor of G.
+
+    The factor is computed by panels if memory is short.
+    """
     if problem.plan.holds_square(len(X)):
         try:
             return _by_square_factor(problem.kernel, X, y, ridge, m)
@@ -185,7 +193,7 @@ def _by_panels(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: int) -> t
 
 
 def _symmetric(kernel: Callable[[Tensor, Tensor], Tensor], X: Tensor, stored: torch.dtype = torch.float64) -> Tensor:
-    """K(X, X) in precision `stored`: one half computed by panels, the other half copied."""
+    """K(X, X), one half computed by panels and the other half copied."""
     n = len(X)
     if X.device.type != "cpu" or n <= PANEL_ROWS:
         return kernel(X, X).to(stored)

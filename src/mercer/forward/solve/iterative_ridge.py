@@ -1,4 +1,4 @@
-"""Kernel ridge on thousands of rows by preconditioned conjugate gradients, without a factor of the matrix.
+"""Kernel ridge by preconditioned conjugate gradients.
 
 A factor of n rows takes n³/3 operations; a step of conjugate gradients reads the matrix once, 2n². With the
 preconditioner of `mercer.forward.solve.preconditioner` tuned kernels of tables need 10 to 60 steps, so steps are faster
@@ -37,7 +37,7 @@ FLOAT32_ERROR, FLOAT64_DISTANCE_ERROR = 0.25, 0.02
 
 
 def iterative_folds(n: int, p: int, wanted: bool) -> int | None:
-    """Folds to leave out if steps are faster than a factor of n rows for p targets; None if they are not.
+    """Number of folds to leave out, or None if a factor is faster than steps.
 
     >>> iterative_folds(8000, 1, True), iterative_folds(8000, 6, True), iterative_folds(8000, 10, True)
     (3, 1, None)
@@ -49,7 +49,9 @@ def iterative_folds(n: int, p: int, wanted: bool) -> int | None:
 
 
 def fold_rows(n: int, folds: int) -> Tensor:
-    """The rows that folds leave out, evenly spaced; every `folds`-th of them belongs to one fold.
+    """The rows that folds leave out, evenly spaced.
+
+    Every `folds`-th of them belongs to one fold.
 
     >>> fold_rows(30, 2).tolist()
     [0, 5, 11, 17, 23, 29]
@@ -58,7 +60,7 @@ def fold_rows(n: int, folds: int) -> Tensor:
 
 
 def float32_factor_suffices(n: int, penalty: float) -> bool:
-    """Whether rounding, n times the resolution of float32, is small beside the smallest `penalty`.
+    """Whether the rounding of float32 is small beside the smallest `penalty`.
 
     >>> float32_factor_suffices(8000, 0.01), float32_factor_suffices(8000, 1e-3)
     (True, False)
@@ -98,7 +100,10 @@ def float64_distances_suffice(n: int, penalty: float) -> bool:
 
 
 class FoldedSystem:
-    """(K + D)X = y for all rows and without each fold: n × ((1 + f)·p) columns, zero where a fold leaves rows out."""
+    """(K + D)X = y for all rows and without each fold.
+
+    It has n × ((1 + f)·p) columns, zero at the rows that a fold leaves out.
+    """
 
     def __init__(self, K: Tensor, ridge: Tensor, y: Tensor, n_folds: int) -> None:
         self.K, self.ridge, self.y = K, ridge, y
@@ -110,19 +115,25 @@ class FoldedSystem:
         self.right_hand_side = self._masked(y.repeat(1, 1 + n_folds))
 
     def apply(self, v: Tensor) -> Tensor:
-        """(K + D)v, zero at left-out rows; BLAS is half as fast at K times columns as at rows times K."""
+        """(K + D)v, zero at left-out rows.
+
+        BLAS is half as fast at K times columns as at rows times K.
+        """
         Kv = thin_product(self.K, v) if self.K.dtype == torch.float32 else (v.T.contiguous() @ self.K).T
         return self._masked(torch.addcmul(Kv, self.ridge[:, None], v))
 
     def held_out(self, X: Tensor) -> Tensor:
-        """Predictions at the rows of each fold by the solution without it, n × p; NaN at all other rows."""
+        """Predictions at the rows of each fold by the solution without it.
+
+        They are n × p, NaN at all other rows.
+        """
         p, predictions = self.y.shape[1], torch.full_like(self.y, torch.nan)
         for number, rows in enumerate(self.folds, 1):
             predictions[rows] = self.K[rows].double() @ X[:, number * p : (number + 1) * p]
         return predictions
 
     def held_out_error(self, X: Tensor) -> float:
-        """Smallest root mean square error of the folds over the outputs, as a share of the targets' size."""
+        """Smallest relative root mean square error of the folds over the outputs."""
         errors = (self.held_out(X) - self.y)[self.spaced].square().mean(0).sqrt()
         return float((errors / self.y.square().mean(0).sqrt().clamp(min=1e-300)).min())
 
@@ -133,7 +144,7 @@ class FoldedSystem:
 
 
 class StepControl:
-    """When steps end: at a tolerance set by the folds' error, out of time, or without hope."""
+    """Decides when steps end: tolerance, time, or no hope of convergence."""
 
     def __init__(self, system: FoldedSystem, expired: Callable[[], bool]) -> None:
         self.system, self._expired = system, expired
@@ -148,7 +159,10 @@ class StepControl:
         return self.tol
 
     def ends(self, n_steps: int, X: Tensor) -> bool:
-        """Whether to stop after this step: the time is over, or the coarse tolerance is too far away."""
+        """Whether to stop after this step.
+
+        It is so if the time is over, or the coarse tolerance is too far away.
+        """
         self.stopped = self._expired()
         hopeless = bool(self.system.folds) and not self._measured and n_steps > FIRST_SHARE * self.max_iter
         return self.stopped or hopeless
@@ -162,7 +176,9 @@ def iterative_ridge(
     rows_of: Callable[[Tensor], Tensor],
     expired: Callable[[], bool] = lambda: False,
 ) -> tuple[Tensor, Tensor] | None:
-    """(K + D)⁻¹y, and held-out predictions of the folds (NaN elsewhere); None if steps do not converge.
+    """(K + D)⁻¹y, and held-out predictions of the folds (NaN elsewhere).
+
+    None if steps do not converge.
 
     Once `expired` returns true, the current iterate is returned whatever its residual. `rows_of` gives rows of K in
     float64; K itself may be float32.

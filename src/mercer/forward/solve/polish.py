@@ -1,4 +1,4 @@
-"""Polish: improve all weights of the chosen basis vectors together, from given weights or from zero.
+"""Polish: improve all weights of the chosen basis vectors together.
 
 Preconditioned conjugate gradients for ½‖y − Φv‖² + ½λ|v|² in whitened coordinates: two products with K_nm a step, which
 the plan keeps in memory if it fits. Losses other than the squared one take Newton steps around it.
@@ -54,7 +54,7 @@ def polish(
     validation: Tensor | None = None,
     expired: Callable[[], bool] = lambda: False,
 ) -> Polished:
-    """Improve the weights of basis vectors `index`, from `weights` (m × p) or from zero.
+    """Improve the weights (m × p) of basis vectors, or start from zero.
 
     It ends when a step lowers the objective by less than `tol` of the decrease of all steps. The remainder does not
     change the error measurably (KIN40K: 1.581 %, also at a hundred times `tol`). With rows `validation` (indices) it
@@ -142,7 +142,7 @@ def _least_squares(
 def _newton(
     at: WhitenedCoordinates, v: Tensor, sample: Tensor, tol: float, max_iter: int, watch: ValidationWatch | None
 ) -> tuple[Tensor, Tensor, int, str]:
-    """Newton steps, each by conjugate gradients; a step that raises the objective is halved."""
+    """Newton steps by conjugate gradients, halved if the objective rises."""
     v = without_mean(v) if at.problem.loss.joint else v
     f = at.values(v)
     value, why, n_iter = at.objective(v, f), f"all {max_iter} Newton steps were taken", 0
@@ -167,7 +167,9 @@ def _newton(
 
 
 def _newton_step(at: WhitenedCoordinates, v: Tensor, f: Tensor, sample: Tensor) -> Tensor:
-    """The change of v (m × p) that solves Newton's equations to a tenth, as one system if the loss couples outputs.
+    """The change of v (m × p) that solves Newton's equations to a tenth.
+
+    It is one system if the loss couples outputs.
 
     With the diagonal of the Hessian alone steps would be too long, and halved again and again.
     """

@@ -1,4 +1,4 @@
-"""Preconditioner of K + D, D diagonal: a Nyström approximation of K, corrected within blocks of near rows.
+"""Preconditioner of K + D: Nyström approximation plus blocks of near rows.
 
 The Nyström approximation BBᵀ from `NYSTROEM_ROWS` rows captures the smooth part of K; the remainder is large between
 near rows only. So K + D ≈ P = BBᵀ + Δ, where Δ is the block diagonal of K − BBᵀ + D: the approximation of Snelson and
@@ -66,7 +66,10 @@ class NystroemPreconditioner:
         return cls(blocks, positions, block_inverses, Y, left_out, left_out_Y, inverses)
 
     def solve(self, R: Tensor) -> Tensor:
-        """P⁻¹R for n × ((1 + f)·p) right-hand sides: all rows first, then each fold, zero at the rows it leaves out."""
+        """P⁻¹R for n × ((1 + f)·p) right-hand sides.
+
+        Those of all rows come first, then those of each fold, zero at the rows it leaves out.
+        """
         p = R.shape[1] // (1 + len(self.left_out))
         r = pad(R, (0, 0, 0, 1))[self.blocks]
         inner = (r.flatten(0, 1).T.contiguous() @ self.Y).T
@@ -109,7 +112,9 @@ def nystroem_factor(rows_of: Callable[[Tensor], Tensor], among: Tensor) -> Tenso
 
 
 def neighbour_blocks(K: Tensor) -> Tensor:
-    """Blocks of at most `BLOCK_ROWS` near rows (b × s, padded by n), by repeated bisection.
+    """Blocks of at most `BLOCK_ROWS` near rows, by repeated bisection.
+
+    They are b × s row indices, padded by n.
 
     Two rows far from each other in the kernel's distance split a block by which of them is nearer.
 

@@ -1,4 +1,4 @@
-"""Predict how long solutions take, from small parts of their work measured on this machine.
+"""Predict the time of solutions from small measured parts of their work.
 
 Rates differ tenfold between machines, so no table of constants would hold. Rates of exact solutions are measured once
 per kind of problem and process, so that all decisions of a fit agree.
@@ -37,7 +37,10 @@ POLISH_PASSES, STEP_PASSES = 5.0, 1.5
 
 
 def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
-    """Predict the seconds of `exact_ridge` for `n` rows, `p` targets and `n_columns` inputs."""
+    """Predict the seconds of `exact_ridge`.
+
+    The problem has `n` rows, `p` targets and `n_columns` inputs.
+    """
     device = str(plan.device)
     kernel_seconds = n**2 * _kernel_rate(device, n_columns)
     folds = iterative_folds(n, p, True) if plan.device.type == "cpu" else None
@@ -48,7 +51,10 @@ def exact_seconds(n: int, p: int, n_columns: int, plan: Plan) -> float:
 
 
 def affordable_polish_steps(problem: Problem, index: Tensor, seconds: float) -> int:
-    """Steps of a polish of the basis vectors `index` that take at most `seconds`, measured by the first process."""
+    """Steps of a polish of basis vectors `index` that take at most `seconds`.
+
+    The first process measures it.
+    """
     basis, m = problem.basis(index).double(), len(index)
     rows = problem.basis(index[:PASS_ROWS]).double()
     v = rows.new_ones(m, 1)
@@ -82,7 +88,10 @@ def _factor_seconds(device: str, n: int) -> float:
 
 
 def seconds_of(work: Callable[[], Tensor]) -> float:
-    """Time a piece of work: the shorter of two runs, since the first one may load libraries."""
+    """Time a piece of work, by the shorter of two runs.
+
+    The first run may load libraries.
+    """
     durations = []
     for _ in range(2):
         start = time.perf_counter()

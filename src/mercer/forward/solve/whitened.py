@@ -1,4 +1,6 @@
-"""Whitened coordinates, in which polishing is well-posed: weights a of basis vectors as v = Lᵀa, Q + τI = LLᵀ.
+"""Whitened coordinates, in which polishing is well-posed.
+
+They are v = Lᵀa for weights a of basis vectors, with Q + τI = LLᵀ.
 
 The penalty λaᵀ(Q + τI)a is λ|v|² there, so rounding cannot make the system indefinite. In terms of weights it can:
 nearly dependent basis vectors have huge weights of opposite sign. Everything is float64, tiles too, because steps in
@@ -23,7 +25,7 @@ MANY_ROWS = 50
 
 
 class WhitenedCoordinates:
-    """The functions Φ = K_nm L⁻ᵀ of a problem: values, slopes and weights of coordinates v (m × p)."""
+    """The functions Φ = K_nm L⁻ᵀ: values, slopes and weights of v (m × p)."""
 
     def __init__(self, problem: Problem, index: Tensor, uses: int) -> None:
         problem.plan.require_square(len(index), copies=4)
@@ -59,7 +61,10 @@ class WhitenedCoordinates:
         return float(self.problem.objective(f, self.problem.lam * v.square().sum()))
 
     def sample(self) -> Tensor:
-        """Random rows for a preconditioner, one or two for each basis vector; basis vectors are not drawn."""
+        """Random rows for a preconditioner, one or two for each basis vector.
+
+        Basis vectors are not drawn.
+        """
         others, m = self.problem.weight > 0, len(self.basis)
         shard = self.problem.rows.shard
         others[shard.local(self.index)[1]] = False
@@ -93,7 +98,9 @@ class SamplePreconditioner:
 
 
 class OutputPreconditioners:
-    """One preconditioner for each output, for losses that depend on differences of outputs only.
+    """One preconditioner for each output.
+
+    It serves losses that depend on differences of outputs only.
 
     Along the mean of all outputs such a loss is flat and only the penalty acts: the best model has mean zero, so
     coordinates and steps are kept without it. Otherwise the system is as ill-posed as λ is small, steps multiply and
