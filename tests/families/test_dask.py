@@ -203,8 +203,8 @@ def short_of_memory(share, least, many, gram):
         import mercer.forward.boosting as boosting
 
         settings = boosting.Boosting._selection_settings
-        kept = partitions.SHARE, partitions.LEAST, settings.many_rows, boosting.GRAM_ROWS
-        partitions.SHARE, partitions.LEAST, boosting.GRAM_ROWS = share, least, gram
+        kept = partitions.MEMORY_SHARE, partitions.MIN_MEMORY, settings.many_rows, boosting.GRAM_ROWS
+        partitions.MEMORY_SHARE, partitions.MIN_MEMORY, boosting.GRAM_ROWS = share, least, gram
         boosting.Boosting._selection_settings = replace(settings, many_rows=many)
         return kept
 
@@ -266,7 +266,7 @@ def test_workers_that_are_paused_when_the_fit_begins_are_named(client, monkeypat
     model = DaskKernelBoostingRegressor(client=client, timeout=5.0, **SETTINGS)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(mercer.distributed.dask, "alone_on", paused)
+            patch.setattr(mercer.distributed.dask, "exclusive_workers", paused)
             with pytest.raises(LostProcessError) as error:
                 model.fit(dX, dy)
         assert time.monotonic() - began[0] < 5.0 + 20.0  # the timeout, and as much on a busy machine

@@ -163,7 +163,7 @@ def test_a_source_of_one_process_sums_to_itself():
 
 def test_a_partition_is_the_same_rows_on_the_disk_whatever_its_order_in_memory(tmp_path, monkeypatch):
     table = np.asfortranarray(np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32))
-    monkeypatch.setattr("mercer.distributed.partitions.WRITTEN", 24)  # two rows
+    monkeypatch.setattr("mercer.distributed.partitions.WRITE_BYTES", 24)  # two rows
     write_rows(tmp_path / "rows", table)
     rows = SpooledRows(tmp_path / "rows", 7, 3, "<f4")
     assert [start for start, _ in rows.blocks(4)] == [0, 4]

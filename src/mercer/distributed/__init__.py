@@ -1,4 +1,4 @@
-"""More than one machine: processes that fit one model together, each on its own rows."""
+"""Distributed fits: processes that fit one model together, each on its own rows."""
 
 from mercer.distributed.group import LostProcessError, ProcessGroup, open_store
 from mercer.distributed.launch import init, join

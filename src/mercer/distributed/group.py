@@ -1,9 +1,8 @@
-"""The collectives: the only place where processes talk to each other, by torch.distributed.
+"""Collectives of several processes, by torch.distributed: the only module in which processes communicate.
 
-gloo carries them between CPUs, NCCL between GPUs. Waiting has an end: a process that does not answer in time, or whose
-connection breaks, ends the fit of all others with a sentence that names it. A process that works alone for longer tells
-the others at intervals that it is at work. Where the group has a secret, messages are signed
-(`mercer.distributed.signed`).
+The backend is gloo between CPUs and NCCL between GPUs. Every wait has a timeout: a process that does not answer in
+time, or whose connection breaks, ends the fit of all others with an error that names it. A process that computes alone
+for longer sends heartbeats. If the group has a secret, messages are signed (`mercer.distributed.signed`).
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from mercer.distributed.signed import Signature
 
 T = TypeVar("T")
 
-#: Bytes of the head of a message, its length among them: what fits into it needs no second message.
+#: Bytes of the head of a message, and of the length at its beginning; a short message fits into the head.
 HEAD, LENGTH = 256, 8
-#: The head of a process that is still at work, and how often such heads are sent: so many times in a timeout.
-AT_WORK, BEATS = b"\xff" * HEAD, 4
+#: The head that a computing process sends instead, and the number of heartbeats in a timeout.
+HEARTBEAT, BEATS = b"\xff" * HEAD, 4
 #: Connections to a store that may wait to be accepted.
 BACKLOG = 1024
-#: Seconds that those who noticed a loss wait for each other's word, to tell who is silent.
+#: Seconds that processes wait for each other's report after a loss, to find out who is silent.
 GRACE = 3.0
 
 
 class LostProcessError(RuntimeError):
-    """Some processes did not answer; `ranks` are theirs."""
+    """Processes did not answer; `ranks` are theirs."""
 
     def __init__(self, sentence: str, ranks: list[int]) -> None:
-        super().__init__(sentence, ranks)  # both, so that it can be sent to another process
+        super().__init__(sentence, ranks)  # both, so that it can be pickled
         self.ranks = ranks
 
     def __str__(self) -> str:
@@ -49,11 +48,10 @@ class LostProcessError(RuntimeError):
 
 
 class ProcessGroup(Group):
-    """Several processes, this one being number `rank` of `size`; `store` is where they found each other.
+    """Several processes; this one has number `rank` of `size`, and they meet at `store`.
 
-    `bytes` and `calls` count what this process sent into collectives, so that costs can be told. Where there is a
-    `secret`, which all processes must have been given, what they read from each other and from the store is checked
-    against it.
+    `bytes` and `calls` count what this process sent into collectives. With a `secret`, which all processes must share,
+    messages and values of the store are signed and checked.
     """
 
     def __init__(
@@ -61,20 +59,25 @@ class ProcessGroup(Group):
     ) -> None:
         import torch.distributed as dist
 
-        self.rank, self.size, self.timeout, self.bytes, self.calls = rank, size, timeout, 0, 0
-        self._leading, self._signature, self._messages = False, Signature(secret), 0
-        if backend == "nccl":  # a lost process is then an error here, and not the end of this one without a word
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+        self.bytes = self.calls = 0
+        self._alone = False  # while this process computes something by itself
+        self._signature = Signature(secret)
+        self._messages = 0
+        if backend == "nccl":  # a lost process then raises an error here, instead of aborting this process
             os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
-        # a device with its number: threads of their own begin with the first one
-        self._wire = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
+        # with its number: a new thread starts with device 0
+        self._device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
         limit = timedelta(seconds=timeout)
         store.set_timeout(limit)
         self._store = store if secret is None else signed_store(store, self._signature)
-        self._joined(limit)  # torch numbers its groups: one that failed to form would have another number next time
+        self._wait_for_all(limit)  # before torch numbers the group: a failed attempt would shift the numbers
         dist.init_process_group(backend, store=self._store, rank=rank, world_size=size, timeout=limit)
 
-    def _joined(self, limit: timedelta) -> None:
-        """Wait until every process is there."""
+    def _wait_for_all(self, limit: timedelta) -> None:
+        """Wait until every process has joined."""
         keys = [f"mercer/joins/{rank}" for rank in range(self.size)]
         self._store.set(keys[self.rank], "here")
         try:
@@ -87,7 +90,7 @@ class ProcessGroup(Group):
                 missing,
             ) from error
         for key in keys:
-            self._store.get(key)  # with the right signature, where there are any
+            self._store.get(key)  # checks the signature
 
     def close(self) -> None:
         """Leave the group."""
@@ -103,12 +106,12 @@ class ProcessGroup(Group):
         self.close()
 
     def sum(self, value: Tensor) -> Tensor:
-        if self._leading:
+        if self._alone:
             return value
         import torch.distributed as dist
 
-        sent = value.detach().to(self._wire, copy=True).contiguous()
-        self._talk(lambda: dist.all_reduce(sent), sent)
+        sent = value.detach().to(self._device, copy=True).contiguous()
+        self._run(lambda: dist.all_reduce(sent), sent)
         return sent.to(value.device)
 
     def sums(self, *values: Tensor) -> list[Tensor]:
@@ -116,70 +119,69 @@ class ProcessGroup(Group):
         return [part.reshape(value.shape) for part, value in zip(parts, values, strict=True)]
 
     def first(self, make: Callable[[], T]) -> T:
-        if self.size == 1 or self._leading:  # what the first process asks while it works for all is its own affair
+        if self.size == 1 or self._alone:
             return make()
         answer: Any = None
         body = b""
         if self.rank == 0:
-            with self._at_work(lambda: self._firsts(_padded(AT_WORK, HEAD))):
-                answer, body = self._answer(make)
+            with self._heartbeats(lambda: self._broadcast(_padded(HEARTBEAT, HEAD))):
+                answer, body = self._call(make)
         body = self._broadcast_bytes(body)
-        if self.rank != 0:  # a function of the user's cannot be sent: then every process does the same work
-            answer = pickle.loads(body) if body else self._answer(make)[0]
+        if self.rank != 0:  # a result that cannot be pickled is computed by every process
+            answer = pickle.loads(body) if body else self._call(make)[0]
         made, error = answer
         if error is not None:
             raise error
         return made
 
     def share_work(self, n: int, make: Callable[[Sequence[int]], list[T]]) -> list[T]:
-        if self.size == 1 or self._leading:
+        if self.size == 1 or self._alone:
             return make(range(n))
-        with self._at_work(lambda: self._everyones(_padded(AT_WORK, HEAD))):
-            _, body = self._answer(lambda: make(range(self.rank, n, self.size)))
-        bodies = self._gathered(body)
-        if not all(bodies):  # a function of the user's cannot be sent: then every process does the same work
-            made, error = self._answer(lambda: make(range(n)))[0]
-            bodies = []
+        with self._heartbeats(lambda: self._all_gather(_padded(HEARTBEAT, HEAD))):
+            _, body = self._call(lambda: make(range(self.rank, n, self.size)))
+        bodies = self._gather_bytes(body)
+        if not all(bodies):  # a result that cannot be pickled is computed by every process
+            made, error = self._call(lambda: make(range(n)))[0]
         else:
-            answers = [pickle.loads(one) for one in bodies]
+            answers = [pickle.loads(body) for body in bodies]
             error = next((error for _, error in answers if error is not None), None)
             made = [] if error is not None else [answers[k % self.size][0][k // self.size] for k in range(n)]
         if error is not None:
             raise error
         return made
 
-    def _answer(self, make: Callable[[], T]) -> tuple[Any, bytes]:
-        """What `make` gives or raises, and the same to be sent; nothing where that is impossible."""
+    def _call(self, make: Callable[[], T]) -> tuple[Any, bytes]:
+        """Call `make` by itself; return (result, error), and both pickled, or no bytes where that is impossible."""
         answer: Any
-        self._leading = True
+        self._alone = True
         try:
             answer = make(), None
         except Exception as failure:
             answer = None, failure
         finally:
-            self._leading = False
+            self._alone = False
         try:
             return answer, pickle.dumps(answer)
         except (pickle.PicklingError, AttributeError, TypeError):
             return answer, b""
 
     @contextmanager
-    def _at_work(self, tell: Callable[[], Any]) -> Iterator[None]:
-        """Meanwhile `tell` the processes that wait for this one, again and again, that it is at work.
+    def _heartbeats(self, send: Callable[[], Any]) -> Iterator[None]:
+        """Send heartbeats to the processes that wait for this one, as long as the context lasts.
 
-        They wait for a head of the answer; each head they get instead starts their timeout anew. A process that is
-        killed or stopped tells nothing.
+        They wait for the head of a message; each heartbeat restarts their timeout. A process that was killed or
+        stopped sends none.
         """
         done, failures = threading.Event(), []
 
         def beat() -> None:
             try:
                 while not done.wait(self.timeout / BEATS):
-                    tell()
+                    send()
             except LostProcessError as error:
                 failures.append(error)
 
-        thread = threading.Thread(target=beat, name="mercer-at-work", daemon=True)
+        thread = threading.Thread(target=beat, name="mercer-heartbeat", daemon=True)
         thread.start()
         try:
             yield
@@ -190,62 +192,53 @@ class ProcessGroup(Group):
             raise failures[0]
 
     def broadcast(self, value: Tensor) -> Tensor:
-        return value if self._leading else self._firsts(value)
+        return value if self._alone else self._broadcast(value)
 
-    def _firsts(self, value: Tensor) -> Tensor:
-        """The first process's tensor."""
+    def _broadcast(self, value: Tensor) -> Tensor:
+        """Return the tensor of the first process."""
         import torch.distributed as dist
 
-        sent = value.detach().to(self._wire, copy=True).contiguous()
-        self._talk(lambda: dist.broadcast(sent, 0), sent)
+        sent = value.detach().to(self._device, copy=True).contiguous()
+        self._run(lambda: dist.broadcast(sent, 0), sent)
         return sent.to(value.device)
 
-    def _everyones(self, value: Tensor) -> list[bytes]:
-        """The bytes of all processes, as many of each."""
+    def _all_gather(self, value: Tensor) -> list[bytes]:
+        """Return the bytes of all processes, the same number from each."""
         import torch.distributed as dist
 
-        sent = value.to(self._wire)
+        sent = value.to(self._device)
         found = [torch.empty_like(sent) for _ in range(self.size)]
-        self._talk(lambda: dist.all_gather(found, sent), sent)
-        return [one.cpu().numpy().tobytes() for one in found]
+        self._run(lambda: dist.all_gather(found, sent), sent)
+        return [received.cpu().numpy().tobytes() for received in found]
 
     def gather(self, thing: T) -> list[T]:
-        if self._leading:
+        if self._alone:
             return [thing]
-        return [pickle.loads(body) for body in self._gathered(pickle.dumps(thing))]
+        return [pickle.loads(body) for body in self._gather_bytes(pickle.dumps(thing))]
 
-    def _gathered(self, body: bytes) -> list[bytes]:
-        """The bytes that each process brings, as soon as none is at work any more."""
+    def _gather_bytes(self, body: bytes) -> list[bytes]:
+        """Return the bytes of each process."""
         self._messages += 1
-        mine = self._signature.signed(body, "gather", self._messages, self.rank)
-        heads = self._everyones(_padded(_head(mine), HEAD))
-        while AT_WORK in heads:
-            heads = self._everyones(_padded(_head(mine), HEAD))
-        lengths = [_length(head) for head in heads]
-        rest = max(lengths) + LENGTH - HEAD
-        tails = self._everyones(_padded(mine[HEAD - LENGTH :], rest)) if rest > 0 else [b""] * self.size
-        found = [(head[LENGTH:] + tail)[:n] for head, tail, n in zip(heads, tails, lengths, strict=True)]
-        return [self._signature.checked(one, "gather", self._messages, rank) for rank, one in enumerate(found)]
+        message = self._signature.signed(body, "gather", self._messages, self.rank)
+        found = _exchange(message, self._all_gather)
+        return [self._signature.checked(body, "gather", self._messages, rank) for rank, body in enumerate(found)]
 
     def _broadcast_bytes(self, body: bytes) -> bytes:
-        """The first process's bytes: in one message where they are few, in two where not."""
+        """Return the bytes of the first process."""
         self._messages += 1
-        mine = self._signature.signed(body, "first", self._messages)
-        head = AT_WORK
-        while head == AT_WORK:
-            head = self._firsts(_padded(_head(mine), HEAD)).cpu().numpy().tobytes()
-        length = _length(head)
-        rest = length + LENGTH - HEAD
-        tail = self._firsts(_padded(mine[HEAD - LENGTH :], rest)).cpu().numpy().tobytes() if rest > 0 else b""
-        return self._signature.checked((head[LENGTH:] + tail)[:length], "first", self._messages)
+        message = self._signature.signed(body, "first", self._messages)
+        (found,) = _exchange(message, lambda sent: [self._broadcast(sent).cpu().numpy().tobytes()])
+        return self._signature.checked(found, "first", self._messages)
 
-    def _talk(self, collective: Callable[[], Any], sent: Tensor) -> None:
-        self.calls, self.bytes = self.calls + 1, self.bytes + sent.numel() * sent.element_size()
+    def _run(self, collective: Callable[[], Any], sent: Tensor) -> None:
+        """Run a collective; if it fails, raise an error that names the silent processes."""
+        self.calls += 1
+        self.bytes += sent.numel() * sent.element_size()
         began = time.monotonic()
         try:
             collective()
         except RuntimeError as error:
-            silent = self._silent()
+            silent = self._silent_ranks()
             waited = time.monotonic() - began
             names = ", ".join(str(rank) for rank in silent) or "unknown"
             raise LostProcessError(
@@ -255,8 +248,8 @@ class ProcessGroup(Group):
                 silent,
             ) from error
 
-    def _silent(self) -> list[int]:
-        """Ranks that say nothing, not even that they also wait in vain."""
+    def _silent_ranks(self) -> list[int]:
+        """Return the ranks that do not even report that they wait in vain."""
         keys = {rank: f"mercer/waits/{rank}" for rank in range(self.size)}
         try:
             self._store.set(keys[self.rank], "in vain")
@@ -266,29 +259,35 @@ class ProcessGroup(Group):
                 time.sleep(0.05)
                 missing = [rank for rank in missing if not self._store.check([keys[rank]])]
             return missing
-        except RuntimeError:  # the store itself is gone, and it lives with the first process
+        except RuntimeError:  # the store is lost, and it belongs to the first process
             return [0]
 
 
-def _head(body: bytes) -> bytes:
-    """The length of a message, and its beginning."""
-    return len(body).to_bytes(LENGTH, "little") + body[: HEAD - LENGTH]
+def _exchange(message: bytes, send: Callable[[Tensor], list[bytes]]) -> list[bytes]:
+    """Exchange messages of any length: heads of a fixed size, then the rest where a message is longer.
 
-
-def _length(head: bytes) -> int:
-    return int.from_bytes(head[:LENGTH], "little")
+    Heads are sent again as long as a process sends heartbeats instead.
+    """
+    beginning = _padded(len(message).to_bytes(LENGTH, "little") + message[: HEAD - LENGTH], HEAD)
+    heads = send(beginning)
+    while HEARTBEAT in heads:
+        heads = send(beginning)
+    lengths = [int.from_bytes(head[:LENGTH], "little") for head in heads]
+    rest = max(lengths) + LENGTH - HEAD
+    tails = send(_padded(message[HEAD - LENGTH :], rest)) if rest > 0 else [b""] * len(heads)
+    return [(head[LENGTH:] + tail)[:length] for head, tail, length in zip(heads, tails, lengths, strict=True)]
 
 
 def _padded(body: bytes, size: int) -> Tensor:
-    """Bytes as a tensor of so many; of what others send nothing is known but its size."""
+    """Convert bytes to a tensor of a size that all processes know."""
     return torch.from_numpy(np.frombuffer(body[:size].ljust(size, b"\0"), dtype=np.uint8).copy())
 
 
 def open_store(host: str, timeout: float = 600.0) -> Any:
-    """A store at a free port of this address, where the processes of a group find each other.
+    """Open a store at a free port of this address, where the processes of a group meet.
 
-    It lives as long as it is held. An address that no interface of this machine has, because a network translates it,
-    cannot be listened at: then the store listens at all of them.
+    It lives as long as it is referenced. If no interface of this machine has the address, because a network translates
+    it, the store listens at all interfaces.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -303,7 +302,7 @@ def open_store(host: str, timeout: float = 600.0) -> Any:
 
 
 def _listening(host: str) -> socket.socket:
-    """A socket that listens at a free port of `host`."""
+    """Return a socket that listens at a free port of `host`."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:
@@ -319,7 +318,7 @@ def _listening(host: str) -> socket.socket:
 
 
 def signed_store(store: Any, signature: Signature) -> Any:
-    """The store, whose values are signed by whoever sets them and checked by whoever gets them.
+    """Wrap a store: values are signed when set and checked when read.
 
     gloo keeps the addresses of the processes there.
     """
@@ -355,14 +354,14 @@ def signed_store(store: Any, signature: Signature) -> Any:
 
 
 def reach_store(host: str, port: int, timeout: float) -> Any:
-    """The store that somebody else keeps."""
+    """Connect to the store of another process."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
 
 
 def environment_store(rank: int, size: int, timeout: float) -> Any:
-    """The store whose address the environment says, as `torchrun` sets it."""
+    """Connect to the store whose address `torchrun` sets in the environment."""
     from torch.distributed.rendezvous import rendezvous
 
     store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout)))

@@ -1,4 +1,4 @@
-"""Joining a group: under `torchrun`, which says everything by the environment, or by the address of a store."""
+"""Join a group of processes: under `torchrun`, or by the address of a store."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from mercer.data.group import ALONE, Group, current_group, set_group
 from mercer.distributed.group import ProcessGroup, environment_store, reach_store
 from mercer.parts import require
 
-#: Seconds after which a process that does not answer is taken for lost.
+#: Seconds after which a process that does not answer counts as lost.
 TIMEOUT = 600.0
 
 
 def init(timeout: float = TIMEOUT, backend: str = "auto") -> Group:
-    """Share every table that is fitted from now on among the processes of `torchrun`.
+    """Divide every table that is fitted from now on among the processes of `torchrun`.
 
-    A script that begins with it runs as it is on one process, and under ``torchrun --nproc-per-node=4 fit.py`` on four:
-    each names the same arrays or files and learns from its own rows of them, and all end with the same model. Rows that
-    only one process has are given by `own_rows`.
+    A script that begins with it runs unchanged on one process, and under ``torchrun --nproc-per-node=4 fit.py`` on
+    four. Each process passes the same arrays or files and learns from its part of the rows; all end with the same
+    model. Rows that only one process has are passed by `own_rows`.
 
     Parameters
     ----------
     timeout : seconds after which a process that does not answer ends the fit of all others.
-    backend : "gloo", "nccl" or "auto", which takes NCCL where every process of this machine has a GPU of its own.
+    backend : "gloo", "nccl" or "auto", which takes NCCL if every process of this machine has its own GPU.
 
     Examples
     --------
@@ -40,13 +40,14 @@ def init(timeout: float = TIMEOUT, backend: str = "auto") -> Group:
     if current_group() is not ALONE:
         return current_group()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    here, beside = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    own_gpu = torch.cuda.is_available() and beside <= torch.cuda.device_count()
-    shared = f"'gloo' where {beside} processes have {torch.cuda.device_count()} GPUs: NCCL wants one for each"
-    require(own_gpu or backend != "nccl", "backend", shared, backend)
-    if own_gpu:
-        torch.cuda.set_device(here)
-    chosen = ("nccl" if own_gpu else "gloo") if backend == "auto" else backend
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    gpu_each = torch.cuda.is_available() and local_size <= torch.cuda.device_count()
+    shared = f"'gloo' where {local_size} processes have {torch.cuda.device_count()} GPUs: NCCL wants one for each"
+    require(gpu_each or backend != "nccl", "backend", shared, backend)
+    if gpu_each:
+        torch.cuda.set_device(local_rank)
+    chosen = ("nccl" if gpu_each else "gloo") if backend == "auto" else backend
     group = ProcessGroup(rank, size, environment_store(rank, size, timeout), timeout, chosen)
     atexit.register(group.close)
     set_group(group)
@@ -62,8 +63,8 @@ def join(
     backend: str = "gloo",
     secret: bytes | None = None,
 ) -> ProcessGroup:
-    """Join a group whose store (`open_store`) somebody keeps at this address.
+    """Join a group whose store (`open_store`) is at this address.
 
-    With a `secret`, the same random bytes for all processes of the group, they refuse messages of anybody else.
+    With a `secret`, the same random bytes for all processes of the group, they refuse messages of other processes.
     """
     return ProcessGroup(rank, size, reach_store(host, port, timeout), timeout, backend, secret)

@@ -1,6 +1,6 @@
-"""Partitions of a collection as files beside the worker that computed them, and the fit that workers run on their own.
+"""Partitions of a Dask collection as files of the worker that computed them, and the fit that workers run on them.
 
-These functions run inside workers. Only `fit_parts` knows about groups; the model it fits is a plain estimator.
+These functions run inside workers. Only `fit_partitions` uses a group; the model it fits is a plain estimator.
 """
 
 from __future__ import annotations
@@ -28,29 +28,39 @@ from mercer.parts import require
 
 @dataclass(frozen=True)
 class Spooled:
-    """One partition on the disk of a worker: where, its rows and columns, and its place among all."""
+    """A partition on the disk of a worker, and its position among all partitions."""
 
     worker: str
     folder: str
-    own: str
+    name: str  # of its files
     n_rows: int
     n_columns: int
     dtype: str
-    names: tuple[str, ...] | None
-    place: int = -1
+    columns: tuple[str, ...] | None
+    position: int = -1
+
+    def file(self, array: str) -> Path:
+        """Return the path of an array: "X", "y" or "w"."""
+        return Path(self.folder) / f"{array}-{self.name}.{'rows' if array == 'X' else 'npy'}"
+
+    def rows(self) -> SpooledRows:
+        return SpooledRows(self.file("X"), self.n_rows, self.n_columns, self.dtype)
 
 
 #: Bytes that are written at a time.
-WRITTEN = 2**24
-#: The share of the memory that a worker has left which a fit may plan with at most, and the least it plans with.
-SHARE, LEAST = 0.5, 2**26
+WRITE_BYTES = 2**24
+#: Largest share of a worker's free memory for a fit, and the fewest bytes.
+MEMORY_SHARE, MIN_MEMORY = 0.5, 2**26
 
 
 class SpooledRows(RowSource):
-    """Rows of a partition on the disk, one after the other; blocks are read, since pages of a map count as memory."""
+    """Rows of a partition on the disk; blocks are read, since pages of a memory map count as memory of the worker."""
 
     def __init__(self, path: Path, n_rows: int, n_columns: int, dtype: str) -> None:
-        self.path, self.n_rows, self.n_columns, self.dtype = path, n_rows, n_columns, dtype
+        self.path = path
+        self.n_rows = n_rows
+        self.n_columns = n_columns
+        self.dtype = dtype
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         with open(self.path, "rb") as file:
@@ -64,26 +74,26 @@ class SpooledRows(RowSource):
 
 
 def each_partition(function: Any, X: Any, y: Any, sample_weight: Any, *more: Any) -> list[Any]:
-    """``function(rows, targets, weights or None, *more)`` of each partition, not computed yet.
+    """Delay ``function(rows, targets, weights or None, *more)`` for each partition.
 
-    All three come out of one graph: inputs and targets that are columns of one frame are made once, not twice.
+    All three come from one graph: inputs and targets that are columns of one frame are computed once, not twice.
     """
     given = {"X": X, "y": y, **({} if sample_weight is None else {"sample_weight": sample_weight})}
-    for name, one in given.items():
-        require(hasattr(one, "to_delayed"), name, "a Dask dataframe, series or array", type(one).__name__)
+    for name, collection in given.items():
+        require(hasattr(collection, "to_delayed"), name, "a Dask dataframe, series or array", type(collection).__name__)
     tabular = _tabular(X)
     if tabular:
         _require_numbers(X)
-    X, *others = (_of_kind(one, tabular) for one in given.values())
-    for name, one in zip(list(given)[1:], others, strict=True):
-        n, wanted = (each.npartitions if tabular else each.numblocks[0] for each in (one, X))
-        require(n == wanted, f"the partitions of {name}", f"the {wanted} of X", n)
-    y, weight = (*others, None)[:2]
-    return _of_frames(function, X, y, weight, *more) if tabular else _of_arrays(function, X, y, weight, *more)
+    alike = {name: _of_kind(collection, tabular) for name, collection in given.items()}
+    counts = {name: each.npartitions if tabular else each.numblocks[0] for name, each in alike.items()}
+    for name, count in counts.items():
+        require(count == counts["X"], f"the partitions of {name}", f"the {counts['X']} of X", count)
+    map_each = _map_frames if tabular else _map_arrays
+    return map_each(function, alike["X"], alike["y"], alike.get("sample_weight"), *more)
 
 
 def _require_numbers(frame: Any) -> None:
-    """Refuse columns that the plain estimator would code: their levels are not known before all rows are read."""
+    """Refuse columns that the plain estimator would encode: their levels are unknown before all rows are read."""
     from pandas.api.types import is_numeric_dtype
 
     others = [str(name) for name, kind in frame.dtypes.items() if not is_numeric_dtype(kind)]
@@ -95,7 +105,7 @@ def _tabular(collection: Any) -> bool:
 
 
 def _of_kind(collection: Any, tabular: bool) -> Any:
-    """The collection as a frame or series, or as an array."""
+    """Convert a collection to a frame or series, or to an array."""
     from dask.dataframe import from_dask_array
 
     if _tabular(collection) == tabular:
@@ -103,24 +113,24 @@ def _of_kind(collection: Any, tabular: bool) -> Any:
     return from_dask_array(collection) if tabular else collection.to_dask_array()
 
 
-def _of_frames(function: Any, *given: Any) -> list[Any]:
+def _map_frames(function: Any, *given: Any) -> list[Any]:
     import pandas as pd
     from dask.dataframe import map_partitions
 
     made = map_partitions(function, *given, meta=pd.Series(dtype=object), enforce_metadata=False)
     fused = made.optimize()
-    if fused.npartitions != made.npartitions:  # Dask joins files of which few columns are read, not always alike
+    if fused.npartitions != made.npartitions:  # Dask may merge files of which few columns are read
         fused = made.simplify()
     return list(fused.to_delayed(optimize_graph=False))
 
 
-def _of_arrays(function: Any, *given: Any) -> list[Any]:
+def _map_arrays(function: Any, *given: Any) -> list[Any]:
     from dask.array import blockwise
 
-    axes = [
-        None if getattr(one, "ndim", None) is None else (0, *range(k + 1, k + one.ndim)) for k, one in enumerate(given)
-    ]
-    pairs = [part for pair in zip(given, axes, strict=True) for part in pair]
+    pairs: list[Any] = []
+    for k, argument in enumerate(given):
+        n_axes = getattr(argument, "ndim", None)
+        pairs += [argument, None if n_axes is None else (0, *range(k + 1, k + n_axes))]
     made = blockwise(
         function, (0,), *pairs, dtype=object, meta=np.empty(0, object), align_arrays=False, concatenate=True
     )
@@ -131,26 +141,29 @@ def spool(X: Any, y: Any, weight: Any, key: str) -> Spooled:
     """Write one partition to the disk of this worker."""
     from distributed import get_worker
 
-    give_back()
-    worker, own = get_worker(), uuid.uuid4().hex
-    folder = _folder(worker, key)
-    folder.mkdir(parents=True, exist_ok=True)
+    release_arrow_memory()
     rows, names = np.asarray(X), getattr(X, "columns", None)
-    if rows.dtype == object and names is not None:  # columns of several types, or with a mark for missing numbers
+    if rows.dtype == object and names is not None:  # columns of several types, or with pandas' missing value
         rows = X.to_numpy(np.float64, na_value=np.nan)
     rows = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
     targets = np.asarray(y)
     targets = targets.astype(str) if targets.dtype == object else targets
     require(len(targets) == len(rows), "y in a partition", f"of the {len(rows)} rows of X", len(targets))
-    write_rows(folder / f"X-{own}.rows", rows)
-    for name, values in {"y": targets, **({} if weight is None else {"w": np.asarray(weight)})}.items():
-        np.save(folder / f"{name}-{own}.npy", values, allow_pickle=False)
-    columns = None if names is None else tuple(str(one) for one in names)
-    return Spooled(worker.address, str(folder), own, rows.shape[0], rows.shape[1], rows.dtype.str, columns)
+    worker = get_worker()
+    folder = _folder(worker, key)
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = None if names is None else tuple(map(str, names))
+    name = uuid.uuid4().hex
+    spooled = Spooled(worker.address, str(folder), name, rows.shape[0], rows.shape[1], rows.dtype.str, columns)
+    write_rows(spooled.file("X"), rows)
+    np.save(spooled.file("y"), targets, allow_pickle=False)
+    if weight is not None:
+        np.save(spooled.file("w"), np.asarray(weight), allow_pickle=False)
+    return spooled
 
 
-def forget(key: str, dask_worker: Any) -> None:
-    """Delete the partitions of one fit that this worker still has."""
+def delete_partitions(key: str, dask_worker: Any) -> None:
+    """Delete the partitions of a fit that this worker still has."""
     shutil.rmtree(_folder(dask_worker, key), ignore_errors=True)
 
 
@@ -159,94 +172,90 @@ def _folder(worker: Any, key: str) -> Path:
 
 
 def write_rows(path: Path, rows: np.ndarray) -> None:
-    """Row after row, whatever the order in memory: a frame keeps columns, of which one row would touch every page."""
-    step = max(WRITTEN // max(rows.itemsize * rows.shape[1], 1), 1)
+    """Write rows in row-major order, some at a time: a frame is column-major, and a single row touches every page."""
+    step = max(WRITE_BYTES // max(rows.itemsize * rows.shape[1], 1), 1)
     with open(path, "wb") as file:
         for start in range(0, len(rows), step):
             np.ascontiguousarray(rows[start : start + step]).tofile(file)
 
 
-def fit_parts(
+def fit_partitions(
     model: Any, parts: Sequence[Spooled], rank: int, size: int, key: str, secret: bytes, timeout: float
 ) -> Any:
-    """Fit `model` to the partitions of this worker, together with those that run the same on theirs.
+    """Fit `model` to the partitions of this worker, together with the workers that hold the others.
 
-    They find each other at a store of the first one, and trust who has the `secret`.
+    They meet at a store of the first one, and accept messages signed with the `secret`.
     """
     from distributed import Variable, get_client, get_worker
 
-    where, own = Variable(f"mercer-{key}", client=get_client()), None
+    address = Variable(f"mercer-{key}", client=get_client())
+    store = None
     try:
         if rank == 0:
             host = urlparse(get_worker().address).hostname or "127.0.0.1"
-            own = open_store(host, timeout)
-            where.set((host, own.port))
+            store = open_store(host, timeout)
+            address.set((host, store.port))
         try:
-            host, port = where.get(timeout=timeout)
+            host, port = address.get(timeout=timeout)
         except TimeoutError as error:
             raise LostProcessError(
                 f"process {rank} of {size} waited {timeout:g} s for the first to begin", [0]
             ) from error
-        store = own if own is not None else reach_store(host, port, timeout)
-        model = within_worker(model)
+        store = reach_store(host, port, timeout) if store is None else store
+        model = with_worker_memory(model)
         with ProcessGroup(rank, size, store, timeout, secret=secret) as group, use_group(group):
             fitted = model.fit(*_table(parts))
-            group.gather(rank)  # nobody leaves, nor does the store close, before all are done
+            group.gather(rank)  # the store must stay open until all are done
         return fitted if rank == 0 else None
     finally:
         for folder in {part.folder for part in parts}:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def give_back() -> None:
-    """Free what Arrow keeps of tables that it has read: a worker above four fifths of its memory gets no more tasks."""
+def release_arrow_memory() -> None:
+    """Free what Arrow caches of tables it has read: a worker above four fifths of its memory gets no more tasks."""
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
-def within_worker(model: Any) -> Any:
-    """The model, planning with the memory that the worker it is on has left, unless it was given a limit."""
+def with_worker_memory(model: Any) -> Any:
+    """Limit the model's memory to what the current worker can spare, unless the model has a limit already."""
     from distributed import get_worker
 
     try:
-        left = _memory_left(get_worker())
-    except ValueError:  # a scheduler of threads, in this very process
+        worker = get_worker()
+    except ValueError:  # a scheduler of threads, in this process
         return model
-    return model if model.memory_limit is not None or left is None else copy(model).set_params(memory_limit=left)
-
-
-def _memory_left(worker: Any) -> int | None:
-    """Bytes that a fit may plan with, where the worker has a limit."""
     limit = worker.memory_manager.memory_limit
-    return planned_memory(limit, worker.monitor.get_process_memory()) if limit else None
+    if model.memory_limit is not None or not limit:
+        return model
+    return copy(model).set_params(memory_limit=planned_memory(limit, worker.monitor.get_process_memory()))
 
 
 def planned_memory(limit: int, used: int) -> int:
-    """Bytes that a fit plans with on a worker of this limit that holds so many already.
+    """Return the memory limit of a fit on a worker with this limit that uses so many bytes already.
 
-    Some choices of a fit follow its memory, so that must not change with what a worker happens to hold: it is a quarter
-    of the limit, or half of that, and so on, where a quarter is more than half of what is left.
+    Choices of a fit depend on its memory limit, so it must not vary with the memory in use: it is a quarter of the
+    worker's limit, halved as often as it exceeds half of the free memory.
 
     >>> planned_memory(4 * 2**30, 2**29) == planned_memory(4 * 2**30, 2 * 2**30) == 2**30
     True
     >>> planned_memory(4 * 2**30, 3 * 2**30) == 2**29
     True
     """
-    planned = SHARE / 2 * limit
-    while planned > max(SHARE * (limit - used), LEAST):
+    planned = MEMORY_SHARE / 2 * limit
+    while planned > max(MEMORY_SHARE * (limit - used), MIN_MEMORY):
         planned /= 2
-    return max(int(planned), LEAST)
+    return max(int(planned), MIN_MEMORY)
 
 
 def _table(parts: Sequence[Spooled]) -> tuple[OwnRows, np.ndarray, np.ndarray | None]:
-    """Rows that stay on the disk, targets, and weights where there are any."""
+    """Rows that stay on the disk, targets, and weights or None."""
     first = parts[0]
-    sources = [SpooledRows(_file(part, "X"), part.n_rows, part.n_columns, part.dtype) for part in parts]
-    rows = OwnRows(sources, [part.place for part in parts], first.n_columns, first.names)
-    y = np.concatenate([np.load(_file(part, "y")) for part in parts])
-    weighted = _file(first, "w").exists()
-    return rows, y, np.concatenate([np.load(_file(part, "w")) for part in parts]) if weighted else None
+    rows = OwnRows([part.rows() for part in parts], [part.position for part in parts], first.n_columns, first.columns)
+    weight = _concatenated(parts, "w") if first.file("w").exists() else None
+    return rows, _concatenated(parts, "y"), weight
 
 
-def _file(part: Spooled, name: str) -> Path:
-    return Path(part.folder) / f"{name}-{part.own}.{'rows' if name == 'X' else 'npy'}"
+def _concatenated(parts: Sequence[Spooled], array: str) -> np.ndarray:
+    return np.concatenate([np.load(part.file(array)) for part in parts])

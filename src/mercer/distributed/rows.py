@@ -1,8 +1,9 @@
-"""Rows that this process alone has: a table of which every process brings its own part."""
+"""Tables of which every process has its own part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,24 +15,25 @@ from mercer.parts import require
 
 
 class OwnRows(RowSource):
-    """Sources one after the other, as the part of a table that this process holds.
+    """Several sources as the part of a table that this process holds.
 
-    `order` says where each stands among those of all processes; none is read before it is asked for, and they are
-    never put together.
+    `order` gives the position of each among those of all processes. Sources are read on demand and never concatenated.
     """
 
     def __init__(
         self, sources: Sequence[RowSource], order: Sequence[int], n_columns: int, names: Sequence[str] | None = None
     ) -> None:
         group = current_group()
-        self.sources, self.n_columns, self._names = list(sources), n_columns, names
+        self.sources = list(sources)
+        self.n_columns = n_columns
+        self._names = names
         lengths = [source.n_rows for source in self.sources]
-        everyone = sorted(one for each in group.gather(list(zip(order, lengths, strict=True))) for one in each)
-        ends = np.cumsum([n for _, n in everyone], dtype=np.int64).tolist()
-        starts = {place: end - n for (place, n), end in zip(everyone, ends, strict=True)}
+        everyone = sorted(chain.from_iterable(group.gather(list(zip(order, lengths, strict=True)))))
+        ends = np.cumsum([length for _, length in everyone], dtype=np.int64).tolist()
+        starts = {position: end - length for (position, length), end in zip(everyone, ends, strict=True)}
         self.n_rows = sum(lengths)
         self._ends = np.cumsum(lengths, dtype=np.int64)
-        self.shard = Runs(group, [starts[place] for place in order], lengths)
+        self.shard = Runs(group, [starts[position] for position in order], lengths)
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         for end, source in zip(self._ends, self.sources, strict=True):
@@ -53,10 +55,10 @@ class OwnRows(RowSource):
 
 
 def own_rows(X: Any) -> OwnRows:
-    """The rows of `X` as the part of the table that this process brings; targets and weights are then its own, too.
+    """Mark `X` as the rows of this process alone; targets and weights then belong to these rows, too.
 
-    Where every process reads its own file, `fit(own_rows("part-3.parquet"), y)` learns from all of them. The order of
-    the rows is that of the ranks. A process may bring none: ``own_rows(np.empty((0, D)))``.
+    If every process reads its own file, `fit(own_rows("part-3.parquet"), y)` learns from all of them. The order of the
+    rows is that of the ranks. A process may have none: ``own_rows(np.empty((0, D)))``.
 
     >>> import numpy as np
     >>> from mercer.distributed import own_rows

@@ -1,8 +1,8 @@
-"""Signatures of what the processes of one fit tell each other: HMAC-SHA256 with a secret that only they have.
+"""Signed messages between the processes of a fit: HMAC-SHA256 with a shared secret.
 
-A message is unpickled, and an address of the store believed, only after its signature was checked. Signed are the
-bytes and what they are for (which message, of which process), so that a message cannot be replayed as another one.
-Nothing here is encrypted.
+A message is unpickled, and an address of the store used, only after its signature was checked. The signature covers
+the bytes and their purpose (which message, of which process), so that a message cannot be replayed as another one.
+Nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class UntrustedMessageError(RuntimeError):
 
 @dataclass(frozen=True, repr=False)
 class Signature:
-    """Signs and checks by a `secret`; without one, messages are taken as they are.
+    """Signs and checks messages by a `secret`; without one, they pass unchanged.
 
     >>> from mercer.distributed.signed import Signature
     >>> message = Signature(b"of this fit").signed(b"hello", "first", 3)
@@ -35,11 +35,11 @@ class Signature:
     secret: bytes | None = None
 
     def signed(self, body: bytes, *purpose: Any) -> bytes:
-        """The message: a signature of the body and its purpose, then the body."""
+        """Return the signature of the body and its purpose, followed by the body."""
         return body if self.secret is None else self._tag(body, purpose) + body
 
     def checked(self, message: bytes, *purpose: Any) -> bytes:
-        """The body of a message, or an error where it was not signed for this purpose with this secret."""
+        """Return the body of a message; raise an error if it was not signed for this purpose with this secret."""
         if self.secret is None:
             return message
         tag, body = message[:TAG], message[TAG:]

@@ -1,4 +1,4 @@
-"""Waiting for the workers of a Dask cluster, which has an end: each error names those that were waited for."""
+"""Wait for the workers of a Dask cluster, with a timeout: each error names the workers that did not answer."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mercer.distributed.group import GRACE, LostProcessError
-from mercer.distributed.partitions import Spooled, forget
+from mercer.distributed.partitions import Spooled, delete_partitions
 
-#: Seconds between two looks at the workers of a fit.
-LOOK = 0.5
-#: How names of tasks begin that fit.
+#: Seconds between two polls of the workers of a fit.
+POLL_SECONDS = 0.5
+#: Prefix of the names of tasks that fit.
 FIT = "mercer-fit"
 
 
 @dataclass
-class Patience:
-    """Says when workers, or all of them, have done nothing for `timeout` seconds.
+class StallDetector:
+    """Detects that these workers, or all of them, have done nothing for `timeout` seconds.
 
-    Where `fits`, a fit at work counts as something, however long it takes: it has an end of its own.
+    With `fits`, a running fit counts as progress, however long it takes: it has a timeout of its own.
     """
 
     client: Any
@@ -31,37 +31,37 @@ class Patience:
     last: Any = None
     since: float = field(default_factory=time.monotonic)
 
-    def over(self, state: Any = None) -> bool:
-        """Whether neither `state` nor the tasks that the workers have changed for so long."""
+    def stalled(self, state: Any = None) -> bool:
+        """Whether neither `state` nor the tasks of the workers have changed for so long."""
         tasks = {str(task) for each in self.client.processing(self.workers).values() for task in each}
         if (tasks, state) != self.last or (self.fits and any(task.startswith(FIT) for task in tasks)):
             self.last, self.since = (tasks, state), time.monotonic()
         return time.monotonic() - self.since > self.timeout
 
 
-def written(client: Any, futures: list[Any], timeout: float) -> list[Spooled]:
-    """Where each partition was written, in their order; an error where no task ends in so many seconds.
+def wait_for_partitions(client: Any, futures: list[Any], timeout: float) -> list[Spooled]:
+    """Wait until all partitions are written; an error if no task ends in so many seconds.
 
     While another fit has the workers, this one waits for it, however long that takes.
     """
-    patience = Patience(client, timeout)
+    detector = StallDetector(client, timeout)
     try:
-        while (left := _pending(futures)) and not any(one.status == "error" for one in futures):
-            if patience.over(len(left)):
+        while (left := _pending(futures)) and not any(future.status == "error" for future in futures):
+            if detector.stalled(len(left)):
                 raise _stalled(client, left, len(futures), timeout)
-            _settle(futures, LOOK)
+            _wait(futures, POLL_SECONDS)
         try:
             made = client.sync(lambda: client.gather(futures, asynchronous=True), callback_timeout=timeout)
         except TimeoutError as error:
             raise _stalled(client, futures, len(futures), timeout) from error
-        return [replace(one, place=place) for place, one in enumerate(made)]
+        return [replace(spooled, position=position) for position, spooled in enumerate(made)]
     finally:
-        client.cancel(futures)  # or a worker that is lost later would have its partitions written once more
+        client.cancel(futures)  # or Dask would compute the partitions of a worker that is lost later again
 
 
 def _stalled(client: Any, left: list[Any], n: int, timeout: float) -> Exception:
-    """The error that names the workers which these partitions wait for; ranks they have none yet."""
-    keys = {one.key for one in left}
+    """Return the error that names the workers of these partitions; they have no ranks yet."""
+    keys = {future.key for future in left}
     names = ", ".join(worker for worker, tasks in client.processing().items() if keys.intersection(tasks))
     return LostProcessError(
         f"no task ended for {timeout:g} s (timeout=), and {len(left)} of {n} partitions are not written; workers that "
@@ -71,17 +71,18 @@ def _stalled(client: Any, left: list[Any], n: int, timeout: float) -> Exception:
 
 
 def _pending(futures: list[Any]) -> list[Any]:
-    return [one for one in futures if one.status == "pending"]
+    return [future for future in futures if future.status == "pending"]
 
 
 @contextmanager
-def alone_on(client: Any, workers: Sequence[str], timeout: float) -> Iterator[None]:
-    """Two fits never share a worker: the second waits here until the first is done."""
+def exclusive_workers(client: Any, workers: Sequence[str], timeout: float) -> Iterator[None]:
+    """Reserve workers for a fit; a second fit waits here until the first is done."""
     from distributed import MultiLock
 
-    lock, patience = MultiLock([f"mercer-{worker}" for worker in workers], client=client), Patience(client, timeout)
-    while not lock.acquire(timeout=LOOK):
-        if patience.over():
+    lock = MultiLock([f"mercer-{worker}" for worker in workers], client=client)
+    detector = StallDetector(client, timeout)
+    while not lock.acquire(timeout=POLL_SECONDS):
+        if detector.stalled():
             raise LostProcessError(
                 f"another fit has kept the workers {', '.join(workers)} for itself, but for {timeout:g} s (timeout=) "
                 "no task of it ran: its client was lost, and the cluster must be started again",
@@ -93,64 +94,68 @@ def alone_on(client: Any, workers: Sequence[str], timeout: float) -> Iterator[No
         lock.release()
 
 
-def first_answer(client: Any, tasks: list[Any], workers: list[str], where: Any, timeout: float) -> Any:
-    """The model of the first process; an error of any ends all, and one that is no mere consequence is told first.
+def wait_for_model(client: Any, tasks: list[Any], workers: list[str], address: Any, timeout: float) -> Any:
+    """Return the model of the first process; an error of any process ends all, and its cause is raised first.
 
-    The first process begins by setting the variable `where`. Once it has, processes wait for each other with an end of
-    their own; before, nobody but this function knows that they should be there.
+    The first process begins by setting the variable `address`. From then on the processes wait for each other with
+    their own timeout; before, only this function notices a process that does not begin.
     """
     from distributed import wait
 
-    begun, patience = False, Patience(client, timeout, workers, fits=False)
+    begun = False
+    detector = StallDetector(client, timeout, workers, fits=False)
     try:
         while not all(task.done() for task in tasks):
-            present = client.nthreads()  # `scheduler_info` may be emptied by the client's own thread meanwhile
+            present = client.nthreads()  # `scheduler_info` may be empty for a moment
             gone = [rank for rank, worker in enumerate(workers) if worker not in present]
             if gone and not all(tasks[rank].done() for rank in gone):
                 raise LostProcessError(
-                    f"workers left the cluster during the fit; their ranks: {_of(gone, workers)}", gone
+                    f"workers left the cluster during the fit; their ranks: {_names(gone, workers)}", gone
                 )
             if any(task.status == "error" for task in tasks):
-                _settle(tasks, GRACE + 2)
+                _wait(tasks, GRACE + 2)
                 break
-            begun = begun or _is_set(where)
-            if not begun and patience.over():
+            begun = begun or _is_set(address)
+            if not begun and detector.stalled():
                 raise _late(client, workers, timeout)
-            _settle(tasks, LOOK)
+            _wait(tasks, POLL_SECONDS)
         errors = [task.exception() for task in tasks if task.status == "error"]
-        for error in sorted(errors, key=lambda one: isinstance(one, LostProcessError)):
+        for error in sorted(errors, key=lambda error: isinstance(error, LostProcessError)):
             if isinstance(error, LostProcessError) and error.ranks:
                 raise LostProcessError(
-                    f"{error} Ranks and workers: {_of(error.ranks, workers)}.", error.ranks
+                    f"{error} Ranks and workers: {_names(error.ranks, workers)}.", error.ranks
                 ) from error
             raise error
         wait(tasks)
         return tasks[0].result()
     finally:
         client.cancel(tasks, force=True)
-        where.delete()
+        address.delete()
 
 
-def cleared(client: Any, key: str) -> None:
-    """Partitions of a fit that failed are deleted, where their workers listen: tasks that never began left them."""
+def clean_up(client: Any, key: str) -> None:
+    """Delete the partitions of a failed fit on the workers that answer: tasks that never began left them."""
     with suppress(TimeoutError, OSError):
-        client.sync(lambda: client.run(forget, key, on_error="ignore", asynchronous=True), callback_timeout=10 * LOOK)
+        client.sync(
+            lambda: client.run(delete_partitions, key, on_error="ignore", asynchronous=True),
+            callback_timeout=10 * POLL_SECONDS,
+        )
 
 
-def _of(ranks: Sequence[int], workers: Sequence[str]) -> str:
+def _names(ranks: Sequence[int], workers: Sequence[str]) -> str:
     return ", ".join(f"{rank} ({workers[rank]})" for rank in ranks)
 
 
 def _is_set(variable: Any) -> bool:
     try:
-        variable.get(timeout=LOOK)
+        variable.get(timeout=POLL_SECONDS)
     except TimeoutError:
         return False
     return True
 
 
 def _late(client: Any, workers: Sequence[str], timeout: float) -> Exception:
-    """The error that names workers which do not begin: those that are paused, or the first one's."""
+    """Return the error that names the workers that do not begin: paused ones, or the first."""
     told = client.scheduler_info().get("workers", {})
     state = {worker: told.get(worker, {}).get("status", "unknown") for worker in workers}
     late = [rank for rank, worker in enumerate(workers) if state[worker] != "running"] or [0]
@@ -162,8 +167,8 @@ def _late(client: Any, workers: Sequence[str], timeout: float) -> Exception:
     )
 
 
-def _settle(tasks: list[Any], seconds: float) -> None:
-    """Wait until all tasks have ended, or for so long."""
+def _wait(tasks: list[Any], seconds: float) -> None:
+    """Wait until all tasks have ended, at most so many seconds."""
     from distributed import wait
 
     try:
