@@ -199,7 +199,7 @@ def test_redundant_inputs_are_two_noisy_copies_and_two_of_pure_noise():
 
 def a_dataset(path, sha256=None, name="here"):
     path.write_text("M,1.5,7\nF,2.5,8\nM,3.5,9\n")
-    return Dataset(name, path.as_uri(), sha256, table(), "none", "three rows")
+    return Dataset(name, ((path.as_uri(), sha256),), table(), "none", "three rows")
 
 
 def test_a_folder_of_files_is_read_first(monkeypatch, tmp_path):
@@ -314,11 +314,6 @@ def test_an_entry_has_secure_addresses_and_whole_checksums(dataset):
     for url, sha256 in dataset.files:
         assert url.startswith("https://")
         assert sha256 is None or len(bytes.fromhex(sha256)) == 32
-
-
-def test_one_checksum_per_file_is_required(tmp_path):
-    with pytest.raises(ValueError, match="pair must have one checksum per file, got 1 for 2"):
-        _ = Dataset("pair", ("a", "b"), None, table(), "", "").files
 
 
 # Loaders, on two or three rows in the format of the source

@@ -1,7 +1,7 @@
 """Data sets: generators of the papers' artificial problems, and loaders of public ones.
 
-Generators return plain ``(X, y)`` arrays; `load` returns a `Bunch` read from a folder of
-``.npz`` files or fetched once from the web. Nothing here scales, encodes or cleans.
+Generators return plain ``(X, y)`` arrays; `load` returns a `Bunch` read from a folder of ``.npz`` files or downloaded
+once. Nothing here scales or cleans.
 """
 
 from mercer.datasets.fetch import available, load, split

@@ -1,9 +1,8 @@
-"""Read a data set from a folder, or fetch it once and keep it.
+"""Read a data set from a folder, or download it once and cache it.
 
-A set is one ``.npz`` file with arrays `X` and `y`, and optionally `X_test`, `y_test`,
-`test_mask`, `cat` and a JSON string `info`. It is looked for in the folder named by the
-environment variable ``MERCER_DATA``, then in the cache (``MERCER_CACHE``, or the platform's
-cache folder); only then is it downloaded. Files are never unpickled.
+A set is one ``.npz`` file with arrays `X` and `y`, and optionally `X_test`, `y_test`, `test_mask`, `cat` and a JSON
+string `info`. `load` searches the folder named by the environment variable ``MERCER_DATA``, then the cache
+(``MERCER_CACHE``, or the platform's cache folder), and downloads the set if neither has it. Files are never unpickled.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from mercer.datasets.registry import REGISTRY, Dataset
 
 
 def available() -> list[str]:
-    """Names that `load` knows: the registry's, and every file of the ``MERCER_DATA`` folder.
+    """Return the names that `load` accepts: the registry's, and every file of the ``MERCER_DATA`` folder.
 
     >>> "kin40k" in available()
     True
@@ -37,10 +36,10 @@ def available() -> list[str]:
 
 
 def load(name: str) -> Bunch:
-    """The data set of that name: its arrays, `info` as a dict, and where known `description` and `licence`.
+    """Load a data set: its arrays, `info` as a dict, and, if known, `description` and `licence`.
 
-    A downloaded file whose checksum is not the registry's is refused. Where the registry has none,
-    the checksum seen is recorded in ``info["sha256"]``, one per file.
+    A downloaded file whose checksum differs from the registry's is refused. The checksums of the downloaded files are
+    recorded in ``info["sha256"]``.
     """
     if name not in available():
         raise ValueError(f"name must be one of {available()}, got {name!r}")
@@ -56,7 +55,7 @@ def load(name: str) -> Bunch:
 
 
 def split(bunch: Bunch, test_size: float = 0.1, seed: Any = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A random split of all rows, training and test files pooled: ``X_train, X_test, y_train, y_test``.
+    """Split all rows at random, training and test files pooled: ``X_train, X_test, y_train, y_test``.
 
     This is the protocol of Boost10: 36 000 and 4000 rows of KIN40K, 522 910 and 58 102 of COVTYPE.
 
@@ -74,7 +73,7 @@ def split(bunch: Bunch, test_size: float = 0.1, seed: Any = 0) -> tuple[np.ndarr
 
 
 def data_folder() -> Path | None:
-    """The folder named by ``MERCER_DATA``, if any."""
+    """Return the folder named by ``MERCER_DATA``, or None."""
     if not (named := os.environ.get("MERCER_DATA")):
         return None
     if not Path(named).is_dir():
@@ -83,7 +82,7 @@ def data_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where downloaded sets are kept: ``MERCER_CACHE``, or a folder of ours in the platform's cache."""
+    """Return the folder of downloaded sets: ``MERCER_CACHE``, or one in the platform's cache folder."""
     if named := os.environ.get("MERCER_CACHE"):
         return Path(named)
     home = Path.home()
@@ -111,7 +110,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
-    except Exception as error:  # zip, zlib and NumPy's headers each have their own ways to complain
+    except Exception as error:  # zip, zlib and NumPy raise different errors
         raise ValueError(f"{path} must be an .npz file of arrays, whole and undamaged: {error}") from error
 
 
@@ -147,7 +146,7 @@ def _copy(url: str, path: Path, name: str) -> str:
                 digest.update(chunk)
                 file.write(chunk)
             promised = int(response.headers.get("Content-Length") or file.tell())
-            if file.tell() != promised:  # a cut connection reads like the end of the file
+            if file.tell() != promised:  # a broken connection looks like the end of the file
                 raise ConnectionError(f"{file.tell()} bytes came of {promised}")
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)

@@ -1,7 +1,7 @@
-"""Public data sets: where each lies, how its files are read, and under which licence.
+"""Public data sets: address, checksum, loader and licence of each.
 
-A loader turns the downloaded files into named arrays; fetching, checking and caching are
-the business of `mercer.datasets.fetch`. To add a set, put a `Dataset` into `REGISTRY`.
+A loader turns the downloaded files into named arrays; `mercer.datasets.fetch` downloads, checks and caches them. To add
+a set, put a `Dataset` into `REGISTRY`.
 """
 
 from __future__ import annotations
@@ -22,36 +22,25 @@ Loader = Callable[[Sequence[Path]], dict[str, Any]]
 class Dataset:
     """A data set on the web, in one file or several.
 
-    `url` and `sha256` are one string each or tuples of equal length. A `sha256` of None means that
-    no trustworthy checksum is published for the file: the first download is then accepted as it
-    is and its checksum recorded in ``info["sha256"]`` of what `load` returns, to compare and pin.
+    `files` holds the URL and the SHA-256 of each file. A checksum of None means that no trustworthy one is published:
+    the download is then accepted, and its checksum recorded in ``info["sha256"]`` of the result of `load`.
     """
 
     name: str
-    url: str | tuple[str, ...]
-    sha256: str | tuple[str | None, ...] | None
+    files: tuple[tuple[str, str | None], ...]
     loader: Loader
     licence: str
     description: str
-
-    @property
-    def files(self) -> list[tuple[str, str | None]]:
-        """Each file's address with its checksum."""
-        urls = self.url if isinstance(self.url, tuple) else (self.url,)
-        sums = self.sha256 if isinstance(self.sha256, tuple) else (self.sha256,)
-        if len(urls) != len(sums):
-            raise ValueError(f"{self.name} must have one checksum per file, got {len(sums)} for {len(urls)}")
-        return list(zip(urls, sums, strict=True))
 
 
 # Loaders
 
 
 def table(*, target: int = -1, drop: Sequence[int] = (), delimiter: str | None = ",", classes: bool = False) -> Loader:
-    """Loader of one text table with possibly nominal columns, which become codes in sorted order.
+    """Return a loader of a text table whose nominal columns become integer codes in sorted order.
 
-    The names behind the codes go to ``info``, and `cat` marks the nominal inputs. With `classes`
-    the target holds class labels: integers stay as they are, names become codes.
+    The names of the codes go to ``info``, and `cat` marks the nominal inputs. With `classes` the target holds class
+    labels: integers stay, names become integer codes.
     """
 
     def load(paths: Sequence[Path]) -> dict[str, Any]:
@@ -82,7 +71,7 @@ def _numbers_or_codes(column: np.ndarray) -> tuple[np.ndarray, list[str] | None]
 
 
 def load_arff_numbers(paths: Sequence[Path]) -> dict[str, Any]:
-    """An ARFF file of numeric attributes, the last of which is the target."""
+    """Load an ARFF file of numeric attributes, the last of which is the target."""
     with open(paths[0], encoding="utf-8") as lines:
         for line in lines:
             if line.strip().lower() == "@data":
@@ -91,20 +80,20 @@ def load_arff_numbers(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def load_kin40k(paths: Sequence[Path]) -> dict[str, Any]:
-    """Training inputs and targets, then test inputs and targets, in four files."""
+    """Load training inputs and targets, then test inputs and targets, from four files."""
     X, y, X_test, y_test = (np.loadtxt(path) for path in paths)
     return {"X": X, "y": y, "X_test": X_test, "y_test": y_test}
 
 
 def load_covtype(paths: Sequence[Path]) -> dict[str, Any]:
-    """54 inputs of integers, exact in float32, and the cover type from 1 to 7."""
+    """Load 54 inputs of integers, exact in float32, and the cover type from 1 to 7."""
     with gzip.open(paths[0], "rt") as lines:
         arrays = _last_is_target(lines, np.float32)
     return {"X": arrays["X"], "y": arrays["y"].astype(np.int8)}
 
 
 def load_cal_housing(paths: Sequence[Path]) -> dict[str, Any]:
-    """Eight inputs and the median house value, inside a compressed archive."""
+    """Load eight inputs and the median house value from a compressed archive."""
     with tarfile.open(paths[0]) as archive:
         member = archive.extractfile("CaliforniaHousing/cal_housing.data")
         assert member is not None  # it is a plain file
@@ -120,7 +109,8 @@ def _last_is_target(lines: Iterable[str], dtype: type = np.float64) -> dict[str,
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _ARFF = "https://raw.githubusercontent.com/renatopp/arff-datasets/c59f172882592bb58982cc54d2d3c8a2b57e9b73/regression/"
-_KIN40K = "https://raw.githubusercontent.com/trungngv/fgp/a981e1bd17f12672a00a933c28f28beffe404d48/data/kin40k/"
+_KIN40K = "https://raw.githubusercontent.com/trungngv/fgp/a981e1bd17f12672a00a933c28f28beffe404d48/data/kin40k/kin40k_"
+_FIGSHARE = "https://ndownloader.figshare.com/files/"
 _UCI_LICENCE = "CC BY 4.0 (UCI Machine Learning Repository)"
 
 # fmt: off
@@ -144,12 +134,11 @@ _UCI_SETS = {
 _SETS = (
     Dataset(
         "kin40k",
-        tuple(f"{_KIN40K}kin40k_{part}.asc" for part in ("train_data", "train_labels", "test_data", "test_labels")),
         (
-            "586beb1ebe6ed0bd8988d86494183b438814ca3ee56b7616b917ff0a8e3cca55",
-            "0a5851bda3dabfb2009aeb0ff7e781c85221db0dad91e6cdc7948bd97173b005",
-            "75ff1d28e23e5be45fc70094dcf2bba4e93af585fa75dd6790c7f69710224ce0",
-            "3a6568c4824f9cc83e3e9df900ef146aea11e383d466daabb9eea50949cbffe0",
+            (f"{_KIN40K}train_data.asc", "586beb1ebe6ed0bd8988d86494183b438814ca3ee56b7616b917ff0a8e3cca55"),
+            (f"{_KIN40K}train_labels.asc", "0a5851bda3dabfb2009aeb0ff7e781c85221db0dad91e6cdc7948bd97173b005"),
+            (f"{_KIN40K}test_data.asc", "75ff1d28e23e5be45fc70094dcf2bba4e93af585fa75dd6790c7f69710224ce0"),
+            (f"{_KIN40K}test_labels.asc", "3a6568c4824f9cc83e3e9df900ef146aea11e383d466daabb9eea50949cbffe0"),
         ),
         load_kin40k,
         "not stated",
@@ -157,38 +146,34 @@ _SETS = (
     ),
     Dataset(
         "kin8nm",
-        f"{_ARFF}kin8nm.arff",
-        "64a4d839e3ce2fd57f57a21d612392170a57f9612fdd56a8fc35b4e7a5d59881",
+        ((f"{_ARFF}kin8nm.arff", "64a4d839e3ce2fd57f57a21d612392170a57f9612fdd56a8fc35b4e7a5d59881"),),
         load_arff_numbers,
         "not stated (DELVE)",
         "Robot-arm kinematics, nonlinear, medium noise, 8192 rows x 8; regression.",
     ),
     Dataset(
         "house_8L",
-        f"{_ARFF}house8L.arff",
-        "7fdd550aee31efd8318eb4a5927a0daa3e0e89c09ff58d8735c96e079439d6cc",
+        ((f"{_ARFF}house8L.arff", "7fdd550aee31efd8318eb4a5927a0daa3e0e89c09ff58d8735c96e079439d6cc"),),
         load_arff_numbers,
         "not stated (DELVE)",
         "Median house price from the 1990 US census, 22 784 rows x 8; regression.",
     ),
     Dataset(
         "cal_housing",
-        "https://ndownloader.figshare.com/files/5976036",
-        "aaa5c9a6afe2225cc2aed2723682ae403280c4a3695a2ddda4ffb5d8215ea681",
+        ((f"{_FIGSHARE}5976036", "aaa5c9a6afe2225cc2aed2723682ae403280c4a3695a2ddda4ffb5d8215ea681"),),
         load_cal_housing,
         "not stated (StatLib)",
         "Median house value of Californian districts, 20 640 rows x 8; regression.",
     ),
     Dataset(
         "covtype",
-        "https://ndownloader.figshare.com/files/5976039",
-        "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
+        ((f"{_FIGSHARE}5976039", "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771"),),
         load_covtype,
         _UCI_LICENCE,
         "Forest cover type, 581 012 rows x 54; 7 classes, or class 2 against the rest.",
     ),
     *(
-        Dataset(name, _UCI + path, None, loader, _UCI_LICENCE, about)
+        Dataset(name, ((_UCI + path, None),), loader, _UCI_LICENCE, about)
         for name, (path, loader, about) in _UCI_SETS.items()
     ),
 )
