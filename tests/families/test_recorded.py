@@ -10,7 +10,7 @@ from mercer import SparseGPRegressor
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
-from mercer.evidence import recorded
+from mercer.evidence import cuda_graph
 from mercer.evidence.approximations import ProjectedProcess, PseudoInputs, Variational
 from mercer.evidence.cuda_graph import regression_evidence
 from mercer.evidence.sparse import sparse_evidence
@@ -49,7 +49,7 @@ def close(a, b):
 @pytest.mark.parametrize("kernel", KERNELS, ids=range(len(KERNELS)))
 def test_replayed_evidences_are_those_of_their_own_rows_and_parameters(kernel, approximation, monkeypatch):
     of, parts, by_hand = regression_evidence(approximation), [rows(0), rows(1)], []
-    monkeypatch.setattr(recorded, "sparse_evidence", lambda *a, **k: by_hand.append(1) or sparse_evidence(*a, **k))
+    monkeypatch.setattr(cuda_graph, "sparse_evidence", lambda *a, **k: by_hand.append(1) or sparse_evidence(*a, **k))
     for step in range(6):
         data, noise = parts[step % 2], 0.1 + 0.05 * step
         Z = parts[0].rows.take(np.arange(40)) + 0.1 * step
