@@ -12,7 +12,7 @@ from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence import cuda_graph
 from mercer.evidence.approximations import ProjectedProcess, PseudoInputs, Variational
-from mercer.evidence.cuda_graph import regression_evidence
+from mercer.evidence.cuda_graph import RegressionEvidence
 from mercer.evidence.sparse import sparse_evidence
 from mercer.kernels import Gaussian, Matern52, Polynomial, RationalQuadratic, as_kernel
 
@@ -48,7 +48,7 @@ def close(a, b):
 @pytest.mark.parametrize("approximation", [ProjectedProcess(), PseudoInputs(), Variational()], ids=repr)
 @pytest.mark.parametrize("kernel", KERNELS, ids=range(len(KERNELS)))
 def test_replayed_evidences_are_those_of_their_own_rows_and_parameters(kernel, approximation, monkeypatch):
-    of, parts, by_hand = regression_evidence(approximation), [rows(0), rows(1)], []
+    of, parts, by_hand = RegressionEvidence(approximation), [rows(0), rows(1)], []
     monkeypatch.setattr(cuda_graph, "sparse_evidence", lambda *a, **k: by_hand.append(1) or sparse_evidence(*a, **k))
     for step in range(6):
         data, noise = parts[step % 2], 0.1 + 0.05 * step
@@ -61,7 +61,7 @@ def test_replayed_evidences_are_those_of_their_own_rows_and_parameters(kernel, a
 
 
 def test_where_a_replayed_factor_fails_the_evidence_is_that_of_more_jitter():
-    of, data = regression_evidence(Variational()), rows(0)
+    of, data = RegressionEvidence(Variational()), rows(0)
     good, kernel = data.rows.take(np.arange(40)), Gaussian(1.0) * 1.0
     for _ in range(3):
         of(data)(kernel, 0.1, good)
@@ -88,7 +88,7 @@ def test_threads_fit_beside_each_other():
 
 
 def test_other_numbers_of_rows_or_inducing_inputs_are_recorded_anew():
-    of, kernel = regression_evidence(Variational()), Gaussian(1.0) * 1.0
+    of, kernel = RegressionEvidence(Variational()), Gaussian(1.0) * 1.0
     for n, m in [(3000, 40), (3000, 40), (2000, 40), (3000, 20), (2000, 40), (3000, 20), (3000, 40)]:
         data = rows(0, n)
         Z = data.rows.take(np.arange(m))

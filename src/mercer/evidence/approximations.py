@@ -1,4 +1,4 @@
-"""The sparse priors of Thesis09 (section 4.3) as parts: what each assumes of training rows and of new rows.
+"""The sparse priors of Thesis09 (section 4.3): the covariance that each assumes of training rows and of new rows.
 
 With A = K_nm L⁻ᵀ and K_mm = L Lᵀ, all of them replace the covariance of the rows by A Aᵀ + α diag(K − A Aᵀ).
 """

@@ -1,8 +1,8 @@
-"""Where a search stands, and the same as one vector: logarithms of kernel parameters and noise, then inducing inputs.
+"""Points of a search, and their coordinates: logarithms of kernel parameters and noise, then inducing inputs.
 
-One `Point` and one `Coordinates` serve every evidence: that of the full model knows a kernel and a noise level, that of
-classes a kernel and inducing inputs, that of sparse regressions all three. A weak prior on length-scales belongs to
-the coordinates too; no formula of an evidence does.
+`Point` and `Coordinates` serve every evidence: the full model has a kernel and a noise level, the model of classes a
+kernel and inducing inputs, a sparse regression all three. The weak prior on length-scales belongs to the coordinates;
+formulas of evidences are elsewhere.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from mercer.stop_reason import RUNNING, StopReason
 
 #: A kernel parameter stays within this factor of the value it starts from.
 PARAMETER_RANGE = 1e3
-#: Standard deviation, before any data, of the logarithms of length-scales around their mean. An evidence does not care
-#: whether an input that is not needed has a length-scale of a hundred or a million, and of two copies of an input
-#: drops either one: with this prior noise comes last in ten of ten draws of Thesis09's table 5-3, else in seven.
+#: Prior standard deviation of the logarithms of length-scales around their mean. The evidence is flat in the
+#: length-scale of an irrelevant input, and of two copies of an input it drops either. With this prior irrelevant inputs
+#: rank last in ten of ten draws of Thesis09's table 5-3, without it in seven.
 LENGTH_SCALE_PRIOR = 2.0
-#: Noise variance, of unit variance of the targets, that tiles of a precision can resolve; and the most that has a
-#: meaning, since the targets vary no more than that.
+#: Least noise variance, for targets of unit variance, that tiles of a precision can resolve; and the largest one.
 LEAST_NOISE = {torch.float32: 1e-6, torch.float64: 1e-8}
 MOST_NOISE = 100.0
-#: What a search may move.
+#: The parts of a point that a search may move.
 EVERYTHING = frozenset({"kernel", "noise", "basis"})
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a search stands or ended; `basis` is None for evidences without inducing inputs."""
+    """A point of a search; `basis` is None for evidences without inducing inputs."""
 
     kernel: Kernel
     noise: float = 1.0
@@ -48,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Gradient:
-    """A number and its gradient in the kernel's parameters, the noise variance and the inducing inputs (None: none)."""
+    """A value and its gradient in the kernel's parameters, the noise variance and the inducing inputs, if any."""
 
     value: Any
     by_parameter: dict[str, Tensor]
@@ -56,25 +55,25 @@ class Gradient:
     by_basis: Tensor | None = None
 
     def on_host(self) -> Gradient:
-        """The same, value and noise as numbers, the rest on the CPU: all in one transfer."""
+        """The same with value and noise as numbers and the rest on the CPU, in one transfer."""
         assert self.by_basis is not None  # evidences without inducing inputs are numbers on the host already
         parts = [self.value, self.by_noise, *self.by_parameter.values(), self.by_basis]
         flat = torch.cat([part.reshape(-1) for part in parts]).cpu()
         pieces = flat.split([part.numel() for part in parts])
-        value, noise, *others, basis = (one.view(part.shape) for one, part in zip(pieces, parts, strict=True))
+        value, noise, *others, basis = (piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True))
         return Gradient(float(value), dict(zip(self.by_parameter, others, strict=True)), float(noise), basis)
 
 
-#: What is climbed: a function of kernel, noise and inducing inputs.
+#: The objective of a search: a function of kernel, noise and inducing inputs.
 Evidence = Callable[[Kernel, float, Any], Gradient]
 
 
 class Coordinates:
     """The free parameters of a point as one vector: logarithms, then inducing inputs in units of √m times their spread.
 
-    All rows bend the evidence along a logarithm, only an mth part of them along an inducing input; the factor makes
-    the curvatures alike, which saves L-BFGS most of its steps. `length_scale_prior` is the standard deviation of the
-    logarithms of a kernel's length-scales around their mean; None has no prior. `largest` bounds parameters by name.
+    All rows contribute to the curvature along a logarithm, only an mth part of them along an inducing input; the factor
+    makes the curvatures alike, which saves L-BFGS most of its steps. `length_scale_prior` is the standard deviation of
+    the logarithms of a kernel's length-scales around their mean (None: no prior). `largest` bounds parameters by name.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class Coordinates:
         )
         self.vector = self.vector.clip(self.low, self.high)
         self.prior_spread = length_scale_prior
-        self.scales = [  # where the logarithms of one kernel's length-scales lie, where every input has its own
+        self.scales = [  # slices of the logarithms of length-scales of kernels with one per input
             slice(end - size, end)
             for name, end, size in zip(self.shapes, self.edges, np.diff([0, *self.edges]), strict=True)
             if size > 1 and name.endswith("length_scale")
@@ -125,7 +124,7 @@ class Coordinates:
                 side[scales] = self._shared(side[scales])
 
     def _shared(self, values: np.ndarray) -> np.ndarray:
-        """Numbers of each input as means over the inputs that share a length-scale: what starts equal stays equal."""
+        """Average numbers over the inputs that share a length-scale, so that equal ones stay equal."""
         groups = self.start.groups
         if groups is None or len(groups) != len(values):
             return values

@@ -1,7 +1,6 @@
-"""The Gaussian-process evidence of a kernel and a noise level, with its gradient, and the rows as the others see them.
+"""The exact evidence of a Gaussian process with its gradient, and leave-one-out predictions.
 
-This file knows the formulas and nothing else; which rows, which family and which optimiser is
-the business of `mercer.selection.tune`.
+Formulas only: `mercer.selection.tune` chooses rows, family and optimiser.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ def log_evidence(
     .. math:: \log p(Y) = -\tfrac12 \sum_o y_o^\top C^{-1} y_o - \tfrac p2 \log|C| - \tfrac{np}2 \log 2\pi,
         \qquad C = K + \sigma^2 W^{-1} .
 
-    A row of weight w counts as w copies of itself: its noise is σ²/w, and the terms in which only the
-    copies' noise occurs are added, so that whole weights give exactly the evidence of repeated rows.
+    A row of weight w counts as w copies of itself: its noise is σ²/w, and the terms that contain only the
+    noise of the copies are added, so that integer weights give exactly the evidence of repeated rows.
 
     Returns the value, its gradient in the kernel's tunable parameters, and its gradient in the noise
     variance σ². The gradient in a parameter θ is ½ tr[(ααᵀ − p C⁻¹) ∂K/∂θ] with α = C⁻¹Y: one
@@ -54,9 +53,9 @@ def log_evidence(
 
 
 def left_out(kernel: Kernel, noise: float, X: Tensor, Y: Tensor, weight: Tensor | None = None) -> Tensor:
-    r"""What the other rows predict at each row (n × p): :math:`y_i - [C^{-1}y]_i / [C^{-1}]_{ii}`.
+    r"""Leave-one-out predictions (n × p): :math:`y_i - [C^{-1}y]_i / [C^{-1}]_{ii}`.
 
-    A row of weight w goes with all its copies (Rasmussen and Williams 2006, eq. 5.12).
+    A row of weight w is left out with all its copies (Rasmussen and Williams 2006, eq. 5.12).
 
     >>> from mercer.kernels import Gaussian
     >>> X = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]

@@ -1,8 +1,8 @@
-"""The whitened inducing system: rows seen in coordinates in which K_mm is the identity, and gradients pulled back.
+"""The whitened inducing system: rows in coordinates in which K_mm is the identity, and its backward pass.
 
-Everything in this family depends on kernel and inducing inputs through Q = A Aᵀ, A = K_nm L⁻ᵀ, and diag K alone.
-So a gradient is known once its weights on A and on diag K are: the way back to K_nm, K_mm, the kernel's parameters
-and the inducing inputs is the same for all.
+All evidences depend on kernel and inducing inputs only through Q = A Aᵀ, A = K_nm L⁻ᵀ, and diag K. So a gradient
+follows from its derivatives in A and in diag K: the way back to K_nm, K_mm, the kernel's parameters and the inducing
+inputs is the same for all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mercer.linalg import inverse_factor, lifted, mirrored, times_lower, times_u
 #: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.
 JITTER = {torch.float32: 1e-6, torch.float64: 1e-10}
 
-#: Kept rows that are handed over as they are: so few never run out of memory, and the loop costs more than the work.
+#: Kept rows up to which no loop over blocks is needed: they never exhaust memory, and the loop costs more than work.
 ONE_BLOCK = 2048
 
 
@@ -33,9 +33,9 @@ def unexplained(diagonal: Tensor, A: Tensor) -> Tensor:
 
 
 class Weights(NamedTuple):
-    """Derivatives on some rows: in the tile K_nm and in diag K, and their part of 2AᵀGA where it is not known.
+    """Derivatives on a block of rows: in the tile K_nm and in diag K, and their part of 2AᵀGA if it is not known.
 
-    Of that part the upper triangle counts.
+    Only the upper triangle of that part is used.
     """
 
     by_tile: Tensor
@@ -46,9 +46,9 @@ class Weights(NamedTuple):
 class Inducing:
     """Rows against inducing inputs, in whitened coordinates: A = K_nm P with P = L⁻ᵀ.
 
-    `uses` is the number of passes to come: the plan keeps A where that pays. Tiles are the kernel's own and no fused
-    ones (`KernelMatrix`): the gradient is that of the same tiles, and a recorded evaluation must not read the numbers
-    of a kernel, which fused programs take as constants.
+    `uses` is the number of passes to come; the plan decides whether A is kept. Tiles come from the kernel and not from
+    fused programs (`KernelMatrix`): the gradient needs the same tiles, and a recorded evaluation must not contain a
+    kernel's parameters as constants.
     """
 
     def __init__(self, rows: RowSource, kernel: Kernel, basis: Tensor, plan: Plan, uses: int = 1) -> None:
@@ -62,7 +62,7 @@ class Inducing:
         self._tile_back = self.tile_map.T.contiguous()
         self._columns = kernel.columns(self.basis)
         self._kept: Tensor | None = None
-        self._full = False  # whether the first pass has left A there
+        self._full = False  # whether the first pass has stored A
         if plan.keeps_tiles(self.n, self.m, uses):
             self._kept = torch.empty(self.n, self.m, device=plan.device, dtype=plan.dtype)
 
@@ -78,7 +78,7 @@ class Inducing:
             each_block(TensorRows(self._kept), self.plan, size, visit)
 
     def _seen(self, where: slice, X: Tensor) -> Tensor:
-        """A of these rows, of which a copy stays where A is kept."""
+        """A of these rows, stored if A is kept."""
         A = self._whitened(self._columns(X))
         if self._kept is not None:
             self._kept[where] = A
@@ -108,10 +108,10 @@ class Inducing:
         """The gradient in the kernel's parameters and the inducing inputs of a function of Q and diag K.
 
         ``weigh(where, A)`` returns the derivatives on those rows. With G the derivative in Q, that in A is 2GA, in the
-        tile K_nm 2 G A Pᵀ, and in K_mm −P (AᵀGA) Pᵀ; `by_gram` is what the caller knows of 2AᵀGA, the `whole` of it
-        or a part, to which those that come with the weights are added. Everything float32 stays in whitened coordinates
-        until the last product: P G Pᵀ would square the condition number of K_mm. With ``inputs=False`` the inducing
-        inputs stand still.
+        tile K_nm 2 G A Pᵀ, and in K_mm −P (AᵀGA) Pᵀ; `by_gram` is the part of 2AᵀGA that the caller knows, or the
+        `whole` of it; parts returned with the weights are added. float32 values stay in whitened coordinates until the
+        last product: P G Pᵀ would square the condition number of K_mm. With ``inputs=False`` the inducing
+        inputs are fixed.
         """
         names, values = list(self.kernel.tunable()), list(self.kernel.tunable().values())
         basis = self.basis

@@ -1,9 +1,9 @@
 """Laplace's method for classes under every sparse prior (Thesis09 sections 4.1.3, 4.1.4 and 5.1).
 
-Latent functions of a row are f = A u + e: u ~ N(0, I) whitened at the inducing inputs, and e ~ N(0, Δ) what SPGP
-leaves to the row itself, Δ = α (k − q). The mode is found by Newton steps in u, with e eliminated row by row, so a
-step costs one weighted Gram matrix of A. Rows of weight w are w copies, each with its own e. The log likelihood of a
-row is minus a loss (`mercer.losses`: logistic for two classes, softmax for more).
+Latent functions of a row are f = A u + e: u ~ N(0, I) whitened at the inducing inputs, and e ~ N(0, Δ) the residual
+of the row under SPGP, Δ = α (k − q). The mode is found by Newton steps in u, with e eliminated row by row, so a step
+costs one weighted Gram matrix of A. Rows of weight w are w copies, each with its own e. The log likelihood of a row is
+minus a loss (`mercer.losses`: logistic for two classes, softmax for more).
 
 Equation 4.24 of the thesis has a trace with (K + W⁻¹) where (K + W⁻¹)⁻¹ is meant, and the logarithm in 4.21's first
 line is one too many; both are corrected here.
@@ -26,7 +26,7 @@ from mercer.linalg import cholesky
 from mercer.losses import Loss
 
 MAX_NEWTON = 60
-#: The mode stands where a step promises less than this, relative to the number of rows.
+#: Newton's method ends when the expected increase of a step is below this, relative to the number of rows.
 TOL = 1e-10
 
 
@@ -45,7 +45,7 @@ class State:
 
 
 class Laplace:
-    """Classes `y` (n × p, ±1) of weighted rows under one prior; finds the mode and what follows from it."""
+    """Laplace's approximation for classes `y` (n × p, ±1) of weighted rows: mode, evidence, gradient, posterior."""
 
     def __init__(self, system: Inducing, y: Tensor, weight: Tensor, loss: Loss, approximation: Approximation) -> None:
         self.system, self.y, self.weight, self.loss = system, y.double(), weight.double(), loss
@@ -62,9 +62,9 @@ class Laplace:
     # --- the mode ---------------------------------------------------------------------------------------
 
     def mode(self, latent: Tensor | None = None, weights: Tensor | None = None) -> State:
-        """The mode by damped Newton steps, the first from the values of an earlier mode if they are better than none.
+        """Find the mode by damped Newton steps, from an earlier mode if it is better than zero.
 
-        They are known as `latent` values of these rows, or as `weights` u of a mode of any rows: steps ask for no more.
+        The earlier mode is given by `latent` values of these rows, or by `weights` u of a mode of any rows.
         """
         zero, enough = torch.zeros_like(self.y), TOL * float(self._total(self.weight.sum()))
         state = self._valued(State(self.y.new_zeros(self.system.m, self.p), zero, zero.clone(), 0.0))
@@ -74,8 +74,8 @@ class Laplace:
             warm = self._newton(replace(state, f=latent))[0]
             state = max(state, self._valued(warm), key=lambda s: s.value)
         for _ in range(MAX_NEWTON):
-            trial, promise = self._newton(state)
-            if promise <= enough:
+            trial, expected = self._newton(state)
+            if expected <= enough:
                 return max(state, self._valued(trial), key=lambda s: s.value)
             step, moved = 1.0, trial
             while (moved := self._valued(state.toward(trial, step))).value <= state.value and step > 1e-6:
@@ -87,11 +87,11 @@ class Laplace:
 
     def _valued(self, s: State) -> State:
         fit = -(self.weight[:, None] * self.loss.value(self.y, s.f)).sum()
-        own = ((self.weight * self.delta)[:, None] * s.a.square()).sum()
-        return State(s.u, s.a, s.f, float(self._total(fit - 0.5 * own) - 0.5 * s.u.square().sum()))
+        residual = ((self.weight * self.delta)[:, None] * s.a.square()).sum()
+        return State(s.u, s.a, s.f, float(self._total(fit - 0.5 * residual) - 0.5 * s.u.square().sum()))
 
     def _newton(self, s: State) -> tuple[State, float]:
-        """The full Newton step (eq. 4.17 by Woodbury), and the increase it promises."""
+        """The full Newton step (eq. 4.17 by Woodbury), and its expected increase."""
         W, slope = self.loss.hessian(self.y, s.f), self.loss.residual(self.y, s.f)
         shrink = self._shrink(W)
         pull = _times(shrink, _times(W, s.f) + slope)  # D z with z = f + W⁻¹ slope
@@ -102,8 +102,8 @@ class Laplace:
         a = pull - _times(shrink, _times(W, g))
         trial = State(u, a, g + self.delta[:, None] * a, -float("inf"))
         # ∇Ψᵀ(f_new − f) with ∇Ψ = slope − a_old, halved: the quadratic model's increase
-        promise = 0.5 * float(self._total((self.weight[:, None] * (slope - s.a) * (trial.f - s.f)).sum()))
-        return trial, promise
+        expected = 0.5 * float(self._total((self.weight[:, None] * (slope - s.a) * (trial.f - s.f)).sum()))
+        return trial, expected
 
     def _shrink(self, W: Tensor) -> Tensor:
         """(I + ΔW)⁻¹, one small matrix a row."""
@@ -153,18 +153,18 @@ class Laplace:
 
     def evidence(self, at: State, L_B: Tensor) -> float:
         """log q(y) of eq. 4.21: Ψ(f̂) − ½ log|I + ΔW| − ½ log|B|."""
-        own = 0.0
+        log_det = 0.0
         if self.alpha > 0:
             inner = torch.eye(self.p, dtype=torch.float64, device=at.f.device)
             inner = inner + self.delta[:, None, None] * self.loss.hessian(self.y, at.f)
-            own = float(self._total((self.weight * torch.linalg.slogdet(inner)[1]).sum()))
-        return at.value - 0.5 * own - float(L_B.diagonal().log().sum())
+            log_det = float(self._total((self.weight * torch.linalg.slogdet(inner)[1]).sum()))
+        return at.value - 0.5 * log_det - float(L_B.diagonal().log().sum())
 
     def gradient(self, at: State, L_B: Tensor, alpha: float, inputs: bool = True) -> tuple[dict[str, Tensor], Tensor]:
         """The gradient of log q in kernel and inducing inputs, through the mode as well (eq. 4.24).
 
         With R = (C + W⁻¹)⁻¹, s = −½ diag[(C⁻¹ + W)⁻¹] ∂W/∂f and v = (I + WC)⁻¹ s, the derivative in the covariance C
-        of the rows is ½aaᵀ − ½R + ½(vaᵀ + avᵀ); everything is a sum over rows given two m-vectors.
+        of the rows is ½aaᵀ − ½R + ½(vaᵀ + avᵀ): sums over rows, given two m-vectors.
         """
         p, m, dtype = self.p, self.system.m, self.system.plan.dtype
         W = self.loss.hessian(self.y, at.f)
@@ -216,7 +216,7 @@ class Laplace:
 
 
 def hessian_slope(loss: Loss, y: Tensor, f: Tensor, spread: Tensor) -> Tensor:
-    """Derivative of tr(spread · ∂²V/∂f²) in f, n × p, for a symmetric `spread` (n × p × p) that stands still."""
+    """Derivative of tr(spread · ∂²V/∂f²) in f, n × p, for a symmetric constant `spread` (n × p × p)."""
     with torch.enable_grad():
         leaf = f.detach().clone().requires_grad_()
         (grad,) = torch.autograd.grad((spread * loss.hessian(y, leaf)).sum(), leaf)
@@ -235,9 +235,9 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 @dataclass
 class LaplaceEvidence:
-    """log q(y) as a function of kernel and inducing inputs, each mode started from the one before it.
+    """log q(y) as a function of kernel and inducing inputs; each mode starts from the one before it.
 
-    That may have been of other rows: `known` is shared among those of one search, and holds its weights.
+    The earlier mode may be one of other rows: all evidences of a search share `known`, which holds its weights.
     """
 
     data: Sample
@@ -259,7 +259,7 @@ class LaplaceEvidence:
         model, at, L_B = self._at(kernel, basis)
         by_parameter, by_basis = model.gradient(at, L_B, self.approximation.alpha, self.inputs)
         found = Gradient(model.evidence(at, L_B), by_parameter, 0.0, by_basis)
-        return self.data.rows.shard.group.first(lambda: found)  # the same to the last bit: all take the same steps
+        return self.data.rows.shard.group.first(lambda: found)  # identical on all processes: same steps
 
     def posterior(self, kernel: Kernel, basis: Tensor) -> tuple[Posterior, float]:
         """The posterior of the latent functions, and the evidence."""

@@ -1,6 +1,6 @@
-"""The fine part of a search: L-BFGS on the evidence of all rows, over whatever of a point is free.
+"""L-BFGS on the evidence of all rows, over the free parts of a point.
 
-It serves exact evidences (kernel and noise) and sparse ones (inducing inputs too) alike, and knows no formula of them.
+It serves exact evidences (kernel and noise) and sparse ones (inducing inputs too).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def climb(
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
-    """From `start` uphill on `evidence` by L-BFGS over the `free` parts of the point.
+    """Maximise `evidence` from `start` by L-BFGS over the `free` parts of the point.
 
     Ends where a step gains less than `tol` of the value or less than `gain` (a share means little where the value is
     near zero), after `max_iter` steps, where as much as the last step gained for each that is left would not reach the
@@ -57,7 +57,7 @@ def climb(
     >>> found.noise < 1e-4, found.kernel.length_scale > 1
     (True, True)
     """
-    own, clock = clock is None, Clock() if clock is None else clock
+    clock_is_local, clock = clock is None, Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior, largest)
     best: tuple[float, float, np.ndarray] = (-math.inf, -math.inf, at.vector)  # with the prior, without it, where
     n_iter, before = 0, -math.inf
@@ -94,7 +94,7 @@ def climb(
     except _Ended as ended:
         why = ended.reason
     except KeyboardInterrupt:
-        if best[0] == -math.inf or own:  # nothing is kept, or nobody would hear of it
+        if best[0] == -math.inf or clock_is_local:  # nothing to keep, or no caller could raise it
             raise
         clock.interrupt()
         why = clock.reason(n_iter)

@@ -1,7 +1,7 @@
-"""A whole search for kernel, noise and inducing inputs: Adam on parts of the rows, then L-BFGS on all of them.
+"""Search for kernel, noise and inducing inputs: Adam on random parts of the rows, then L-BFGS on all of them.
 
-A part whose rows weigh n / |part| each has the sums over all rows right on average, so its evidence points where that
-of all rows does, at a fraction of the cost. `mercer.evidence.lbfgs` finishes on all rows.
+A part whose rows weigh n / |part| each has unbiased sums over rows, so its gradient stands for that of all rows at a
+fraction of the cost. `mercer.evidence.lbfgs` finishes on all rows.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Variational
 from mercer.evidence.coordinates import EVERYTHING, LENGTH_SCALE_PRIOR, Coordinates, Evidence, Gradient, Point
-from mercer.evidence.cuda_graph import regression_evidence
+from mercer.evidence.cuda_graph import RegressionEvidence
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.starts import PLAIN_NOISE
 from mercer.kernels import Kernel
 from mercer.stop_reason import StopKind, StopReason
 
-#: Rows up to which rough steps are made in the precision of the fine ones: they cost nothing there.
+#: Rows up to which Adam runs in the precision of L-BFGS.
 EXACT_ROUGH_ROWS = 1000
-#: Evaluations on all rows for which time must be left, or they are not begun.
+#: Evaluations on all rows that the remaining time must allow for L-BFGS to begin.
 WORTHWHILE = 3
-#: Length of a step along a logarithm, and along an inducing input in units of the inputs' spread.
+#: Step length along a logarithm, and along an inducing input in units of the inputs' spread.
 RATE = 0.1
-#: Adam's forgetting of slopes and of their squares (Kingma and Ba 2015); squares are forgotten faster than usual,
-#: since there are few steps.
+#: Adam's decay rates of gradients and of their squares (Kingma and Ba 2015); the second is smaller than usual, since
+#: there are few steps.
 MOMENTUM, SQUARES = 0.9, 0.99
-#: Parts at the end whose evidences are averaged.
+#: Number of last parts whose evidences are averaged.
 AVERAGED = 10
 
 
@@ -57,7 +57,7 @@ def ascend(
     it ends early where the clock is over, and an interrupt ends it where it stands. The value of the point returned is
     the mean of the last parts' evidences, which stands for that of all rows.
     """
-    own, clock = clock is None, Clock() if clock is None else clock
+    clock_is_local, clock = clock is None, Clock() if clock is None else clock
     at = Coordinates(start, free, noise_bounds, length_scale_prior)
     x = at.vector.copy()
     rate = np.full_like(x, RATE)
@@ -83,7 +83,7 @@ def ascend(
             if callback is not None:
                 callback(at.point(x))
     except KeyboardInterrupt:
-        if own:  # nobody would hear of it
+        if clock_is_local:  # no caller could raise it
             raise
         clock.interrupt()
     allowed = StopReason(f"after the {n_steps} steps allowed", StopKind.MAX_ITER)
@@ -93,7 +93,7 @@ def ascend(
 
 
 def exact_evidence(X: Tensor, Y: Tensor, weight: Tensor | None = None) -> Evidence:
-    """The evidence of the full model on rows `X`, as searches want it: there are no inducing inputs to move."""
+    """The evidence of the full model on rows `X` as the objective of a search."""
 
     def at(kernel: Kernel, noise: float, basis: None) -> Gradient:
         return Gradient(*log_evidence(kernel, noise, X, Y, weight))
@@ -114,23 +114,23 @@ def optimise(
     clock: Clock | None = None,
     callback: Callable[[Point], Any] | None = None,
 ) -> Point:
-    """Uphill on the evidence: `max_iter` steps of Adam on random parts of the rows, then a quarter as many of L-BFGS on
-    all; where inducing inputs stand still and rows are few, L-BFGS alone. `rng` draws the parts (`choice`).
+    """Maximise the evidence by `max_iter` steps of Adam on random parts, then a quarter as many of L-BFGS on all rows.
 
-    Where they move, the surface has many bumps, which Adam rolls over: on twelve tables of two classes it ends at lower
-    errors (15.0 against 15.5 %) and losses than as many steps of L-BFGS, and with more evidence after 200 steps.
+    L-BFGS runs alone if inducing inputs are fixed and rows are few. If they move, the evidence has many local maxima,
+    which Adam passes: on twelve tables of two classes it ends at lower errors (15.0 against 15.5 %) and losses than as
+    many steps of L-BFGS, and with more evidence after 200 steps. `rng` draws the parts.
     """
     clock = Clock() if clock is None else clock
     shared: dict[str, Any] = {"free": free, "length_scale_prior": length_scale_prior, "clock": clock}
     shared["callback"] = callback
-    n, few = data.n_total, _part_rows(data, start)
-    if not free or max_iter == 0 or ("basis" not in free and n <= 2 * few):
+    n, n_part = data.n_total, _part_rows(data, start)
+    if not free or max_iter == 0 or ("basis" not in free and n <= 2 * n_part):
         return climb(evidence(data), start, max_iter=max_iter, tol=tol, **shared)
     began = time.perf_counter()
     rough = explore(evidence, start, data, rng=rng, n_steps=max_iter, **shared)
     taken = data.rows.shard.group.first(lambda: time.perf_counter() - began)
-    of_a_row = taken / (max(rough.n_iter, 1) * min(few, n))
-    if clock.remaining() < WORTHWHILE * of_a_row * n:
+    seconds_per_row = taken / (max(rough.n_iter, 1) * min(n_part, n))
+    if clock.remaining() < WORTHWHILE * seconds_per_row * n:
         return rough
     fine = climb(evidence(data), rough, max_iter=max(max_iter // 4, 1), tol=tol, **shared)
     return replace(fine, n_iter=rough.n_iter + fine.n_iter)
@@ -145,21 +145,21 @@ def explore(
     n_steps: int,
     **shared: Any,
 ) -> Point:
-    """The rough part alone: Adam on random parts of the rows, in float32 where they are many.
+    """Run Adam alone, on random parts of the rows, in float32 for many rows.
 
     The value of the point is the mean over the last parts.
     """
-    n, few, plan = data.n_total, _part_rows(data, start), data.plan
+    n, n_part, plan = data.n_total, _part_rows(data, start), data.plan
     assert start.basis is not None
     if n > EXACT_ROUGH_ROWS:
         data = replace(data, plan=replace(plan, dtype=torch.float32))
-    whole = evidence(data.part(np.arange(n))) if n <= few else None
+    whole = evidence(data.part(np.arange(n))) if n <= n_part else None
 
     def of_a_part() -> Evidence:
         if whole is not None:
             return whole
-        part = data.part(np.sort(rng.choice(n, few, replace=False)))
-        return evidence(replace(part, weight=part.weight * (n / few)))
+        part = data.part(np.sort(rng.choice(n, n_part, replace=False)))
+        return evidence(replace(part, weight=part.weight * (n / n_part)))
 
     begun = replace(start, basis=start.basis.to(data.plan.dtype))
     found = ascend(of_a_part, begun, n_steps=n_steps, **shared)
@@ -175,13 +175,13 @@ def _part_rows(data: Sample, start: Point) -> int:
 def refine_basis(
     kernel: Kernel, noise: float, basis: Tensor, data: Sample, *, max_iter: int = 60, rng: np.random.Generator
 ) -> tuple[Kernel, float, Tensor, float]:
-    """Move kernel, noise and basis vectors together uphill on Titsias' bound (`sparse_evidence`).
+    """Maximise Titsias' bound (`sparse_evidence`) over kernel, noise and basis vectors together.
 
     Returns the kernel, the noise variance, the basis vectors and the bound reached.
     """
     start = Point(kernel, max(noise, PLAIN_NOISE), basis)
     clock = Clock()
-    found = optimise(regression_evidence(Variational()), start, data, rng=rng, max_iter=max_iter, tol=1e-9, clock=clock)
+    found = optimise(RegressionEvidence(Variational()), start, data, rng=rng, max_iter=max_iter, tol=1e-9, clock=clock)
     clock.raise_interrupt()
     assert found.basis is not None
     return found.kernel, found.noise, found.basis, found.value

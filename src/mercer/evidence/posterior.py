@@ -1,6 +1,6 @@
-"""What every model of the family ends as: means and (co)variances of the latent function at new rows.
+"""The posterior of the latent function: its means and (co)variances at new rows.
 
-A variance is what the inducing inputs leave unexplained plus a sum of squares, so it is never negative.
+A variance is the part that the inducing inputs leave unexplained plus a sum of squares, so it is never negative.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Posterior:
     def moments(self, kernel: Kernel, rows: RowSource, plan: Plan, variances: bool = True) -> tuple[Tensor, Tensor]:
         """Means (n × p) and covariances between the outputs of a row (n × c × c), in float64, by blocks."""
         dtype, device = plan.dtype, plan.device
-        if not variances:  # one product, fused where kernel and device have such a program
+        if not variances:  # one product, fused if kernel and device allow
             Z, w, _, _ = self._beside(torch.empty(0, device=device, dtype=dtype))
             mean = KernelMatrix(rows, kernel, Z, plan).product(w).double()
             return mean, mean.new_empty(0)
@@ -84,7 +84,7 @@ class Posterior:
 
 
 def draw(mean: Tensor, covariance: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
-    """Samples (n_samples × n × p) of a Gaussian whose outputs share one covariance; rounding below zero is cut."""
+    """Samples (n_samples × n × p) of a Gaussian whose outputs share one covariance; negative eigenvalues count as 0."""
     values, vectors = torch.linalg.eigh(covariance)
     root = vectors * values.clamp(min=0).sqrt()
     normal = torch.randn(n_samples, *mean.shape, generator=generator, dtype=torch.float64).to(mean)
@@ -92,7 +92,7 @@ def draw(mean: Tensor, covariance: Tensor, n_samples: int, generator: torch.Gene
 
 
 def log_density(posterior: Posterior, kernel: Kernel, noise: float, data: Sample) -> float:
-    """Log density, up to a constant, of the targets of rows that the posterior has not seen, each by itself."""
+    """Log density, up to a constant, of the targets of unseen rows, each by itself."""
     mean, cov = posterior.moments(kernel, data.rows, data.plan)
     variance = cov[:, 0] + noise
     return -0.5 * float((data.weight[:, None] * (variance.log() + (data.Y - mean).square() / variance)).sum())

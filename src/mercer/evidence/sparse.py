@@ -1,7 +1,6 @@
 """The evidence of every sparse regression in one formula, with its gradient by two passes over blocks of rows.
 
-Never n × n; n × m only where the plan keeps it. Which parameters move, and how, is the business of
-`mercer.evidence.optimise`.
+No n × n matrix is made, and an n × m matrix only if the plan keeps it. `mercer.evidence.optimise` searches.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Noise:
-    """What is left of a row once the inducing inputs are known: λ = σ² + α (k − q), and D = w / λ."""
+    """Noise of a row given the inducing inputs: λ = σ² + α (k − q), and D = w / λ."""
 
     variance: Any
     alpha: float
@@ -156,7 +155,7 @@ def _pull_projected(
 def _pull_pseudo(
     system: Inducing, model: Noise, inverse: Tensor, c: Tensor, Y: Tensor, inputs: bool
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """α > 0: every row's own λ depends on its tile."""
+    """α > 0: the λ of every row depends on its tile."""
     p, dtype = Y.shape[1], system.plan.dtype
     shrink, c_tile = (-p * inverse).to(dtype), c.to(dtype)
     by_noise = torch.zeros((), dtype=torch.float64, device=system.plan.device)
@@ -169,10 +168,10 @@ def _pull_pseudo(
         by_lam = -w * (by_D / lam + 0.5 * p) / lam
         by_noise.add_(by_lam.sum())
         by_rest = model.alpha * by_lam
-        own = (-2 * by_rest).to(dtype)
+        by_square = (-2 * by_rest).to(dtype)
         by_A = by_A.addmm_(residual.to(dtype), c_tile.T).mul_((w / lam).to(dtype)[:, None])
-        by_A.addcmul_(A, own[:, None])
-        return Weights(system.back(by_A), by_rest, upper_gram(A, own))
+        by_A.addcmul_(A, by_square[:, None])
+        return Weights(system.back(by_A), by_rest, upper_gram(A, by_square))
 
     by_parameter, by_basis = system.pull_back(weigh, _explained(system, inverse, c), inputs)
     return by_parameter, by_basis, system.rows.total(by_noise)

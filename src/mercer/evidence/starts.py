@@ -1,4 +1,4 @@
-"""Where searches start: plain kernels, and other starts around them. Rows to start from are the faces' business."""
+"""Starts of searches: kernels with default parameters, and random starts around them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from torch import Tensor
 from mercer.engine.sample import Sample
 from mercer.kernels import Bias, Kernel, Scaled, Stationary, Sum
 
-#: Noise of targets of unit variance at which a search starts: with less, the first steps chase single rows.
+#: Noise, for targets of unit variance, at which a search starts: with less, the first steps fit single rows.
 PLAIN_NOISE = 0.3
-#: Rows per input from which on every input gets a length-scale of its own, where nobody said.
+#: Rows per input from which on ``ard="auto"`` gives every input its own length-scale.
 ARD_ROWS = 20
-#: Rows from which the spread of the inputs is taken.
+#: Rows from which the spread of the inputs is estimated.
 SPREAD_ROWS = 5000
-#: How much longer or shorter the length-scales of a further start may be.
+#: Largest factor of the length-scales of a further start.
 RESTART_FACTOR = 3.0
 
 
 def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto") -> Kernel:
-    """variance · family + bias as nobody tuned it: length-scales that follow the inputs' spread in rows `X`.
+    """variance · family + bias with default parameters: length-scales in proportion to the spread of rows `X`.
 
-    Radial families take √(D/2) times the spread, kernels of absolute differences, which add up faster, D/√2 times.
+    Radial families take √(D/2) times the spread. Kernels of absolute differences, which add up faster, take D/√2 times.
 
-    A search that moves kernel, noise and inducing inputs together starts here, with much noise. The parameters of a
-    tuned full model are no better start: Titsias' bound counts unexplained variance against the model, flees from
-    them to long length-scales and comes back slowly; and where tuning ends at variances of hundreds (elevators), the
-    slopes drown in the rounding of float32 tiles. A hundred steps from here end as high or higher on KIN40K, elevators,
-    pol and protein, and spare the tuning.
+    A search over kernel, noise and inducing inputs starts here, with much noise. The parameters of a tuned full model
+    are no better start: Titsias' bound penalises unexplained variance, moves away to long length-scales and returns
+    slowly. If tuning ends at variances of hundreds (elevators), gradients are lost in the rounding of float32 tiles. A
+    hundred steps from here end as high or higher on KIN40K, elevators, pol and protein, without the cost of tuning.
 
     >>> import torch
     >>> from mercer.kernels import Gaussian
@@ -42,8 +41,8 @@ def plain_start(family: type[Stationary], X: Tensor, ard: bool | str = "auto") -
     n, D = X.shape
     spread = X.double().std(0, correction=0).cpu().numpy()
     lengths = np.where(spread > 0, spread, 1.0) * family.typical_length(D) / math.sqrt(2)
-    several = D > 1 and n >= ARD_ROWS * D if isinstance(ard, str) else ard
-    length = lengths.tolist() if several else float(np.sqrt(np.mean(lengths**2)))
+    per_input = D > 1 and n >= ARD_ROWS * D if isinstance(ard, str) else ard
+    length = lengths.tolist() if per_input else float(np.sqrt(np.mean(lengths**2)))
     return Sum(Scaled(family(length_scale=length)), Bias(0.01))
 
 
@@ -59,12 +58,12 @@ def named_family(choice: Any) -> type[Stationary] | None:
 
 def family_of(kernel: Kernel) -> type[Stationary]:
     """The family of the one stationary kernel in a kernel."""
-    (family,) = {type(one) for one in _inside(kernel) if isinstance(one, Stationary)}
+    (family,) = {type(part) for part in _inside(kernel) if isinstance(part, Stationary)}
     return family
 
 
 def as_many_lengths(kernel: Kernel, plain: Kernel) -> Kernel:
-    """A tuned kernel with a length-scale for each input where the plain one of the same form has them."""
+    """A tuned kernel with a length-scale for each input if the plain one of the same form has them."""
     lengths = {name: value for name, value in plain.tunable().items() if name.endswith("length_scale")}
     now = kernel.tunable()
     return kernel.replaced({k: np.broadcast_to(now[k], np.shape(v)).tolist() for k, v in lengths.items() if np.ndim(v)})
@@ -72,13 +71,13 @@ def as_many_lengths(kernel: Kernel, plain: Kernel) -> Kernel:
 
 def _inside(kernel: Kernel) -> Iterator[Kernel]:
     yield kernel
-    for one in vars(kernel).values():
-        if isinstance(one, Kernel):
-            yield from _inside(one)
+    for part in vars(kernel).values():
+        if isinstance(part, Kernel):
+            yield from _inside(part)
 
 
 def elsewhere(kernel: Kernel, rng: np.random.Generator) -> Kernel:
-    """Another start: all length-scales times one factor within `RESTART_FACTOR`."""
+    """A random start: all length-scales times one factor within `RESTART_FACTOR`."""
     factor = RESTART_FACTOR ** rng.uniform(-1, 1)
     scales = {name: value for name, value in kernel.tunable().items() if name.endswith("length_scale")}
     return kernel.replaced({name: (np.asarray(value) * factor).tolist() for name, value in scales.items()})

@@ -20,7 +20,7 @@ from mercer.engine import make_plan
 from mercer.engine.sample import Sample, generator
 from mercer.evidence.approximations import Approximation, SubsetOfData
 from mercer.evidence.coordinates import LEAST_NOISE, Point
-from mercer.evidence.cuda_graph import regression_evidence
+from mercer.evidence.cuda_graph import RegressionEvidence
 from mercer.evidence.lbfgs import climb
 from mercer.evidence.optimise import exact_evidence
 from mercer.evidence.posterior import Posterior, draw, log_density
@@ -193,7 +193,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
             assert at.basis is not None
             return sparse_posterior(at.kernel, at.noise, at.basis, rows, approximation)
 
-        evidence = regression_evidence(approximation, inputs="basis" in free)
+        evidence = RegressionEvidence(approximation, inputs="basis" in free)
         model, rows = self._maximise(task, evidence, posterior, start, free, near)
         if approximation.bound and "noise" in free:
             noise = predictive_noise(model.posterior, model.kernel, model.noise, rows)
