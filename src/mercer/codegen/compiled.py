@@ -1,7 +1,7 @@
-"""Products and tiles of stationary kernels by machine code (`machine_code`): when, on what, and in which threads.
+"""Products and tiles of stationary kernels by machine code (`machine_code`): when it pays, its operands, its threads.
 
-Where LLVM is not there, or the work too little to be worth the making of a function, everything is torch's. A large
-matrix times a few columns (`thin_product`) is machine code for the same reason.
+Torch does everything if LLVM is missing or the work is too little to pay for compiling a function. The product of a
+large matrix with a few columns (`thin_product`) is machine code, too.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from mercer.codegen.cpu import over_rows, thread_buffer
 from mercer.codegen.forms import ClosedForm
 
 MKL = torch.backends.mkl.is_available()
-#: Values from which on machine code is made. Reading LLVM takes 0.1 s and a function as long, once in a process; a
-#: value is had 2.6 ns sooner (ARM Neoverse N1, a thread, D = 8), and 0.8 ns where torch has MKL (x86, AVX-512). So 25
-#: passes over as many values pay for it. Two such threads, K·v of 40 000 × 2048 values, by machine code and by torch
-#: with MKL: Gaussian 33 and 72 ms at D = 8, 72 and 101 at 54, 274 and 253 at 200; Laplacian 30 and 288, 120 and 2200.
+#: Number of values from which on machine code is made. Loading LLVM takes 0.1 s and compiling a function as long, once
+#: in a process; a value is computed 2.6 ns sooner (ARM Neoverse N1, one thread, D = 8), and 0.8 ns where torch has MKL
+#: (x86, AVX-512). So 25 passes over as many values pay for it. K·v of 40 000 × 2048 values with two such threads, by
+#: machine code and by torch with MKL: Gaussian 33 and 72 ms at D = 8, 72 and 101 at 54, 274 and 253 at 200; Laplacian
+#: 30 and 288, 120 and 2200.
 ENOUGH = 3 << 20
 ENOUGH_FOR_MKL = 4 * ENOUGH
 #: Inputs up to which machine code sums products as fast as MKL does.
 INPUTS_FOR_MKL = 128
-#: Inputs for each of which machine code sums an absolute difference so much sooner that together it is as for a value.
+#: Absolute differences of this many inputs save as much time as one kernel value does.
 INPUTS = 4
-#: Columns of what a tile is multiplied with, up to which no tile is written: for more, a matrix product is faster.
+#: Columns up to which a product writes no tile: for more, a tile and a matrix product are faster.
 OUTPUTS = 16
-#: Numbers of basis vectors that a loop over rows reads again and again: half of a second-level cache.
+#: Numbers of basis vectors that a loop over rows reads repeatedly: half of a second-level cache.
 CACHE = 1 << 16
-#: Rows whose products are summed in single precision: whole groups of six, and of eight.
+#: Rows whose products are summed in single precision: a multiple of six and of eight rows.
 SUMMED = 384
-#: Multiplications that a thread is handed at least, half a millisecond of them, and those that the exponential of a
-#: value takes as long as.
+#: Least number of multiplications of a thread's part, half a millisecond, and the number that takes as long as one
+#: exponential.
 HANDED, EXPONENTIAL = 12 << 20, 16
 #: Numbers of a row whose products are summed in single precision.
 NUMBERS_SUMMED = 8192
@@ -44,7 +45,7 @@ NUMBERS_SUMMED = 8192
 
 @cache
 def machine_code() -> ModuleType | None:
-    """The module that makes functions, None where LLVM is missing or does not know this machine."""
+    """The module that compiles functions; None if LLVM is missing or does not know this machine."""
     try:
         from mercer.codegen import machine_code as module
         from mercer.codegen import vector_code
@@ -56,7 +57,7 @@ def machine_code() -> ModuleType | None:
 
 
 def pays(values: int, right: Tensor, form: ClosedForm | None) -> bool:
-    """Whether machine code is worth its making for so many values of a kernel; `right` is K × m."""
+    """Whether compiling pays for this number of kernel values; `right` is K × m."""
     K, plain = len(right), right.device.type == "cpu" and right.dtype == torch.float32 and not right.requires_grad
     if form is None or not plain or K == 0:
         return False
@@ -75,14 +76,14 @@ def city_block(X: Tensor, Z: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel bound to basis vectors `right` (K × m); rows are n × K. All of it single precision on the CPU."""
+    """A kernel bound to basis vectors `right` (K × m), for rows n × K, in single precision on the CPU."""
 
     form: ClosedForm
     right: Tensor
 
     @property
     def writes_tiles(self) -> bool:
-        """Whether it writes a tile as fast as torch, whose threads are sooner at work where it has MKL."""
+        """Whether it writes a tile at least as fast as torch; MKL's threads start sooner."""
         return not MKL or self.form.city_block or self.form.differences
 
     @cached_property
@@ -91,16 +92,16 @@ class Compiled:
         return self._in_strips(self.right).unflatten(1, (-1, self._width)).transpose(0, 1).contiguous()
 
     def tile(self, left: Tensor, variance: float = 1.0, bias: float = 0.0, slot: int | None = None) -> Tensor:
-        """variance · K + bias, n × m; `slot` names the memory for one look at it."""
+        """variance · K + bias, n × m; a temporary tile lies in the thread's buffer `slot`."""
         n, m, width, left = len(left), self.right.shape[1], self._width, self._padded(left)
         out = None if slot is None else thread_buffer(left, slot, (len(left), m))
         tile = left.new_empty(len(left), m) if out is None else out
         strips, (whole, rest) = self.strips, divmod(m, width)
 
         def work(where: slice) -> None:
-            for some in self._blocks(whole):
-                first = some.start * width
-                self._run("tile", left[where], strips[some], tile[where, first:], m, variance, bias)
+            for block in self._blocks(whole):
+                first = block.start * width
+                self._run("tile", left[where], strips[block], tile[where, first:], m, variance, bias)
             if rest:
                 last = left.new_empty(where.stop - where.start, width)
                 self._run("tile", left[where], strips[whole:], last, width, variance, bias)
@@ -113,7 +114,7 @@ class Compiled:
         """K W, n × p."""
         n, p, V, left = len(left), W.shape[1], self._in_strips(W.T), self._padded(left)
         out = left.new_zeros(len(left), p)
-        blocks = [(self.strips[some], self._columns(V, some).contiguous()) for some in self._blocks(len(self.strips))]
+        blocks = [(self.strips[b], self._columns(V, b).contiguous()) for b in self._blocks(len(self.strips))]
 
         def work(where: slice) -> None:
             room = left.new_empty(p * self._rows * self._width)
@@ -137,11 +138,11 @@ class Compiled:
             total = torch.zeros(p + 1, m, dtype=torch.float64)
             for start in range(where.start, where.stop, SUMMED):
                 rows = slice(start, min(start + SUMMED, where.stop))
-                for some in self._blocks(len(self.strips)):
-                    sums = left.new_zeros(p + 1, (some.stop - some.start) * self._width)
+                for block in self._blocks(len(self.strips)):
+                    sums = left.new_zeros(p + 1, (block.stop - block.start) * self._width)
                     squares = () if d is None else (d[rows], sums[p])
-                    self._run(name, left[rows], self.strips[some], R[rows], p, sums, *squares)
-                    self._columns(total, some).add_(sums)
+                    self._run(name, left[rows], self.strips[block], R[rows], p, sums, *squares)
+                    self._columns(total, block).add_(sums)
             return total
 
         found = over_rows(len(left), SUMMED, work, self._least)
@@ -158,12 +159,12 @@ class Compiled:
 
     @property
     def _least(self) -> int:
-        """Rows of a thread at least."""
+        """The least number of rows of a thread's part."""
         K, m = self.right.shape
         return HANDED // max((K + EXPONENTIAL) * m, 1)
 
     def _blocks(self, count: int) -> list[slice]:
-        """Strips that a cache holds, one block after the other."""
+        """Blocks of strips that fit into the cache."""
         size = max(CACHE // (self.right.shape[0] * self._width), 1)
         return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
@@ -174,7 +175,7 @@ class Compiled:
         return pad(V, (0, -V.shape[1] % self._width))
 
     def _padded(self, X: Tensor) -> Tensor:
-        """As many rows as whole groups have."""
+        """Rows padded by zeros to full groups."""
         missing = -len(X) % self._rows
         return (pad(X, (0, 0, 0, missing)) if missing else X).contiguous()
 
@@ -183,7 +184,7 @@ class Compiled:
         room = left.new_empty(self._rows * (K * code.LANES + self._width))
         first = (left, len(left) // self._rows, K, strips, len(strips), room)
         code.function(self.form, name)(
-            *(one.data_ptr() if isinstance(one, Tensor) else one for one in first + arguments)
+            *(value.data_ptr() if isinstance(value, Tensor) else value for value in first + arguments)
         )
 
 
@@ -196,10 +197,9 @@ def _code() -> Any:
 def thin_product(A: Tensor, V: Tensor) -> Tensor:
     """A V in double precision for a symmetric A (n × n, single precision) and few columns V (n × p, double).
 
-    Steps of conjugate gradients ask for it. It reads A once, which is nearly all it need take: BLAS copies A into
-    panels first, of 12 000 rows and four columns 103 ms of a Neoverse N1 and 62 of an x86 server, where machine code
-    that reads four rows at a time against four columns takes 58 and 31. Columns are scaled before they are rounded, so
-    that none overflows.
+    Conjugate gradients use it. It reads A once, which is nearly all of its time. BLAS copies A into panels first: for
+    12 000 rows and four columns it takes 103 ms on a Neoverse N1 and 62 on an x86 server, and machine code that reads
+    four rows at a time takes 58 and 31. Columns are scaled before they are rounded, so that none overflows.
 
     >>> thin_product(torch.eye(2), torch.tensor([[1.0], [2.0]], dtype=torch.float64)).tolist()
     [[1.0], [2.0]]
@@ -223,12 +223,12 @@ def _by_machine_code(A: Tensor, right: Tensor, code: ModuleType) -> Tensor:
         rows, count = A[where], (where.stop - where.start) // side
         sums = A.new_empty(max(count, 1) * side, side)
         for first in range(0, len(right), side):
-            own = out[first : first + side, where.start : where.start + count * side]
+            target = out[first : first + side, where.start : where.start + count * side]
             for start in range(0, whole if count else 0, summed):
                 size = min(summed, whole - start)
                 columns = right[first : first + side, start : start + size].contiguous()
                 multiply(rows[:, start:].data_ptr(), count, length, columns.data_ptr(), size // strip, sums.data_ptr())
-                own += sums[: count * side].T
+                target += sums[: count * side].T
         done = where.start + count * side
         out[:, done : where.stop] = (right @ A[done : where.stop].T).double()
         if whole < length:

@@ -1,9 +1,8 @@
-r"""What CPUs are fastest at: the exponential that has no splitting, memory that is warm, threads that share rows.
+r"""Fast paths of CPUs: the exponential, buffers of a thread, and threads that share rows.
 
-**The exponential.** Of a kernel's value it costs more than all the rest. MKL's `exp` is several times as fast as any
-other; without it torch falls back on one value after the other of Sleef, whose powers of two need no splitting of the
-argument. On an ARM Neoverse N1 (one core, float32, eight inputs, 2048 basis vectors) the steps of a product with a
-Gaussian kernel take
+**The exponential** costs more than the rest of a kernel's value. MKL's `exp` is several times as fast as any other;
+without it torch uses Sleef, whose `exp2` is faster than its `exp`, since it needs no reduction of the argument. On an
+ARM Neoverse N1 (one core, float32, eight inputs, 2048 basis vectors) the steps of a product with a Gaussian kernel take
 
     =============================  ==============
     the exponents, one product     0.95 ns a value
@@ -16,9 +15,8 @@ Gaussian kernel take
 The factor on the argument is part of the scaled inputs (`Radial.log_base_scale`), so it costs nothing. The choice
 follows from how torch was built, not from a timing: two processes that share a model must round alike.
 
-**Memory.** A tile of two megabytes that is freed goes back to the system, and the next one is given pages to be cleared
-again, about 1 ns a value there: as much as the arithmetic. What is read once and dropped lies in one buffer of its
-thread.
+**Memory.** A freed tile of two megabytes goes back to the system, and the next one gets pages that are cleared first.
+That takes about 1 ns a value there, as much as the arithmetic. So temporary arrays lie in a buffer of their thread.
 """
 
 from __future__ import annotations
@@ -38,17 +36,17 @@ LOG2E = math.log2(math.e)
 #: The logarithm of e to the base of `fast_exp`: e^x = fast_exp(EXP_BASE_FACTOR · x).
 EXP_BASE_FACTOR = 1.0 if torch.backends.mkl.is_available() else LOG2E
 _local = threading.local()
-#: Numbers of a buffer at most: what is larger is too rare to be held for good.
+#: Largest size of a buffer in numbers: larger arrays are too rare to be held.
 LARGEST = 1 << 22
-#: Buffers by what they are for: two temporaries of a profile, the tile itself, and the features of a mixture's block.
+#: Slots of buffers: two temporaries of a profile, the tile itself, and the features of a mixture's block.
 FIRST, SECOND, TILE, FEATURES = 0, 1, 2, 3
 Result = TypeVar("Result")
-#: Threads beside the caller's, by their number; a process that was forked off has none of them.
+#: Thread pools by their number of threads; a forked process starts without any.
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def fast_exp(x: Tensor, out: Tensor | None = None) -> Tensor:
-    """The base to the power of `x`.
+    """The faster exponential: `exp`, or `exp2` without MKL.
 
     >>> fast_exp(EXP_BASE_FACTOR * torch.ones(1, dtype=torch.float64)).item()
     2.718...
@@ -57,7 +55,7 @@ def fast_exp(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def thread_buffer(like: Tensor, slot: int, shape: tuple[int, ...] | None = None) -> Tensor | None:
-    """A buffer of `like`'s type and shape (or of another) that the next call overwrites; None where none is kept."""
+    """A buffer of `like`'s type and shape (or of `shape`) that the next call overwrites; None if it is too large."""
     shape = tuple(like.shape) if shape is None else shape
     key, size = (slot, like.dtype), math.prod(shape)
     if like.device.type != "cpu" or size > LARGEST:
@@ -70,14 +68,15 @@ def thread_buffer(like: Tensor, slot: int, shape: tuple[int, ...] | None = None)
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_pools.clear)
-#: Parts for each thread: one that is held up leaves its parts to the others.
+#: Parts per thread: the others take over the parts of a thread that is delayed.
 PARTS = 4
 
 
 def over_rows(n: int, multiple: int, work: Callable[[slice], Result], least: int = 1) -> list[Result]:
-    """``work(where)`` for parts of n rows, each but the last a multiple of rows long; what they return, in order.
+    """Run ``work(where)`` in threads on parts of n rows, and return the results in order.
 
-    Parts have at least `least` rows: threads that are handed little wait for one another longer than they work.
+    Each part but the last is a multiple of `multiple` rows long, and has at least `least` rows: smaller parts would
+    cost more in waiting than they take to compute.
 
     >>> sum(over_rows(10, 3, lambda where: where.stop - where.start))
     10
@@ -102,8 +101,8 @@ def over_rows(n: int, multiple: int, work: Callable[[slice], Result], least: int
         take()
     finally:
         waiting.clear()
-        for one in others:
-            one.result()
+        for other in others:
+            other.result()
     return [found[index] for index in range(len(parts))]
 
 

@@ -1,14 +1,13 @@
-r"""Machine code for products with stationary kernels on a CPU, made by LLVM when it is first wanted.
+r"""Machine code for products with stationary kernels on a CPU, compiled by LLVM on first use.
 
-A kernel's value costs two steps, a sum over the inputs and an exponential. Done by one library call after the other,
-each a pass over a tile in memory, they take twice as long as done at once in registers; and without MKL (ARM) the
-exponential alone takes more than all the rest. So here a product is one loop, for any CPU that LLVM knows:
+A kernel's value costs two steps, a sum over the inputs and an exponential. As separate library calls, each a pass over
+a tile in memory, they take twice as long as in registers; and without MKL (ARM) the exponential alone takes more than
+the rest. So a product is one loop here, for any CPU that LLVM knows. For a group of rows and a strip of basis vectors
+it makes Σ_k x_k z_k or Σ_k |x_k − z_k|, then the kernel's value, then uses the value (`Use`).
 
-    some rows · some basis vectors at a time: Σ_k x_k z_k, or Σ_k |x_k − z_k|; the kernel's value; what it is for.
-
-Six rows and sixteen basis vectors fill the registers of NEON and of AVX, eight and 32 those of AVX-512: numbers that
-are read once serve six or eight multiplications. Making a function takes a tenth of a second, so nothing is kept on
-disk.
+Six rows and sixteen basis vectors fill the registers of NEON and of AVX, eight and 32 those of AVX-512: a number that
+is read once serves six or eight multiplications. Compiling a function takes a tenth of a second, so nothing is kept
+on disk.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def kernel_value(w: Writer, form: ClosedForm, t: Any) -> Any:
 
 
 class Use:
-    """What becomes of the values: by itself, nothing. `kinds` are the arguments that it adds to those of `write`."""
+    """A use of kernel values: this base does nothing. `kinds` are the types of its arguments, after the common ones."""
 
     kinds = ""
 
@@ -166,14 +165,14 @@ USES: dict[str, type[Use]] = {"tile": Tile, "product": TimesVectors, "transposed
 #: The first arguments: rows (groups · ROWS × K), groups, K, basis vectors (strips × K × WIDTH), strips, and room for a
 #: group of rows, each of its numbers LANES times (K × ROWS × LANES), and for their values (ROWS × WIDTH).
 FIRST = "fiifif"
-#: Two threads must not make the same function at once, and a process forked off finds the lock open.
+#: Two threads must not compile the same function at once; a forked process finds the lock open.
 _lock = threading.Lock()
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def function(form: ClosedForm, name: str) -> Callable[..., None]:
-    """One of `USES` for a kernel of this form."""
+    """The compiled function for one of `USES` and a kernel of this form."""
     with _lock:
         return _made(form, name)
 
@@ -222,7 +221,7 @@ def _added(w: Writer, form: ClosedForm, x: Any, z: Any, total: Any) -> Any:
 
 
 def thin() -> Callable[..., None]:
-    """The product of LANES columns with a matrix, which is read once."""
+    """The compiled product of LANES columns with a matrix, which is read once."""
     with _lock:
         return _thin()
 
@@ -231,7 +230,7 @@ def thin() -> Callable[..., None]:
 def _thin() -> Callable[..., None]:
     """Rows (groups · LANES, each `length` numbers after the last), columns (LANES × strips · WIDTH), their products.
 
-    Four rows and four columns have sixteen sums, which with what is read fill the registers of NEON.
+    Four rows and four columns have sixteen sums, which together with the operands fill the registers of NEON.
     """
     w = Writer("thin", "fiifif")
     b, (rows, groups, length, right, strips, out) = w.build, w.function.args
@@ -242,7 +241,8 @@ def _thin() -> Callable[..., None]:
         with w.loop(strips, (constant(0.0, SMALL),) * LANES**2) as (strip, sums, following):
             at = b.mul(strip, INT(WIDTH))
             for k in range(0, WIDTH, LANES):
-                xs, vs = ([w.load(w.place(one, at, k), SMALL) for one in some] for some in (here, there))
+                xs = [w.load(w.place(row, at, k), SMALL) for row in here]
+                vs = [w.load(w.place(column, at, k), SMALL) for column in there]
                 pairs = [(x, v) for x in xs for v in vs]
                 sums = [w.times_plus(x, v, total) for (x, v), total in zip(pairs, sums, strict=True)]
             following += sums

@@ -1,8 +1,7 @@
 """A small language for loops over vectors of numbers, which LLVM turns into machine code for this CPU.
 
-Vectors are some tens of numbers of single or double precision; LLVM splits them into what the CPU has. This is the one
-module that knows LLVM (`llvmlite`); what is computed is said in `mercer.codegen.machine_code` and
-`mercer.explain.product_code`.
+Vectors hold some tens of numbers of single or double precision; LLVM splits them into registers. This is the only
+module that imports LLVM (`llvmlite`). Its loops are written in `mercer.codegen.machine_code` and `mercer.explain`.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Writer:
 
     @contextmanager
     def loop(self, count: Any, held: tuple[Any, ...] = ()) -> Iterator[tuple[Any, list[Any], list[Any]]]:
-        """A loop that runs once at least: its counter, the numbers held from turn to turn, where to put the next."""
+        """A loop of at least one turn: its counter, the values carried from the last turn, a list for the next ones."""
         b = self.build
         before, body, after = b.block, b.append_basic_block(), b.append_basic_block()
         b.branch(body)
@@ -71,7 +70,7 @@ class Writer:
         b, offset = self.build, INT(0)
         for term in terms:
             pair = term if isinstance(term, tuple) else (term, 1)
-            offset = b.add(offset, b.mul(*(INT(one) if isinstance(one, int) else one for one in pair)))
+            offset = b.add(offset, b.mul(*(INT(factor) if isinstance(factor, int) else factor for factor in pair)))
         return b.gep(array, [offset])
 
     def load(self, address: Any, kind: Any = VECTOR) -> Any:
@@ -82,10 +81,10 @@ class Writer:
 
     def spread(self, number: Any, kind: Any = VECTOR) -> Any:
         """A number in all places of a vector, or a small vector again and again."""
-        b, one = self.build, number.type == kind.element
+        b, scalar = self.build, number.type == kind.element
         nothing = ir.Constant(ir.VectorType(kind.element, LANES), ir.Undefined)
-        small = b.insert_element(nothing, number, INT32(0)) if one else number
-        places = [0 if one else i % LANES for i in range(kind.count)]
+        small = b.insert_element(nothing, number, INT32(0)) if scalar else number
+        places = [0 if scalar else i % LANES for i in range(kind.count)]
         return b.shuffle_vector(small, nothing, ir.Constant(ir.VectorType(INT32, kind.count), places))
 
     def call(self, name: str, *vectors: Any) -> Any:
@@ -112,8 +111,8 @@ class Writer:
     def fresh(self, value: float, kind: Any = VECTOR) -> Any:
         """A constant that is read from memory each time it is used.
 
-        A multiply-add of ARM overwrites the addend, so that LLVM would copy it from one register into another, at the
-        expense of the units that compute; those that read are idle.
+        A multiply-add of ARM overwrites the addend, so LLVM would copy constants between registers with the units that
+        compute. The units that load are idle.
         """
         name = f"constant{value!r}{kind.count}{NAMES[kind.element]}"
         known = self.build.module.globals.get(name)

@@ -1,4 +1,4 @@
-"""Recording launches into a CUDA graph: many short launches are then given out in one call."""
+"""CUDA graphs: many short launches are recorded once and replayed by one call."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Result = TypeVar("Result")
 
 
 def may_record() -> bool:
-    """Whether this thread records: the main one alone.
+    """Whether this thread may record: only the main thread may.
 
-    While one thread records, copies by the others fail, so threads that fit side by side give out launches one by one.
+    Copies by other threads fail while one thread records, so models that are fitted in parallel launch one by one.
     """
     return threading.current_thread() is threading.main_thread()
 
 
 def record(function: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """The graph of all launches of `function`, and what it returned: tensors that each replay writes anew.
+    """The graph of all launches of `function`, and its result: tensors that each replay overwrites.
 
-    `function` must have run before, since libraries set themselves up on first use; it may neither look at a number
-    nor copy one from the host, and RuntimeError says so where it does.
+    `function` must have run before, since libraries initialise themselves on first use. It may neither read a number
+    from the GPU nor copy one to it; a RuntimeError is raised if it does.
     """
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):

@@ -1,8 +1,8 @@
-"""Fused products: K_nm meets what it is multiplied with on the chip, and no tile of it is written to memory.
+"""Fused products on a GPU: K_nm is made and multiplied on the chip, and no tile of it is written to memory.
 
-This module launches the Triton programs of `fused_kernels` on what `packing` packed; without Triton, on another
-device than CUDA, in float64, where a gradient is wanted or for a kernel without a `FusedForm`, `fused_columns`
-is None and the products are torch's.
+This module launches the Triton programs of `fused_kernels` on operands from `packing`. `fused_columns` is None, and
+products are torch's, without Triton, on other devices than CUDA, in float64, where a gradient is wanted, and for
+kernels without a `FusedForm`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PROGRAMS = 4096
 #: Columns of V that one program holds.
 LARGEST_P = 64
 #: The largest norm, squared and in units of length-scales, that products are good for: 2⁻²² of it, by which exponents
-#: are off, is seven, and values are noise alone. Differences take three times as long, and boosting mends what less
-#: noise does (land and sea, ten million rows: 0.349 % of errors in 33.5 s without, 0.342 % in 48 s with differences
+#: are off, is seven, so that values are noise. Differences take three times as long, and boosting corrects smaller
+#: noise (land and sea, ten million rows: 0.349 % of errors in 33.5 s without differences, 0.342 % in 48 s with them
 #: from 4e4 on; all rows 0.295 % in 195 s from 1e6 on).
 LONGEST = 3e7
 
@@ -47,7 +47,7 @@ class Blocks:
 
 
 def choose_blocks(width: int, p: int) -> Blocks:
-    """The block for packed inputs of `width` columns and p columns of V: THE place for measured choices."""
+    """The block for packed inputs of `width` columns and p columns of V, as measured."""
     if width > 176:  # a third block in flight would leave no room for a second program beside the first
         return Blocks(128, 64, 4, 2)
     if p > 16:
@@ -84,11 +84,11 @@ def bind(kernel: Kernel, basis: Tensor) -> FusedColumns | None:
     form = plain.fused_form()
     if form is None or form.profile not in PROFILES or basis.shape[0] * packed_width(form, basis.shape[1]) >= 2**31:
         return None
-    return FusedColumns(told_apart(form, basis), basis, plain=plain)
+    return FusedColumns(choose_geometry(form, basis), basis, plain=plain)
 
 
-def told_apart(form: FusedForm, basis: Tensor) -> FusedForm:
-    """The form by differences, where inputs are few and basis vectors so far apart that norms would swallow them."""
+def choose_geometry(form: FusedForm, basis: Tensor) -> FusedForm:
+    """The form by squared differences, if inputs are few and norms so large that products would lose the distances."""
     if form.geometry != "distance" or basis.shape[1] > FEW_INPUTS or not len(basis):
         return form
     longest = ((basis - form.shift) * form.scale).square().sum(1).max()
@@ -98,18 +98,19 @@ def told_apart(form: FusedForm, basis: Tensor) -> FusedForm:
 def compiled_ahead(kernel: Kernel, n_columns: int, plan: Plan) -> Thread | None:
     """A thread that compiles the programs of this kernel's products while other work is done; None without programs.
 
-    One after the other, when they are first needed, they take five seconds of a machine that has not seen them yet.
+    Compiling them one after the other on first use takes five seconds where Triton's cache is empty.
     """
     row = torch.zeros(1, n_columns, device=plan.device)
-    columns, one = fused_columns(kernel, row, plan), row.new_ones(1, 1)
+    columns = fused_columns(kernel, row, plan)
+    V = row.new_ones(1, 1)
     if columns is None:
         return None
 
     def compiled() -> None:
-        with suppress(Exception), ThreadPoolExecutor(3) as pool:  # products are made again where they count
-            columns._pack(row, row)  # what all of them begin with
-            pool.submit(columns.product, row, one)
-            pool.submit(columns.column_scores, row, one)
+        with suppress(Exception), ThreadPoolExecutor(3) as pool:  # an error shows when a product is needed
+            columns._pack(row, row)  # the first step of all of them
+            pool.submit(columns.product, row, V)
+            pool.submit(columns.column_scores, row, V)
             pool.submit(columns, row)
 
     thread = Thread(target=compiled, daemon=True)
@@ -128,10 +129,10 @@ def _programs() -> ModuleType | None:
 @final
 @dataclass(frozen=True)
 class FusedColumns(Columns):
-    """A kernel bound to m basis vectors whose products leave no tile; called on rows it writes the tile.
+    """A kernel bound to m basis vectors whose products write no tile; called on rows it writes the tile.
 
-    `blocks` and `folded` override the choice of block and whether norms are packed, for measurements. `plain` is the
-    same without fused products, for what they do not know.
+    `blocks` and `folded` override the choice of block and whether norms are packed, for measurements. `plain` are the
+    same columns by torch, for slopes that have no program.
     """
 
     form: FusedForm

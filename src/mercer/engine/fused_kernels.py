@@ -1,9 +1,9 @@
 """The Triton programs behind `mercer.engine.fused`, which launches them, and `mercer.engine.packing`.
 
-A program owns a block of rows, keeps their packed inputs on the chip and walks over columns: one matrix product
-of packed float16 inputs gives a block of s, the profile gives kernel values, and these meet V in registers.
-No block of K is written to memory, except by `tile_program`, whose purpose that is. Operands are padded by
-zeros to whole blocks, so no load needs a mask: a padded column meets a zero in V, a padded row is not stored.
+A program has a block of rows, keeps their packed inputs on the chip and loops over columns: one matrix product of
+packed float16 inputs gives a block of s, the profile gives kernel values, and these are multiplied by V in registers.
+No block of K is written to memory, except by `tile_program`. Operands are padded by zeros to full blocks, so no load
+needs a mask: a padded column is multiplied by a zero of V, a padded row is not stored.
 """
 
 # No postponed annotations here: Triton reads `tl.constexpr` off the signatures.
@@ -52,7 +52,7 @@ def _profile(
 def _inner(
     x0, x1, x2, left, right, rows, cols, BIG: tl.constexpr, TAIL: tl.constexpr, TIP: tl.constexpr, REST: tl.constexpr
 ):
-    """The products of packed rows and columns; x0, x1 and x2 stay on the chip, what is wider streams by."""
+    """The products of packed rows and columns; x0, x1 and x2 stay on the chip, further inputs are streamed."""
     WIDTH: tl.constexpr = BIG + TAIL + TIP + REST
     column = right + cols[None, :] * WIDTH
     acc = tl.dot(x0, tl.load(column + tl.arange(0, BIG)[:, None]))
@@ -101,7 +101,7 @@ def _few_inputs(left, rows, length, INPUTS: tl.constexpr):
 
 @triton.jit
 def _squares(u0, u1, u2, u3, right, cols, length, INPUTS: tl.constexpr):
-    """s = −|u − w|² of these."""
+    """s = −|u − w|² of those inputs."""
     apart = u0[:, None] - tl.load(right + cols)[None, :]
     s = -apart * apart
     if INPUTS > 1:
@@ -281,17 +281,17 @@ def pack_program(
     extra = tl.arange(0, EXTRA)
     value = tl.zeros((ROWS, EXTRA), tl.float32)
     if FOLDED:
-        own, other = 0, 3
+        norm_at, carrier_at = 0, 3
         sign = 1.0
         if RIGHT:
-            own, other = 3, 0
+            norm_at, carrier_at = 3, 0
             sign = -1.0
         rest = norm / CARRIER
         unit = 1.0
         for digit in tl.static_range(3):
             half = rest.to(tl.float16).to(tl.float32)
-            value = tl.where((extra == own + digit)[None, :], sign * half[:, None], value)
-            value = tl.where((extra == other + digit)[None, :], sign * CARRIER * unit, value)
+            value = tl.where((extra == norm_at + digit)[None, :], sign * half[:, None], value)
+            value = tl.where((extra == carrier_at + digit)[None, :], sign * CARRIER * unit, value)
             rest = (rest - half) * DIGIT
             unit = unit / DIGIT
         value = tl.where((rows < n)[:, None], value, 0.0)

@@ -1,18 +1,19 @@
 """Operands of the fused products: rows of inputs as float16 numbers whose products are exact to float32.
 
-A scaled input u is the sum of two float16 numbers, u = u₁ + u₂, good to 2⁻²² of the longest row. One float16 matrix
+A scaled input u is the sum of two float16 numbers, u = u₁ + u₂, exact to 2⁻²² of the longest row. One float16 matrix
 product with float32 sums then gives s to float32 accuracy,
 
     [u₁, u₂, u₁ | ν₁, ν₂, ν₃ | c₁, c₂, c₃] · [2w₁, 2w₁, 2w₂ | −c₁, −c₂, −c₃ | −ω₁, −ω₂, −ω₃] = −|u − w|²,
 
-where ν₁c₁ + ν₂c₂ + ν₃c₃ = |u|² and ω likewise of w: the norms cost six columns and no further arithmetic. Everything
-is multiplied by a power of two beforehand, so that no input over- or underflows float16. Each digit of a norm has a
-unit c of its own, 2¹¹ times as fine as the one before: with one unit for all three, the norm of a short row would be
-good to 2⁻³⁰ of that of the longest alone (one row of a rare category, and 1 % of every kernel value of COVTYPE was
-wrong, 15 % at the shortest length-scales).
-Two Triton programs do it in two passes over the inputs: one finds the longest row, one writes the packed rows.
-Separable kernels have no matrix product: their scaled inputs stay float32 numbers and are laid out input by input. So
-are those of rows of few inputs whose squared distances are made of differences (`told_apart`).
+where ν₁c₁ + ν₂c₂ + ν₃c₃ = |u|², and ω are the same digits of |w|²: the norms cost six columns and no further
+arithmetic. Inputs are first multiplied by a power of two, so that none over- or underflows float16. Each digit of a
+norm has its unit c, 2¹¹ times as fine as the previous one. A common unit for all three digits would limit the norm of
+a short row to 2⁻³⁰ of the longest norm. A single row of a rare category then made kernel values of COVTYPE wrong by
+1 %, and by 15 % at the shortest length-scales.
+
+Two Triton programs make two passes over the inputs: the first finds the longest row, the second writes packed rows.
+Separable kernels have no matrix product: their scaled inputs stay float32 numbers and are laid out input by input. The
+same holds for rows of few inputs whose squared distances are sums of squared differences (`choose_geometry`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PROFILES = ("closed", "rational-quadratic", "power", "separable")
 PADDING = 256
 #: The longest row is scaled to at most 2¹⁰, its squared norm to 2²⁰ = 2⁵ · c: within float16 with room on both sides.
 EXPONENT, CARRIER = 10, 2.0**15
-#: What a float16 number leaves of another is smaller by this: the units of two digits of a norm.
+#: The remainder of a float16 rounding is smaller by this factor: the ratio of the units of two digits of a norm.
 DIGIT = 2.0**11
 #: Rows and inputs that a packing program holds at a time.
 PACKED_ROWS, PACKED_INPUTS = 64, 32
@@ -40,7 +41,7 @@ PACKED_ROWS, PACKED_INPUTS = 64, 32
 
 @dataclass(frozen=True)
 class Packed:
-    """Operands of one launch: packed rows of both sides, their norms, and what undoes the power of two."""
+    """Operands of one launch: packed rows of both sides, their norms, and the factor that undoes the power of two."""
 
     left: Tensor
     right: Tensor
@@ -77,7 +78,7 @@ def input_factor(form: FusedForm) -> float:
 
 
 def _by_inputs(u: Tensor) -> Tensor:
-    """D × n, with zeros up to a multiple of `PADDING` rows: what a program loads of one input lies together."""
+    """D × n, with zeros up to a multiple of `PADDING` rows: the values of one input are contiguous."""
     return pad(u.T, (0, -u.shape[0] % PADDING)).contiguous()
 
 
@@ -113,14 +114,14 @@ def _pack_side(
 
 
 def split_columns(V: Tensor, m: int, split: bool) -> tuple[Tensor, Tensor]:
-    """V by columns of m entries, in float32 or `split` into two float16 numbers each, and what undoes its scaling."""
+    """V by columns of m entries, in float32 or `split` into two float16 numbers each, and the inverse scale."""
     p, rows = V.shape[1], m - V.shape[0]
-    one = V.new_ones(p)
+    ones = V.new_ones(p)
     if p <= 1:
-        return pad(V, (0, 1 - p, 0, rows)).reshape(1, m), one
+        return pad(V, (0, 1 - p, 0, rows)).reshape(1, m), ones
     padding = (0, rows, 0, max(16, 1 << (p - 1).bit_length()) - p)
     if not split:
-        return pad(V.T, padding).contiguous(), one
+        return pad(V.T, padding).contiguous(), ones
     scale = power_of_two(EXPONENT - torch.frexp(V.abs().amax(0)).exponent, limit=120)
     return torch.stack([pad(half.T, padding) for half in _split(V * scale)]), scale.reciprocal()
 

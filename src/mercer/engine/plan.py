@@ -1,7 +1,7 @@
-"""Decisions about hardware, made here and nowhere else: device, precision, block sizes, what is kept.
+"""Decisions about hardware, made here and nowhere else: device, precision, block sizes, whether K is kept.
 
-A `Plan` is made once per fit from the size of the data and the user's wishes; algorithms and
-products ask it and never look at devices or memory themselves.
+A `Plan` is made once per fit from the size of the data and the user's parameters. Algorithms and products ask the
+plan and never examine devices or memory themselves.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from mercer.parts import as_float, require
 
 #: Elements of a CPU tile: measured best near 2 MiB in float32, what the second-level caches of a few cores hold.
 CACHE_ELEMENTS = 1 << 19
-#: Rows of a panel for matrix products whose result is m × m: enough to hide the pass over that result.
+#: Rows of a panel for matrix products whose result is m × m: enough to amortise the pass over that result.
 PANEL_ROWS = 2048
 #: Rows read from a source at a time, for a CPU and for a GPU.
 CHUNK_ROWS = {"cpu": 1 << 16, "cuda": 1 << 22}
 #: Elements of the packed inputs of a fused product at a time: offsets into them are 32-bit numbers.
 FUSED_ELEMENTS = 1 << 30
-#: Rows up to which an exact solution is worth its work whatever the penalty, on a CPU and on a GPU. On a CPU steps that
-#: read the matrix find it, and a larger penalty needs fewer of them: rows grow with this power of it, in units of the
-#: second number, up to so many times. 13 500 to 20 500 rows of pol, elevators, cal_housing and house_16H: errors of
-#: 0.44, 6.86, 12.0 and 30.3 % exactly, of 0.55, 6.92, 12.9 and 32.5 % by boosting, in 0.5 to 1.8 times the time. 36 000
-#: rows of KIN40K, whose penalty is tiny, take 221 steps of a second, those four 12 to 85.
+#: Rows up to which an exact solution is worth its work for any penalty, on a CPU and on a GPU. A CPU finds it by
+#: conjugate gradients, and a larger penalty needs fewer steps: the limit is multiplied by (penalty / HARD) ** POWER, at
+#: most by EASIEST. On 13 500 to 20 500 rows of pol, elevators, cal_housing and house_16H errors are 0.44, 6.86, 12.0
+#: and 30.3 % exactly, 0.55, 6.92, 12.9 and 32.5 % by boosting, in 0.5 to 1.8 times the time. 36 000 rows of KIN40K,
+#: whose penalty is tiny, take 221 steps of a second; those four tables take 12 to 85.
 EXACT_ROWS = (12_000, 60_000)
 POWER, HARD, EASIEST = 0.2, 3e-6, 5.0
-#: What they take of memory, in units of the matrix in float32: read by steps, and factored.
+#: Memory of an exact solution in units of the matrix in float32: by conjugate gradients, and by a factor.
 READ, FACTORED = 1.25, 2.0
 #: Operations a second that a Cholesky factor is counted on to take, on a CPU and on a GPU.
 FACTOR_RATE = (5e9, 5e12)
-#: Below this many rows float64 costs little on a CPU and spares every question about rounding.
+#: Below this many rows float64 costs little on a CPU and avoids rounding problems.
 FLOAT64_ROWS = 10_000
 
 #: Kinds of devices that fits and predictions run on. Devices of Apple have no float64.
@@ -56,7 +56,7 @@ class Plan:
         return self.dtype.itemsize
 
     def tile_rows(self, m: int) -> int:
-        """Rows of a tile with `m` columns that is reduced at once: it stays in cache, or fills the GPU."""
+        """Rows of a tile with `m` columns that is reduced at once: it stays in the cache, or fills the GPU."""
         elements = CACHE_ELEMENTS if self.device.type == "cpu" else 1 << 27
         return self._within_memory(max(elements // max(m, 1), 32), m)
 
@@ -71,14 +71,14 @@ class Plan:
         return max(min(FUSED_ELEMENTS // width, affordable), 1)
 
     def part_rows(self, m: int) -> int:
-        """Rows of the random part that a rough step on m inducing inputs sees: fewer would not keep the device busy."""
+        """Rows of a random subsample for approximate steps on m inducing inputs: fewer would not fill the device."""
         return max(10 * m, 1000) if self.device.type == "cpu" else max(128 * m, 32_000)
 
     def traced_rows(self, m: int) -> int:
         """Rows of a tile whose gradient is wanted: autograd keeps several tiles at once.
 
-        On a CPU its many small steps take as long as those of a tile of half the cache: with 50 columns 5000 rows at a
-        time are 2.6 times as fast as 500.
+        A CPU needs tiles of at least half the cache to amortise autograd's many small steps: with 50 columns 5000 rows
+        at a time are 2.6 times as fast as 500.
         """
         rows = max(self.panel_rows(m) // 4, 1)
         if self.device.type != "cpu":
@@ -86,23 +86,23 @@ class Plan:
         return max(rows, self._within_memory(CACHE_ELEMENTS // (2 * max(m, 1)), m))
 
     def replays(self, n_rows: int, m: int) -> bool:
-        """Whether launches over these rows are recorded and replayed: on a GPU, where all rows are one block.
+        """Whether launches over these rows are recorded and replayed: on a GPU, if all rows are one block.
 
-        Giving the launches out then takes longer than running them.
+        Issuing the launches then takes longer than running them.
         """
         return self.device.type == "cuda" and n_rows <= self.traced_rows(m) and may_record()
 
     def chunk_rows(self, n_columns: int, wanted: int = 0) -> int:
-        """Rows read from a source at a time, at least as many as are wanted, but an eighth of the memory at most."""
+        """Rows read from a source at a time: at least `wanted`, but at most an eighth of the memory."""
         affordable = self.memory_limit // (8 * 8 * max(n_columns, 1))
         return max(min(max(CHUNK_ROWS[self.device.type], wanted), affordable), 1)
 
     def holds_rows(self, n_rows: int, n_columns: int) -> bool:
-        """Whether all rows stay on the device: where they take at most a quarter of the memory."""
+        """Whether all rows stay on the device: if they take at most a quarter of the memory."""
         return n_rows * n_columns * self.itemsize * 4 <= self.memory_limit
 
     def keeps_tiles(self, n_rows: int, m: int, uses: int) -> bool:
-        """Whether K (n_rows × m) is kept: it will be used more than once and takes a third of the memory at most."""
+        """Whether K (n_rows × m) is kept: it is used more than once and takes at most a third of the memory."""
         return uses > 1 and 3 * n_rows * m * self.itemsize <= self.memory_limit
 
     def exact_rows(self, penalty: float = 0.0) -> int:
@@ -224,8 +224,8 @@ def _free_memory(device: torch.device) -> int:
 def reusable(free: int, reserved: int, allocated: int) -> int:
     """Bytes of a GPU that a process can still allocate: free ones, and those that torch has reserved for itself.
 
-    Torch keeps what is freed for later allocations, so the driver counts it as used; where an allocation does not fit,
-    torch gives it back first. A process that has fitted before then plans as a fresh one does.
+    Torch keeps freed memory for later allocations, so the driver counts it as used; torch returns it when an allocation
+    does not fit. With this count a process that has fitted before plans as a fresh one does.
 
     >>> reusable(free=100, reserved=0, allocated=0), reusable(free=20, reserved=80, allocated=0)
     (100, 100)

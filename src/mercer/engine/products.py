@@ -1,6 +1,6 @@
-"""Products with the kernel matrix between all rows and m basis vectors, which is never formed whole.
+"""Products with the kernel matrix between all rows and m basis vectors, which is never formed as a whole.
 
-These few reductions are the whole surface between algorithms and hardware. Tiles have the plan's
+These few reductions are the only interface between algorithms and hardware. Tiles have the plan's
 precision; what is summed over rows is summed in float64.
 """
 
@@ -20,7 +20,7 @@ from mercer.engine.loop import each_block
 from mercer.engine.plan import Plan
 from mercer.kernels import Columns, Kernel
 
-#: Passes for which fused products are made anew: writing a tile takes as long as two or three of them.
+#: Passes up to which fused products are computed again in each: writing a tile takes as long as two or three of them.
 FUSED_USES = 3
 
 
@@ -35,7 +35,7 @@ class RowMap(Protocol):
 @final
 @dataclass(frozen=True)
 class KeptColumns(Columns):
-    """Rows that are rows of K already."""
+    """Columns for rows that are rows of K already."""
 
     def __call__(self, X: Tensor) -> Tensor:
         return X
@@ -45,9 +45,9 @@ class KeptColumns(Columns):
 
 
 class KernelMatrix:
-    """K_nm = k(rows, basis) as an operator: ask it for products.
+    """K_nm = k(rows, basis) as an operator that is asked for products.
 
-    `uses` says how many passes the caller expects; the plan keeps the matrix where that pays.
+    `uses` is the number of passes that the caller expects; the plan keeps the matrix if that pays.
 
     >>> from mercer.engine import KernelMatrix, make_plan
     >>> from mercer.kernels import Gaussian
@@ -64,15 +64,15 @@ class KernelMatrix:
         fused = fused_columns(kernel, basis, plan)
         self.columns: Columns = fused or kernel.columns(basis).specialise(rows.n_rows)
         self._source, self._tiles = rows, self.columns
-        #: Rows of a block whose tile is reduced at once, and of one whose tile enters an m × m product.
-        self._few, self._many = plan.tile_rows(m), plan.panel_rows(m)
+        #: Rows of a block whose tile is reduced at once, and of a block whose tile enters an m × m product.
+        self._tile_rows, self._panel_rows = plan.tile_rows(m), plan.panel_rows(m)
         if plan.keeps_tiles(*self.shape, uses) and (fused is None or uses > FUSED_USES):
             kept = torch.empty(self.shape, device=plan.device, dtype=plan.dtype)
-            self._each(self._few, lambda where, columns, X: kept.__setitem__(where, columns(X)))
+            self._each(self._tile_rows, lambda where, columns, X: kept.__setitem__(where, columns(X)))
             self._source, self._tiles = TensorRows(kept), KeptColumns()
-            self._few = max(self._few, self._many)
+            self._tile_rows = max(self._tile_rows, self._panel_rows)
         elif fused is not None:
-            self._few = plan.fused_rows(fused.width)
+            self._tile_rows = plan.fused_rows(fused.width)
 
     def _each(self, size: int, visit: Callable[[slice, Columns, Tensor], object]) -> None:
         """Call ``visit(where, columns, X)`` on blocks of rows, prepared for `columns`."""
@@ -84,10 +84,10 @@ class KernelMatrix:
         each_block(self._source, self.plan, size, lambda where, seen: visit(where, *seen), prepare)
 
     def _block_rows(self, p: int) -> int:
-        """Rows of a block for products with p columns: those of a tile, or all that is read at a time."""
+        """Rows of a block for products with p columns: those of a tile, or a whole chunk where no tile is written."""
         if not self._tiles.is_matrix_free(p):
-            return self._few
-        return self.plan.chunk_rows(self.rows.n_columns, self._few)
+            return self._tile_rows
+        return self.plan.chunk_rows(self.rows.n_columns, self._tile_rows)
 
     def _new(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.plan.device, dtype=torch.float64)
@@ -108,9 +108,9 @@ class KernelMatrix:
         return self.rows.total(out)
 
     def normal(self, W: Tensor, weight: Tensor) -> Tensor:
-        """K_nmᵀ D K_nm W, m × p, in float64, from one look at each block; `weight` is the diagonal of D."""
+        """K_nmᵀ D K_nm W, m × p, in float64, with one tile per block; `weight` is the diagonal of D."""
         W, out = W.to(self.plan.device, self.plan.dtype), self._new(self.shape[1], W.shape[1])
-        self._each(self._few, lambda where, columns, X: out.add_(columns.normal(X, W, weight[where])))
+        self._each(self._tile_rows, lambda where, columns, X: out.add_(columns.normal(X, W, weight[where])))
         return self.rows.total(out)
 
     def moments(
@@ -133,7 +133,7 @@ class KernelMatrix:
             gram.add_(square)
             cross.add_(down)
 
-        self._each(self._many, visit)
+        self._each(self._panel_rows, visit)
         gram.triu_()
         gram += gram.triu(1).T
         return self.rows.total(gram), self.rows.total(cross)
@@ -152,7 +152,7 @@ class KernelMatrix:
         return self.rows.total(slope), self.rows.total(curvature)
 
     def slopes(self, W: Tensor) -> Tensor:
-        """The gradient of f = Σ_j k(·, z_j) W_j at every row, n × D × p; it is never taken from a kept matrix."""
+        """The gradient of f = Σ_j k(·, z_j) W_j at every row, n × D × p; a kept matrix does not help."""
         W = W.to(self.plan.device, self.plan.dtype)
         n, D = self.rows.n_rows, self.rows.n_columns
         out = torch.empty(n, D, W.shape[1], device=self.plan.device, dtype=self.plan.dtype)
@@ -173,13 +173,13 @@ def reduce_rows(rows: RowSource, plan: Plan, statistic: Callable[[slice, Tensor]
             sums.append(value.clone())
 
     each_block(rows, plan, plan.chunk_rows(rows.n_columns), visit)
-    if not sums:  # a process without rows takes part with a sum over none
+    if not sums:  # a process without rows contributes an empty sum
         visit(slice(0, 0), rows.take(np.arange(0)))
     return rows.total(sums[0])
 
 
 def _gram(phi: Tensor, panel: int = 768) -> Tensor:
-    """The upper block triangle of ΦᵀΦ: columns by panels, so that nearly half the work is saved."""
+    """The upper block triangle of ΦᵀΦ, by panels of columns, which saves nearly half the work."""
     r = phi.shape[1]
     if r <= panel:
         return phi.T @ phi

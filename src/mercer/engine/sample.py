@@ -1,4 +1,4 @@
-"""Training rows as algorithms see them: rows, targets, weights and where the work is done, in one record."""
+"""Training data of algorithms: rows, targets, weights and the plan, in one record."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mercer.engine.plan import Plan
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """The stream of random numbers that a seed, or nothing, stands for; a `RandomState` given moves on."""
+    """A random generator from a seed or None; a `RandomState` that is passed in advances."""
     return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows, targets (n × p; float64 unless `in_tiles`), weights and where the work is done.
+    """Rows, targets (n × p; float64 unless `in_tiles`), weights and the plan.
 
-    Rows of weight zero are carried along and count for nothing; `alive`, `draw` and `spaced` never name them.
+    Rows of weight zero have no influence; `alive`, `draw` and `spaced` never name them.
 
     >>> from mercer.engine import Sample, make_plan
     >>> X = torch.arange(6.0)[:, None]
@@ -39,9 +39,9 @@ class Sample:
     Y: Tensor
     weight: Tensor
     plan: Plan
-    #: A number for each column; those of one number, such as the levels of a category, share a length-scale.
+    #: A group number for each column; columns of one group, such as the levels of a category, share a length-scale.
     groups: np.ndarray | None = None
-    #: What rows count that are held out, so that their weight is zero; one each where it is None.
+    #: Weights of the held-out rows, whose `weight` is zero; one each if None.
     watched: Tensor | None = None
 
     @property
@@ -50,7 +50,7 @@ class Sample:
 
     @property
     def n_total(self) -> int:
-        """Rows, of all processes."""
+        """The number of rows of all processes."""
         return self.rows.shard.length(self.n_rows)
 
     @cached_property
@@ -60,42 +60,42 @@ class Sample:
 
     @cached_property
     def mean_weight(self) -> float:
-        """The mean weight of rows that count at all."""
+        """The mean weight of rows of positive weight."""
         return self.total_weight / self.n_alive
 
     @property
     def n_alive(self) -> int:
-        """Rows of positive weight, of all processes."""
+        """The number of rows of positive weight, of all processes."""
         return self.rows.shard.count(self.weight > 0)
 
     @property
     def alive(self) -> np.ndarray:
-        """Indices of the rows of positive weight, in order, of this process: the others take part in nothing."""
+        """Indices of the rows of positive weight, in order, of this process."""
         return np.flatnonzero(self.weight.detach().cpu().numpy() > 0)
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """The numbers of at most `n` rows of positive weight at random, each as likely as any other, in order."""
+        """Indices of at most `n` rows of positive weight, drawn uniformly, in order."""
         return self.rows.shard.draw(self.weight.detach() > 0, n, rng).cpu().numpy()
 
     def spaced(self, n: int) -> np.ndarray:
-        """The numbers of at most `n` rows of positive weight, evenly spaced among them, in order."""
+        """Indices of at most `n` rows of positive weight, evenly spaced among them, in order."""
         return self.rows.shard.spaced(self.weight.detach() > 0, n).cpu().numpy()
 
     def part(self, index: Any) -> Sample:
-        """These rows alone (numbers, in this order), on the plan's device, of every process the same."""
+        """The rows of these indices, in this order, on the plan's device; the same on every process."""
         where = torch.as_tensor(index, device=self.plan.device)
         block = self.rows.fetch(index).to(self.plan.device, self.plan.dtype)
         Y, weight = self.rows.pick(self.Y.T, where).T.contiguous(), self.rows.pick(self.weight, where)
         return Sample(TensorRows(block), Y, weight, self.plan, self.groups)
 
     def here(self, places: Tensor) -> Sample:
-        """Some rows: of this process those of these places, in order; others keep theirs."""
+        """The sample restricted to these local rows of this process, in order; other processes keep theirs."""
         rows = TensorRows(self.rows.take(places), self.rows.shard.part(places))
         watched = None if self.watched is None else self.watched[places]
         return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places], watched=watched)
 
     def in_tiles(self, plan: Plan) -> Sample:
-        """The same with targets and weights on the plan's device, in the precision of its tiles."""
+        """The sample with targets and weights on the plan's device, in the precision of its tiles."""
         Y, weight = (part.to(plan.device, plan.dtype) for part in (self.Y, self.weight))
         watched = None if self.watched is None else self.watched.to(plan.device, plan.dtype)
         return replace(self, Y=Y, weight=weight, plan=plan, watched=watched)

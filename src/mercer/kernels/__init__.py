@@ -1,4 +1,4 @@
-"""Kernels and their compositions; `as_kernel` turns what a user wrote into one."""
+"""Kernels and their compositions; `as_kernel` makes a kernel from a user's parameter."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mercer.kernels.separable import Laplacian, Separable
 from mercer.kernels.stationary import Stationary
 from mercer.parts import require
 
-#: Kernels within kernels; Python's own limit is some hundreds.
-DEEPEST = 150
+#: Nesting depth of composed kernels at most; Python's recursion limit allows some hundreds.
+MAX_DEPTH = 150
 
 
 def as_kernel(choice: Any) -> Kernel:
@@ -34,12 +34,13 @@ def as_kernel(choice: Any) -> Kernel:
 
 
 def _require_shallow(kernel: Kernel) -> None:
-    """Refuse sums of sums of sums … that Python could not walk through."""
+    """Raise ValueError for kernels nested beyond Python's recursion limit."""
     level, depth = {id(kernel): kernel}, 0
     while level:
-        level, depth = {id(part): part for one in level.values() for part in one.parts().values()}, depth + 1
-        wanted = f"nested at most {DEEPEST} deep, for example by adding kernels in pairs"
-        require(depth <= DEEPEST, "kernel", wanted, "one that is nested deeper")
+        level = {id(part): part for outer in level.values() for part in outer.parts().values()}
+        depth += 1
+        wanted = f"nested at most {MAX_DEPTH} deep, for example by adding kernels in pairs"
+        require(depth <= MAX_DEPTH, "kernel", wanted, "one that is nested deeper")
 
 
 __all__ = [

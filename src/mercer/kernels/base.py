@@ -1,7 +1,6 @@
-"""What a kernel is: a function k(x, z), its diagonal, its positive parameters, its gradients; sums and products.
+"""The base class of kernels, k(x, z) with diagonal, positive parameters and gradients; sums and products of kernels.
 
-A kernel says what k(x, z) is. How products with it are blocked, fused or spread over devices
-is the engine's business (`mercer.engine`).
+A kernel defines k(x, z). The engine (`mercer.engine`) blocks and fuses products with it, and distributes them.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ class Kernel(Component, ABC):
 
     @abstractmethod
     def columns(self, Z: Tensor) -> Columns:
-        """Bind the basis vectors `Z` (m × D): everything that depends on them alone is done once."""
+        """Bind the basis vectors `Z` (m × D): everything that depends on them alone is computed once."""
 
     @abstractmethod
     def diag(self, X: Tensor) -> Tensor:
         """k(x, x) for every row of `X`."""
 
     def check(self) -> None:
-        """Refuse, in a sentence, parameters that make no kernel: before any rows are seen."""
+        """Raise ValueError for parameters that define no kernel, before any rows are read."""
         for kernel in self.parts().values():
             kernel.check()
 
     def form(self, Z: Tensor) -> FusedForm | None:
-        """This kernel, bound to `Z`, in the form that fused products take; None where it has no such form."""
+        """The form that fused products take, for this kernel bound to `Z`; None if it has none."""
         return self.columns(Z).fused_form()
 
     def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
@@ -53,36 +52,36 @@ class Kernel(Component, ABC):
         return self.columns(Z).specialise(len(X))(X)
 
     def float32_tile(self, X: Tensor, Z: Tensor) -> Tensor:
-        """The tile K(X, Z) in single precision, of distances in the precision of `X` and `Z`."""
+        """The tile K(X, Z) in single precision, from distances in the precision of `X` and `Z`."""
         return self.columns(Z).float32_tile(X)
 
     def parts(self) -> dict[str, Kernel]:
-        """The kernels this one is made of, by field name."""
+        """The kernels that this one is composed of, by field name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Kernel)}
 
     def tunable(self) -> dict[str, Any]:
         """Positive parameters of this kernel and of its parts, named as scikit-learn names them."""
-        own = {name: getattr(self, name) for name in self.positive}
+        parameters = {name: getattr(self, name) for name in self.positive}
         nested = {
             f"{name}__{inner}": value
             for name, kernel in self.parts().items()
             for inner, value in kernel.tunable().items()
         }
-        return own | nested
+        return parameters | nested
 
     def replaced(self, values: Mapping[str, Any]) -> Self:
-        """A copy with some parameters replaced; tensors that require gradients are kept as they are."""
+        """A copy with these parameters replaced; tensors that require gradients are kept as they are."""
         known = {f.name for f in fields(self)}
         for name in values:
             require(name.partition("__")[0] in known, "a kernel parameter", f"one of {sorted(known)}", name)
-        own = {name: value for name, value in values.items() if "__" not in name}
+        changes = {name: value for name, value in values.items() if "__" not in name}
         for name, kernel in self.parts().items():
             prefix = f"{name}__"
             inner = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
             if inner:
-                own[name] = kernel.replaced(inner)
-        return replace(self, **own)
+                changes[name] = kernel.replaced(inner)
+        return replace(self, **changes)
 
     def traced(self, X: Tensor, Z: Tensor, inputs: bool = True) -> tuple[Tensor, Pullback]:
         """The tile K(X, Z) and a function that pulls weights on its entries back to gradients.
@@ -120,7 +119,7 @@ class Kernel(Component, ABC):
 
 
 def checked_number(value: Any, name: str, above: float = 0.0) -> Any:
-    """One finite number of at least `above`; a tensor passes as it is, since only tuning makes those."""
+    """Check that a value is one finite number of at least `above`; tensors, which only tuning makes, pass."""
     if not isinstance(value, Tensor):
         require(above <= as_float(value) < float("inf"), name, f"one number of at least {above:g}", value)
     return value

@@ -1,7 +1,6 @@
-"""A kernel bound to its basis vectors: tiles of K, and what is made of a tile, for one block of rows.
+"""Kernels bound to basis vectors: tiles of K and products with a tile, for one block of rows.
 
-What depends on the basis vectors alone is done when a kernel is bound. Which rows form a block, and what is summed over
-blocks, is the engine's business.
+Binding computes everything that depends on the basis vectors alone. The engine chooses the blocks and sums over them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from mercer.parts import require
 class Columns(ABC):
     """K(·, Z) for fixed basis vectors Z; called on rows X it is the tile K(X, Z)."""
 
-    #: The value of a kernel that is the same everywhere, None for all others.
+    #: The value of a constant kernel, None for all others.
     constant: Any = None
 
     @abstractmethod
@@ -29,27 +28,27 @@ class Columns(ABC):
         """The tile K(X, Z), n × m."""
 
     def temporary_tile(self, X: Tensor) -> Tensor:
-        """The tile for one look at it: it may lie in memory that the next one takes."""
+        """The tile for immediate use: it may lie in a buffer that the next tile overwrites."""
         return self(X)
 
     def float32_tile(self, X: Tensor) -> Tensor:
-        """The tile in single precision, of distances in the precision of rows and basis vectors."""
+        """The tile in single precision, from distances in the precision of rows and basis vectors."""
         return self(X).float()
 
     @abstractmethod
     def with_basis(self, Z: Tensor) -> Columns:
-        """The same kernel for other basis vectors; it takes rows as this one does, prepared ones too."""
+        """The same kernel for other basis vectors; it takes prepared rows if this one does."""
 
     def prepare(self, X: Tensor) -> tuple[Tensor, Columns]:
-        """What need not be done block by block: another tensor of as many rows, and columns that take those."""
+        """Work that is the same for all blocks of `X`: a tensor of as many rows, and the columns that take its rows."""
         return X, self
 
     def specialise(self, n: int) -> Columns:
-        """The same, told how many rows it will see: for many, faster ways may be worth their preparation."""
+        """The same columns for n rows: if they are many, faster code may be worth its preparation."""
         return self
 
     def is_matrix_free(self, p: int) -> bool:
-        """Whether products with p columns write no tile, so that rows come best in large blocks."""
+        """Whether products with p columns write no tile, so that large blocks of rows are best."""
         return False
 
     def affine(self, variance: Any, bias: Any) -> Columns:
@@ -57,7 +56,7 @@ class Columns(ABC):
         return Affine(self, variance, bias)
 
     def fused_form(self) -> FusedForm | None:
-        """This kernel as fused products take it; None where it has no such form."""
+        """The form that fused products take; None if there is none."""
         return None
 
     def product(self, X: Tensor, W: Tensor) -> Tensor:
@@ -109,7 +108,7 @@ def affine_scores(
 @final
 @dataclass(frozen=True)
 class Tiles(Columns):
-    """A kernel that is a function of two blocks of rows and gains nothing from being bound.
+    """A function of two blocks of rows, without any work that depends on the basis vectors alone.
 
     >>> Tiles(lambda X, Z: X @ Z.T, torch.ones(3, 2))(torch.ones(1, 2)).tolist()
     [[2.0, 2.0, 2.0]]
@@ -149,7 +148,7 @@ class Constant(Columns):
 @final
 @dataclass(frozen=True)
 class Affine(Columns):
-    """variance · K + bias of a kernel that cannot do it in its own tile."""
+    """variance · K + bias, for a kernel that cannot apply them in its tile."""
 
     inner: Columns
     variance: Any

@@ -1,4 +1,4 @@
-"""Kernels of what users bring: any function of two blocks of rows, a matrix computed beforehand, a unit diagonal."""
+"""User-defined kernels: functions of two blocks of rows, precomputed matrices; normalisation to a unit diagonal."""
 
 from __future__ import annotations
 

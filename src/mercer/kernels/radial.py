@@ -1,8 +1,8 @@
 """Radial kernels: functions of the scaled distance between two points.
 
-Each kernel is its profile and one constant. The profile receives the *negative* scaled
-squared distance, because one matrix product gives it with no further pass over the tile; in units
-in which its exponential is the one that this machine is fastest at (`mercer.codegen.cpu`).
+Each kernel is a profile and a coefficient of the squared distance; most are a `ClosedForm`. The profile receives the
+*negative* scaled squared distance, because one matrix product gives it without a further pass over the tile. Distances
+are multiplied by `log_base_scale`, so that the exponential is the one this CPU is fastest at (`mercer.codegen.cpu`).
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Radial(Stationary):
         return ()
 
     def underflow_threshold(self, dtype: torch.dtype) -> float:
-        """A value of t from which on downwards the kernel is below the root of the smallest normal number.
+        """A t below which the kernel's value is less than the root of the smallest normal number.
 
-        As it stands for kernels that fall as exp(−√−t) times a quadratic.
+        This default is for kernels that fall as exp(−√−t) times a quadratic.
         """
         return -((self.log_base_scale * (12 - 0.5 * math.log(torch.finfo(dtype).tiny))) ** 2)
 
     def closed_form(self) -> ClosedForm | None:
-        """The profile as machine code takes it; None where it has no such form."""
+        """The kernel as data for code generation; None if it is no polynomial times an exponential."""
         return None
 
     def at_distance(self, distance: Tensor, length: float) -> Tensor:
@@ -213,14 +213,14 @@ class RationalQuadratic(Radial):
         return (self.alpha,)
 
     def underflow_threshold(self, dtype: torch.dtype) -> float:
-        return -math.inf  # a power: it vanishes nowhere in reach
+        return -math.inf  # a power does not underflow within the range of t
 
     def profile(self, t: Tensor) -> Tensor:
         if t.requires_grad or isinstance(self.alpha, Tensor):
             return (1 - t).clamp(min=1.0) ** -torch.as_tensor(self.alpha, dtype=t.dtype, device=t.device)
         base, alpha = t.neg_().add_(1).clamp_(min=1.0), float(self.alpha)
         if alpha in (0.5, 1.0, 2.0):
-            return base.pow_(-alpha)  # torch has ways of its own for these
+            return base.pow_(-alpha)  # torch has fast code for these
         return fast_exp(base.log_().mul_(-alpha * EXP_BASE_FACTOR), out=base)
 
 
@@ -334,7 +334,7 @@ def _few(right: Tensor) -> bool:
 
 
 class _TracedTile(torch.autograd.Function):
-    """variance · p(left @ right) + bias as one step of autograd: its own chain of steps takes three times as long."""
+    """variance · p(left @ right) + bias as one step of autograd: a chain of small steps takes three times as long."""
 
     @staticmethod
     def forward(

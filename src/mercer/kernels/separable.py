@@ -1,8 +1,8 @@
 r"""Kernels of the sum of powers of absolute differences, :math:`\exp(-(\sum_k |x_k - z_k|^p/\ell_k^p)^{q/p})`.
 
-Unlike radial kernels they know the axes: an input that does not matter costs nothing by being far away in a rotated
-direction, which is how tables are. A tile is torch's `cdist` (columns of two values by a product, `city_block`) and one
-exponential, so nothing of size n × m × D exists.
+Unlike radial kernels they depend on the axes, which suits tables, whose columns have separate meanings. A tile is
+torch's `cdist` (columns of two values by a product, `city_block`) and one exponential, so nothing of size n × m × D is
+made.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Separable(Stationary):
 
 
 def _bound(kernel: Stationary, Z: Tensor, p: float, q: float) -> SeparableColumns:
-    """Inputs are scaled so that the exponential is a power of two, which is the faster one on some CPUs."""
+    """The kernel bound to Z, with inputs scaled so that the exponential is a power of two, faster on some CPUs."""
     scale = LOG2E ** (1 / q) * kernel.inverse_lengths(Z)
     return SeparableColumns(p=p, q=q, shift=Z.detach().mean(0), scale=scale, right=Z).bind(Z)
 

@@ -1,7 +1,7 @@
-"""Kernels of sparse rows: radial and dot-product kernels by sparse products, their rows named by numbers.
+"""Kernels of sparse rows: radial and dot-product kernels by sparse products, with rows given by their indices.
 
-A radial kernel is a function of |x|², |z|² and xᵀz, and so is one of dot products. So a block of rows is a block of
-their numbers in a sparse table, n × 1, and a tile is one sparse product: no row is ever made dense.
+Radial and dot-product kernels are functions of |x|², |z|² and xᵀz. So a block of rows is a block of row indices of a
+sparse table, n × 1, and a tile is one sparse product: no row is ever made dense.
 """
 
 from __future__ import annotations
@@ -47,11 +47,10 @@ class Entries:
         return scipy.sparse.csr_array((self.data, self.indices, self.indptr), shape=shape)
 
     def check(self) -> None:
-        """Refuse arrays that are no table: they may come from a file."""
-        one, whole = self.indptr.ndim == 1 and len(self.indptr) > 0, self.indptr.dtype.kind == self.indices.dtype.kind
-        require(
-            one and whole and self.indptr.dtype.kind == "i", "the entries of a sparse table", "in CSR form", "others"
-        )
+        """Raise ValueError for arrays that are no valid table: they may come from a file."""
+        is_vector = self.indptr.ndim == 1 and len(self.indptr) > 0
+        are_integers = self.indptr.dtype.kind == self.indices.dtype.kind == "i"
+        require(is_vector and are_integers, "the entries of a sparse table", "in CSR form", "others")
         self.table.check_format(full_check=True)
 
     @cached_property
@@ -90,8 +89,8 @@ class Numbered(Kernel):
             rows, out = _places(X), X.new_empty(len(X), len(places))
             size = max(TILE // max(len(places), 1), 1)
             for start in range(0, len(rows), size):  # sparse products take several times the memory of the tile
-                some = rows[start : start + size]
-                parts = ((self.left.table[some] @ basis).toarray(), self.left.norms[some][:, None], norms)
+                block = rows[start : start + size]
+                parts = ((self.left.table[block] @ basis).toarray(), self.left.norms[block][:, None], norms)
                 out[start : start + size] = by_products(self.kernel, *(torch.from_numpy(part) for part in parts))
             return out
 
@@ -140,9 +139,9 @@ def by_products(kernel: Kernel, products: Tensor, left: Tensor, right: Tensor) -
     if isinstance(kernel, Scaled):
         return by_products(kernel.kernel, products, left, right).mul_(float(kernel.variance))
     if isinstance(kernel, Sum | Product):
-        one = by_products(kernel.left, products.clone(), left, right)
-        other = by_products(kernel.right, products, left, right)
-        return one + other if isinstance(kernel, Sum) else one * other
+        first = by_products(kernel.left, products.clone(), left, right)
+        second = by_products(kernel.right, products, left, right)
+        return first + second if isinstance(kernel, Sum) else first * second
     assert isinstance(kernel, Normalized)
     norms = [by_products(kernel.kernel, side.clone(), side, side).clamp(min=0).sqrt() for side in (left, right)]
     value = by_products(kernel.kernel, products, left, right)
@@ -156,8 +155,8 @@ def require_products(kernel: Kernel) -> None:
     known = isinstance(kernel, Radial | Linear | Polynomial | Bias | Scaled | Sum | Product | Normalized)
     wanted = "radial or of dot products, with one length-scale, where X is sparse and wide (or pass X.toarray())"
     require(known and (not isinstance(kernel, Radial) or np.size(kernel.length_scale) == 1), "kernel", wanted, kernel)
-    for one in inner:
-        require_products(one)
+    for part in inner:
+        require_products(part)
 
 
 def _length(kernel: Radial) -> float:

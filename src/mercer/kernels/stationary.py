@@ -1,7 +1,7 @@
 """Stationary kernels: functions of (x − z)/ℓ, with one length-scale ℓ or one per input.
 
-What radial and separable kernels have in common: the length-scales, inputs centred and scaled once, and tiles from
-which numbers too small to matter are kept out.
+Radial and separable kernels share the length-scales, inputs that are centred and scaled once, and tiles without
+denormal numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Stationary(Kernel):
 
     @classmethod
     def typical_length(cls, n_inputs: int) -> float:
-        """A length-scale at which the kernel tells standardised inputs apart: about their distance."""
+        """A length-scale of the order of distances between standardised inputs."""
         return n_inputs**0.5
 
     def check(self) -> None:
@@ -54,7 +54,7 @@ class Stationary(Kernel):
 
 
 def require_lengths(value: Any) -> None:
-    """Refuse what is not a positive number or several of them; tensors on a GPU pass: only tuning puts them there."""
+    """Check that a value is one or several positive numbers; tensors on a GPU, which only tuning makes, pass."""
     if isinstance(value, Tensor):
         if value.device.type != "cpu":
             return
@@ -65,7 +65,7 @@ def require_lengths(value: Any) -> None:
         numbers = np.empty(0)
     good = numbers.dtype.kind in "fiu" and numbers.size > 0
     if good:
-        numbers = numbers.astype(float)  # the bounds are no numbers of single precision
+        numbers = numbers.astype(float)  # single precision cannot represent the bounds
         good = bool(((numbers >= LENGTHS[0]) & (numbers <= LENGTHS[1])).all())
     wanted = f"positive (from {LENGTHS[0]:g} to {LENGTHS[1]:g}), one number or one per input"
     require(good, "length_scale", wanted, value.tolist() if isinstance(value, np.ndarray) else value)
@@ -226,7 +226,7 @@ class StationaryColumns(Columns):
 
 
 def number_like(value: Any, tile: Tensor) -> Tensor:
-    """A number as a tensor beside the tile; filled in there, since nothing may be copied into a recorded graph."""
+    """A number as a tensor on the tile's device, made there: a recorded CUDA graph forbids copies from the host."""
     if isinstance(value, Tensor):
         return value.to(tile)
     return torch.full((), value, dtype=tile.dtype, device=tile.device)

@@ -1,7 +1,7 @@
-"""Gradients of Σ weight · output for outputs that autograd has traced, by a scalar of its own.
+"""Vector-Jacobian products by autograd, without the import of sympy.
 
-`torch.autograd.grad` takes such weights itself, but the first time it looks at the shape of one it imports sympy:
-1.3 s of the first fit of a process, for nothing. A scalar asks for no weights.
+`torch.autograd.grad` takes weights for its outputs, but imports sympy when it first checks their shape, which takes
+1.3 s of the first fit of a process. Here the weighted sum is a scalar, for which no weights are needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class _Sum(torch.autograd.Function):
-    """A scalar that stands for Σ weight · output: nobody reads its value, and its slopes are the weights."""
+    """A scalar in place of Σ weight · output: its value is not computed, and its gradients are the weights."""
 
     @staticmethod
     def forward(ctx: Any, weights: Sequence[Tensor], *outputs: Tensor) -> Tensor:
@@ -22,12 +22,12 @@ class _Sum(torch.autograd.Function):
         return outputs[0].new_zeros(())
 
     @staticmethod
-    def backward(ctx: Any, one: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, unused: Tensor) -> tuple[Tensor | None, ...]:
         return None, *ctx.weights
 
 
 def vjp(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The gradient of Σ weight · output in each of the leaves; zero where nothing depends on one.
+    """The gradient of Σ weight · output in each of the leaves; zero for leaves that no output depends on.
 
     >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
     >>> vjp([x.square()], [torch.tensor([1.0, 10.0])], [x])

@@ -19,7 +19,7 @@ STEPS_PER_TRUE_RESIDUAL = 10
 
 @dataclass(frozen=True)
 class CGResult:
-    """What `conjugate_gradients` found: `residual` is ‖b − A x‖ / ‖b‖ of each column, as a rule recomputed from x.
+    """The result of `conjugate_gradients`: `residual` is ‖b − A x‖ / ‖b‖ per column, usually recomputed from x.
 
     >>> conjugate_gradients(lambda x: 2 * x, torch.ones(3)).n_iter
     1
@@ -49,15 +49,14 @@ def conjugate_gradients(
     `b` is a vector or has one right-hand side per column; `apply` receives arrays of its shape. Every
     column takes its own step lengths and rests once its relative residual is at most `tol`. A column
     of the start `x0` whose residual is larger than that of zero is replaced by zero.
-    It also rests once a step's share of the decrease of ½x'Ax − b'x so far is at most `energy_tol`: the
-    measure that counts where x minimises an objective and the residual is in no unit anybody knows.
-    `callback(n_iter, x)` runs after each step and stops the iteration by returning true. `finer(x)` is asked once,
-    where all columns have reached `tol`, for the tolerance to go on to; until then none rests. Every tenth residual is
-    recomputed from x, unless `recompute` is False: in float32 b − A x of a large x is rounding before the recursion's
-    own residual, whose steps get smaller and smaller, is.
-    With `conjugate_to_all` every direction is made conjugate to all before it, which takes two arrays like `b` for each
-    step. Without it rounding grows from step to step, and with it what two runs that round differently find, until
-    they end at different steps.
+    It also rests once a step's share of the decrease of ½x'Ax − b'x so far is at most `energy_tol`, the right measure
+    if x minimises an objective and the residual has no meaningful unit.
+    `callback(n_iter, x)` runs after each step and stops the iteration by returning true. `finer(x)` is called once,
+    when all columns have reached `tol`, and returns the tolerance to continue to; until then no column rests.
+    Every tenth residual is recomputed from x, unless `recompute` is False. In float32 b − A x of a large x is dominated
+    by rounding sooner than the recursion's residual, whose steps get smaller and smaller.
+    With `conjugate_to_all` every direction is made conjugate to all previous ones, which takes two arrays like `b` per
+    step. Without it rounding errors grow, so that runs that round differently may stop at different steps.
 
     >>> A = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
     >>> found = conjugate_gradients(lambda p: A @ p, torch.tensor([1.0, -2.0], dtype=torch.float64))

@@ -61,7 +61,7 @@ def cholesky(A: Tensor) -> tuple[Tensor, float]:
 
 
 def raised_until(factor: Callable[[float], T | None], diagonal: Tensor) -> tuple[T, float]:
-    """What `factor` gives for the least jitter with which it gives anything, and that jitter.
+    """The result of `factor` for the least jitter at which it succeeds, and that jitter.
 
     `factor` is called with the number to add to the diagonal of the matrix, which is the jitter times its mean.
     """
@@ -141,8 +141,8 @@ def rotate_rows(rows: Tensor, rotations: np.ndarray) -> None:
         G = np.eye(len(batch) + 1)
         for i, (c, s) in enumerate(batch):
             G[i : i + 2] = np.array([[c, s], [-s, c]]) @ G[i : i + 2]
-        some = rows[first : first + len(G)]
-        some.copy_(torch.from_numpy(G).to(rows) @ some)
+        rotated = rows[first : first + len(G)]
+        rotated.copy_(torch.from_numpy(G).to(rows) @ rotated)
 
 
 class TiledCholesky:

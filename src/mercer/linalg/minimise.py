@@ -33,7 +33,7 @@ MAX_HALVINGS = 60
 
 @dataclass(frozen=True)
 class NewtonResult:
-    """What `minimize_newton` found.
+    """The result of `minimize_newton`.
 
     >>> minimize_newton(lambda x: (x @ x, 2 * x, 2 * torch.eye(2)), torch.ones(2)).value
     0.0
@@ -118,13 +118,11 @@ def minimize_lbfgs(
 ) -> OptimizeResult:
     """Minimise `objective`, which returns a value and its slope, by scipy's L-BFGS-B under its `options`.
 
-    The cores are left to torch: scipy's vector algebra wakes OpenBLAS threads that spin for a while after each call, in
-    the way of those torch works with, and on two cores an evidence evaluation took four times as long. Torch's own
-    library keeps its threads.
+    OpenBLAS gets one thread: scipy's vector algebra wakes its threads, which spin for a while after each call and
+    compete with torch's: on two cores an evidence evaluation took four times as long. Torch keeps its threads.
 
-    Where every variable has two bounds scipy's first step goes all the way to them, and four or five evaluations are
-    lost on the way back. One more variable, without bounds or slope, makes it a step of length one, unless it
-    shall not be `short`.
+    If every variable has two bounds, scipy's first step goes all the way to them, and four or five evaluations are
+    lost. One more variable, without bounds or slope, makes it a step of length one, unless `short` is False.
 
     >>> found = minimize_lbfgs(lambda x: (float(x @ x), 2 * x), np.ones(2), bounds=[(0.5, None), (None, None)])
     >>> bool(np.allclose(found.x, [0.5, 0.0]))
@@ -146,14 +144,14 @@ def minimize_lbfgs(
 
 @cache
 def libraries() -> Any:
-    """The libraries with threads of their own: looked for once, since that reads the map of the whole process."""
+    """The controller of threaded libraries, made once, since finding them reads the memory map of the process."""
     return ThreadpoolController()
 
 
 @cache
 def _not_of_torch() -> Any:
-    """Those of numpy and scipy, where torch brings its own."""
+    """The libraries of numpy and scipy, without those of torch."""
     found = libraries()
     return found.select(
-        filepath=[one.filepath for one in found.lib_controllers if "torch" not in Path(one.filepath).parts]
+        filepath=[lib.filepath for lib in found.lib_controllers if "torch" not in Path(lib.filepath).parts]
     )

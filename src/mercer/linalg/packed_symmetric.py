@@ -1,6 +1,6 @@
-"""Products of which half is known to be zero or twice the same: triangular factors and symmetric Gram matrices.
+"""Products with triangular factors and symmetric Gram matrices, without the half that is zero or a copy.
 
-Torch has no such products. Panels of columns leave out what need not be made: of 500 columns a third of the work.
+Torch has no such products. Working by panels of columns saves a third of the work for 500 columns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Columns of a panel: fewer are no faster a product each, more leave less out.
+#: Columns of a panel: fewer columns make slower products, more save less work.
 PANEL = 128
 
 
@@ -20,7 +20,7 @@ def times_upper(A: Tensor, U: Tensor) -> Tensor:
     >>> times_upper(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [0.0, 3.0]])).tolist()
     [[1.0, 5.0]]
     """
-    return _by_panels(A, U, lambda own: slice(own.stop))
+    return _by_panels(A, U, lambda panel: slice(panel.stop))
 
 
 def times_lower(A: Tensor, L: Tensor) -> Tensor:
@@ -29,11 +29,11 @@ def times_lower(A: Tensor, L: Tensor) -> Tensor:
     >>> times_lower(torch.ones(1, 2), torch.tensor([[1.0, 0.0], [2.0, 3.0]])).tolist()
     [[3.0, 3.0]]
     """
-    return _by_panels(A, L, lambda own: slice(own.start, None))
+    return _by_panels(A, L, lambda panel: slice(panel.start, None))
 
 
 def upper_gram(A: Tensor, weight: Tensor) -> Tensor:
-    """Aᵀ diag(weight) A, of which the upper triangle counts: `mirrored` makes a sum of them whole.
+    """Aᵀ diag(weight) A, of which only the upper triangle is valid; `mirrored` fills in the lower one.
 
     >>> mirrored(upper_gram(torch.tensor([[1.0, 2.0]]), torch.tensor([3.0]))).tolist()
     [[3.0, 6.0], [6.0, 12.0]]
@@ -42,12 +42,12 @@ def upper_gram(A: Tensor, weight: Tensor) -> Tensor:
 
 
 def upper_product(A: Tensor, B: Tensor) -> Tensor:
-    """AᵀB where that is symmetric, of which the upper triangle counts."""
+    """A symmetric AᵀB, of which only the upper triangle is valid."""
     if _direct(A):
         return A.T @ B
     out = A.new_zeros(A.shape[1], A.shape[1])
-    for own in _panels(A.shape[1]):
-        torch.mm(A[:, : own.stop].T, B[:, own], out=out[: own.stop, own])
+    for panel in _panels(A.shape[1]):
+        torch.mm(A[:, : panel.stop].T, B[:, panel], out=out[: panel.stop, panel])
     return out
 
 
@@ -61,14 +61,14 @@ def _by_panels(A: Tensor, T: Tensor, needed: Callable[[slice], slice]) -> Tensor
     if _direct(A):
         return A @ T
     out = A.new_empty(A.shape[0], T.shape[1])
-    for own in _panels(T.shape[1]):
-        rows = needed(own)
-        torch.mm(A[:, rows], T[rows, own], out=out[:, own])
+    for panel in _panels(T.shape[1]):
+        rows = needed(panel)
+        torch.mm(A[:, rows], T[rows, panel], out=out[:, panel])
     return out
 
 
 def _direct(A: Tensor) -> bool:
-    """Whether one product is as good: one panel holds all columns, or calls cost more than they leave out."""
+    """Whether one full product is as fast: there is one panel alone, or a GPU does it."""
     return A.shape[1] <= PANEL or A.device.type != "cpu"
 
 

@@ -1,8 +1,8 @@
 """Whitening: coordinates in which the basis vectors' kernel matrix is the identity.
 
 Least squares on whitened columns K_Nm B has the condition number of the data, not its square times
-that of the kernel matrix; this module makes B, the engine forms K_Nm block by block. What rounding makes of small
-eigenvalues is met in three ways, all of them here: they are dropped (`spectral_map`), lifted (`lifted`, which is
+that of the kernel matrix; this module makes B, the engine forms K_Nm block by block. Small eigenvalues are
+uncertain by rounding. Three remedies are here: they are dropped (`spectral_map`), lifted (`lifted`, which is
 smooth in the kernel's parameters), or left alone where a factor proves that there are none (`whitening`).
 """
 
