@@ -12,7 +12,7 @@ from mercer.clock import Clock
 from mercer.forward.further import STAGING_SHARE
 from mercer.forward.held_out import HeldOutPredictions, validation_predictions
 from mercer.forward.model_selection import KernelMember
-from mercer.forward.task import FittedMember, Task, outside_of
+from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.preprocessing.targets import ClassTargets
 
 #: Models that are grown at most where there is time for them; the time that must be left for one more, in units of what
@@ -67,7 +67,7 @@ def judges(model: list[FittedMember], single: np.ndarray) -> HeldOutPredictions:
     """What a model, all of its stages and members together, says of many of the rows held out, whose targets it has."""
     first = model[0]
     said = [validation_predictions(one.fit, one.final, single if one is first else None, JUDGES) for one in model]
-    return outside_of([replace(one, outside=part) for one, part in zip(model, said, strict=True)])
+    return ensemble_predictions([replace(one, held_out=part) for one, part in zip(model, said, strict=True)])
 
 
 def best_few(task: Task, said: Sequence[HeldOutPredictions]) -> list[int]:

@@ -311,8 +311,8 @@ class ForwardEstimator(BaseKernelEstimator):
             fit.interrupted, why = True, interrupted(n_steps)
             budget.interrupt()
             refit = None
-        outside = held_out_predictions(fit, final, task.single, refit, budget, classes=self._classes)
-        first = FittedMember(member, fit, path, final, n_steps, why, outside)
+        held_out = held_out_predictions(fit, final, task.single, refit, budget, classes=self._classes)
+        first = FittedMember(member, fit, path, final, n_steps, why, held_out)
         further = self._refinement_stages(task, first, budget, share)
         if task.checkpoint is not None and further:
             task.checkpoint.finish()

@@ -151,8 +151,8 @@ def finished(first: FittedMember, fits: list[ForwardFit]) -> list[FittedMember]:
         stage = "stage" if len(fits) == 1 else "stages"
         sentence = f"learners of {len(fits)} further {stage} gained ever less on rows held out"
         why = StopReason(sentence, StopKind.MINIMUM)
-        outside = held_out_predictions(fit, final)  # of rows held out, which stages always have
+        held_out = held_out_predictions(fit, final)  # of rows held out, which stages always have
         member = replace(first.member, kernel=fit.problem.kernel, name=f"{first.member.name}, finer")
-        stages.append(FittedMember(member, fit, path, final, n_steps, why, outside, before))
+        stages.append(FittedMember(member, fit, path, final, n_steps, why, held_out, before))
         before += n_steps
     return stages

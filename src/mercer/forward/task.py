@@ -76,7 +76,7 @@ class Task:
 class FittedMember:
     """A member, or a stage of one, after its last step: the fit, the weights after any step, the model kept, its end.
 
-    `outside` are rows, values and weights from which probabilities are calibrated and intervals made. A stage begins
+    `held_out` are rows, values and weights from which probabilities are calibrated and intervals made. A stage begins
     after the `before` steps of those it builds on.
     """
 
@@ -86,7 +86,7 @@ class FittedMember:
     final: FittedExpansion
     n_steps: int
     why: StopReason
-    outside: HeldOutPredictions
+    held_out: HeldOutPredictions
     before: int = 0
 
 
@@ -138,13 +138,13 @@ def _dtype(problem: Problem) -> str:
 def _rounding_shows(task: Task, grown: list[FittedMember]) -> bool:
     """Whether predictions in the precision of the fit would be visibly worse than in float64."""
     coarse = [one for one in grown if one.fit.problem.plan.dtype == torch.float32]
-    outside = outside_of(grown)
-    if not coarse or not len(outside.weight):
+    held_out = ensemble_predictions(grown)
+    if not coarse or not len(held_out.weight):
         return False
 
     def measured() -> bool:
-        changes = [rounding_errors(one.final, one.outside, one.fit.problem.plan, one.member.share) for one in coarse]
-        return rounding_matters(changes, outside.targets - outside.values, outside.weight)
+        changes = [rounding_errors(one.final, one.held_out, one.fit.problem.plan, one.member.share) for one in coarse]
+        return rounding_matters(changes, held_out.targets - held_out.values, held_out.weight)
 
     return task.data.shard.group.first(measured)
 
@@ -186,37 +186,37 @@ def _stages(one: FittedMember, expansion: Expansion) -> StagedExpansion:
     return StagedExpansion(at, one.path, one.member.share, one.n_steps, one.before)
 
 
-def outside_of(grown: list[FittedMember]) -> HeldOutPredictions:
+def ensemble_predictions(grown: list[FittedMember]) -> HeldOutPredictions:
     """What all members together say of rows that none of them learned from, wherever there are such."""
-    total = sum(one.member.share * one.outside.values for one in grown)
-    return replace(grown[0].outside, values=np.asarray(total))
+    total = sum(one.member.share * one.held_out.values for one in grown)
+    return replace(grown[0].held_out, values=np.asarray(total))
 
 
 def calibrated(task: Task, grown: list[FittedMember]) -> Any:
     """From decision values to probabilities."""
     report_step("calibration")
-    outside = outside_of(grown)
-    return fit_calibration(task.targets, outside.values, outside.targets, outside.weight, CHOSEN)
+    held_out = ensemble_predictions(grown)
+    return fit_calibration(task.targets, held_out.values, held_out.targets, held_out.weight, CHOSEN)
 
 
 def judged(task: Task, grown: list[FittedMember]) -> list[dict[str, Any]]:
     """The model's probabilities on rows it did not learn from, as the last line of the report; none without such."""
-    outside, began = outside_of(grown), time.perf_counter()
-    if len(outside.targets) < JUDGING_ROWS:
+    held_out, began = ensemble_predictions(grown), time.perf_counter()
+    if len(held_out.targets) < JUDGING_ROWS:
         return []
-    loss, error = cross_fitted(task.targets, outside.values, outside.targets, outside.weight)
-    line = {"candidate": "the model", "rows": len(outside.targets), "loss": loss, "calibration_error": error}
+    loss, error = cross_fitted(task.targets, held_out.values, held_out.targets, held_out.weight)
+    line = {"candidate": "the model", "rows": len(held_out.targets), "loss": loss, "calibration_error": error}
     return [line | {"seconds": time.perf_counter() - began}]
 
 
 def residual_intervals(task: Task, grown: list[FittedMember]) -> Intervals:
     """From predictions to intervals, wider where residuals are larger: in any column, or near rows of the kernel."""
-    outside = outside_of(grown)
-    residuals = outside.targets - outside.values
+    held_out = ensemble_predictions(grown)
+    residuals = held_out.targets - held_out.values
     if task.pairwise or isinstance(task.data.rows, SparseRows):
-        return Intervals.of(residuals, outside.weight)
-    shown = CalibrationRows.of(outside.rows, task.data.rows, outside.index)
-    return Intervals.fitted(residuals, 1.0, outside.values, outside.weight, shown)
+        return Intervals.of(residuals, held_out.weight)
+    shown = CalibrationRows.of(held_out.rows, task.data.rows, held_out.index)
+    return Intervals.fitted(residuals, 1.0, held_out.values, held_out.weight, shown)
 
 
 def resolve_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
