@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import mercer
 from mercer.data.column_maps import KINDS, fit_column_map
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
-from mercer.files.onnx.inputs import encoded
+from mercer.files.onnx.inputs import encode_rows
 from mercer.kernels import Gaussian, Laplacian, Matern12, Precomputed
 from mercer.preprocessing.inputs import InputMap
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, THREE, fitted, public_estimators, said, targets_for
@@ -96,7 +96,7 @@ def test_maps_of_columns_are_drawn_as_they_are(kind):
 def drawn_inputs(inputs: InputMap, X: np.ndarray) -> np.ndarray:
     helper = onnx.helper
     g = Graph("float64")
-    out = encoded(g, inputs, "X", "float64")
+    out = encode_rows(g, inputs, "X", "float64")
     info = helper.make_tensor_value_info
     ends = [info("X", onnx_type("float64"), (None, 3))], [info(out, onnx_type("float64"), (None, 3))]
     graph = helper.make_graph(g.nodes, "inputs", *ends, g.constants)

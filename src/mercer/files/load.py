@@ -1,4 +1,4 @@
-"""`load`: a fitted model from a file that may come from anybody; every fault is a sentence, and nothing runs."""
+"""`load`: read a fitted model from an untrusted file; every fault is a sentence, and no code of the file runs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def load(path: str | os.PathLike[str], *, device: Any = None) -> Any:
     Parameters
     ----------
     path : str or path
-        A file of `save`. It is checked as if a stranger had sent it: classes, fields, types, shapes and numbers, and
-        the model must answer for one row before it is returned.
+        A file of `save`. The file is not trusted: classes, fields, types, shapes and numbers are checked, and the
+        model must predict one row before it is returned.
     device : "auto", "cpu", "cuda", a torch device or None, default None
-        Where the model predicts; None is the device it was fitted on, or "auto" where this machine has none such.
+        Where the model predicts; None is the device it was fitted on, or "auto" where this machine lacks it.
 
     Returns
     -------
@@ -51,8 +51,8 @@ def load(path: str | os.PathLike[str], *, device: Any = None) -> Any:
         require(good, "the model in the file", "a fitted estimator", type(model).__name__)
         try_one_row(model, size)
         if hasattr(model, "device"):
-            model.device = _present(model.device)
-    except Exception as fault:  # whatever a strange file leads to
+            model.device = _device_here(model.device)
+    except Exception as fault:  # a broken file may lead to any error
         raise _refusal(path, fault) from None
     if device is not None and hasattr(model, "device"):
         model.device = device
@@ -60,7 +60,7 @@ def load(path: str | os.PathLike[str], *, device: Any = None) -> Any:
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a file says of its model, without making it: format, version, class, parameters, sizes.
+    """Describe the model in a file without building it: format, version, class, parameters, sizes.
 
     `mercer info` prints this.
     """
@@ -73,20 +73,20 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
             "format": tree["format"],
             "mercer": tree["mercer"],
             "bytes": size,
-            "parameters": {name: _brief(one) for name, one in model["parameters"].items()},
+            "parameters": {name: _brief(node) for name, node in model["parameters"].items()},
             "fitted": fitted,
-            "classes": _values(model["fitted"].get("classes_"), arrays),
-            "columns": _values(model["fitted"].get("feature_names_in_"), arrays),
+            "classes": _array_values(model["fitted"].get("classes_"), arrays),
+            "columns": _array_values(model["fitted"].get("feature_names_in_"), arrays),
             "kernel": _brief(model["fitted"].get("kernel_")),
-            "arrays": {name: f"{one.dtype} {one.shape}" for name, one in sorted(arrays.items())},
+            "arrays": {name: f"{array.dtype} {array.shape}" for name, array in sorted(arrays.items())},
         }
     except Exception as fault:
         raise _refusal(path, fault) from None
-    return {name: one for name, one in described.items() if one is not None}
+    return {name: value for name, value in described.items() if value is not None}
 
 
 def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
-    """The description, the arrays and the bytes of a file, as far as they can be told before classes are looked at."""
+    """The description, the arrays and the size in bytes of a file, checked as far as that needs no classes."""
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
@@ -103,17 +103,17 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
         known = isinstance(tree.get("format"), int) and 1 <= tree["format"] <= FORMAT
         newer = f"at most {FORMAT}: it was written by mercer {tree.get('mercer')}, which is newer than this one"
         require(known, "the format of the file", newer, tree.get("format"))
-        whole = digest(metadata["mercer"], arrays) == metadata.get("sha256")
-        require(whole, "the checksum of the file", "that of its contents", "another: the file is damaged")
+        intact = digest(metadata["mercer"], arrays) == metadata.get("sha256")
+        require(intact, "the checksum of the file", "that of its contents", "another: the file is damaged")
     except SafetensorError:
-        raise _refusal(path, ValueError(_foreign(path))) from None
+        raise _refusal(path, ValueError(_describe_foreign(path))) from None
     except Exception as fault:  # of JSON, or ours
         raise _refusal(path, fault) from None
     return tree, arrays, size
 
 
-def _foreign(path: str | os.PathLike[str]) -> str:
-    """Describe a file whose beginning or length is not that of `save`'s."""
+def _describe_foreign(path: str | os.PathLike[str]) -> str:
+    """Describe a file that `save` did not write, or that was cut short."""
     with open(path, "rb") as file:
         pickled = file.read(1) == b"\x80"
     if pickled:
@@ -126,8 +126,8 @@ def _refusal(path: str | os.PathLike[str], fault: BaseException) -> ValueError:
     return ValueError(f"{path} is no model that can be read: {words}")
 
 
-def _present(device: Any) -> Any:
-    """The device, or "auto" where there is none such here."""
+def _device_here(device: Any) -> Any:
+    """The device, or "auto" where this machine lacks it."""
     if device == "auto":
         return device
     require(isinstance(device, str), "device", "a name", device)
@@ -142,18 +142,18 @@ def _is_short(node: Any) -> bool:
 
 
 def _brief(node: Any) -> Any:
-    """A node of the description in words short enough for a table."""
+    """A node of the description in few words."""
     if isinstance(node, dict) and "class" in node:
         inner = node.get("fields", {})
-        said = ", ".join(f"{name}={_brief(one)}" for name, one in inner.items())
-        return f"{str(node['class']).partition('.')[2]}({said})"
+        fields = ", ".join(f"{name}={_brief(field)}" for name, field in inner.items())
+        return f"{str(node['class']).partition('.')[2]}({fields})"
     if isinstance(node, dict):
         return f"array {node['array']}" if "array" in node else next(iter(node.values()), None)
     return node
 
 
-def _values(node: Any, arrays: dict[str, np.ndarray]) -> list[Any] | None:
-    """The members of an array, of which a description may hold the text itself."""
+def _array_values(node: Any, arrays: dict[str, np.ndarray]) -> list[Any] | None:
+    """The values of an array; text stands in the description itself."""
     if not isinstance(node, dict):
         return None
     return list(node["objects"]) if "objects" in node else arrays[node["array"]].tolist()

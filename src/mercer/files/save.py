@@ -25,11 +25,10 @@ from mercer.version import __version__
 
 #: Raised when files change so that older versions cannot read them; every number that was ever released is read.
 FORMAT = 2
-#: Lists and objects in the description of a model. Models of 200 learners have about a thousand.
-MOST_VALUES = 500_000
-#: Attributes of models whose expansions or posteriors predict alone: basis vectors in the user's units, where they came
-#: from, and how the fit went.
-LOOKED_AT = ("basis_", "basis_indices_", "dual_coef_", "history_", "objective_path_", "tuning_report_")
+#: Most lists and objects in the description of a model; models of 200 learners have about a thousand.
+MAX_VALUES = 500_000
+#: Attributes that no prediction needs: basis vectors in the user's units, their rows, and the history of the fit.
+INSPECTION_ONLY = ("basis_", "basis_indices_", "dual_coef_", "history_", "objective_path_", "tuning_report_")
 
 
 def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, small: bool = False) -> None:
@@ -67,31 +66,31 @@ def save(model: Any, path: str | os.PathLike[str], *, stages: bool = False, smal
     """
     from safetensors.numpy import save as as_bytes
 
-    ours = isinstance(model, BaseEstimator) and registry().get(name_of(type(model))) is type(model)
-    require(ours, "model", "an estimator of mercer", type(model).__name__)
+    known = isinstance(model, BaseEstimator) and registry().get(name_of(type(model))) is type(model)
+    require(known, "model", "an estimator of mercer", type(model).__name__)
     check_is_fitted(model)
     require(not (small and stages), "stages", "False for a small file", stages)
-    writer = Encoder(stages)
-    tree = {"format": FORMAT, "mercer": __version__, "model": writer.encode(smaller(model) if small else model)}
-    again = Decoder(writer.arrays).decode(tree["model"])  # what cannot be read must not be written
+    encoder = Encoder(stages)
+    tree = {"format": FORMAT, "mercer": __version__, "model": encoder.encode(smaller(model) if small else model)}
+    again = Decoder(encoder.arrays).decode(tree["model"])  # what cannot be read must not be written
     text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
-    data = as_bytes(writer.arrays, {"mercer": text, "sha256": digest(text, writer.arrays)})
+    data = as_bytes(encoder.arrays, {"mercer": text, "sha256": digest(text, encoder.arrays)})
     require_few_values(text)
     try_one_row(again, len(data))
     write_atomically(path, lambda file: file.write(data))
 
 
 def require_few_values(text: str) -> None:
-    """Refuse a description of so many lists and objects that reading it would take minutes and gigabytes."""
-    wanted = f"of at most {MOST_VALUES} lists and objects"
-    many = text.count("[") + text.count("{") > MOST_VALUES
+    """Refuse a description of more than `MAX_VALUES` lists and objects: reading it would take minutes and gigabytes."""
+    wanted = f"of at most {MAX_VALUES} lists and objects"
+    many = text.count("[") + text.count("{") > MAX_VALUES
     if many:  # some of them may be brackets in the names of levels
         bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
-        require(bare.count("[") + bare.count("{") <= MOST_VALUES, "the description", wanted, "more")
+        require(bare.count("[") + bare.count("{") <= MAX_VALUES, "the description", wanted, "more")
 
 
 def digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """A checksum of a description and its arrays, by which damage is told from malice and from bugs."""
+    """A checksum of a description and its arrays, by which damage is recognised."""
     total = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
@@ -100,22 +99,22 @@ def digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def smaller(model: Any) -> Any:
-    """A copy of a fitted model that answers the same with fewer numbers, or the model where nothing can go."""
+    """A copy of a fitted model that predicts the same with fewer numbers, or the model where nothing can go."""
     if not (hasattr(model, "expansions_") or hasattr(model, "_models")):
         return model
     made = copy.copy(model)
-    for name in LOOKED_AT:
+    for name in INSPECTION_ONLY:
         vars(made).pop(name, None)
     if hasattr(model, "expansions_"):
-        made.expansions_ = tuple(_rounded(one) for one in model.expansions_)
+        made.expansions_ = tuple(_rounded(part) for part in model.expansions_)
     return made
 
 
-def _rounded(one: Expansion) -> Expansion:
-    """Basis vectors and weights as products take them: where kernel values are float32, so are they."""
-    if one.dtype != "float32":
-        return one
-    return replace(one, basis=_single(one.basis), weights=_single(one.weights))
+def _rounded(expansion: Expansion) -> Expansion:
+    """Round basis vectors and weights to float32 where kernel values are float32."""
+    if expansion.dtype != "float32":
+        return expansion
+    return replace(expansion, basis=_single(expansion.basis), weights=_single(expansion.weights))
 
 
 def _single(array: np.ndarray) -> np.ndarray:

@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.atomic_write import write_atomically
 from mercer.data.frames import is_frame, raw_columns
 from mercer.data.raw import CATEGORICAL
-from mercer.files.onnx.families import finished
+from mercer.files.onnx.families import model_outputs
 from mercer.files.onnx.graph import OPSET, Graph, onnx_type
-from mercer.files.onnx.tables import given_rows
+from mercer.files.onnx.tables import graph_inputs
 from mercer.parts import require
 
 
 def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: str = "float32", X: Any = None) -> Any:
-    """A fitted model as an ONNX graph, for onnxruntime and whatever else reads such graphs; needs ``mercer[onnx]``.
+    """Convert a fitted model to an ONNX graph, for onnxruntime and other readers; needs ``mercer[onnx]``.
 
     The graph takes any number of rows as one matrix ``X`` and codes them itself. Regressors answer ``prediction``
     (n × outputs), Gaussian processes and mixtures of numbers also ``std``, classifiers ``label`` and ``probabilities``,
@@ -29,7 +29,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: st
     Parameters
     ----------
     model : estimator or Pipeline
-        A fitted estimator or transformer of mercer, or a scikit-learn pipeline with some of them (needs skl2onnx).
+        A fitted estimator or transformer of mercer, or a scikit-learn pipeline that contains them (needs skl2onnx).
     path : str, path or None, default None
         Where to write the graph as well.
     dtype : "float32" or "float64", default "float32"
@@ -48,7 +48,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: st
     >>> from mercer.datasets import make_sinc
     >>> X, y = make_sinc(random_state=0)
     >>> graph = mercer.to_onnx(mercer.NRBFRegressor(random_state=0).fit(X, y))
-    >>> [one.name for one in graph.graph.output]
+    >>> [output.name for output in graph.graph.output]
     ['prediction', 'std']
     """
     require(dtype in ("float32", "float64"), "dtype", "'float32' or 'float64'", dtype)
@@ -64,9 +64,9 @@ def _model(model: Any, dtype: str) -> Any:
     from onnx import TensorProto, checker, helper
 
     g = Graph(dtype)
-    entries, rows = given_rows(g, model)
+    entries, rows = graph_inputs(g, model)
     infos = []
-    for name, (value, kind) in finished(g, model, rows).items():
+    for name, (value, kind) in model_outputs(g, model, rows).items():
         g.nodes.append(helper.make_node("Identity", [value], [name]))
         types = {"int64": TensorProto.INT64, "string": TensorProto.STRING, "float": onnx_type(dtype)}
         infos.append(helper.make_tensor_value_info(name, types[kind], ("rows",) if name == "label" else ("rows", None)))
@@ -101,8 +101,7 @@ def _entries(X: Any, dtype: str) -> list[tuple[str, Any]]:
 
     require(is_frame(X), "X", "a frame", type(X).__name__)
     number = FloatTensorType if dtype == "float32" else DoubleTensorType
-    text = [one.kind in CATEGORICAL for one in raw_columns(X)]
-    kinds = [(StringTensorType if one else number)([None, 1]) for one in text]
+    kinds = [(StringTensorType if column.kind in CATEGORICAL else number)([None, 1]) for column in raw_columns(X)]
     return list(zip(map(str, X.columns), kinds, strict=True))
 
 

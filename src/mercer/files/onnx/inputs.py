@@ -13,20 +13,21 @@ from mercer.files.onnx.graph import Graph
 from mercer.parts import require
 from mercer.preprocessing.inputs import FARTHEST, InputMap
 
-#: Beyond this, asinh(z) is log 2z to the last digit, and z² need not be a number.
+#: Beyond this, asinh(z) is log 2z to the last digit, and z² may overflow.
 LARGE = 1e8
 
 
-def encoded(g: Graph, inputs: InputMap, rows: str, dtype: str) -> str:
+def encode_rows(g: Graph, inputs: InputMap, rows: str, dtype: str) -> str:
     """`InputMap.few` of rows in float64: kept within what distances in `dtype` can hold."""
     if inputs.columns is not None:
         known = type(inputs.columns) in COLUMN_MAPS
-        require(known, "the map of columns", f"one of {[one.__name__ for one in COLUMN_MAPS]}", inputs.columns)
+        require(known, "the map of columns", f"one of {[known.__name__ for known in COLUMN_MAPS]}", inputs.columns)
         rows = COLUMN_MAPS[type(inputs.columns)](g, inputs.columns, rows)
     rows = g.scaled(g.affine(rows, shift=-inputs.mean), 1 / inputs.scale, len(inputs.mean))
     if inputs.transform is not None:
-        turn = np.asarray(inputs.transform)
-        rows = g.op("Mul", rows, g.constant(turn)) if turn.ndim == 1 else g.op("MatMul", rows, g.constant(turn.T))
+        metric = np.asarray(inputs.transform)
+        kind = "Mul" if metric.ndim == 1 else "MatMul"
+        rows = g.op(kind, rows, g.constant(metric.T))
     farthest = FARTHEST[getattr(torch, dtype)]
     return g.op("Clip", rows, g.constant(-farthest), g.constant(farthest))
 
@@ -42,8 +43,8 @@ def asinh(g: Graph, z: str) -> str:
     return g.op("Where", g.op("Less", z, g.constant(0.0)), g.op("Neg", bent), bent)
 
 
-def _bent(g: Graph, bend: Bend, rows: str) -> str:
-    """Every column is bent, and those that are meant are taken: a graph has no assignment to columns."""
+def _bend(g: Graph, bend: Bend, rows: str) -> str:
+    """Bend every column and choose the result for those of `bend`: a graph has no assignment to columns."""
     n = int(np.max(bend.columns)) + 1
     chosen, centre, width = np.zeros(n, dtype=bool), np.zeros(n), np.ones(n)
     where = np.asarray(bend.columns)
@@ -66,31 +67,31 @@ def _mapped(g: Graph, mapped: ColumnMap, rows: str) -> str:
         both = g.op("Add", g.op("Mul", share, share), g.op("Mul", inverse, inverse))
         z = g.op("Div", ratio, g.op("Sqrt", both))
     elif mapped.kind == "scores" and mapped.knots is not None and mapped.levels is not None:
-        z = _interpolated(g, z, np.asarray(mapped.knots), np.asarray(mapped.levels))
+        z = _interpolate(g, z, np.asarray(mapped.knots), np.asarray(mapped.levels))
     return g.op("Div", g.affine(z, shift=-np.asarray(mapped.mean)), g.constant(mapped.spread))
 
 
-def _interpolated(g: Graph, z: str, knots: np.ndarray, levels: np.ndarray) -> str:
-    """Broken lines through D × K knots: the place of a value among them by halving, then a share of the way."""
+def _interpolate(g: Graph, z: str, knots: np.ndarray, levels: np.ndarray) -> str:
+    """Piecewise linear functions through D × K knots: bisection, then interpolation."""
     D, K = knots.shape
     flat_knots, flat_levels, base = g.constant(knots.ravel()), g.constant(levels.ravel()), np.arange(D) * K
     first = g.constant(base, np.int64)
 
-    def whole(value: int) -> str:
+    def integer(value: int) -> str:
         return g.constant(value, np.int64)
 
-    low = g.op("Mul", g.cast(g.op("Mul", z, g.constant(0.0)), "int64"), whole(0))  # zeros, n × D
-    high = g.op("Add", low, whole(K))
+    low = g.op("Mul", g.cast(g.op("Mul", z, g.constant(0.0)), "int64"), integer(0))  # zeros, n × D
+    high = g.op("Add", low, integer(K))
     for _ in range(max(math.ceil(math.log2(K + 1)), 1)):
-        middle = g.op("Div", g.op("Add", low, high), whole(2))
-        inside = g.op("Min", middle, whole(K - 1))
+        middle = g.op("Div", g.op("Add", low, high), integer(2))
+        inside = g.op("Min", middle, integer(K - 1))
         below = g.op("Less", g.op("Gather", flat_knots, g.op("Add", inside, first)), z)
         below = g.op("And", below, g.op("Less", low, high))
-        low = g.op("Where", below, g.op("Add", inside, whole(1)), low)
+        low = g.op("Where", below, g.op("Add", inside, integer(1)), low)
         high = g.op("Where", below, high, middle)
-    right = g.op("Min", g.op("Max", low, whole(1)), whole(max(K - 1, 1)))
-    left = g.op("Add", g.op("Sub", right, whole(1)), first)
-    right = g.op("Add", g.op("Min", right, whole(K - 1)), first)
+    right = g.op("Min", g.op("Max", low, integer(1)), integer(max(K - 1, 1)))
+    left = g.op("Add", g.op("Sub", right, integer(1)), first)
+    right = g.op("Add", g.op("Min", right, integer(K - 1)), first)
     a, b = (g.op("Gather", flat_knots, at) for at in (left, right))
     u, v = (g.op("Gather", flat_levels, at) for at in (left, right))
     rises = g.op("Greater", b, a)
@@ -100,5 +101,5 @@ def _interpolated(g: Graph, z: str, knots: np.ndarray, levels: np.ndarray) -> st
     return g.op("Add", u, g.op("Mul", share, g.op("Sub", v, u)))
 
 
-#: How each map of columns is drawn; a new kind of map is exported by its line here.
-COLUMN_MAPS: dict[type, Any] = {Bend: _bent, ColumnMap: _mapped}
+#: How each map of columns is exported; a new kind of map needs a line here.
+COLUMN_MAPS: dict[type, Any] = {Bend: _bend, ColumnMap: _mapped}

@@ -55,8 +55,8 @@ def _(kernel: Scaled, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
 
 @tile.register
 def _(kernel: Bias, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
-    nothing = g.op("Mul", g.cast(g.columns(rows, [0]), dtype), g.constant(0.0, dtype))
-    return g.op("Add", nothing, g.constant(np.full((1, len(Z)), float(kernel.variance)), dtype))
+    zeros = g.op("Mul", g.cast(g.columns(rows, [0]), dtype), g.constant(0.0, dtype))
+    return g.op("Add", zeros, g.constant(np.full((1, len(Z)), float(kernel.variance)), dtype))
 
 
 @tile.register
@@ -80,10 +80,10 @@ def _(kernel: Precomputed, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> st
 def _(kernel: Normalized, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
     basis = torch.as_tensor(Z).to(getattr(torch, dtype))
     norms = kernel._inverse_norm(basis).numpy()
-    own = diag(kernel.kernel, g, rows, dtype)
+    square = diag(kernel.kernel, g, rows, dtype)
     tiny = float(np.finfo(dtype).tiny)
-    safe = g.op("Div", g.constant(1.0, dtype), g.op("Sqrt", g.op("Max", own, g.constant(tiny, dtype))))
-    inverse = g.op("Where", g.op("Greater", own, g.constant(0.0, dtype)), safe, g.constant(0.0, dtype))
+    safe = g.op("Div", g.constant(1.0, dtype), g.op("Sqrt", g.op("Max", square, g.constant(tiny, dtype))))
+    inverse = g.op("Where", g.op("Greater", square, g.constant(0.0, dtype)), safe, g.constant(0.0, dtype))
     values = g.op("Mul", tile(kernel.kernel, g, rows, Z, dtype), g.constant(norms[None], dtype))
     return g.op("Mul", values, inverse)
 
@@ -127,8 +127,8 @@ def _(kernel: Any, g: Graph, rows: str, Z: np.ndarray, dtype: str) -> str:
     left, right = g.op("Transpose", x, perm=[1, 0]), g.constant(z.T, dtype)
 
     def add(body: Graph, i: str, total: str) -> str:
-        one = body.op("Unsqueeze", body.op("Gather", left, i, axis=0), body.constant([1], np.int64))
-        apart = body.op("Abs", body.op("Sub", one, body.op("Gather", right, i, axis=0)))
+        column = body.op("Unsqueeze", body.op("Gather", left, i, axis=0), body.constant([1], np.int64))
+        apart = body.op("Abs", body.op("Sub", column, body.op("Gather", right, i, axis=0)))
         return body.op("Add", total, apart if p == 1 else body.op("Pow", apart, body.constant(p, dtype)))
 
     d = g.steps(Z.shape[1], start, (None, len(Z)), dtype, add)

@@ -1,4 +1,4 @@
-"""Mixtures of local experts as graphs: gates by whitened rows, experts, and what they say together, all in float64."""
+"""Mixtures of local experts as graphs, in float64: gates by whitened rows, experts, and their weighted mean."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from mercer.files.onnx.answers import Outputs, calibrated, chances, most_probable, numbers
 from mercer.files.onnx.graph import Graph
-from mercer.files.onnx.inputs import encoded
-from mercer.files.onnx.models import drawn
+from mercer.files.onnx.inputs import encode_rows
+from mercer.files.onnx.models import add_model
+from mercer.files.onnx.outputs import (
+    Outputs,
+    calibrated_probabilities,
+    decode_numbers,
+    most_probable,
+    sigmoid_or_softmax,
+)
 from mercer.mixture.class_experts import ClassTable, LogisticExperts
 from mercer.mixture.classifiers import MixtureClassifier
 from mercer.mixture.em import FAR
@@ -21,7 +27,9 @@ from mercer.mixture.regressors import MixtureRegressor
 
 def gates(g: Graph, given: Gates, rows: str) -> str:
     """p(j | x), n × k."""
-    weights, means, root, log_det = (np.asarray(one) for one in (given.weights, given.means, given.root, given.log_det))
+    weights, means, root, log_det = (
+        np.asarray(array) for array in (given.weights, given.means, given.root, given.log_det)
+    )
     k, D = means.shape
     with np.errstate(divide="ignore"):
         constant = np.maximum(np.log(weights) - 0.5 * (D * log(2 * pi) + log_det), -1e300)
@@ -36,7 +44,7 @@ def gates(g: Graph, given: Gates, rows: str) -> str:
     return g.op("Softmax", g.affine(squares, -0.5, constant[None]), axis=1)
 
 
-def blended(g: Graph, A: str, local: str) -> str:
+def mixed_values(g: Graph, A: str, local: str) -> str:
     """Σ_j p(j | x) m_j(x), n × p, of local values n × k × p."""
     weighted = g.op("Mul", g.op("Unsqueeze", A, g.constant([2], np.int64)), local)
     return g.total(weighted, 1, keep=False)
@@ -49,42 +57,44 @@ def linear_forms(g: Graph, rows: str, coef: np.ndarray, intercept: np.ndarray) -
     return g.reshaped(g.affine(flat, shift=intercept.reshape(1, k * p)), -1, k, p)
 
 
-def _seen(model: Any, g: Graph, rows: str) -> str:
-    return g.op("Clip", encoded(g, model.inputs_, rows, "float64"), g.constant(-FAR), g.constant(FAR))
+def _gate_rows(model: Any, g: Graph, rows: str) -> str:
+    return g.op("Clip", encode_rows(g, model.inputs_, rows, "float64"), g.constant(-FAR), g.constant(FAR))
 
 
-@drawn.register
+@add_model.register
 def _(model: MixtureRegressor, g: Graph, rows: str) -> Outputs:
-    x, experts = _seen(model, g, rows), model.mixture_.experts
+    x, experts = _gate_rows(model, g, rows), model.mixture_.experts
     A = gates(g, model.mixture_.gates, x)
     noise, intercept = np.asarray(experts.noise), np.asarray(experts.intercept)
     if isinstance(experts, LinearExperts):
         local = linear_forms(g, x, np.asarray(experts.coef), intercept)
     else:
         local = g.constant(intercept[None])
-    f = blended(g, A, local)
+    f = mixed_values(g, A, local)
     variance = g.op("MatMul", A, g.constant(noise))
     if model._local_means:
-        away = g.op("Sub", local, g.op("Unsqueeze", f, g.constant([1], np.int64)))
-        variance = g.op("Add", variance, blended(g, A, g.op("Mul", away, away)))
+        deviation = g.op("Sub", local, g.op("Unsqueeze", f, g.constant([1], np.int64)))
+        variance = g.op("Add", variance, mixed_values(g, A, g.op("Mul", deviation, deviation)))
     std = g.affine(g.op("Sqrt", variance), model.targets_.scale)
-    return {"prediction": (numbers(g, model.targets_, f), "float"), "std": (std, "float")}
+    return {"prediction": (decode_numbers(g, model.targets_, f), "float"), "std": (std, "float")}
 
 
-@drawn.register
+@add_model.register
 def _(model: MixtureClassifier, g: Graph, rows: str) -> Outputs:
-    x, experts = _seen(model, g, rows), model.mixture_.experts
+    x, experts = _gate_rows(model, g, rows), model.mixture_.experts
     A = gates(g, model.mixture_.gates, x)
     readout = getattr(model, "_readout", None)
     if readout is not None:
-        p = chances(g, g.op("MatMul", A, g.constant(readout)), readout.shape[1] == 1)
+        p = sigmoid_or_softmax(g, g.op("MatMul", A, g.constant(readout)), readout.shape[1] == 1)
     elif isinstance(experts, LogisticExperts):
-        p = blended(g, A, _logistic(g, x, np.asarray(experts.coef)))
+        p = mixed_values(g, A, _logistic(g, x, np.asarray(experts.coef)))
     else:
         assert isinstance(experts, ClassTable)
         p = g.op("MatMul", A, g.constant(experts.table))
     p = g.op("Max", g.op("Div", p, g.total(p, 1)), g.constant(np.finfo(float).tiny))
-    return most_probable(g, model.classes_, calibrated(g, model._calibration, g.op("Log", p), len(model.classes_)))
+    return most_probable(
+        g, model.classes_, calibrated_probabilities(g, model._calibration, g.op("Log", p), len(model.classes_))
+    )
 
 
 def _logistic(g: Graph, x: str, coef: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""What each family is as a graph: a function from rows in float64 to the outputs, by the class of the estimator."""
+"""Graphs of estimators: from rows in float64 to outputs, by the class of the estimator."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from mercer.empirical.kernel_map import EmpiricalKernelMap
-from mercer.files.onnx.answers import Outputs, decided, numbers
 from mercer.files.onnx.graph import Graph
-from mercer.files.onnx.inputs import encoded
+from mercer.files.onnx.inputs import encode_rows
 from mercer.files.onnx.kernels import tile
+from mercer.files.onnx.outputs import Outputs, decode_numbers, labels_and_probabilities
 from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.expansion import Expansion
 from mercer.forward.gradient_metric import GradientMetric
@@ -21,8 +21,8 @@ from mercer.kernels import Kernel
 
 
 @singledispatch
-def drawn(model: Any, g: Graph, rows: str) -> Outputs:
-    """The outputs of a model of rows in float64, added to a graph."""
+def add_model(model: Any, g: Graph, rows: str) -> Outputs:
+    """Add a model of rows in float64 to a graph; return its outputs."""
     raise ValueError(f"model must be a fitted estimator of mercer, got {type(model).__name__}")
 
 
@@ -36,43 +36,43 @@ def product(g: Graph, kernel: Kernel, rows: str, basis: np.ndarray, weights: np.
     return g.cast(g.op("MatMul", tile(kernel, g, rows, basis, dtype), g.constant(weights, dtype)), "float64")
 
 
-def expanded(g: Graph, expansions: tuple[Expansion, ...], rows: str, *, pairwise: bool) -> str:
-    """The sum of some expansions, n × p."""
+def expansion_values(g: Graph, expansions: tuple[Expansion, ...], rows: str, *, pairwise: bool) -> str:
+    """The sum of expansions, n × p."""
     total = ""
-    for one in expansions:
-        seen = rows if pairwise else encoded(g, one.inputs, rows, one.dtype)
-        f = product(g, one.kernel, seen, one.basis, one.weights, one.dtype)
+    for part in expansions:
+        seen = rows if pairwise else encode_rows(g, part.inputs, rows, part.dtype)
+        f = product(g, part.kernel, seen, part.basis, part.weights, part.dtype)
         total = g.op("Add", total, f) if total else f
     return total
 
 
-@drawn.register(ForwardEstimator)
+@add_model.register(ForwardEstimator)
 def _(model: Any, g: Graph, rows: str) -> Outputs:
-    values = expanded(g, model.expansions_, rows, pairwise=model._pairwise)
+    values = expansion_values(g, model.expansions_, rows, pairwise=model._pairwise)
     if model._classes:
-        return decided(g, model.targets_, model.calibration_, values)
-    return {"prediction": (numbers(g, model.targets_, values), "float")}
+        return labels_and_probabilities(g, model.targets_, model.calibration_, values)
+    return {"prediction": (decode_numbers(g, model.targets_, values), "float")}
 
 
-@drawn.register
+@add_model.register
 def _(model: GreedyNystroem, g: Graph, rows: str) -> Outputs:
-    return {"features": (expanded(g, model.expansions_, rows, pairwise=model._pairwise), "float")}
+    return {"features": (expansion_values(g, model.expansions_, rows, pairwise=model._pairwise), "float")}
 
 
-@drawn.register
+@add_model.register
 def _(model: EmpiricalKernelMap, g: Graph, rows: str) -> Outputs:
     import torch
 
     basis = model.inputs_.encode(torch.as_tensor(model.basis_)).numpy()
-    seen = encoded(g, model.inputs_, rows, model.dtype_)
+    seen = encode_rows(g, model.inputs_, rows, model.dtype_)
     return {"features": (product(g, model.kernel_, seen, basis, model.normalization_, model.dtype_), "float")}
 
 
-@drawn.register
+@add_model.register
 def _(model: GradientMetric, g: Graph, rows: str) -> Outputs:
-    return {"features": (encoded(g, model.inputs_, rows, "float64"), "float")}
+    return {"features": (encode_rows(g, model.inputs_, rows, "float64"), "float")}
 
 
-@drawn.register
+@add_model.register
 def _(model: ARDSelector, g: Graph, rows: str) -> Outputs:
     return {"features": (g.columns(rows, model.get_support(indices=True)), "float")}

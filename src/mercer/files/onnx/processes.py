@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from mercer.files.onnx.answers import Outputs, most_probable, numbers
 from mercer.files.onnx.graph import Graph
-from mercer.files.onnx.inputs import encoded
+from mercer.files.onnx.inputs import encode_rows
 from mercer.files.onnx.kernels import diag, tile
-from mercer.files.onnx.models import drawn
+from mercer.files.onnx.models import add_model
+from mercer.files.onnx.outputs import Outputs, decode_numbers, most_probable
 from mercer.gp.classifier import DRAWS, LEAST_PIVOT, SparseGPClassifier, hermite_rule, normal_draws
 from mercer.gp.model import FittedGP
 from mercer.gp.regressor import SparseGPRegressor
 
 
-@drawn.register
+@add_model.register
 def _(model: SparseGPRegressor, g: Graph, rows: str) -> Outputs:
-    one: FittedGP = model._models[0]
-    mean, variance = moments(g, one, encoded(g, model.inputs_, rows, model.dtype_), model.dtype_)
-    std = g.affine(g.op("Sqrt", g.affine(variance, shift=one.predictive_noise)), model.targets_.scale)
-    return {"prediction": (numbers(g, model.targets_, mean), "float"), "std": (std, "float")}
+    process: FittedGP = model._models[0]
+    mean, variance = moments(g, process, encode_rows(g, model.inputs_, rows, model.dtype_), model.dtype_)
+    std = g.affine(g.op("Sqrt", g.affine(variance, shift=process.predictive_noise)), model.targets_.scale)
+    return {"prediction": (decode_numbers(g, model.targets_, mean), "float"), "std": (std, "float")}
 
 
-@drawn.register
+@add_model.register
 def _(model: SparseGPClassifier, g: Graph, rows: str) -> Outputs:
-    seen = encoded(g, model.inputs_, rows, model.dtype_)
+    seen = encode_rows(g, model.inputs_, rows, model.dtype_)
     if len(model._models) == 1 and len(model.classes_) > 2:
         return most_probable(g, model.classes_, _mean_softmax(g, model._models[0], seen, model.dtype_))
-    found = [_mean_logistic(g, *moments(g, one, seen, model.dtype_)) for one in model._models]
+    found = [_mean_logistic(g, *moments(g, process, seen, model.dtype_)) for process in model._models]
     if len(found) == 1:
         p = g.affine(g.op("MatMul", found[0], g.constant([[-1.0, 1.0]])), shift=[1.0, 0.0])
     else:
@@ -69,8 +69,8 @@ def _covariance(g: Graph, model: FittedGP, rows: str, K: str, dtype: str) -> str
     c, _, r = H.shape
     G = g.reshaped(g.op("MatMul", K, g.constant(np.concatenate(list(H), 1), dtype)), -1, c, r)
     shared = g.cast(g.op("MatMul", G, g.op("Transpose", G, perm=[0, 2, 1])), "float64")
-    own = g.op("Mul", g.reshaped(_unexplained(g, model, rows, K, dtype), -1, 1, 1), g.constant(np.eye(c)[None]))
-    return g.op("Add", shared, own)
+    diagonal = g.op("Mul", g.reshaped(_unexplained(g, model, rows, K, dtype), -1, 1, 1), g.constant(np.eye(c)[None]))
+    return g.op("Add", shared, diagonal)
 
 
 # Averages over the posterior, those of `mercer.gp.classifier`
@@ -92,12 +92,12 @@ def _mean_softmax(g: Graph, model: FittedGP, rows: str, dtype: str) -> str:
     roots = g.reshaped(_lower_roots(g, _covariance(g, model, rows, K, dtype), c), -1, c)
     draws = g.constant(normal_draws(c)[:, :, None])
 
-    def one_more(body: Graph, i: str, total: str) -> str:
+    def add_draw(body: Graph, i: str, total: str) -> str:
         spread = body.reshaped(body.op("MatMul", roots, body.op("Gather", draws, i, axis=0)), -1, c)
         return body.op("Add", total, body.op("Softmax", body.op("Add", mean, spread), axis=1))
 
     nothing = g.op("Mul", mean, g.constant(0.0))
-    total = g.steps(DRAWS, nothing, (None, c), "float64", one_more)
+    total = g.steps(DRAWS, nothing, (None, c), "float64", add_draw)
     return g.op("Div", total, g.total(total, 1))
 
 
@@ -106,8 +106,9 @@ def _lower_roots(g: Graph, cov: str, c: int) -> str:
     rest, columns = cov, []
     for j in range(c):
         at = g.constant([j], np.int64)
-        below, own = g.op("Gather", rest, at, axis=2), g.op("Gather", g.op("Gather", cov, at, axis=2), at, axis=1)
-        least = g.op("Max", g.affine(own, LEAST_PIVOT), g.constant(np.finfo(np.float64).tiny))
+        below = g.op("Gather", rest, at, axis=2)
+        variance = g.op("Gather", g.op("Gather", cov, at, axis=2), at, axis=1)
+        least = g.op("Max", g.affine(variance, LEAST_PIVOT), g.constant(np.finfo(np.float64).tiny))
         pivot = g.op("Sqrt", g.op("Max", g.op("Gather", below, at, axis=1), least))
         kept = g.op("Mul", below, g.constant((np.arange(c) >= j)[None, :, None]))
         columns.append(g.op("Div", kept, pivot))

@@ -1,13 +1,13 @@
-"""Our estimators as steps of pipelines that skl2onnx converts."""
+"""Estimators of mercer as steps of pipelines that skl2onnx converts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mercer.codec.registry import registry
-from mercer.files.onnx.families import finished
+from mercer.files.onnx.families import model_outputs
 from mercer.files.onnx.graph import OPSET, Graph
-from mercer.files.onnx.tables import constants_held
+from mercer.files.onnx.tables import hold_constants
 from mercer.parts import require
 
 #: What skl2onnx may be asked of a classifier.
@@ -49,11 +49,11 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     """Our own graph among the others: its names begin with one of the scope, its loops come along as they are."""
     from onnx import helper
 
-    one = len(operator.inputs) == 1
-    require(one, "a step of mercer", "given one matrix of numbers", f"{len(operator.inputs)} inputs")
+    single = len(operator.inputs) == 1
+    require(single, "a step of mercer", "given one matrix of numbers", f"{len(operator.inputs)} inputs")
     g = Graph(_dtype(operator), f"{scope.get_unique_operator_name('mercer')}_")
-    rows = constants_held(g, operator.raw_operator, g.cast(operator.inputs[0].onnx_name, "float64"))
-    found = finished(g, operator.raw_operator, rows)
+    rows = hold_constants(g, operator.raw_operator, g.cast(operator.inputs[0].onnx_name, "float64"))
+    found = model_outputs(g, operator.raw_operator, rows)
     for output, (value, _) in zip(operator.outputs, found.values(), strict=False):  # no standard deviations there
         g.nodes.append(helper.make_node("Identity", [value], [output.onnx_name], name=g.fresh("out")))
     container.nodes.extend(g.nodes)

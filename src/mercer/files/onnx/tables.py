@@ -1,4 +1,4 @@
-"""What a graph takes: one matrix X of numbers, or of a mixed table each column by its name.
+"""Inputs of a graph: one matrix X of numbers, or each column of a mixed table by its name.
 
 Columns of numbers, booleans and dates (in days since 1970) are numbers, NaN where one is missing; levels are text,
 empty where one is missing. Codes are told by the names of their classes (`mercer.preprocessing.columns`).
@@ -15,29 +15,28 @@ import numpy as np
 
 from mercer.files.onnx.graph import Graph, onnx_type
 from mercer.parts import require
+from mercer.preprocessing.columns import MISSING, UNSEEN
 
-MISSING, UNSEEN = -1, -2
 
-
-def given_rows(g: Graph, model: Any) -> tuple[list[Any], str]:
+def graph_inputs(g: Graph, model: Any) -> tuple[list[Any], str]:
     """The inputs of a graph, and its rows as numbers in float64."""
     table = getattr(model, "table_", None)
     return _numbers(g, model) if table is None else _columns(g, model, table)
 
 
 def _numbers(g: Graph, model: Any) -> tuple[list[Any], str]:
-    """One matrix; a number that is missing stands for what `predict` takes in its place, where it takes one."""
+    """One matrix; missing numbers become the value that `predict` takes in their place."""
     from onnx import helper
 
     rows, fill = g.cast("X", "float64"), getattr(model, "fill_", None)
     if fill is not None:
         rows = g.op("Where", g.op("IsNaN", rows), g.constant(fill), rows)
-    rows = constants_held(g, model, rows)
+    rows = hold_constants(g, model, rows)
     return [helper.make_tensor_value_info("X", onnx_type(g.dtype), ("rows", int(model.n_features_in_)))], rows
 
 
-def constants_held(g: Graph, model: Any, rows: str) -> str:
-    """Numbers with the values of `fit` in columns that were constant there."""
+def hold_constants(g: Graph, model: Any, rows: str) -> str:
+    """Set columns that were constant in `fit` to their values there."""
     constants = getattr(model, "constants_", None)
     if constants is None:
         return rows
@@ -77,20 +76,20 @@ class Column:
         """Where the column is a number, in the precision in which rows come."""
         return self.g.op("Equal", self.name, self.g.constant([[number]], self.g.dtype))
 
-    def gone(self, sentinel: float = math.nan) -> str:
-        """Where the value is missing, or is the sentinel that says so."""
+    def is_missing(self, sentinel: float = math.nan) -> str:
+        """Whether the value is NaN, or the sentinel for missing values."""
         if self.text:
             return self.g.op("Equal", self.places(()), self.g.constant(MISSING, np.int64))
         nothing = self.g.op("IsNaN", self.name)
         return nothing if math.isnan(sentinel) else self.g.op("Or", nothing, self.equals(sentinel))
 
     def filled(self, fill: float, sentinel: float = math.nan) -> str:
-        """Numbers in float64, with one in place of those that are missing."""
+        """Numbers in float64, with `fill` in place of missing ones."""
         number = self.g.cast(self.name, "float64")
-        return self.g.op("Where", self.gone(sentinel), self.g.constant(fill), number)
+        return self.g.op("Where", self.is_missing(sentinel), self.g.constant(fill), number)
 
     def places(self, levels: tuple[str, ...]) -> str:
-        """The place of each row's level, `MISSING` or `UNSEEN`, n × 1."""
+        """The integer code of each row's level, `MISSING` or `UNSEEN`, n × 1."""
         g = self.g
         if self.text:
             keys, places = [*levels, ""], [*range(len(levels)), MISSING]
@@ -98,9 +97,9 @@ class Column:
             return g.op("LabelEncoder", self.name, domain="ai.onnx.ml", **options)
         known = np.array([[_number(level) for level in levels]] if levels else [[math.nan]])
         same = g.cast(g.op("Equal", self.name, g.constant(known, g.dtype)), "int64")
-        some = g.op("ReduceMax", same, g.constant([1], np.int64), keepdims=1)
+        is_known = g.op("ReduceMax", same, g.constant([1], np.int64), keepdims=1)
         found = g.op("ArgMax", same, axis=1, keepdims=1)
-        place = g.op("Where", g.cast(some, "bool"), found, g.constant(UNSEEN, np.int64))
+        place = g.op("Where", g.cast(is_known, "bool"), found, g.constant(UNSEEN, np.int64))
         return g.op("Where", g.op("IsNaN", self.name), g.constant(MISSING, np.int64), place)
 
 
@@ -117,7 +116,7 @@ def _rank(column: Column, code: Any) -> str:
     return g.op("Where", lost, g.constant(code.fill), g.cast(place, "float64"))
 
 
-def _looked_up(column: Column, code: Any, rows: np.ndarray, other: np.ndarray) -> str:
+def _look_up(column: Column, code: Any, rows: np.ndarray, other: np.ndarray) -> str:
     """The row of a table for each level, a last one for missing values where that is a level, else the `other`."""
     g, place = column.g, column.places(code.levels)
     if code.gap:
@@ -130,11 +129,11 @@ def _looked_up(column: Column, code: Any, rows: np.ndarray, other: np.ndarray) -
 
 
 def _levels(column: Column, code: Any) -> str:
-    return _looked_up(column, code, np.sqrt(0.5) * np.eye(code.width), np.zeros((1, code.width)))
+    return _look_up(column, code, np.sqrt(0.5) * np.eye(code.width), np.zeros((1, code.width)))
 
 
 def _means(column: Column, code: Any) -> str:
-    return _looked_up(column, code, code.means, code.prior[None])
+    return _look_up(column, code, code.means, code.prior[None])
 
 
 def _day_means(column: Column, code: Any) -> str:
@@ -143,24 +142,24 @@ def _day_means(column: Column, code: Any) -> str:
 
 
 def _cycle(column: Column, code: Any) -> str:
-    """Sine and cosine (a sine a quarter ahead) of the time since the last turn; zero where there is none."""
+    """Sine and cosine (a sine a quarter ahead) of the phase of a period; zero where the value is missing."""
     g, days = column.g, column.filled(0.0)
     turns = g.affine(days, 1 / code.days)
     angle = g.affine(g.op("Sub", turns, g.op("Floor", turns)), 2 * math.pi)
     both = g.op("Sin", g.op("Add", angle, g.constant([[0.0, math.pi / 2]])))
-    return g.op("Where", column.gone(), g.constant(0.0), both)
+    return g.op("Where", column.is_missing(), g.constant(0.0), both)
 
 
-#: How each code of a column is drawn, by the name of its class.
+#: How each code of a column is exported, by the name of its class.
 CODES: dict[str, Callable[[Column, Any], str]] = {
     "Value": lambda column, code: column.filled(code.fill, code.sentinel),
     "BooleanCode": lambda column, code: column.filled(code.fill, code.sentinel),
     "Rank": _rank,
-    "Missing": lambda column, code: column.g.cast(column.gone(code.sentinel), "float64"),
+    "Missing": lambda column, code: column.g.cast(column.is_missing(code.sentinel), "float64"),
     "OneHot": _levels,
     "TargetMean": _means,
     "DayTargetMean": _day_means,
-    "Counts": lambda column, code: _looked_up(column, code, code.counts[:, None], np.zeros((1, 1))),
+    "Counts": lambda column, code: _look_up(column, code, code.counts[:, None], np.zeros((1, 1))),
     "Cyclic": _cycle,
     "DayNumber": lambda column, code: column.filled(code.fill),
 }

@@ -1,4 +1,4 @@
-"""From a model's values to what users ask for: numbers in the targets' units, classes, probabilities."""
+"""Outputs of a graph: numbers in the targets' units, classes, probabilities."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mercer.preprocessing.targets import ClassTargets, RealTargets
 Outputs = dict[str, tuple[str, str]]
 
 
-def numbers(g: Graph, targets: RealTargets, values: str) -> str:
+def decode_numbers(g: Graph, targets: RealTargets, values: str) -> str:
     """`RealTargets.decode`; n × p also of one output, as converters of other libraries have it."""
     return g.affine(g.scaled(values, targets.scale, len(targets.mean)), shift=targets.mean)
 
 
-def decided(g: Graph, targets: ClassTargets, calibration: Any, values: str) -> Outputs:
+def labels_and_probabilities(g: Graph, targets: ClassTargets, calibration: Any, values: str) -> Outputs:
     """Labels and probabilities from the values of a model of class codes."""
     decisions = g.affine(values, shift=np.asarray(targets.offset, dtype=np.float64))
     two = len(targets.classes) == 2
@@ -28,14 +28,14 @@ def decided(g: Graph, targets: ClassTargets, calibration: Any, values: str) -> O
         index = g.op("Squeeze", index, g.constant([1], np.int64))
     else:
         index = g.op("ArgMax", decisions, axis=1, keepdims=0)
-    p = calibrated(g, calibration, decisions, 1 if two else len(targets.classes))
-    return {**labelled(g, targets.classes, index), "probabilities": (p, "float")}
+    p = calibrated_probabilities(g, calibration, decisions, 1 if two else len(targets.classes))
+    return {**labels(g, targets.classes, index), "probabilities": (p, "float")}
 
 
-def calibrated(g: Graph, calibration: Any, decisions: str, width: int) -> str:
-    """Probabilities of all classes, n × C, from decision values of so many columns."""
+def calibrated_probabilities(g: Graph, calibration: Any, decisions: str, width: int) -> str:
+    """Probabilities of all classes, n × C, from decision values of `width` columns."""
     if isinstance(calibration, Temperature):
-        return chances(g, g.scaled(decisions, 1 / calibration.temperature, width), width == 1)
+        return sigmoid_or_softmax(g, g.scaled(decisions, 1 / calibration.temperature, width), width == 1)
     if isinstance(calibration, FloorAndPower):
         p = g.affine(g.affine(decisions, shift=1.0), 0.5)
         if width == 1:
@@ -43,7 +43,7 @@ def calibrated(g: Graph, calibration: Any, decisions: str, width: int) -> str:
         p = g.op("Max", p, g.constant(calibration.floor))
         return g.op("Softmax", g.affine(g.op("Log", p), calibration.exponent), axis=1)
     if isinstance(calibration, Shrunk):
-        return _shrunk(g, calibration, calibrated(g, calibration.link, decisions, width))
+        return _shrunk(g, calibration, calibrated_probabilities(g, calibration.link, decisions, width))
     raise ValueError(f"an ONNX graph can hold a Temperature, FloorAndPower or Shrunk, got {type(calibration).__name__}")
 
 
@@ -51,16 +51,16 @@ def _shrunk(g: Graph, calibration: Shrunk, p: str) -> str:
     """`Shrunk.probabilities`: the class of largest `p` stays the most probable one."""
     n_classes = len(calibration.rates)
     mixed = g.affine(g.scaled(p, 1 - calibration.share, n_classes), shift=calibration.share * calibration.rates[None])
-    decided, now = (g.op("ArgMax", values, axis=1, keepdims=1) for values in (p, mixed))
+    before, now = (g.op("ArgMax", values, axis=1, keepdims=1) for values in (p, mixed))
     places = g.constant(np.arange(n_classes)[None], np.int64)
-    own, kept = g.op("Equal", decided, places), g.op("Equal", decided, now)
+    chosen, kept = g.op("Equal", before, places), g.op("Equal", before, now)
     raised = g.affine(g.op("ReduceMax", mixed, g.constant([1], np.int64), keepdims=1), 1 + MARGIN)
-    changes = g.op("And", own, g.op("Not", kept))
+    changes = g.op("And", chosen, g.op("Not", kept))
     mixed = g.op("Where", changes, raised, mixed)
     return g.op("Div", mixed, g.op("ReduceSum", mixed, g.constant([1], np.int64), keepdims=1))
 
 
-def chances(g: Graph, logits: str, two: bool) -> str:
+def sigmoid_or_softmax(g: Graph, logits: str, two: bool) -> str:
     """A sigmoid of one column for two classes, softmax of more."""
     if not two:
         return g.op("Softmax", logits, axis=1)
@@ -70,14 +70,14 @@ def chances(g: Graph, logits: str, two: bool) -> str:
 def most_probable(g: Graph, classes: np.ndarray, p: str) -> Outputs:
     """The class of largest probability, and all of them."""
     index = g.op("ArgMax", p, axis=1, keepdims=0)
-    return {**labelled(g, classes, index), "probabilities": (p, "float")}
+    return {**labels(g, classes, index), "probabilities": (p, "float")}
 
 
-def labelled(g: Graph, classes: np.ndarray, index: str) -> Outputs:
-    """Labels by their place: integers stay such, all others are text or numbers."""
+def labels(g: Graph, classes: np.ndarray, index: str) -> Outputs:
+    """Labels by their index: integers stay integers, all others are text or numbers."""
     kind = classes.dtype.kind
     if kind in "OUS":
         return {"label": (g.op("Gather", g.text(classes), index, axis=0), "string")}
-    whole = kind in "iub"
-    known = g.constant(classes, np.int64 if whole else np.float64)
-    return {"label": (g.op("Gather", known, index, axis=0), "int64" if whole else "float")}
+    integer = kind in "iub"
+    known = g.constant(classes, np.int64 if integer else np.float64)
+    return {"label": (g.op("Gather", known, index, axis=0), "int64" if integer else "float")}
