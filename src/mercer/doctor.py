@@ -1,4 +1,4 @@
-"""What an installation can do: versions, processors, whether fused kernels work, and a short race with scikit-learn."""
+"""Check an installation: versions, processors, fused kernels, and the speed of products beside scikit-learn's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mercer.engine.fused import fused_columns
 from mercer.kernels import Gaussian
 
 PACKAGES = ("mercer", "torch", "numpy", "scipy", "scikit-learn", "safetensors")
-#: Packages that not everybody needs, what they are for, and the extra that brings them.
+#: Optional packages, their purpose, and the extra that installs them.
 EXTRAS = {
     "triton": ("products with a kernel matrix in one program on a GPU", "gpu"),
     "llvmlite": ("fast products on CPUs", "fast"),
@@ -28,14 +28,14 @@ EXTRAS = {
     "onnx": ("ONNX graphs", "onnx"),
     "distributed": ("fits on Dask clusters", "dask"),
 }
-#: The race: rows, basis vectors and inputs of a product with a Gaussian kernel matrix, and seconds for each side.
+#: Rows, basis vectors and inputs of a product with a Gaussian kernel matrix, and seconds of each measurement.
 ROWS, BASIS, INPUTS, SECONDS = 20_000, 1_000, 8, 2.0
 #: Relative difference from scikit-learn beyond which products are wrong: float32 tiles of a thousand values.
 WRONG = 1e-4
 
 
 def checkup() -> dict[str, Any]:
-    """Everything `mercer doctor` says; ``healthy`` is whether all products agree with scikit-learn's."""
+    """The result of `mercer doctor`; ``healthy`` is whether all products agree with scikit-learn's."""
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     products = {device: _product(device) for device in devices}
     return {
@@ -47,12 +47,12 @@ def checkup() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch finds",
         "fused kernels": _fused(),
         "products": products,
-        "healthy": all(one["agrees"] for one in products.values()),
+        "healthy": all(product["agrees"] for product in products.values()),
     }
 
 
 def installed(name: str) -> str:
-    """The version of a package, or that there is none."""
+    """The version of a package, or "not installed"."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -60,13 +60,13 @@ def installed(name: str) -> str:
 
 
 def _extra(name: str, purpose: str, extra: str) -> str:
-    """The version of a package that is there, or what is missed without it."""
+    """The version of an optional package, or what it is for and how to install it."""
     found = installed(name)
     return f"not installed, for {purpose}: pip install 'mercer[{extra}]'" if found == "not installed" else found
 
 
 def _fused() -> str:
-    """Whether products of kernel matrices run as one program, in words; whether they are right, `products` says."""
+    """Whether products of kernel matrices run as fused programs, in words."""
     if not torch.cuda.is_available():
         return "only with a CUDA device"
     plan = make_plan(ROWS, "cuda", "float32")
@@ -77,7 +77,7 @@ def _fused() -> str:
 
 
 def _product(device: str) -> dict[str, Any]:
-    """A product with a Gaussian kernel matrix: does it agree with scikit-learn's, and how much faster is it."""
+    """Compare a product with a Gaussian kernel matrix with scikit-learn's: whether it agrees, and its speed."""
     rng = np.random.default_rng(0)
     X, Z, W = rng.normal(size=(ROWS, INPUTS)), rng.normal(size=(BASIS, INPUTS)), rng.normal(size=(BASIS, 1))
     plan = make_plan(ROWS, device, "float32")
@@ -95,7 +95,7 @@ def _product(device: str) -> dict[str, Any]:
 
 
 def _rate(work: Callable[[], Any]) -> float:
-    """How often a second a piece of work is done, after one time that does not count."""
+    """How often a second a piece of work is done, after one warm-up run."""
     work()
     began, count = time.perf_counter(), 0
     while time.perf_counter() - began < SECONDS:

@@ -1,7 +1,7 @@
 """The command line, ``mercer``: from a table to a fitted model, its predictions, its report and its ONNX graph.
 
-A command is one function of its parsed arguments that returns what it has to say; `main` prints that as words or as
-JSON, and turns every error that has a sentence into that sentence and an exit code.
+A command is a function of its parsed arguments that returns its result; `main` prints that as words or as JSON, and
+turns an error into its sentence and an exit code.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
 from mercer.parts import require, visible
+from mercer.report.section import to_json
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
 DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130
-#: Characters of a value on the command line.
-LONGEST_VALUE = 10_000
+#: Most characters of a value on the command line.
+MAX_VALUE_LENGTH = 10_000
 #: Rows whose predictions are written at a time.
 WRITTEN_ROWS = 10_000
 
@@ -38,26 +39,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code says how it ended."""
     options = _parser().parse_args(arguments)
     try:
-        said = options.command(options)
+        result = options.command(options)
     except KeyboardInterrupt:
         print("mercer: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except (ValueError, TypeError, OSError, ImportError, NotImplementedError, MemoryError) as fault:
         sentence = _sentence(fault)
         print(json.dumps({"error": sentence}) if options.json else f"mercer: {visible(sentence)}", file=sys.stderr)
         return REFUSED
-    if said and options.json:
-        print(json.dumps(said, default=_plain))
-    elif said:
-        print("\n".join(map(visible, _lines(said))))
-    return BROKEN if said and said.get("healthy") is False else DONE
+    if result and options.json:
+        print(json.dumps(to_json(result)))
+    elif result:
+        print("\n".join(map(visible, _lines(result))))
+    return BROKEN if result and result.get("healthy") is False else DONE
 
 
 def _sentence(fault: Exception) -> str:
-    """What went wrong, on one line; of the system's errors without their numbers."""
+    """The message of an error on one line, without the number of a system error."""
     if isinstance(fault, OSError) and fault.strerror:
         return f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror
     return " ".join(str(fault).split()) or type(fault).__name__
@@ -69,15 +70,15 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(function: Any, about: str, *positional: str) -> argparse.ArgumentParser:
-        one = commands.add_parser(function.__name__.strip("_"), help=about, description=about)
+        added = commands.add_parser(function.__name__.strip("_"), help=about, description=about)
         for name in positional:
-            one.add_argument(name.lower(), metavar=name, help=HELP[name])
-        one.add_argument("--json", action="store_true", help="answer in JSON")
+            added.add_argument(name.lower(), metavar=name, help=HELP[name])
+        added.add_argument("--json", action="store_true", help="answer in JSON")
         if "TABLE" in positional:
             words = "of a CSV file that is not in UTF-8, such as cp1252"
-            one.add_argument("--encoding", metavar="NAME", help=f"the encoding {words}")
-        one.set_defaults(command=function)
-        return one
+            added.add_argument("--encoding", metavar="NAME", help=f"the encoding {words}")
+        added.set_defaults(command=function)
+        return added
 
     fit = command(_fit, "Fit a model to a table and write it to a file.", "TABLE")
     fit.add_argument("--target", required=True, help="the column to predict, by its name (or number, without a header)")
@@ -106,8 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     export = command(_export, "Write a model as an ONNX graph.", "MODEL")
     export.add_argument("--onnx", required=True, metavar="ONNX", help="the file to write")
     export.add_argument("--dtype", default="float32", choices=["float32", "float64"], help="of inputs and outputs")
-    command(_info, "Say what is in a model file.", "MODEL")
-    command(_doctor, "Say what this installation can do, and how fast.")
+    command(_info, "Describe a model file.", "MODEL")
+    command(_doctor, "Check this installation and its speed.")
     return parser
 
 
@@ -161,19 +162,20 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
         fitted = rows_and_targets(options.train, str(target), names, options.encoding)
     X, y = rows_and_targets(options.table, str(target), names, options.encoding)
     made = mercer.report(model, X, y, path=options.out, X_train=fitted[0], y_train=fitted[1])
-    said = {"report": options.out, "bytes": Path(options.out).stat().st_size, "verdict": list(made.sections[0].words)}
-    return {**said, "numbers": made.to_dict()} if options.json else said
+    verdict = list(made.sections[0].words)
+    result = {"report": options.out, "bytes": Path(options.out).stat().st_size, "verdict": verdict}
+    return {**result, "numbers": made.to_dict()} if options.json else result
 
 
 def _export(options: argparse.Namespace) -> dict[str, Any]:
     graph = mercer.to_onnx(mercer.load(options.model), options.onnx, dtype=options.dtype)
-    outputs = [one.name for one in graph.graph.output]
+    outputs = [output.name for output in graph.graph.output]
     return {"graph": options.onnx, "outputs": outputs, "bytes": Path(options.onnx).stat().st_size}
 
 
 def _info(options: argparse.Namespace) -> dict[str, Any]:
-    said = describe(options.model)
-    return said if options.json else {name: value for name, value in said.items() if name != "arrays"}
+    described = describe(options.model)
+    return described if options.json else {name: value for name, value in described.items() if name != "arrays"}
 
 
 def _doctor(options: argparse.Namespace) -> dict[str, Any]:
@@ -191,7 +193,7 @@ def _estimator(options: argparse.Namespace, classes: bool) -> Any:
     require(name in public, "--estimator", f"one of {sorted(public)}", options.estimator)
     model = public[name]()
     known = model.get_params()
-    settings = dict(_setting(one) for one in options.set)
+    settings = dict(map(_setting, options.set))
     if options.time is not None:
         settings["time_budget"] = options.time
     for key in settings:
@@ -206,18 +208,18 @@ def _setting(text: str) -> tuple[str, Any]:
     """A name and a value: a Python literal, or the text itself."""
     name, equals, value = text.partition("=")
     require(bool(equals and name), "--set", "NAME=VALUE", text)
-    require(len(value) <= LONGEST_VALUE, "--set", f"a value of at most {LONGEST_VALUE} characters", len(value))
+    require(len(value) <= MAX_VALUE_LENGTH, "--set", f"a value of at most {MAX_VALUE_LENGTH} characters", len(value))
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two of values nested too deep
         return name, value
 
 
-# Answers
+# Predictions
 
 
 def _predicted(model: Any, X: Any, options: argparse.Namespace) -> dict[str, np.ndarray]:
-    """The columns of the answer by their names."""
+    """The columns of predictions by their names."""
     able = {"--proba": hasattr(model, "predict_proba"), "--std": "return_std" in model.predict.__code__.co_varnames}
     require(able["--proba"] or not options.proba, "--proba", "left out: the model has no classes", True)
     require(able["--std"] or not options.std, "--std", "left out: the model knows no standard deviations", True)
@@ -244,10 +246,10 @@ def _write(file: Any, columns: dict[str, np.ndarray], as_json: bool) -> None:
         writer.writerows(zip(*part, strict=True))
 
 
-def _lines(said: dict[str, Any], indent: str = "") -> list[str]:
-    """What a command says, a line for each item."""
+def _lines(result: dict[str, Any], indent: str = "") -> list[str]:
+    """The result of a command, a line for each item."""
     lines = []
-    for name, value in said.items():
+    for name, value in result.items():
         if isinstance(value, dict):
             lines += [f"{indent}{name}:", *_lines(value, f"{indent}  ")]
         elif value is not None and name == "verdict":
@@ -256,7 +258,3 @@ def _lines(said: dict[str, Any], indent: str = "") -> list[str]:
             several = isinstance(value, list | tuple | np.ndarray)
             lines.append(f"{indent}{name}: {', '.join(map(str, value)) if several else value}")
     return lines
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)

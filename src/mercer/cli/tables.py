@@ -1,4 +1,4 @@
-"""Tables of the command line: CSV, Parquet and Arrow files as what estimators and reports take."""
+"""Tables of the command line: CSV, Parquet and Arrow files, in the forms that estimators and reports take."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def table(path: str, target: str, without: Sequence[str] = (), encoding: str | N
     """Rows with their targets: a source that knows its column of targets, or an Arrow table and a column."""
     source = _source(path, target, encoding)
     if isinstance(source, RowSource):
-        left = _left(path, source.names() or (), target, without)
-        return (source.select(left) if without else source), None
-    left = _left(path, source.column_names, target, without)
-    return source.select(left), source[target].to_numpy(zero_copy_only=False)
+        inputs = _inputs(path, source.names() or (), target, without)
+        return (source.select(inputs) if without else source), None
+    inputs = _inputs(path, source.column_names, target, without)
+    return source.select(inputs), source[target].to_numpy(zero_copy_only=False)
 
 
-def _left(path: str, names: Sequence[str], target: str, without: Sequence[str]) -> list[str]:
+def _inputs(path: str, names: Sequence[str], target: str, without: Sequence[str]) -> list[str]:
     """Names of the inputs."""
     for name in without:
         require(name in names, "--without", f"one of the columns of {path}, {list(names)}", name)
@@ -67,7 +67,7 @@ def rows(path: str, model: Any, encoding: str | None = None) -> Any:
 
 
 def rows_and_targets(path: str, target: str, names: Any, encoding: str | None = None) -> tuple[Any, Any]:
-    """What a report needs of a table: the model's columns, and the targets by themselves."""
+    """The model's columns of a table, and the targets, for a report."""
     X, y = table(path, target, encoding=encoding)
     return (X, X.targets()) if y is None else (_named_columns(path, X, names), y)
 

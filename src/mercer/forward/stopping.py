@@ -17,18 +17,18 @@ from mercer.stop_reason import StopKind, StopReason, kinds_of
 
 @dataclass
 class History:
-    """What each step left behind; one entry per step."""
+    """Measurements of each step of a fit, one entry per step."""
 
     n_rows: float
     n_basis: list[int] = field(default_factory=list)
     objective: list[float] = field(default_factory=list)
     residual_norm: list[float] = field(default_factory=list)
     validation: list[float] = field(default_factory=list)
-    novelty: list[list[float]] = field(default_factory=list)  # of each function of a step
+    novelty: list[list[float]] = field(default_factory=list)  # of each new function of a step
     seconds: list[float] = field(default_factory=list)
 
     def as_arrays(self) -> dict[str, np.ndarray]:
-        """What users see: one array per quantity, one entry per step."""
+        """The arrays that users see, one entry per step."""
         names = ("n_basis", "objective", "residual_norm", "seconds", "validation")
         shown = {name: np.array(getattr(self, name)) for name in names}
         return shown | {"mdl": np.array(self.description_length()), "aic": np.array(self.information_criterion())}
@@ -43,15 +43,16 @@ class History:
 
 
 def joined(histories: Sequence[History]) -> History:
-    """The history of stages that came one after the other."""
+    """Join the histories of stages that follow each other."""
     first, *rest = histories
     out = copy.deepcopy(first)
-    for one in rest:
-        vectors, seconds = out.n_basis[-1] if out.n_basis else 0, out.seconds[-1] if out.seconds else 0.0
-        out.n_basis += [vectors + m for m in one.n_basis]
-        out.seconds += [seconds + s for s in one.seconds]
+    for stage in rest:
+        n_basis = out.n_basis[-1] if out.n_basis else 0
+        seconds = out.seconds[-1] if out.seconds else 0.0
+        out.n_basis += [n_basis + m for m in stage.n_basis]
+        out.seconds += [seconds + s for s in stage.seconds]
         for name in ("objective", "residual_norm", "validation", "novelty"):
-            getattr(out, name).extend(getattr(one, name))
+            getattr(out, name).extend(getattr(stage, name))
     return out
 
 
@@ -73,14 +74,14 @@ def interrupted(n_steps: int) -> StopReason:
 
 
 class Stopping(Component):
-    """A rule that ends a fit; `best` says which step the model should be cut back to."""
+    """A rule that ends a fit; `best` is the step to which the model is cut back."""
 
     #: Whether the rule needs numbers of every step on the host (on CUDA that is a round trip).
     watches = True
 
     @abstractmethod
     def reason(self, history: History) -> StopReason | None:
-        """Why the fit is over, or None."""
+        """The reason to stop, or None."""
 
     def best(self, history: History) -> int | None:
         """The number of steps to keep, or None to keep all."""
@@ -89,7 +90,7 @@ class Stopping(Component):
 
 @component
 class MaxSteps(Stopping):
-    """Stop after a number of steps; `why` says what that means, where it is more than their number."""
+    """Stop after a number of steps; `why` replaces the sentence that counts them."""
 
     n_steps: int = 100
     what: str = "learners"
@@ -121,9 +122,9 @@ class Tolerance(Stopping):
 
 @component
 class TimeBudget(Stopping):
-    """Stop where a further step, as long as those before, would end after `seconds` of growing.
+    """Stop when a further step, as long as those before, would end after `seconds` of growing.
 
-    `budget` is what the user gave for the whole fit, of which these seconds are a part.
+    `budget` is the time of the whole fit that the user gave; `seconds` is a part of it.
     """
 
     seconds: float = 60.0
@@ -151,7 +152,7 @@ class Dependence(Stopping):
 
     def reason(self, history: History) -> StopReason | None:
         newest_first = chain.from_iterable(reversed(step) for step in reversed(history.novelty))
-        if sum(1 for _ in islice(takewhile(self._held, newest_first), self.patience)) < self.patience:
+        if sum(1 for _ in islice(takewhile(self._is_dependent, newest_first), self.patience)) < self.patience:
             return None
         sentence = (
             f"the last {self.patience} basis vectors lie in the span of those before them, "
@@ -162,10 +163,10 @@ class Dependence(Stopping):
     def best(self, history: History) -> int | None:
         if self.reason(history) is None:
             return None
-        idle_steps = takewhile(lambda step: all(map(self._held, step)), reversed(history.novelty))
+        idle_steps = takewhile(lambda step: all(map(self._is_dependent, step)), reversed(history.novelty))
         return max(len(history.novelty) - len(list(idle_steps)), 1)
 
-    def _held(self, novelty: float) -> bool:
+    def _is_dependent(self, novelty: float) -> bool:
         return novelty < self.threshold
 
 

@@ -1,4 +1,4 @@
-"""Pictures of fitted models, what they make of their inputs, and how far they can be trusted.
+"""Pictures of fitted models: their inputs, their errors, and their calibration.
 
 Matplotlib is imported by the functions that draw.
 """

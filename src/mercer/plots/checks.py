@@ -1,4 +1,4 @@
-"""Pictures that check a model: do intervals cover, are probabilities right, what residuals and the fit look like.
+"""Pictures that check a model: coverage, calibration, residuals, learning curve and model selection.
 
 Every function draws into `ax` (a new one if None) and returns it; nothing is shown or saved.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from mercer.parts import require
 from mercer.plots.axes import axes
 
-#: Coverages that are asked for.
+#: Coverages at which intervals are computed.
 LEVELS = np.array([0.05, *np.arange(0.1, 0.95, 0.1), 0.95, 0.99])
 
 
@@ -31,8 +31,8 @@ def plot_coverage(model: Any, X: Any, y: Any, output: int = 0, ax: Any = None) -
     quantiles = quantiles if quantiles.ndim == 2 else quantiles[:, output]
     low, high = np.hsplit(quantiles, 2)
     seen = ((low <= y[:, None]) & (y[:, None] <= high)).mean(0)
-    room = 2 * np.sqrt(LEVELS * (1 - LEVELS) * (1 / len(y) + 1 / model.intervals_.n_rows))
-    ax.fill_between(LEVELS, LEVELS - room, LEVELS + room, color="0.9", lw=0, label="two deviations of chance")
+    margin = 2 * np.sqrt(LEVELS * (1 - LEVELS) * (1 / len(y) + 1 / model.intervals_.n_rows))
+    ax.fill_between(LEVELS, LEVELS - margin, LEVELS + margin, color="0.9", lw=0, label="two deviations of chance")
     ax.plot([0, 1], [0, 1], color="0.6", lw=0.8)
     ax.plot(LEVELS, seen, "o-", ms=4)
     ax.set(xlabel="coverage asked for", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
@@ -43,7 +43,7 @@ def plot_coverage(model: Any, X: Any, y: Any, output: int = 0, ax: Any = None) -
 def plot_calibration(model: Any, X: Any, y: Any, ax: Any = None, bins: int = 10) -> Any:
     """How often classes come true against their probability; below, how many rows have it.
 
-    Of two classes the probability of the second is shown, of more that of the likeliest.
+    For two classes the probability of the second is shown, for more that of the likeliest.
 
     >>> from mercer import GreedyKernelClassifier
     >>> from mercer.datasets import make_ripley
@@ -53,13 +53,14 @@ def plot_calibration(model: Any, X: Any, y: Any, ax: Any = None, bins: int = 10)
     """
     ax, p, y = axes(ax), model.predict_proba(X), np.asarray(y)
     two = p.shape[1] == 2
-    told, true = (p[:, 1], y == model.classes_[1]) if two else (p.max(1), model.classes_[p.argmax(1)] == y)
+    named, true = (p[:, 1], y == model.classes_[1]) if two else (p.max(1), model.classes_[p.argmax(1)] == y)
     edges = np.linspace(0 if two else 1 / p.shape[1], 1, bins + 1)
-    where = np.clip(np.digitize(told, edges) - 1, 0, bins - 1)
+    where = np.clip(np.digitize(named, edges) - 1, 0, bins - 1)
     counts = np.bincount(where, minlength=bins)
-    some = counts > 0
-    mean, share = (np.bincount(where, v, bins)[some] / counts[some] for v in (told, true.astype(float)))
-    error = 2 * np.sqrt(np.maximum(share * (1 - share), 1 / counts[some] / 4) / counts[some])
+    filled = counts > 0
+    n = counts[filled]
+    mean, share = (np.bincount(where, values, bins)[filled] / n for values in (named, true.astype(float)))
+    error = 2 * np.sqrt(np.maximum(share * (1 - share), 1 / n / 4) / n)
     ax.plot([0, 1], [0, 1], color="0.6", lw=0.8)
     ax.errorbar(mean, share, error, fmt="o-", ms=4, lw=1)
     ax.bar(edges[:-1], 0.15 * counts / counts.max(), np.diff(edges), -0.2, align="edge", color="0.8")
@@ -95,7 +96,7 @@ def plot_residuals(model: Any, X: Any, y: Any, output: int = 0, coverage: float 
 
 
 def plot_history(model: Any, ax: Any = None) -> Any:
-    """The learning curve of a boosted or greedy model: error of rows held out, or the objective, as it grows.
+    """The learning curve of a boosted or greedy model: error of held-out rows, or the objective, as it grows.
 
     >>> from mercer import GreedyKernelRegressor
     >>> from mercer.datasets import make_sinc
@@ -109,14 +110,14 @@ def plot_history(model: Any, ax: Any = None) -> Any:
     curve = watched if known else np.asarray(history["objective"], dtype=float)
     ax.plot(history["n_basis"], curve, "o-" if len(curve) < 30 else "-", ms=3)
     ax.axvline(history["n_basis"][model.n_steps_ - 1], color="0.6", lw=0.8, ls="--")
-    ax.set(xlabel="basis vectors", ylabel="error of rows held out" if known else "objective")
+    ax.set(xlabel="basis vectors", ylabel="error of held-out rows" if known else "objective")
     if (curve[np.isfinite(curve)] > 0).all():
         ax.set_yscale("log")
     return ax
 
 
 def plot_race(model: Any, ax: Any = None) -> Any:
-    """The race behind a boosted model: the loss of every candidate, in the order they ran, by their kernel.
+    """The loss of every candidate of model selection, in the order they were tried, by their kernel.
 
     >>> from types import SimpleNamespace
     >>> lines = [{"candidate": f"standard, none, {k}", "rows": 100, "loss": 0.5, "seconds": 1.0} for k in ("a", "b")]
@@ -124,18 +125,18 @@ def plot_race(model: Any, ax: Any = None) -> Any:
     'seconds'
     """
     lines = [line for line in model.tuning_report_ if "calibration_error" not in line]
-    require(bool(lines), "model", "one whose kernels raced (kernel='auto')", type(model).__name__)
+    require(bool(lines), "model", "one whose kernel was selected (kernel='auto')", type(model).__name__)
     ax = axes(ax)
     seconds = np.cumsum([line["seconds"] for line in lines])
     loss = np.array([line["loss"] for line in lines])
     rows = np.array([line["rows"] for line in lines])
     kinds = [line["candidate"].split(", ")[-1] for line in lines]
     for kind in dict.fromkeys(kinds):
-        here = np.array([one == kind for one in kinds])
+        here = np.array(kinds) == kind
         ax.scatter(seconds[here], loss[here], s=4 + 20 * rows[here] / rows.max(), label=kind, alpha=0.8)
     ax.step(seconds, np.minimum.accumulate(loss), where="post", color="0.6", lw=0.8, zorder=0)
     finite = np.isfinite(loss)
-    ax.set(xlabel="seconds", ylabel="loss of rows left out")
+    ax.set(xlabel="seconds", ylabel="loss of held-out rows")
     ax.set_ylim(top=np.quantile(loss[finite], 0.95) * 1.05)
     ax.legend(frameon=False, fontsize="small")
     return ax

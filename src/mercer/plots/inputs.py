@@ -1,4 +1,4 @@
-"""Pictures of what inputs do: which matter, their effects, Shapley values, and how sure a model is along one of them.
+"""Pictures of the inputs: relevance, partial effects, Shapley values, and the uncertainty along one of them.
 
 Every function draws into `ax` (a new one if None) and returns it; nothing is shown or saved.
 """
@@ -26,9 +26,10 @@ def plot_relevance(model: Any, names: Sequence[str] | None = None, ax: Any = Non
     ['width', 'depth']
     """
     relevance = np.atleast_2d(model.relevance_).max(0)
-    seen = getattr(model, "feature_names_in_", None)
-    labels = list(names if names is not None else seen if seen is not None else [])
-    labels = [str(label) for label in labels] or [f"x{d}" for d in range(len(relevance))]
+    known = getattr(model, "feature_names_in_", None) if names is None else names
+    labels = (
+        [f"x{d}" for d in range(len(relevance))] if known is None or not len(known) else [str(name) for name in known]
+    )
     kept = model.get_support() if hasattr(model, "get_support") else np.ones(len(relevance), dtype=bool)
     order = np.argsort(relevance)[-most:]
     ax = axes(ax, height=0.6 + 0.22 * len(order))
@@ -71,12 +72,12 @@ def plot_effect(effect: Any, output: int = 0, ax: Any = None) -> Any:
     return ax
 
 
-def _written(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return str(value) if value is None or isinstance(value, str) else f"{value:.3g}"
 
 
 def _name_levels(effect: Any, ax: Any) -> None:
-    """Names of levels along the axes of inputs that have some."""
+    """Write the names of levels along the axes of categorical inputs."""
     for axis, grid, labels in zip((ax.xaxis, ax.yaxis), effect.grid, effect.labels, strict=False):
         if labels is not None:
             axis.set_ticks(grid, [labels[int(place)] for place in grid])
@@ -108,10 +109,10 @@ def plot_shapley(found: Any, output: int = 0, ax: Any = None, most: int = 15) ->
     rng = np.random.default_rng(0)
     dots = None
     for place, d in enumerate(order):
-        own = _as_numbers(found.data[:, d])
-        low, high = np.quantile(own, [0.05, 0.95])
-        colour = np.clip((own - low) / (high - low if high > low else 1.0), 0, 1)
-        across = place + _piled(values[:, d], rng)
+        inputs = _as_numbers(found.data[:, d])
+        low, high = np.quantile(inputs, [0.05, 0.95])
+        colour = np.clip((inputs - low) / (high - low if high > low else 1.0), 0, 1)
+        across = place + _jitter(values[:, d], rng)
         dots = ax.scatter(values[:, d], across, c=colour, cmap="coolwarm", vmin=0, vmax=1, s=6, lw=0, rasterized=True)
     ax.axvline(0, color="0.6", lw=0.8, zorder=0)
     ax.set_yticks(np.arange(len(order)), [found.feature_names[d] for d in order])
@@ -136,7 +137,7 @@ def plot_shapley_row(found: Any, row: int = 0, output: int = 0, ax: Any = None, 
     rest = order[: len(order) - len(shown)]
     steps = [*([values[row, rest].sum()] if len(rest) else []), *values[row, shown]]
     labels = [f"{len(rest)} others"] if len(rest) else []
-    labels += [f"{found.feature_names[d]} = {_written(found.data[row, d])}" for d in shown]
+    labels += [f"{found.feature_names[d]} = {_value_text(found.data[row, d])}" for d in shown]
     ax = axes(ax, height=0.9 + 0.28 * len(steps))
     starts = base + np.cumsum([0.0, *steps])
     colours = ["C3" if step > 0 else "C0" for step in steps]
@@ -160,8 +161,8 @@ def _of_output(found: Any, output: int) -> tuple[np.ndarray, float]:
     return found.values[:, :, output], float(found.base_values[output])
 
 
-def _piled(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Heights by which dots near each other are kept apart: as wide as rows are many there."""
+def _jitter(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Random heights that keep dots near each other apart: the more rows there are, the wider."""
     counts, edges = np.histogram(values, bins=40)
     many = counts[np.clip(np.digitize(values, edges) - 1, 0, 39)] / max(counts.max(), 1)
     return 0.4 * many * rng.uniform(-1, 1, len(values))

@@ -66,7 +66,7 @@ def plot_slopes(model: Any, X: Any = None, y: Any = None, ax: Any = None) -> Any
 
 
 def plot_boundary(model: Any, X: Any, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
-    """Where a classifier of two inputs changes its mind (dashed), with the rows, and the true boundary (solid).
+    """The decision boundary of a classifier of two inputs (dashed), with the rows, and the true boundary (solid).
 
     `truth` is a function of rows (n × 2) to P(second class); its level one half is drawn.
     """
