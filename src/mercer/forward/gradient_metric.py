@@ -106,27 +106,27 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         """Find the mapping from rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
         classes = self.task == "classification" or (self.task == "auto" and y is not None and holds_classes(y))
-        given = read(self, X, y, sample_weight, numeric=not classes)
-        targets = code_targets(given.y, given.weight, classes=classes, centred=True)
+        data = read(self, X, y, sample_weight, numeric=not classes)
+        targets = code_targets(data.y, data.weight, classes=classes, centred=True)
         rng = self._generator()
-        given, Y, noise = merge_duplicate_inputs(given, targets.encode(given.y), rng, by_targets=classes)
-        given = normalise_weights(given, noise, "auto")
-        plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
+        data, Y, noise = merge_duplicate_inputs(data, targets.encode(data.y), rng, by_targets=classes)
+        data = normalise_weights(data, noise, "auto")
+        plan = make_plan(data.rows.n_rows, self.device, self.dtype, self.memory_limit)
         maps = KINDS if self.scale_inputs is True else ("standard",)
         settings = replace(DEFAULT_SETTINGS, column_maps=maps)
-        search = EnsembleSearch(given, Y, plan, rng, classes, self.metric, seconds=self.time_budget, settings=settings)
+        search = EnsembleSearch(data, Y, plan, rng, classes, self.metric, seconds=self.time_budget, settings=settings)
         selection = search.ensemble(repeated=False)
         best = selection.largest(1).members[0]
-        M = metric_matrix(best.inputs.transform, np.ones(given.rows.n_columns))
+        M = metric_matrix(best.inputs.transform, np.ones(data.rows.n_columns))
         return self._keep(
-            **given.columns(),
+            **data.columns(),
             inputs_=best.inputs,
             metric_=M,
-            relevance_=given.per_column(diagonal_shares(M, column_spread(best.inputs, given))),
+            relevance_=data.per_column(diagonal_shares(M, column_spread(best.inputs, data))),
             kernel_=best.kernel,
             tuning_report_=selection.report,
             tuning_seconds_=selection.seconds,
-            _n_features_out=given.rows.n_columns,
+            _n_features_out=data.rows.n_columns,
         )
 
     def transform(self, X: Any) -> np.ndarray:

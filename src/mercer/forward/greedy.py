@@ -118,7 +118,7 @@ class BaseGreedyKernel(ForwardEstimator):
 
     _resumable_params: ClassVar[tuple[str, ...]] = (*ForwardEstimator._resumable_params, "n_basis")
 
-    def _needs_validation(self, given: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
+    def _needs_validation(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         return self._by_validation()  # otherwise `n_basis` is the size
 
     def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:

@@ -133,11 +133,11 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Select the basis vectors."""
         check(self)
-        given = read_rows(self, X, sample_weight)
+        data = read_rows(self, X, sample_weight)
         criterion, kernel = self.criterion, self.kernel
         if y is None:
-            y, criterion = np.arange(given.rows.n_rows, dtype=float), "random"
-            kernel = _untuned_kernel("gaussian" if self.kernel == "auto" else self.kernel, given.rows.n_columns)
+            y, criterion = np.arange(data.rows.n_rows, dtype=float), "random"
+            kernel = _untuned_kernel("gaussian" if self.kernel == "auto" else self.kernel, data.rows.n_columns)
         greedy = GreedyKernelClassifier if holds_classes(y) else GreedyKernelRegressor
         shared = {name: value for name, value in self.get_params(deep=False).items() if name in SHARED}
         chosen = greedy(self.n_components, criterion=criterion, kernel=kernel, **shared).fit(X, y, sample_weight)
@@ -145,7 +145,7 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         dtype = getattr(torch, chosen.dtype_)
         normalization = whitening(chosen.kernel_(Z, Z), dtype=dtype).map.numpy()
         return self._keep(
-            **given.columns(),
+            **data.columns(),
             basis_=chosen.basis_,
             basis_indices_=chosen.basis_indices_,
             kernel_=chosen.kernel_,

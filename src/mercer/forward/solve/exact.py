@@ -57,14 +57,14 @@ class AllRows(Learner):
 
     resumable: ClassVar[bool] = False  # one step, which a resumed fit repeats
     left_out: Tensor | None = field(default=None, init=False)
-    end: tuple[Clock, float] = field(default_factory=lambda: (Clock(), 1.0), init=False)
+    clock: Clock = field(default_factory=Clock, init=False)
+    time_share: float = field(default=1.0, init=False)
 
     def set_deadline(self, clock: Clock, share: float) -> None:
-        self.end = clock, share
+        self.clock, self.time_share = clock, share
 
     def expired(self) -> bool:
-        clock, share = self.end
-        return clock.expired(until=share)
+        return self.clock.expired(until=self.time_share)
 
     def next(self, block: Block, step: int, rng: np.random.Generator) -> Functions | None:
         index = block.problem.candidates()
