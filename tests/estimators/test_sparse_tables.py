@@ -10,7 +10,7 @@ import torch
 
 from mercer import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoostingRegressor, SparseGPRegressor
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern32, Normalized, Polynomial
-from mercer.kernels.sparse_rows import Entries, Numbered
+from mercer.kernels.sparse_rows import Entries, SparseRowKernel
 
 WIDE = 600
 
@@ -40,7 +40,7 @@ def test_tiles_by_products_are_those_of_dense_rows(kernel):
     X, _ = text_like(30)
     entries, dense = Entries.of(X), torch.from_numpy(X.toarray())
     numbers = torch.arange(30, dtype=torch.float64)[:, None]
-    numbered = Numbered(kernel, entries, entries)
+    numbered = SparseRowKernel(kernel, entries, entries)
     # |x|² + |z|² − 2xᵀz of integers is exact; a dense kernel centres first, which rounds a few times
     torch.testing.assert_close(
         numbered(numbers[:20], numbers[5:]), kernel(dense[:20], dense[5:]), rtol=1e-12, atol=1e-12

@@ -102,6 +102,7 @@ RENAMED: dict[str, str] = {
     "forward.RowNumbers": "forward.RowIndexMap",
     "forward.Stage": "forward.BlockPath",
     "forward.Stages": "forward.StagedExpansion",
+    "kernels.Numbered": "kernels.SparseRowKernel",
     "mixture.Constant": "mixture.ConstantExperts",
     "mixture.Linear": "mixture.LinearExperts",
     "mixture.Logistic": "mixture.LogisticExperts",

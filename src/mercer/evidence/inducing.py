@@ -17,7 +17,7 @@ from torch import Tensor
 from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block
 from mercer.kernels import Kernel
-from mercer.kernels.vjp import vjp
+from mercer.kernels.base import vjp
 from mercer.linalg import inverse_factor, lifted, mirrored, times_lower, times_upper
 
 #: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.

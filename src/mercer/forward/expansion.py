@@ -18,7 +18,7 @@ from mercer.engine import KernelMatrix, Plan
 from mercer.forward.path import ExpansionPath
 from mercer.forward.sparse_rows import entries_of
 from mercer.kernels import Kernel
-from mercer.kernels.sparse_rows import Numbered
+from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.preprocessing.inputs import InputMap
 
 #: Rows whose outputs are computed at a time.
@@ -42,7 +42,9 @@ class Expansion:
         """f at the rows of `source`, n × p."""
         plan = replace(plan, dtype=getattr(torch, self.dtype))
         rows = with_row_index(source, plan) if pairwise else self.inputs.rows(source, plan)
-        kernel = self.kernel.across(entries_of(source)) if isinstance(self.kernel, Numbered) else self.kernel
+        kernel = (
+            self.kernel.with_rows_of(entries_of(source)) if isinstance(self.kernel, SparseRowKernel) else self.kernel
+        )
         Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
         return KernelMatrix(rows, kernel, Z, plan).product(torch.as_tensor(self.weights))
 

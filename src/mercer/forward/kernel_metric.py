@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from mercer.kernels import Bias, Function, Kernel, Precomputed
-from mercer.kernels.sparse_rows import Numbered
+from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 
@@ -31,7 +31,7 @@ def sensitivity(kernel: Kernel, n_inputs: int) -> np.ndarray | None:
     >>> sensitivity(3 * Gaussian([1.0, 2.0]) + Linear() + Bias(), 2).tolist()
     [4.0, 1.75]
     """
-    if isinstance(kernel, Function | Precomputed | Numbered):
+    if isinstance(kernel, Function | Precomputed | SparseRowKernel):
         return None
     if isinstance(kernel, Bias):
         return np.zeros(n_inputs)

@@ -16,7 +16,7 @@ from mercer.data import RowSource, SparseRows, TensorRows, sparse_matrix
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
 from mercer.kernels import Kernel, as_kernel
-from mercer.kernels.sparse_rows import Entries, Numbered, require_products
+from mercer.kernels.sparse_rows import Entries, SparseRowKernel, require_products
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.selection.kernel_choice import choose_kernel, is_tuned
@@ -52,7 +52,7 @@ def sparse_row_kernel(
     y, weight = (torch.as_tensor(data.pick(values, drawn), device=plan.device) for values in (Y, data.weight))
     sample = Sample(TensorRows(rows.coordinates(drawn).to(plan.device)), y, weight, plan)
     chosen = choose_kernel(sample, settings.kernel, settings.regularization, n_rows, rng, seconds, ard=False)
-    kernel = Numbered(chosen.kernel, rows.entries, rows.entries)
+    kernel = SparseRowKernel(chosen.kernel, rows.entries, rows.entries)
     kernel.check()
     return RowIndexMap(np.zeros(1), np.ones(1)), kernel, chosen.lam, time.perf_counter() - start
 

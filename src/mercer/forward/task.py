@@ -25,7 +25,7 @@ from mercer.forward.problem import Problem
 from mercer.forward.relevance import background_rows, effect_shares
 from mercer.forward.stopping import joined
 from mercer.kernels import Kernel
-from mercer.kernels.sparse_rows import Numbered
+from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.losses import Logistic, Loss, Softmax
 from mercer.parts import require
 from mercer.preprocessing.read import TableData, read_held_out
@@ -172,14 +172,14 @@ def _without_columns(task: Task) -> bool:
 
 def _kept(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:
     """Kernel and basis vectors as a model keeps them: of a sparse table no other rows."""
-    return kernel.kept(basis) if isinstance(kernel, Numbered) else (kernel, basis)
+    return kernel.restrict(basis) if isinstance(kernel, SparseRowKernel) else (kernel, basis)
 
 
 def _stages(one: FittedMember, expansion: Expansion) -> StagedExpansion:
     problem, rows = one.fit.problem, expansion.basis
     if one.final.moved or not np.array_equal(one.final.index.cpu().numpy(), one.path.rows):  # not those of the path
         rows = problem.rows.fetch(one.path.rows).double().cpu().numpy() if len(one.path.rows) else np.empty((0, 0))
-    if isinstance(problem.kernel, Numbered):
+    if isinstance(problem.kernel, SparseRowKernel):
         rows = one.path.rows[:, None].astype(np.float64)
     kernel, rows = _kept(problem.kernel, rows)
     at = Expansion(one.member.inputs, kernel, rows, np.empty(0), expansion.dtype)

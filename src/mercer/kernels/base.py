@@ -6,7 +6,7 @@ A kernel defines k(x, z). The engine (`mercer.engine`) blocks and fuses products
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self, final
 
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from mercer.codegen.forms import FusedForm
 from mercer.kernels.columns import Added, Columns, Constant, Multiplied
-from mercer.kernels.vjp import vjp
 from mercer.parts import Component, as_float, component, require
 
 #: Weights on the entries of a tile to gradients in the parameters, in X and in Z.
@@ -226,3 +225,35 @@ class Bias(Kernel):
 
     def diag(self, X: Tensor) -> Tensor:
         return self.variance * X.new_ones(X.shape[0])
+
+
+class _WeightedSum(torch.autograd.Function):
+    """A scalar in place of Σ weight · output: its value is not computed, and its gradients are the weights."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Sequence[Tensor], *outputs: Tensor) -> Tensor:
+        ctx.weights = weights
+        return outputs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, unused: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *ctx.weights
+
+
+def vjp(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The gradient of Σ weight · output in each of the leaves; zero for leaves that no output depends on.
+
+    `torch.autograd.grad` takes weights for its outputs, but imports sympy when it first checks their shape, which takes
+    1.3 s of the first fit of a process. The weighted sum is a scalar, for which no weights are needed.
+
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> vjp([x.square()], [torch.tensor([1.0, 10.0])], [x])
+    (tensor([ 2., 40.]),)
+    """
+    for output, weight in zip(outputs, weights, strict=True):
+        if output.shape != weight.shape:
+            raise ValueError(f"weights must have the shape of their output, {output.shape}, got {weight.shape}")
+    with torch.enable_grad():
+        total = _WeightedSum.apply(weights, *outputs)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, ...] = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+    return found

@@ -61,13 +61,13 @@ class Entries:
 
 @final
 @component
-class Numbered(Kernel):
-    """A radial or dot-product kernel between rows of two sparse tables, given by their numbers there.
+class SparseRowKernel(Kernel):
+    """A radial or dot-product kernel between rows of two sparse tables, given by their indices there.
 
     >>> from mercer.kernels import Gaussian
     >>> table = Entries.of(scipy.sparse.csr_array([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]]))
     >>> first, second = torch.tensor([[0.0]]), torch.tensor([[1.0]])
-    >>> Numbered(Gaussian(), table, table)(first, second).item()  # exp(−5/2)
+    >>> SparseRowKernel(Gaussian(), table, table)(first, second).item()  # exp(−5/2)
     0.0820...
     """
 
@@ -100,22 +100,22 @@ class Numbered(Kernel):
         norms = torch.from_numpy(self.left.norms[_places(X)])
         return by_products(self.kernel, norms.clone(), norms, norms).to(X)
 
-    def kept(self, basis: np.ndarray) -> tuple[Numbered, np.ndarray]:
-        """The kernel that knows these rows of its right-hand table alone, and their numbers there."""
+    def restrict(self, basis: np.ndarray) -> tuple[SparseRowKernel, np.ndarray]:
+        """The kernel with these rows of its right-hand table alone, and their indices there."""
         few = Entries.of(self.right.table[np.rint(basis[:, 0]).astype(np.int64)])
-        return Numbered(self.kernel, few, few), np.arange(len(basis), dtype=np.float64)[:, None]
+        return SparseRowKernel(self.kernel, few, few), np.arange(len(basis), dtype=np.float64)[:, None]
 
-    def across(self, left: Entries) -> Numbered:
-        """The kernel between the rows of another table and the basis vectors it knows."""
-        return Numbered(self.kernel, left, self.right)
+    def with_rows_of(self, left: Entries) -> SparseRowKernel:
+        """The kernel between the rows of another table and the basis vectors of this one."""
+        return SparseRowKernel(self.kernel, left, self.right)
 
 
 @final
 @dataclass(frozen=True)
 class _Bound(Columns):
-    """Tiles of a numbered kernel, bound again by their numbers."""
+    """Tiles of a `SparseRowKernel`; other basis vectors are bound by their indices."""
 
-    kernel: Numbered
+    kernel: SparseRowKernel
     tiles: Tiles
 
     def __call__(self, X: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def by_products(kernel: Kernel, products: Tensor, left: Tensor, right: Tensor) -
 
 
 def require_products(kernel: Kernel) -> None:
-    """Refuse a kernel that is no function of products of rows."""
+    """Raise ValueError for a kernel that is no function of products of rows."""
     inner = list(kernel.parts().values())
     known = isinstance(kernel, Radial | Linear | Polynomial | Bias | Scaled | Sum | Product | Normalized)
     wanted = "radial or of dot products, with one length-scale, where X is sparse and wide (or pass X.toarray())"

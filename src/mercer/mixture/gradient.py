@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import Sample, each_block
-from mercer.kernels.vjp import vjp
+from mercer.kernels.base import vjp
 from mercer.linalg import minimize_lbfgs
 from mercer.mixture.em import EMResult, Mixture, posterior
 from mercer.mixture.features import columns
