@@ -66,11 +66,11 @@ class Clock:
         return seconds if self.unlimited else self._on_first(lambda: seconds)
 
     def remaining(self, until: float = 1.0) -> float:
-        """Seconds until this share of the budget is used: infinity without a budget, zero once interrupted."""
+        """Seconds until a share `until` of the budget is used: infinity without a budget, zero once interrupted."""
         return self._on_first(lambda: self._remaining(until))
 
     def expired(self, needing: float = 0.0, until: float = 1.0) -> bool:
-        """Whether work that needs so many more seconds would end after this share of the budget."""
+        """Whether work that takes `needing` more seconds would end after a share `until` of the budget."""
         return self._on_first(lambda: self.interrupted or self.remaining(until) <= needing)
 
     def stop_reason(self) -> StopReason:
@@ -87,7 +87,7 @@ class Clock:
         return Clock(None if self.unlimited else share * self.remaining(), parent=self)
 
     def reason(self, n_iter: int) -> StopReason:
-        """Why a search ended after so many steps."""
+        """Why a search ended after `n_iter` steps."""
         if self.interrupted:
             return StopReason(f"it was interrupted after {n_iter} steps", StopKind.INTERRUPTED)
         return StopReason(f"the time budget was spent after {n_iter} steps", StopKind.TIME_BUDGET)

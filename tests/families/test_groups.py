@@ -1,4 +1,4 @@
-"""What groups of processes are made of: collectives, places and numbers of rows, partitions on the disk."""
+"""Parts of groups of processes: collectives, local and global indices of rows, partitions on the disk."""
 
 import os
 import re
@@ -30,14 +30,14 @@ class Simulated(mercer.data.Group):
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_numbers_and_places_are_inverse_to_each_other(rank):
+def test_global_and_local_indices_are_inverse_to_each_other(rank):
     runs = [[(40, 10), (0, 15)], [], [(15, 25)]]
     shard = Runs(Simulated(rank, 3, runs), *zip(*(runs[rank] or [(0, 0)]), strict=True))
-    numbers = shard.global_indices(np.arange(shard.n_rows))
-    at, places = shard.local(np.arange(50))
+    indices = shard.global_indices(np.arange(shard.n_rows))
+    which, local = shard.local(np.arange(50))
     assert shard.n_total == 50
-    assert sorted(numbers) == at.tolist()
-    np.testing.assert_array_equal(shard.global_indices(places), at)
+    assert sorted(indices) == which.tolist()
+    np.testing.assert_array_equal(shard.global_indices(local), which)
 
 
 def test_torch_distributed_is_imported_in_one_file():

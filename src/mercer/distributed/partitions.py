@@ -233,7 +233,7 @@ def with_worker_memory(model: Any) -> Any:
 
 
 def planned_memory(limit: int, used: int) -> int:
-    """Return the memory limit of a fit on a worker with this limit that uses so many bytes already.
+    """Return the memory limit of a fit on a worker with this limit that already uses `used` bytes.
 
     Choices of a fit depend on its memory limit, so it must not vary with the memory in use: it is a quarter of the
     worker's limit, halved as often as it exceeds half of the free memory.

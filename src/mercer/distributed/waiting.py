@@ -40,7 +40,7 @@ class StallDetector:
 
 
 def wait_for_partitions(client: Any, futures: list[Any], timeout: float) -> list[Spooled]:
-    """Wait until all partitions are written; an error if no task ends in so many seconds.
+    """Wait until all partitions are written; an error if no task ends within `timeout` seconds.
 
     While another fit has the workers, this one waits for it, however long that takes.
     """
@@ -156,8 +156,8 @@ def _is_set(variable: Any) -> bool:
 
 def _late(client: Any, workers: Sequence[str], timeout: float) -> Exception:
     """Return the error that names the workers that do not begin: paused ones, or the first."""
-    told = client.scheduler_info().get("workers", {})
-    state = {worker: told.get(worker, {}).get("status", "unknown") for worker in workers}
+    known = client.scheduler_info().get("workers", {})
+    state = {worker: known.get(worker, {}).get("status", "unknown") for worker in workers}
     late = [rank for rank, worker in enumerate(workers) if state[worker] != "running"] or [0]
     names = ", ".join(f"{rank} ({workers[rank]}, {state[workers[rank]]})" for rank in late)
     return LostProcessError(
