@@ -443,11 +443,11 @@ def test_fifty_thousand_levels_are_means_of_targets():
     level = rng.integers(0, 50_000, n)
     effect = rng.normal(size=50_000)
     from mercer.data.raw import RawColumn
-    from mercer.preprocessing.columns_fit import code_table
+    from mercer.preprocessing.columns_fit import encode_table
 
     column = RawColumn("who", "category", level, tuple(f"p{k:05d}" for k in range(50_000)))
     y = effect[level] + 0.1 * rng.normal(size=n)
-    coded = code_table([column], y[:, None], np.ones(n))
+    coded = encode_table([column], y[:, None], np.ones(n))
     assert coded.X.shape == (n, 2)
     # about 1.4 other rows of the same level in other folds, where there is any: means are good but not perfect
     assert 0.6 < np.corrcoef(coded.X[:, 0], y)[0, 1] < 0.95
@@ -457,18 +457,18 @@ def test_means_of_targets_know_nothing_of_a_rows_own_target():
     """Of pure noise with a few rows a level, the coordinate of a row is not correlated with its own target; the mean
     over all rows of the level, the row among them, would be (about 0.5 for four rows)."""
     from mercer.data.raw import RawColumn
-    from mercer.preprocessing.columns_fit import code_table
+    from mercer.preprocessing.columns_fit import encode_table
 
     rng = np.random.default_rng(1)
     n, k = 8000, 2000
     who = RawColumn("who", "category", rng.integers(0, k, n), tuple(f"p{j:04d}" for j in range(k)))
     other = RawColumn("x", "number", rng.normal(size=n))
     y = rng.normal(size=(n, 1))
-    coded = code_table([who, other], y, np.ones(n))
+    coded = encode_table([who, other], y, np.ones(n))
     assert abs(np.corrcoef(coded.X[:, 0], y[:, 0])[0, 1]) < 4 / np.sqrt(n)
     strong = rng.normal(size=k)[who.values][:, None] + 0.3 * y
     moved = np.where(np.arange(n)[:, None] == 5, strong + 1, strong)
-    coded, again = (code_table([who, other], t, np.ones(n)).X[:, 0] for t in (strong, moved))
+    coded, again = (encode_table([who, other], t, np.ones(n)).X[:, 0] for t in (strong, moved))
     assert abs(again[5] - coded[5]) < 0.005  # only by how far means are drawn; its share of a mean would be a fifth
 
 

@@ -26,7 +26,7 @@ CLASS_WEIGHT = NONE | literal("balanced") | Rule("a dict of positive weights by 
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class WeighsClasses:
+class ClassWeightMixin:
     """A classifier with weights of classes.
 
     Parameters
@@ -40,7 +40,7 @@ class WeighsClasses:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DecisionClassifier(WeighsClasses, ClassifierMixin):
+class DecisionClassifier(ClassWeightMixin, ClassifierMixin):
     """A classifier by decision values.
 
     Its `_answers(X, answer)` applies the function `answer` to the model's values (n × p) at rows `X`.

@@ -121,7 +121,7 @@ class MemberRefits(Refits):
 
     def refit(self, rows: np.ndarray) -> MemberEnsemble:
         training = replace(self.training, learner=self.training.learner.unheard())
-        places = self.task.given.places(rows)
+        places = self.task.given.original_indices(rows)
         trained, _ = training.run([problem.without(places) for problem in self.problems])
         return MemberEnsemble([machine.members for machine in trained], self.task.pairs, self.task.n_classes)
 
@@ -240,7 +240,7 @@ class EnsembleEstimator(BaseKernelEstimator):
 
     def _problems(self, task: EnsembleTask, rng: np.random.Generator) -> list[MemberProblem]:
         """One problem for every machine."""
-        original = task.given.places(np.arange(task.sample.n_rows))
+        original = task.given.original_indices(np.arange(task.sample.n_rows))
         kernels = self._candidates().kernels
         if task.pairs:
             return pair_problems(task.sample, original, task.pairs, kernels, rng)

@@ -229,7 +229,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             dtype_=str(plan.dtype).removeprefix("torch."),
             kernel_=kernel,
             basis_=given.rows.take(index).cpu().numpy(),
-            basis_indices_=given.places(index),
+            basis_indices_=given.original_indices(index),
             normalization_=made.coefficients.cpu().contiguous().numpy(),
             _n_features_out=made.rank,
         )
@@ -271,7 +271,7 @@ class EmpiricalKernelMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if self.time_budget is not None:
             options["time_budget"] = max(clock.remaining(until=CHOOSING_SHARE), SHORTEST)
         X = inputs.encode(given.rows.take(alive)).cpu().numpy()
-        index = select_basis(X, targets[given.places(alive)], kernel, self.criterion, p, **options)
+        index = select_basis(X, targets[given.original_indices(alive)], kernel, self.criterion, p, **options)
         return alive[index if len(index) else np.array([0])]
 
     def _kernel(self, rows: RowSource, weight: np.ndarray, plan: Plan, rng: np.random.Generator) -> Kernel:

@@ -64,7 +64,9 @@ def some_rows(given: TableData, n: int, rng: np.random.Generator, *, classes: bo
         numbers, weight = _with_rare_classes(given, numbers, weight, rng)
     rows = ArrayRows(given.rows.fetch(numbers).cpu().numpy())
     means = None if given.means is None else given.means.take(numbers)
-    return replace(given, rows=rows, y=given.y[numbers], weight=weight, row_indices=given.places(numbers), means=means)
+    return replace(
+        given, rows=rows, y=given.y[numbers], weight=weight, row_indices=given.original_indices(numbers), means=means
+    )
 
 
 def bernoulli(n_rows: int, n: int, rng: np.random.Generator) -> np.ndarray:

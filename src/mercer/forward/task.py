@@ -113,7 +113,7 @@ def fitted(task: Task, grown: list[FittedMember]) -> dict[str, Any]:
         "inputs_": members[0].inputs,
         "expansions_": expansions,
         "basis_": rows,
-        "basis_indices_": data.places(index),
+        "basis_indices_": data.original_indices(index),
         "dual_coef_": expansions[0].weights,
         "kernel_": expansions[0].kernel,
         "background_": None if _without_columns(task) else background_rows(data),

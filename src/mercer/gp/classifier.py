@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.classifier import WeighsClasses
+from mercer.base.classifier import ClassWeightMixin
 from mercer.base.estimator import estimator_dataclass, to_numpy
 from mercer.base.parameters import integer, literal
 from mercer.clock import Clock
@@ -43,7 +43,7 @@ LEAST_PIVOT = 1e-9
 
 
 @estimator_dataclass
-class SparseGPClassifier(WeighsClasses, ClassifierMixin, SparseGP):
+class SparseGPClassifier(ClassWeightMixin, ClassifierMixin, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
     The classes' probability is the logistic (or softmax) function of latent functions whose prior is sparse; the

@@ -42,7 +42,7 @@ def fitted_attributes(models: list[FittedGP], given: TableData, inputs: InputMap
     each: list[dict[str, Any]] = [
         {
             "basis_": inputs.decode(torch.as_tensor(model.posterior.basis)),
-            "basis_indices_": given.places(model.index),
+            "basis_indices_": given.original_indices(model.index),
             "dual_coef_": model.posterior.weights,
             "kernel_": model.kernel,
             "relevance_": effect_shares([_expansion(model, inputs, dtype)], given, plan),

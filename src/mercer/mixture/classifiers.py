@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.calibration import Temperature, fit_calibration
-from mercer.base.classifier import WeighsClasses
+from mercer.base.classifier import ClassWeightMixin
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import number
 from mercer.engine import Sample
@@ -35,7 +35,7 @@ CALIBRATION_ROWS = 2000
 
 
 @dataclass(eq=False, repr=False)
-class MixtureClassifier(WeighsClasses, ClassifierMixin, MixtureEstimator):
+class MixtureClassifier(ClassWeightMixin, ClassifierMixin, MixtureEstimator):
     """Targets are classes.
 
     Attributes

@@ -84,8 +84,8 @@ class Rank(Code):
     label: ClassVar[str] = "rank"
 
     def encode(self, column: RawColumn) -> np.ndarray:
-        place = places(column, self.levels)
-        return np.where(place < 0, self.fill, place.astype(np.float64))[:, None]
+        index = level_indices(column, self.levels)
+        return np.where(index < 0, self.fill, index.astype(np.float64))[:, None]
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class ByLevel(Code):
     levels: tuple[str, ...]
     gap: bool  # whether "missing" is a level, the last one
 
-    def place(self, column: RawColumn) -> np.ndarray:
+    def level_index(self, column: RawColumn) -> np.ndarray:
         """The integer code of each row's level; negative where it has none."""
-        place = places(column, self.levels)
-        return np.where(place == MISSING, len(self.levels), place) if self.gap else place
+        index = level_indices(column, self.levels)
+        return np.where(index == MISSING, len(self.levels), index) if self.gap else index
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ class OneHot(ByLevel):
         return len(self.levels) + self.gap
 
     def encode(self, column: RawColumn) -> np.ndarray:
-        place = self.place(column)
-        out = np.zeros((len(place), self.width))
-        known = np.flatnonzero(place >= 0)
-        out[known, place[known]] = np.sqrt(0.5)
+        index = self.level_index(column)
+        out = np.zeros((len(index), self.width))
+        known = np.flatnonzero(index >= 0)
+        out[known, index[known]] = np.sqrt(0.5)
         return out
 
     @property
@@ -149,8 +149,8 @@ class TargetMean(ByLevel):
         return len(self.prior)
 
     def encode(self, column: RawColumn) -> np.ndarray:
-        place = self.place(column)
-        return np.vstack([self.means, self.prior])[np.where(place < 0, len(self.means), place)]
+        index = self.level_index(column)
+        return np.vstack([self.means, self.prior])[np.where(index < 0, len(self.means), index)]
 
     @property
     def description(self) -> str:
@@ -163,8 +163,8 @@ class DayTargetMean(TargetMean):
 
     days: float = 1.0
 
-    def place(self, column: RawColumn) -> np.ndarray:
-        return super().place(RawColumn(column.name, "date", period_start(numbers(column, "date"), self.days)))
+    def level_index(self, column: RawColumn) -> np.ndarray:
+        return super().level_index(RawColumn(column.name, "date", period_start(numbers(column, "date"), self.days)))
 
     @property
     def description(self) -> str:
@@ -180,8 +180,8 @@ class Counts(ByLevel):
     label: ClassVar[str] = "frequency"
 
     def encode(self, column: RawColumn) -> np.ndarray:
-        place = self.place(column)
-        return np.append(self.counts, 0.0)[np.where(place < 0, len(self.counts), place)][:, None]
+        index = self.level_index(column)
+        return np.append(self.counts, 0.0)[np.where(index < 0, len(self.counts), index)][:, None]
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,9 @@ def numbers(column: RawColumn, kind: str = "number") -> np.ndarray:
     return column.values
 
 
-def places(column: RawColumn, levels: tuple[str, ...]) -> np.ndarray:
+def level_indices(column: RawColumn, levels: tuple[str, ...]) -> np.ndarray:
     """The index of each row's level in `levels`, `MISSING` or `UNSEEN`; a number is the level of its name."""
-    known = {level: place for place, level in enumerate(levels)}
+    known = {level: index for index, level in enumerate(levels)}
     named = column if column.kind in CATEGORICAL else as_levels(column)
     return np.array([*(known.get(level, UNSEEN) for level in named.levels), MISSING])[named.values]
 
@@ -259,7 +259,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Described:
+class ColumnDescription:
     """What `fit` found in a column, and how it encoded the column."""
 
     name: str
@@ -274,15 +274,16 @@ class Described:
 class TableMap:
     """The codes of all columns of a table, and their descriptions.
 
-    >>> seen = (Described("size", "number", 0, 0.0, "number"), Described("kind", "category", 2, 0.0, "2 levels"))
-    >>> table = TableMap((Value(0, 1.5), OneHot(1, ("ash", "oak"), False)), seen)
+    >>> size = ColumnDescription("size", "number", 0, 0.0, "number")
+    >>> kind = ColumnDescription("kind", "category", 2, 0.0, "2 levels")
+    >>> table = TableMap((Value(0, 1.5), OneHot(1, ("ash", "oak"), False)), (size, kind))
     >>> rows = [RawColumn("size", "number", np.array([2.0])), RawColumn("kind", "category", np.array([0]), ("oak",))]
     >>> table.encode(rows).round(2).tolist(), table.layout.column.tolist()
     ([[2.0, 0.0, 0.71]], [0, 1, 1])
     """
 
     codes: tuple[Code, ...]
-    described: tuple[Described, ...]
+    described: tuple[ColumnDescription, ...]
 
     @property
     def n_columns(self) -> int:
@@ -316,7 +317,7 @@ class TableMap:
         """The coordinates of rows given by the user's columns, in the order of `fit`; n × D."""
         return np.concatenate([code.encode(columns[code.column]) for code in self.codes], axis=1)
 
-    def tell(self) -> None:
+    def print_codes(self) -> None:
         """Print the codes of each column above the progress bar."""
         for column in self.described:
             missing = f", {100 * column.missing:.3g} % missing" if column.missing else ""
@@ -331,7 +332,7 @@ def column_table(model: Any) -> list[dict[str, Any]]:
         constants = getattr(model, "constants_", None)
         constant = np.zeros(len(names), dtype=bool) if constants is None else constants.mask(len(names))
         maps = np.where(constant, "left out: constant", "number").tolist()
-        described = [Described(str(name), "number", 0, 0.0, map) for name, map in zip(names, maps, strict=True)]
+        described = [ColumnDescription(str(name), "number", 0, 0.0, map) for name, map in zip(names, maps, strict=True)]
     else:
         described = list(table.described)
     lengths = _length_scales(model, table, len(described))

@@ -17,19 +17,19 @@ from mercer.parts import require, warn
 from mercer.preprocessing.columns import (
     BooleanCode,
     Code,
+    ColumnDescription,
     Counts,
     Cyclic,
     DayNumber,
     DayTargetMean,
-    Described,
     Missing,
     OneHot,
     Rank,
     TableMap,
     TargetMean,
     Value,
+    level_indices,
     period_start,
-    places,
 )
 from mercer.preprocessing.columns_targets import CrossFit
 
@@ -64,7 +64,7 @@ VALUES_GAIN = 0.003
 
 
 @dataclass(frozen=True)
-class Coded:
+class EncodedTable:
     """A table's map, the coordinates of the rows of `fit`, and the cross-fitted target means among them."""
 
     table: TableMap
@@ -72,9 +72,9 @@ class Coded:
     means: CrossFit | None
 
 
-def code_table(
+def encode_table(
     columns: Sequence[RawColumn], targets: np.ndarray | None, weight: np.ndarray, *, twice: bool = False
-) -> Coded:
+) -> EncodedTable:
     """Fit a map to the rows of positive weight; `targets` (n × p) are those of target means, or None.
 
     With `twice`, one-hot encoded columns get target means and frequencies too, for models that see one or the other.
@@ -83,15 +83,15 @@ def code_table(
     weight = weight / weight[alive].mean()
     chooser = _CodeChooser(None if targets is None else targets[alive], weight[alive], twice)
     seen = [replace(column, values=column.values[alive]) for column in columns]
-    chosen = [chooser.choose(place, column) for place, column in enumerate(seen)]
+    chosen = [chooser.choose(index, column) for index, column in enumerate(seen)]
     codes = tuple(code for found, _ in chosen for code in found)
     table = TableMap(codes, tuple(described for _, described in chosen))
     _require_some_code(table)
     means = CrossFit.of(table, columns, targets)
     if means is None:
-        return Coded(table, table.encode(columns), None)
+        return EncodedTable(table, table.encode(columns), None)
     table = means.fitted(table, weight)
-    return Coded(table, means.patched(table, table.encode(columns), weight), means)
+    return EncodedTable(table, means.patched(table, table.encode(columns), weight), means)
 
 
 def _require_some_code(table: TableMap) -> None:
@@ -112,84 +112,84 @@ class _CodeChooser:
         #: Names of the columns so far, by a hash of their values, or of the rows in which they are missing.
         self._names: dict[bytes, str] = {}
 
-    def choose(self, place: int, column: RawColumn) -> tuple[list[Code], Described]:
+    def choose(self, index: int, column: RawColumn) -> tuple[list[Code], ColumnDescription]:
         """The codes of a column, none where it is left out, and its description."""
         reason = self._reason_to_drop(column)
-        codes = [] if reason else [code for code in self._codes(place, column) if not self._repeats(code, column)]
+        codes = [] if reason else [code for code in self._codes(index, column) if not self._repeats(code, column)]
         reason = reason or ("" if codes else "missing in the same rows as another column")
         words = f"left out: {reason}" if reason else " + ".join(code.description for code in codes)
         n_levels = len(np.unique(column.values[~column.missing])) if column.kind in CATEGORICAL else 0
         missing = float(column.missing.mean())
-        return codes, Described(column.name, column.kind, n_levels, missing, words, column.zone)
+        return codes, ColumnDescription(column.name, column.kind, n_levels, missing, words, column.zone)
 
-    def _codes(self, place: int, column: RawColumn) -> Iterator[Code]:
+    def _codes(self, index: int, column: RawColumn) -> Iterator[Code]:
         """The codes of a column that is not left out."""
         if column.kind == "category":
-            yield from self._category(place, column)
+            yield from self._category(index, column)
             return
         sentinel = find_sentinel(column.values, self.targets, self.weight) if column.kind == "number" else np.nan
         known = ~column.missing & (column.values != sentinel)
         if column.kind == "ordered":
-            yield from self._ordered(place, column, known)
+            yield from self._ordered(index, column, known)
         elif column.kind == "date":
-            yield from self._date(place, column, known)
+            yield from self._date(index, column, known)
         else:
-            yield from self._number(place, column, known, sentinel)
+            yield from self._number(index, column, known, sentinel)
         if not known.all():
-            yield Missing(place, sentinel)
+            yield Missing(index, sentinel)
 
-    def _ordered(self, place: int, column: RawColumn, known: np.ndarray) -> Iterator[Code]:
+    def _ordered(self, index: int, column: RawColumn, known: np.ndarray) -> Iterator[Code]:
         levels = tuple(column.levels[code] for code in np.unique(column.values[known]))
         if len(levels) > 1:
-            ranks = places(column, levels)[known].astype(np.float64)
-            yield Rank(place, levels, _median(ranks, self.weight[known]))
+            ranks = level_indices(column, levels)[known].astype(np.float64)
+            yield Rank(index, levels, _median(ranks, self.weight[known]))
 
-    def _date(self, place: int, column: RawColumn, known: np.ndarray) -> Iterator[Code]:
+    def _date(self, index: int, column: RawColumn, known: np.ndarray) -> Iterator[Code]:
         """A trend, the cycles that rows span, and target means of single days."""
         values = column.values[known]
-        yield DayNumber(place, _median(values, self.weight[known]))
+        yield DayNumber(index, _median(values, self.weight[known]))
         span = float(np.ptp(values))
         has_times = bool((values % 1 > 0).any())
-        yield from (Cyclic(place, days) for days in CYCLES if span >= SPANNED * days and (days > 1 or has_times))
+        yield from (Cyclic(index, days) for days in CYCLES if span >= SPANNED * days and (days > 1 or has_times))
         for days in PARTS_OF_A_DAY if has_times else PARTS_OF_A_DAY[:1]:
             starts = replace(column, values=period_start(values, days))
-            yield from self._single_values(DayTargetMean, place, starts, known, days=days)
+            yield from self._single_values(DayTargetMean, index, starts, known, days=days)
 
-    def _number(self, place: int, column: RawColumn, known: np.ndarray, sentinel: float) -> Iterator[Code]:
+    def _number(self, index: int, column: RawColumn, known: np.ndarray, sentinel: float) -> Iterator[Code]:
         values = column.values[known]
         if np.ptp(values) > 0:
             fill = _median(values, self.weight[known])
-            yield BooleanCode(place, fill) if column.kind == "bool" else Value(place, fill, sentinel)
-            yield from self._single_values(TargetMean, place, replace(column, values=values), known)
+            yield BooleanCode(index, fill) if column.kind == "bool" else Value(index, fill, sentinel)
+            yield from self._single_values(TargetMean, index, replace(column, values=values), known)
 
     def _single_values(
-        self, kind: type[TargetMean], place: int, column: RawColumn, known: np.ndarray, **options: float
+        self, kind: type[TargetMean], index: int, column: RawColumn, known: np.ndarray, **options: float
     ) -> Iterator[Code]:
         """Target means of single numbers or days, where they predict better than those of their neighbours."""
         if self.targets is None or not single_values_matter(column.values, self.targets[known], self.weight[known]):
             return
         levels, n_outputs = as_levels(column).levels, self.targets.shape[1]
-        yield kind(place, levels, False, np.zeros((len(levels), n_outputs)), np.zeros(n_outputs), **options)
+        yield kind(index, levels, False, np.zeros((len(levels), n_outputs)), np.zeros(n_outputs), **options)
 
-    def _category(self, place: int, column: RawColumn) -> Iterator[Code]:
+    def _category(self, index: int, column: RawColumn) -> Iterator[Code]:
         """One-hot codes of few levels; target means and frequencies of many."""
         has_missing = bool(column.missing.any())
         levels = tuple(sorted(column.levels[code] for code in np.unique(column.values[~column.missing])))
         n = len(levels) + has_missing
-        index = places(column, levels)
-        counts = np.bincount(np.where(index < 0, len(levels), index), weights=self.weight, minlength=n)[:n]
+        at = level_indices(column, levels)
+        counts = np.bincount(np.where(at < 0, len(levels), at), weights=self.weight, minlength=n)[:n]
         many = n > MOST_LEVELS
         if not many:
-            yield OneHot(place, levels, has_missing)
+            yield OneHot(index, levels, has_missing)
         elif self.targets is None:
             frequent = np.sort(np.argsort(-counts[: len(levels)], kind="stable")[: MOST_LEVELS - has_missing])
-            yield OneHot(place, tuple(levels[k] for k in frequent), has_missing)
+            yield OneHot(index, tuple(levels[k] for k in frequent), has_missing)
         both = self.twice and 2 < n <= MOST_LEVELS and self.targets is not None
         if self.targets is not None and (both or many):
             n_outputs = self.targets.shape[1]
-            yield TargetMean(place, levels, has_missing, np.zeros((n, n_outputs)), np.zeros(n_outputs))
+            yield TargetMean(index, levels, has_missing, np.zeros((n, n_outputs)), np.zeros(n_outputs))
         if both or many:
-            yield Counts(place, levels, has_missing, np.log1p(counts))
+            yield Counts(index, levels, has_missing, np.log1p(counts))
 
     def _repeats(self, code: Code, column: RawColumn) -> bool:
         """Whether a missing indicator is that of an earlier column."""
@@ -272,10 +272,10 @@ def find_sentinel(values: np.ndarray, targets: np.ndarray | None, weight: np.nda
     (-999.0, nan)
     """
     known = ~np.isnan(values)
-    distinct, place = np.unique(values[known], return_inverse=True)
+    distinct, index = np.unique(values[known], return_inverse=True)
     if targets is None or len(distinct) <= OTHER_VALUES:
         return np.nan
-    counts = np.bincount(place.reshape(-1), weights=weight[known])
+    counts = np.bincount(index.reshape(-1), weights=weight[known])
     above, below = distinct[1:], distinct[:-1]
     for value, count, others, distance in (
         (distinct[0], counts[0], above, above[0] - distinct[0]),
@@ -319,19 +319,19 @@ def single_values_matter(values: np.ndarray, targets: np.ndarray, weight: np.nda
     >>> single_values_matter(x, odd, np.ones(2000)), single_values_matter(x, smooth, np.ones(2000))
     (True, False)
     """
-    distinct, place = np.unique(values, return_inverse=True)
+    distinct, index = np.unique(values, return_inverse=True)
     n = len(distinct)
     if not FEWEST_VALUES <= n <= len(values) / ROWS_PER_VALUE:
         return False
     gain = np.zeros(targets.shape[1])
     half = np.random.default_rng(0).permutation(len(values)) % 2 == 0
     for fit in (half, ~half):
-        counts = np.bincount(place[fit], weights=weight[fit], minlength=n)
-        sums = np.column_stack([np.bincount(place[fit], weights=weight[fit] * t, minlength=n) for t in targets[fit].T])
+        counts = np.bincount(index[fit], weights=weight[fit], minlength=n)
+        sums = np.column_stack([np.bincount(index[fit], weights=weight[fit] * t, minlength=n) for t in targets[fit].T])
         mean = sums.sum(0) / max(counts.sum(), 1e-300)
         smooth = (_neighbour_sums(sums) + mean) / (_neighbour_sums(counts[:, None]) + 1.0)
         single = (sums + SHRINKAGE_ROWS * smooth) / (counts[:, None] + SHRINKAGE_ROWS)
-        held_out, w, T = place[~fit], weight[~fit, None], targets[~fit]
+        held_out, w, T = index[~fit], weight[~fit, None], targets[~fit]
         gain += (w * ((T - smooth[held_out]) ** 2 - (T - single[held_out]) ** 2)).sum(0)
     spread = (weight[:, None] * (targets - np.average(targets, axis=0, weights=weight)) ** 2).sum(0)
     return bool((gain > VALUES_GAIN * np.maximum(spread, 1e-300)).any())
@@ -340,6 +340,6 @@ def single_values_matter(values: np.ndarray, targets: np.ndarray, weight: np.nda
 def _neighbour_sums(sums: np.ndarray) -> np.ndarray:
     """For each value the sum over itself and its neighbours on both sides."""
     total = np.vstack([np.zeros((1, sums.shape[1])), np.cumsum(sums, axis=0)])
-    place = np.arange(len(sums))
-    low, high = np.maximum(place - NEIGHBOURS, 0), np.minimum(place + NEIGHBOURS + 1, len(sums))
+    index = np.arange(len(sums))
+    low, high = np.maximum(index - NEIGHBOURS, 0), np.minimum(index + NEIGHBOURS + 1, len(sums))
     return total[high] - total[low]

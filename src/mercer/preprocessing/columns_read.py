@@ -30,7 +30,7 @@ from mercer.data.raw import (
     zone_name,
 )
 from mercer.parts import require
-from mercer.preprocessing.columns import ByLevel, Described, Rank, numbers
+from mercer.preprocessing.columns import ByLevel, ColumnDescription, Rank, numbers
 
 Table = np.ndarray | list[RawColumn]
 Kept = TypeVar("Kept", bound=Table)
@@ -70,11 +70,11 @@ def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     _require_as_many(columns, estimator)
     levels = {code.column: code.levels for code in table.codes if isinstance(code, ByLevel | Rank)}
     pairs = enumerate(zip(columns, table.described, strict=True))
-    new = [_as_in_fit(column, seen, levels.get(place, ())) for place, (column, seen) in pairs]
+    new = [_as_in_fit(column, seen, levels.get(index, ())) for index, (column, seen) in pairs]
     return _finite(_declared(new, choice))
 
 
-def _as_in_fit(column: RawColumn, seen: Described, levels: Sequence[str]) -> RawColumn:
+def _as_in_fit(column: RawColumn, seen: ColumnDescription, levels: Sequence[str]) -> RawColumn:
     """Text as numbers or dates where `fit` saw those; refuse times of another time zone.
 
     Numbers, dates and booleans are refused too where `fit` saw levels none of which is a number: they belong to another
@@ -140,8 +140,8 @@ def _declared(
     """
     if choice is None:
         return [as_numbers(parse_dates(column)) for column in columns]
-    named = _places(choice, [column.name for column in columns])
-    return [as_levels(column) if place in named else others(column) for place, column in enumerate(columns)]
+    named = _column_indices(choice, [column.name for column in columns])
+    return [as_levels(column) if index in named else others(column) for index, column in enumerate(columns)]
 
 
 def _names_some(choice: Any) -> bool:
@@ -151,18 +151,18 @@ def _names_some(choice: Any) -> bool:
     return len(choice) > 0 and (np.asarray(choice).dtype != bool or bool(np.any(choice)))
 
 
-def _places(choice: Any, names: Sequence[str]) -> set[int]:
+def _column_indices(choice: Any, names: Sequence[str]) -> set[int]:
     """The indices of the columns that `categorical_features` names, by name, index or mask."""
     if isinstance(choice, str):
         return set()
     n, entries = len(names), np.asarray(choice).tolist()
     if entries and all(isinstance(entry, bool) for entry in entries):
         require(len(entries) == n, "categorical_features", f"a mask of {n} columns", f"one of {len(entries)}")
-        return {place for place, chosen in enumerate(entries) if chosen}
-    return {_place(entry, names) for entry in entries}
+        return {index for index, chosen in enumerate(entries) if chosen}
+    return {_column_index(entry, names) for entry in entries}
 
 
-def _place(entry: Any, names: Sequence[str]) -> int:
+def _column_index(entry: Any, names: Sequence[str]) -> int:
     """The index of one column that `categorical_features` names."""
     if isinstance(entry, str):
         require(entry in names, "categorical_features", f"of the columns {list(names)[:20]}", entry)
@@ -198,10 +198,10 @@ def _finite(table: Kept, names: Sequence[str] | None = None) -> Kept:
     if isinstance(table, np.ndarray) and _within(table):
         return table
     columns = raw_columns(table) if isinstance(table, np.ndarray) else table
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         far = np.flatnonzero(np.isinf(column.values))
         if len(far):
-            name = names[place] if names else column.name
+            name = names[index] if names else column.name
             where = f"row {far[0]}, column {name!r}"
             raise ValueError(f"X must hold finite numbers or none, got {column.values[far[0]]} in {where}: infinity")
     clipped: Any

@@ -38,10 +38,10 @@ class CrossFit:
     @classmethod
     def of(cls, table: TableMap, columns: Sequence[RawColumn], targets: np.ndarray | None) -> CrossFit | None:
         """The target means of a table; None where it has none."""
-        codes = {place: code for place, code in enumerate(table.codes) if isinstance(code, TargetMean)}
+        codes = {index: code for index, code in enumerate(table.codes) if isinstance(code, TargetMean)}
         if not codes or targets is None:
             return None
-        levels = np.column_stack([code.place(columns[code.column]) for code in codes.values()])
+        levels = np.column_stack([code.level_index(columns[code.column]) for code in codes.values()])
         return cls(tuple(codes), levels, targets, row_folds(columns, targets))
 
     def take(self, index: np.ndarray) -> CrossFit:
@@ -51,12 +51,12 @@ class CrossFit:
     def fitted(self, table: TableMap, weight: np.ndarray) -> TableMap:
         """The table with target means of all rows of positive weight."""
         codes = list(table.codes)
-        for k, place in enumerate(self.at):
-            code = codes[place]
+        for k, index in enumerate(self.at):
+            code = codes[index]
             assert isinstance(code, TargetMean)
             total = self._sums(k, len(code.means), weight).sum(0)
             prior = self._prior(weight)[-1]
-            codes[place] = replace(code, means=_shrunk(total, prior, self._prior_rows(k, total, weight)), prior=prior)
+            codes[index] = replace(code, means=_shrunk(total, prior, self._prior_rows(k, total, weight)), prior=prior)
         return replace(table, codes=tuple(codes))
 
     def patched(self, table: TableMap, X: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -65,8 +65,8 @@ class CrossFit:
         ends = np.cumsum([code.width for code in table.codes])
         priors = self._prior(weight)
         row_fold = np.where(weight > 0, self.folds, FOLDS)
-        for k, place in enumerate(self.at):
-            code = table.codes[place]
+        for k, index in enumerate(self.at):
+            code = table.codes[index]
             assert isinstance(code, TargetMean)
             n = len(code.means)
             sums = self._sums(k, n, weight)
@@ -75,7 +75,7 @@ class CrossFit:
             others = [_shrunk(total - fold, prior, prior_rows) for fold, prior in zip(sums, priors[:-1], strict=True)]
             known = np.stack([np.vstack(pair) for pair in zip([*others, code.means], priors, strict=True)])
             level = np.where(self.levels[:, k] < 0, n, self.levels[:, k])
-            X[:, ends[place] - code.width : ends[place]] = known[row_fold, level]
+            X[:, ends[index] - code.width : ends[index]] = known[row_fold, level]
         return X
 
     def _sums(self, k: int, n: int, weight: np.ndarray) -> np.ndarray:

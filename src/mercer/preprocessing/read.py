@@ -22,7 +22,7 @@ from mercer.data.hashes import hash_rows
 from mercer.data.raw import RawColumn
 from mercer.parts import require
 from mercer.preprocessing.columns import Layout, TableMap
-from mercer.preprocessing.columns_fit import Coded, code_table
+from mercer.preprocessing.columns_fit import EncodedTable, encode_table
 from mercer.preprocessing.columns_read import (
     Table,
     names_of,
@@ -86,7 +86,7 @@ class TableData:
         across = self.rows.pick(torch.as_tensor(np.moveaxis(values, 0, -1)), torch.as_tensor(numbers)).numpy()
         return np.moveaxis(across, -1, 0)
 
-    def places(self, index: np.ndarray) -> np.ndarray:
+    def original_indices(self, index: np.ndarray) -> np.ndarray:
         """Indices of these rows in the user's table."""
         return index if self.row_indices is None else self.row_indices[index]
 
@@ -127,7 +127,9 @@ class TableData:
         assert isinstance(self.rows, ArrayRows)
         means = None if self.means is None else self.means.take(index)
         rows = ArrayRows(self.rows.X[index])
-        return replace(self, rows=rows, y=self.y[index], weight=weight, row_indices=self.places(index), means=means)
+        return replace(
+            self, rows=rows, y=self.y[index], weight=weight, row_indices=self.original_indices(index), means=means
+        )
 
     def with_weights(self, weight: np.ndarray) -> TableData:
         """The same rows with other weights; target means are then those of the rows of positive weight."""
@@ -270,15 +272,15 @@ class TableReader:
     def _checked(self, y: Any) -> np.ndarray:
         return checked_targets(host(y), self.numeric, self.estimator)
 
-    def _encode(self, columns: list[RawColumn], y: np.ndarray, weight: np.ndarray) -> Coded:
+    def _encode(self, columns: list[RawColumn], y: np.ndarray, weight: np.ndarray) -> EncodedTable:
         """Turn raw columns into coordinates; only supervised estimators see target means."""
         targets, twice = None, False
         if self.supervised:
             targets = averaged_targets(y, numeric=self.numeric)
             twice = self.estimator._encodes_twice(len(weight))
-        coded = code_table(columns, targets, weight, twice=twice)
+        coded = encode_table(columns, targets, weight, twice=twice)
         if getattr(self.estimator, "verbose", False):
-            coded.table.tell()
+            coded.table.print_codes()
         return coded
 
     def finish(self, data: TableData) -> TableData:
