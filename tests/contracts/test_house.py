@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import BaseEstimator, is_classifier
 
 import mercer
@@ -20,6 +21,7 @@ from mercer.evidence.optimise import optimise
 from mercer.forward.loop import ForwardFit
 from mercer.kernels import Gaussian
 from mercer.mixture.fit import fit_classes, fit_mixture
+from mercer.selection.metric import tile
 
 SOURCE = Path(mercer.__file__).parent
 ESTIMATORS = [face for name in mercer.__all__ if isinstance(face := getattr(mercer, name), type)]
@@ -79,6 +81,40 @@ def test_from_fit_to_its_algorithm_there_are_at_most_eight_hops(face):
     assert way, "none of the algorithms was called"
     assert way[-1] == "fit"
     assert len(way) - 1 <= 8, way
+
+
+def test_a_default_fit_reaches_its_first_kernel_matrix_in_twelve_frames():
+    """On one thread, from the wrapper of `fit` to the kernel of the first stage of the selection."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    y = np.sin(X[:, 0])
+    frames: list[int] = []
+    n_calls = 0
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        nonlocal n_calls
+        if event != "call" or not frame.f_code.co_filename.startswith(str(SOURCE)):
+            return
+        n_calls += 1
+        if frame.f_code is tile.__code__ and not frames:
+            depth, caller = 0, frame
+            while caller is not None:
+                depth += caller.f_code.co_filename.startswith(str(SOURCE))
+                caller = caller.f_back
+            frames.append(depth)
+        if frame.f_code is ForwardFit.run.__code__:
+            sys.setprofile(None)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    model = mercer.KernelBoostingRegressor(random_state=0)
+    sys.setprofile(profile)
+    try:
+        model.fit(X, y)
+    finally:
+        sys.setprofile(None)
+        torch.set_num_threads(threads)
+    assert frames[0] <= 12
+    assert n_calls <= 6000
 
 
 def test_no_file_is_longer_than_500_lines():

@@ -187,7 +187,13 @@ class Boosting(Resumable, ForwardEstimator):
             data, Y, plan, rng, self._classes, self.metric, penalty, self._selection_seconds(task, budget),
             self._selection_settings,
         )  # fmt: skip
-        selection = search.single() if large else search.ensemble(repeated=isinstance(self.n_kernels, str))
+        repeated = isinstance(self.n_kernels, str)
+        if large:
+            selection = search.single()
+        elif data.shard.group.size == 1:
+            selection = search.ensemble(repeated=repeated)
+        else:
+            selection = search.ensemble_for_group(repeated=repeated)
         if large and self.metric is not None:
             seconds = None if self.time_budget is None else budget.remaining(until=LOCAL_SCALES_SHARE)
             clock = Clock(seconds, group=data.shard.group)
@@ -237,9 +243,9 @@ class Boosting(Resumable, ForwardEstimator):
     def _needs_validation(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         return self._sizes_are_open() and not self._exact(data.n_alive, n_outputs, data.rows.n_columns, plan, loss)
 
-    def _uses_all_rows(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss, choice: Selection) -> bool:
-        size = data.n_alive, n_outputs, data.rows.n_columns
-        return all(self._exact(*size, plan, loss, one.lam) for one in choice.members)
+    def _uses_all_rows(self, data: TableData, task: Task, selection: Selection) -> bool:
+        size = data.n_alive, task.Y.shape[1], data.rows.n_columns
+        return all(self._exact(*size, task.plan, task.loss, member.lam) for member in selection.members)
 
     def _learner_sizes(self, n_rows: int, plan: Plan) -> LearnerSizes:
         return LearnerSizes.default(n_rows, self._selection_settings.many_rows, plan.device.type)

@@ -167,7 +167,7 @@ class ForwardEstimator(BaseKernelEstimator):
     def _needs_validation(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
         """Whether rows are held out although nobody asked for it."""
 
-    def _uses_all_rows(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss, choice: Selection) -> bool:
+    def _uses_all_rows(self, data: TableData, task: Task, selection: Selection) -> bool:
         """Whether what was chosen needs no rows held out, although something else might have."""
         return False
 
@@ -202,8 +202,11 @@ class ForwardEstimator(BaseKernelEstimator):
         group = ALONE if self._pairwise else current_group()  # kernel values belong to rows and columns alike
         budget = Clock(self.time_budget, group=group)
         data, plan = plan_for(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
-        fit = partial(self._fitted, data, plan, X_val, y_val, budget)
-        self._keep(**(group.first(fit) if data.shard is WHOLE else fit()))  # small tables: one process fits for all
+        if data.shard is WHOLE and group.size > 1:  # a small table: one process fits for all
+            attributes = group.first(lambda: self._fitted(data, plan, X_val, y_val, budget))
+        else:
+            attributes = self._fitted(data, plan, X_val, y_val, budget)
+        self._keep(**attributes)
         budget.raise_interrupt()
         return self
 
@@ -214,8 +217,15 @@ class ForwardEstimator(BaseKernelEstimator):
         if warm is None:
             rng = self._generator(data.shard.group)
             sample = self._subsample(data, plan, rng)
-            task = self._task(sample, plan, X_val, y_val, rng, budget)
-            task = replace(task, full_table=None if sample is data else data)
+            task, Y, all_rows = self._task(sample, plan, X_val, y_val, rng)
+            select = self._select if task.loss.quadratic or not task.left_open.penalty else self._select_by_loss
+            if task.checkpoint is None:
+                selection = select(task, Y, rng, budget)
+            else:
+                selection = task.checkpoint.chosen(partial(select, task, Y, rng, budget), rng)
+            if all_rows is not None and self._uses_all_rows(all_rows, task, selection):
+                task = replace(task, data=all_rows, held_out=None)  # an exact solution needs no validation rows
+            task = replace(task, selection=selection, full_table=None if sample is data else data)
             members, started = task.selection.members, task.selection.started_fit
             problems = (task.problem(member) for member in members)
             fits = [started] if started else (self._begin_fit(problem, task.held_out, rng) for problem in problems)
@@ -240,9 +250,13 @@ class ForwardEstimator(BaseKernelEstimator):
         return {**fitted(task, found), "_warm": state}
 
     def _task(
-        self, data: TableData, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator, budget: Clock
-    ) -> Task:
-        """Code the targets, hold out validation rows, select the ensemble."""
+        self, data: TableData, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator
+    ) -> tuple[Task, np.ndarray, TableData | None]:
+        """Code the targets and hold out validation rows.
+
+        Returns the task without its selection, the targets that the selection sees, and the table with all rows where
+        validation rows were held out only in case the model needs them.
+        """
         targets = self._coded(data, Loss.resolve(self.loss, "loss"))
         Y = targets.encode(data.y)
         loss = resolve_loss(self.loss, Y.shape[1], classes=self._classes)
@@ -250,28 +264,21 @@ class ForwardEstimator(BaseKernelEstimator):
         if not self._pairwise:
             data, Y, noise = merge_duplicate_inputs(data, Y, rng, by_targets=self._classes or not loss.quadratic)
             plan = plan if data.shard.divided else plan_for(data, self)[1]
-        p = Y.shape[1]
-        holds_out = X_val is None and self.validation_fraction == "auto" and self._needs_validation(data, p, plan, loss)
-        checkpoint, all_rows = self._checkpoint(data, targets, X_val, y_val, rng), data
+        open_ended = X_val is None and self.validation_fraction == "auto"
+        holds_out = open_ended and self._needs_validation(data, Y.shape[1], plan, loss)
+        checkpoint = self._checkpoint(data, targets, X_val, y_val, rng)
+        in_case = holds_out and not data.shard.divided
+        all_rows = normalise_weights(data, noise, self.regularization) if in_case else None
         data, Y, held_out = validation_split(self, data, targets, Y, X_val, y_val, holds_out, rng)
         data = normalise_weights(data, noise, self.regularization)
-        left_open = Unspecified(
-            isinstance(self.dtype, str) and self.dtype == "auto", isinstance(self.regularization, str)
-        )
+        free_dtype = isinstance(self.dtype, str) and self.dtype == "auto"
+        left_open = Unspecified(free_dtype, isinstance(self.regularization, str))
         task = Task(data, targets, Y, plan, loss, Selection([]), held_out, self._pairwise, left_open, checkpoint)
-        select = partial(self._selected, task, selection_targets(data, Y, targets, loss), rng, budget)
-        selection = select() if checkpoint is None else checkpoint.chosen(select, rng)
-        if holds_out and not data.shard.divided and self._uses_all_rows(all_rows, p, plan, loss, selection):
-            data = normalise_weights(all_rows, noise, self.regularization)  # an exact solution needs no validation
-            held_out = None
-        return replace(task, data=data, selection=selection, held_out=held_out)
+        return task, selection_targets(data, Y, targets, loss), all_rows
 
-    def _selected(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
-        """Select by squared error; other losses then choose the penalties."""
-        selection = self._select(task, Y, rng, budget)
-        if task.loss.quadratic or not task.left_open.penalty:
-            return selection
-        return by_loss(selection, task, rng, budget)
+    def _select_by_loss(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
+        """Select by squared error, then choose the penalties by the loss."""
+        return by_loss(self._select(task, Y, rng, budget), task, rng, budget)
 
     def _coded(self, data: TableData, loss: Loss) -> Targets:
         """How targets are coded: numbers centred and scaled, classes as ±1."""

@@ -146,15 +146,37 @@ class EnsembleSearch:
         return [torch.as_tensor(view) for view in layout.views]
 
     def ensemble(self, *, repeated: bool) -> Selection:
-        """An ensemble by successive halving, computed by the first process of a group.
+        """An ensemble by successive halving.
 
         Mixed tables repeat the selection with rows in another order and average the ensembles.
         """
         mixed = self.data.layout is not None
         n_selections = self.settings.n_selections(self.data.n_alive) if repeated and mixed else 1
-        found = self._on_first_process(lambda: self._selected(self.column_sets * n_selections))
-        members, report = found
+        found: list[tuple[Tensor, SelectedEnsemble]] = []
+        started = time.perf_counter()
+        for columns in self.column_sets * n_selections:
+            taken, started = time.perf_counter() - started, time.perf_counter()
+            if found and self.clock.expired(needing=taken):
+                break
+            found.append((columns, self._selected(columns, self.clock.remaining())))
+        report = [line for _, ensemble in found for line in ensemble.report]
+        if len(self.column_sets) > 1:  # an encoding far behind the other is left out
+            least = min(ensemble.loss for _, ensemble in found)
+            found = [pair for pair in found if pair[1].loss <= self.settings.far * least]
+        members = [
+            replace(in_all_columns(member, columns), share=member.share / len(found))
+            for columns, ensemble in found
+            for member in ensemble.members
+        ]
         return self._selection(members, report)
+
+    def ensemble_for_group(self, *, repeated: bool) -> Selection:
+        """The same ensemble for all processes of a group: the first one selects it."""
+        group = self.data.shard.group
+        selection, self.rng.bit_generator.state = group.first(
+            lambda: (self.ensemble(repeated=repeated), self.rng.bit_generator.state)
+        )
+        return selection
 
     def single(self) -> Selection:
         """One kernel for a large table, and its runners-up: scored again on more rows, beside the evidence's kernels.
@@ -164,55 +186,32 @@ class EnsembleSearch:
         seed, group = int(self.rng.integers(2**31)), self.data.shard.group
         columns = self.column_sets[0]
         more = MoreRows(self.X[:, columns], self.targets, self.weight, self.plan, seed, self.clock, self.settings)
-        until = self.clock.remaining(until=HALVING_SHARE)
+        seconds = self.clock.remaining(until=HALVING_SHARE)
         tasks: list[Callable[[], Any]] = [
-            lambda: (self._selected([columns], until, widen=False), self.rng.bit_generator.state),
+            lambda: (self._selected(columns, seconds), self.rng.bit_generator.state),
             lambda: more.evidence_candidates(**self._encoding(columns)),
         ]
         halved, evident = group.share_work(2, lambda places: [tasks[k]() for k in places])
-        (candidates, report), self.rng.bit_generator.state = halved
-        ranked, more_report = more.rescored([*candidates, *evident], group)
+        ensemble, self.rng.bit_generator.state = halved
+        ranked, more_report = more.rescored([*ensemble.members, *evident], group)
         ranked = [in_all_columns(candidate, columns) for candidate in ranked]
-        return self._selection(ranked[:1], report + more_report, ranked[1:])
+        selection = self._selection(ranked[:1], ensemble.report + more_report, ranked[1:])
+        return replace(selection, seconds=group.first(lambda: selection.seconds))
 
-    def _on_first_process(self, make: Any) -> Any:
-        made, self.rng.bit_generator.state = self.data.shard.group.first(lambda: (make(), self.rng.bit_generator.state))
-        return made
-
-    def _selected(
-        self, column_sets: list[Tensor], seconds: float = np.inf, widen: bool = True
-    ) -> tuple[list[SelectedKernel], list[dict[str, Any]]]:
-        """Members of one selection for each set of columns, and the report lines of all."""
-        found: list[tuple[Tensor, SelectedEnsemble]] = []
-        started = time.perf_counter()
-        for columns in column_sets:
-            taken, started = time.perf_counter() - started, time.perf_counter()
-            if found and self.clock.expired(needing=taken):
-                break
-            left = min(seconds, self.clock.remaining())
-            ensemble = select(
-                self.X[:, columns],
-                self.targets,
-                self.weight,
-                classes=self.classes,
-                rng=self.rng,
-                device=self.plan.device,
-                seconds=None if np.isinf(left) else left,
-                metric=self.metric,
-                settings=self.settings,
-                **self._encoding(columns),
-            )
-            found.append((columns, ensemble))
-        report = [line for _, ensemble in found for line in ensemble.report]
-        least = min(ensemble.loss for _, ensemble in found)
-        if len(self.column_sets) > 1:  # an encoding far behind the other is left out
-            found = [pair for pair in found if pair[1].loss <= self.settings.far * least]
-        members = [
-            replace(in_all_columns(member, columns) if widen else member, share=member.share / len(found))
-            for columns, ensemble in found
-            for member in ensemble.members
-        ]
-        return members, report
+    def _selected(self, columns: Tensor, seconds: float) -> SelectedEnsemble:
+        """The ensemble of one selection on some columns."""
+        return select(
+            self.X[:, columns],
+            self.targets,
+            self.weight,
+            classes=self.classes,
+            rng=self.rng,
+            device=self.plan.device,
+            seconds=None if np.isinf(seconds) else seconds,
+            metric=self.metric,
+            settings=self.settings,
+            **self._encoding(columns),
+        )
 
     def _encoding(self, columns: Tensor) -> dict[str, Tensor]:
         """Which of some columns keep their unit, and which share a length-scale."""
@@ -227,13 +226,9 @@ class EnsembleSearch:
     ) -> Selection:
         self.clock.raise_interrupt()  # there is no model yet that could be kept
         ranked = sorted(members, key=lambda member: -member.share)
-        seconds = self.data.shard.group.first(lambda: time.perf_counter() - self.began)
-        return Selection(
-            [self._member(kernel) for kernel in ranked],
-            seconds,
-            report,
-            [self._member(kernel) for kernel in runners_up],
-        )
+        seconds = time.perf_counter() - self.began
+        others = [self._member(kernel) for kernel in runners_up]
+        return Selection([self._member(kernel) for kernel in ranked], seconds, report, others)
 
     def _member(self, selected: SelectedKernel) -> KernelMember:
         D = len(selected.columns.mean)

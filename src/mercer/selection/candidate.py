@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from torch import Tensor
 
 from mercer.data.column_maps import ColumnMap
 from mercer.kernels import Kernel
-from mercer.selection.grid import GridPoint
 from mercer.selection.link import Link
 from mercer.selection.view import Trial, View
+
+#: The key that ranks candidates, best first.
+BY_LOSS = attrgetter("loss")
 
 
 @dataclass
@@ -22,17 +25,9 @@ class Candidate:
     trial: Trial
     seconds: float = 0.0
 
-    @property
-    def loss(self) -> float:
-        return self.trial.loss
-
-    @property
-    def point(self) -> GridPoint:
-        return self.trial.point
-
-    @property
-    def family(self) -> str:
-        return self.trial.point.family
+    def __post_init__(self) -> None:
+        self.loss, self.point = self.trial.loss, self.trial.point
+        self.family = self.point.family
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mercer.data.column_maps import KINDS
 from mercer.kernels import Bias, Kernel, Linear, Scaled
-from mercer.selection.candidate import Candidate, SelectedEnsemble, SelectedKernel
+from mercer.selection.candidate import BY_LOSS, Candidate, SelectedEnsemble, SelectedKernel
 from mercer.selection.grid import FAMILIES
 from mercer.selection.link import FLOORS, Link, fitted_link
 from mercer.selection.metric import power_of
@@ -30,7 +30,7 @@ CONSTANT_PENALTY = 1e12
 def ensemble(search: Search, pool: Sequence[Candidate]) -> SelectedEnsemble:
     """Average candidates by their held-out values; the constant where the average is not better."""
     rows = search.rows
-    ranked = sorted(pool, key=lambda candidate: candidate.loss)
+    ranked = sorted(pool, key=BY_LOSS)
     score = ranked[0].view.score
     values = [candidate.trial.values for candidate in ranked]
     zero = [] if rows.codes is not None else [torch.zeros_like(score.Y)]  # a link shrinks by itself

@@ -49,7 +49,7 @@ class Process(NamedTuple):
         """
         at = torch.as_tensor(theta, dtype=self.X.dtype)
         A = self.X * (-at[:-3])[self.group].exp()
-        v, b, noise = (float(part) for part in at[-3:].exp())
+        v, b, noise = at[-3:].exp().tolist()
         norms = A.square().sum(1)
         r = torch.addmm(norms, A, A.T, alpha=-2).add_(norms[:, None]).clamp_(min=0).mul_(3)
         r.fill_diagonal_(0).sqrt_()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import torch
 
@@ -29,12 +29,29 @@ PENALTY_PRICE = 1e-3
 SINGLE_PRECISION, SINGLE_PRECISION_SMOOTH = 2e-5, 0.9e-4
 
 
-class GridPoint(NamedTuple):
-    """A family with a length-scale and a penalty, as steps on the grid."""
+@dataclass(frozen=True)
+class GridPoint:
+    """A family with a length-scale and a penalty, as steps on the grid.
+
+    `factor` is the length-scale in typical distances, `lam` the penalty, `dtype` the precision of kernel matrices, and
+    `price` the factor on losses where penalties are compared.
+    """
 
     family: str
     length: int
     penalty: int
+    factor: float = field(init=False, compare=False)
+    lam: float = field(init=False, compare=False)
+    dtype: torch.dtype = field(init=False, compare=False)
+    price: float = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        lam = PENALTIES[min(max(self.penalty, 0), len(PENALTIES) - 1)]
+        least = SINGLE_PRECISION_SMOOTH if self.family in ("gaussian", "linear") else SINGLE_PRECISION
+        object.__setattr__(self, "factor", LENGTHS[self.family] * 2.0**self.length)
+        object.__setattr__(self, "lam", lam)
+        object.__setattr__(self, "dtype", torch.float32 if lam >= least else torch.float64)
+        object.__setattr__(self, "price", (1 + PENALTY_PRICE) ** -self.penalty)
 
     @classmethod
     def near(cls, family: str, factor: float, lam: float) -> GridPoint:
@@ -44,34 +61,14 @@ class GridPoint(NamedTuple):
         return cls(family, min(max(length, -MOST_STEPS), MOST_STEPS), penalty)
 
     @property
-    def factor(self) -> float:
-        """The length-scale in typical distances."""
-        return LENGTHS[self.family] * 2.0**self.length
-
-    @property
-    def lam(self) -> float:
-        return PENALTIES[self.penalty]
-
-    @property
     def inside(self) -> bool:
         """Whether the point lies on the grid."""
         return 0 <= self.penalty < len(PENALTIES) and abs(self.length) <= MOST_STEPS
 
     def moved(self, by_length: int, by_penalty: int) -> GridPoint:
         """The point some steps away, which may lie outside the grid."""
-        return self._replace(length=self.length + by_length, penalty=self.penalty + by_penalty)
+        return GridPoint(self.family, self.length + by_length, self.penalty + by_penalty)
 
     def with_penalty_moved(self, by_penalty: int) -> GridPoint:
         """The same length-scale with another penalty, as far as the grid goes."""
-        return self._replace(penalty=min(max(self.penalty + by_penalty, 0), len(PENALTIES) - 1))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision of kernel matrices."""
-        least = SINGLE_PRECISION_SMOOTH if self.family in ("gaussian", "linear") else SINGLE_PRECISION
-        return torch.float32 if self.lam >= least else torch.float64
-
-    @property
-    def price(self) -> float:
-        """The factor on losses where penalties are compared."""
-        return (1 + PENALTY_PRICE) ** -self.penalty
+        return GridPoint(self.family, self.length, min(max(self.penalty + by_penalty, 0), len(PENALTIES) - 1))

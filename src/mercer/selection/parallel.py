@@ -27,7 +27,10 @@ def run_parallel(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[
     """
     threads = min(torch.get_num_threads(), len(tasks))
     if threads < 2 or torch.device(device).type != "cpu":  # one task keeps a GPU busy
-        return [task() for task in tasks]
+        results = []
+        for task in tasks:
+            results.append(task())
+        return results
     before = torch.get_num_threads()
     try:
         with (

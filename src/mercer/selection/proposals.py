@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 import torch
 
-from mercer.selection.candidate import Candidate
+from mercer.selection.candidate import BY_LOSS, Candidate
 from mercer.selection.descent import SINGLE_PRECISION, Descent
 from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, ROUGH_FAMILIES, GridPoint
 from mercer.selection.metric import tile
@@ -66,7 +67,7 @@ def grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
             losses = score(values).nan_to_num(math.inf).tolist()
             trials += [Trial(GridPoint(family, length, k), loss, values[k]) for k, loss in enumerate(losses)]
         view.release()
-        return [Candidate(view, min(trials, key=lambda trial: trial.priced_loss), time.perf_counter() - began)]
+        return [Candidate(view, min(trials, key=attrgetter("priced_loss")), time.perf_counter() - began)]
 
     return search.run([partial(best, family) for family in search.settings.families])
 
@@ -96,7 +97,7 @@ def metrics(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     Gradients of the city-block kernel give a diagonal metric. Gradients of Matérn 1/2 give a full metric, starting
     from the evidence's where that is better than none.
     """
-    column_map = min(pool, key=lambda candidate: candidate.loss).view.column_map
+    column_map = min(pool, key=BY_LOSS).view.column_map
     plain = {c.family: c for c in pool if c.view.column_map == column_map and not c.view.steps}
 
     def diagonal() -> list[Candidate]:
@@ -148,7 +149,7 @@ def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]
 
 def metrics_of_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Learn the steps of the best metric on other column maps that are nearly as good as the best one."""
-    ranked = sorted(pool, key=lambda candidate: candidate.loss)
+    ranked = sorted(pool, key=BY_LOSS)
     plain = {c.view.column_map: c.loss for c in reversed(ranked) if not c.view.steps}
     leading = min(plain, key=lambda column_map: plain[column_map])
     near = [name for name in plain if name != leading and plain[name] <= search.settings.far * plain[leading]]
@@ -168,7 +169,7 @@ def metrics_of_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Can
 
 def further_gradient_step(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Take one more gradient step from the best candidate, by both powers: more rows carry more steps."""
-    candidate = min(pool, key=lambda candidate: candidate.loss)
+    candidate = min(pool, key=BY_LOSS)
     full = candidate.family != "cityblock"
     if candidate.family == "linear" or not search.allows(full=full):
         return []
@@ -189,7 +190,7 @@ def descents(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Descend on the held-out error of the best candidate of each distance."""
     settings = search.settings
     least = 2 if search.metric == "full" else 1  # dimensions of a transform: a diagonal has one, a matrix two
-    ranked = sorted((c for c in pool if c.family != "linear"), key=lambda candidate: candidate.loss)
+    ranked = sorted((c for c in pool if c.family != "linear"), key=BY_LOSS)
     ranked = [c for c in ranked if c.view.transforms[0].ndim >= least]
     by_distance = {c.family == "cityblock": c for c in reversed(ranked)}
     tasks = [

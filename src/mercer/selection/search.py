@@ -10,7 +10,7 @@ from typing import Any
 
 from mercer.clock import Clock
 from mercer.progress import report_step
-from mercer.selection.candidate import Candidate
+from mercer.selection.candidate import BY_LOSS, Candidate
 from mercer.selection.grid import GridPoint
 from mercer.selection.parallel import run_parallel
 from mercer.selection.rows import SelectionRows
@@ -96,7 +96,7 @@ def survivors(pool: Sequence[Candidate], most: int, settings: SelectionSettings)
     With errors of mean square e and differences of mean square d, an average of two candidates has an error of
     e − d/4, so small differences gain nothing.
     """
-    ranked = sorted(pool, key=lambda candidate: candidate.loss)
+    ranked = sorted(pool, key=BY_LOSS)
     kept: list[Candidate] = []
     for candidate in ranked:
         F, Y = candidate.trial.values, candidate.view.score.Y

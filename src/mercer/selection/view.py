@@ -65,9 +65,8 @@ class Trial:
     values: Tensor = field(repr=False)
     duals: list[Tensor | None] = field(default_factory=list, repr=False)
 
-    @property
-    def priced_loss(self) -> float:
-        return self.loss * self.point.price
+    def __post_init__(self) -> None:
+        self.priced_loss = self.loss * self.point.price
 
 
 @dataclass
