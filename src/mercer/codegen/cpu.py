@@ -55,7 +55,7 @@ def fast_exp(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def thread_buffer(like: Tensor, slot: int, shape: tuple[int, ...] | None = None) -> Tensor | None:
-    """A buffer of `like`'s type and shape (or of `shape`) that the next call overwrites; None if it is too large."""
+    """A buffer like `like` (or of `shape`) that the next call overwrites; None on a GPU or if too large."""
     shape = tuple(like.shape) if shape is None else shape
     key, size = (slot, like.dtype), math.prod(shape)
     if like.device.type != "cpu" or size > LARGEST:

@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-#: Whether registers hold sixteen numbers, and are 32 (AVX-512). LLVM then has to be told to use them whole.
+#: Whether there are 32 registers of sixteen numbers (AVX-512); LLVM has to be told to use their full width.
 WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
 #: Numbers of a vector, and of the smallest that any CPU has.
 WIDTH, LANES = 32 if WIDE else 16, 4
@@ -88,7 +88,7 @@ class Writer:
         return b.shuffle_vector(small, nothing, ir.Constant(ir.VectorType(INT32, kind.count), places))
 
     def call(self, name: str, *vectors: Any) -> Any:
-        """One of LLVM's own functions."""
+        """A call of one of LLVM's intrinsic functions."""
         kind = vectors[0].type
         module, full = self.build.module, f"llvm.{name}.v{kind.count}{NAMES[kind.element]}"
         known = module.globals.get(full) or ir.Function(module, ir.FunctionType(kind, [kind] * len(vectors)), full)
@@ -157,7 +157,7 @@ def constant(value: float, kind: Any = VECTOR) -> Any:
 
 
 def machine() -> Any:
-    """This CPU, with all it can do; to be had anew for every function, which owns it then."""
+    """An LLVM target for this CPU with all its features; each compiled function owns one."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     features = binding.get_host_cpu_features().flatten() + (",-prefer-256-bit" if WIDE else "")

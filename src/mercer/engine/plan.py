@@ -113,11 +113,11 @@ class Plan:
         return int(min(times * EXACT_ROWS[on_gpu], affordable))
 
     def holds_square(self, n: int, copies: int = 4) -> bool:
-        """Whether n × n arrays of float64 fit: by default a matrix and its factor, with what factoring copies."""
+        """Whether n × n arrays of float64 fit: by default a matrix, its factor, and two copies for factoring."""
         return copies * 8 * n**2 <= self.memory_limit
 
     def require_functions(self, n_rows: int, m: int) -> None:
-        """Refuse to hold m functions at all rows where they alone would break the memory limit."""
+        """Raise MemoryError if m functions at all rows alone would exceed the memory limit."""
         needed = n_rows * m * self.itemsize
         if needed > self.memory_limit:
             raise MemoryError(
@@ -127,7 +127,7 @@ class Plan:
             )
 
     def require_square(self, m: int, copies: int = 6) -> None:
-        """Refuse m basis vectors whose m × m algebra alone would break the memory limit."""
+        """Raise MemoryError if the m × m algebra of m basis vectors alone would exceed the memory limit."""
         if not self.holds_square(m, copies):
             raise MemoryError(
                 f"{m} basis vectors need about {copies * m * m * 8 / 2**20:.0f} MiB for their {m} × {m} algebra, "
