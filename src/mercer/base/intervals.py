@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mercer.base.noise_scale import fit_local_scale
 from mercer.data import RowSource
-from mercer.engine import make_plan
+from mercer.engine import Sample, make_plan
 from mercer.parts import as_float, require
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read_new
@@ -73,6 +73,18 @@ class Intervals:
         scores = residuals / np.maximum(scale, np.finfo(float).tiny)
         local, further = fit_local_scale(calibration.rows, values, scores, weight, calibration.table)
         return cls.of(scores / further, weight, local)
+
+    @classmethod
+    def calibrated(
+        cls, part: Sample, index: Any, table: RowSource, values: np.ndarray, scale: np.ndarray | float, kept: np.ndarray
+    ) -> Intervals:
+        """Calibrate on predictions at rows `part` of a sample, which have the numbers `index` in the table.
+
+        `kept` (n × 1) is 1 − leverage, by which residuals are divided; it is 1 for rows that were held out.
+        """
+        Y, weight = (column.double().cpu().numpy() for column in (part.Y, part.weight))
+        rows = CalibrationRows.of(part.rows.take(np.arange(part.n_rows)), table, index)
+        return cls.fitted((Y - values) / kept, scale, values, weight, rows)
 
     @classmethod
     def of(cls, scores: np.ndarray, weight: np.ndarray, local: Any = None) -> Intervals:

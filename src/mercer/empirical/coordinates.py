@@ -37,6 +37,7 @@ Visit = Callable[[slice, Sequence[Tensor]], object]
 class KernelCoordinates(ABC):
     """Coordinates Φ_1, …, Φ_M of all rows, … × n × r_l each, visited by blocks of rows."""
 
+    rows: RowSource
     plan: Plan
     #: Rows of a problem, and coordinates r_l of each map.
     n_rows: int
@@ -48,9 +49,9 @@ class KernelCoordinates(ABC):
     def each(self, visit: Visit, columns: int = 0) -> None:
         """Call ``visit(where, [Φ_1, …, Φ_M])`` on blocks of rows, in order; `visit` makes `columns` numbers a row."""
 
-    @abstractmethod
     def total(self, part: Tensor) -> Tensor:
         """Sum over the rows of all processes (`RowSource.total`)."""
+        return self.rows.total(part)
 
     def values(self, weights: Sequence[Tensor], bias: Tensor) -> Tensor:
         """f_l = Φ_l w_l + w_0l at all rows, M × … × n × C, from weights … × r_l × C and biases M × … × C."""
@@ -128,9 +129,6 @@ class MappedRows(KernelCoordinates):
         else:
             each_block(self.rows, self.plan, size, lambda at, block: visit(at, [f(block) for f in self._columns]))
 
-    def total(self, part: Tensor) -> Tensor:
-        return self.rows.total(part)
-
 
 class Stack(KernelCoordinates):
     """Coordinates of small problems with H maps each, in memory, with their `targets`, `weight` and `maps`."""
@@ -139,7 +137,7 @@ class Stack(KernelCoordinates):
         """`chosen` are the rows of the maps of each problem, maps × basis vectors."""
         first, H, M = problems[0], len(chosen[0]), len(problems[0].kernels)
         B, m = len(problems) * H, max(rows.shape[1] for rows in chosen)
-        self.plan, self.lead, self._rows = first.sample.plan, (B,), first.sample.rows
+        self.plan, self.lead, self.rows = first.sample.plan, (B,), first.sample.rows
         self.n_rows = max(problem.sample.n_rows for problem in problems)
         as_tile: dict[str, Any] = {"device": self.plan.device, "dtype": self.plan.dtype}
         self.targets = torch.zeros(B, self.n_rows, first.sample.Y.shape[1], **as_tile)
@@ -171,9 +169,6 @@ class Stack(KernelCoordinates):
 
     def each(self, visit: Visit, columns: int = 0) -> None:
         visit(slice(0, self.n_rows), self._features)
-
-    def total(self, part: Tensor) -> Tensor:
-        return self._rows.total(part)
 
 
 def _square(kernel: Kernel, tile: Tensor, basis: Tensor, index: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ LARGEST_COUPLING = 1e8
 
 @dataclass(frozen=True)
 class JointMoments:
-    """Centred second moments of all kernels side by side (R × R, R = Σ r_l) and with the targets (R × P)."""
+    """Centred second moments of all coordinates of all kernels (R × R, R = Σ r_l) and with the targets (R × P)."""
 
     gram: Tensor
     cross: Tensor

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.intervals import CalibrationRows, IntervalRegressor, Intervals
+from mercer.base.intervals import IntervalRegressor, Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS, leverages
 from mercer.clock import Clock
 from mercer.empirical.cross_validation import ParameterGrid
@@ -85,20 +84,18 @@ def _intervals(ensemble: MemberEnsemble, refits: MemberRefits) -> Intervals:
     index = sample.spaced(LEFT_OUT_ROWS) if found is None else found[0]
     part = sample.part(index)
     values = ensemble.at(part) if found is None else found[1]
-    Y, weight = (column.double().cpu().numpy() for column in (part.Y, part.weight))
-    X = part.rows.take(np.arange(part.n_rows)).double()
-    kept = np.ones(len(Y)) if found is not None else 1 - _leverages(ensemble, part, X, refits)
-    rows = CalibrationRows.of(X, refits.task.given.rows, index)
-    return Intervals.fitted((Y - values) / kept[:, None], 1.0, values, weight, rows)
+    kept = np.ones(len(values)) if found is not None else 1 - _leverages(ensemble, part, refits)
+    return Intervals.calibrated(part, index, refits.task.given.rows, values, 1.0, kept[:, None])
 
 
-def _leverages(ensemble: MemberEnsemble, part: Sample, X: Tensor, refits: MemberRefits) -> np.ndarray:
+def _leverages(ensemble: MemberEnsemble, part: Sample, refits: MemberRefits) -> np.ndarray:
     """Leverages of the rows in the first member, which stands for all random members.
 
     A member that fits the mean of M functions, each with penalty c, is a ridge regression on all their kernel values
     with penalty cM; the coupling changes this little.
     """
     first = ensemble.machines[0][0]
+    X = part.rows.take(np.arange(part.n_rows)).double()
     Z = first.basis.to(X)
     tiles = [(kernel(X, Z), kernel(Z, Z)) for kernel in first.kernels]
     penalty = torch.block_diag(*(refits.training.c * len(tiles) * square for _, square in tiles))

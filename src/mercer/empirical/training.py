@@ -56,7 +56,7 @@ class Training:
     group: Group = ALONE  # each of its processes trains a share of the members, on rows that all of them have
 
     def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], StopReason | None]:
-        """Train all members of all problems; the reason says what the time budget left undone, if anything."""
+        """Train all members of all problems; the reason names what the time budget left undone, if anything."""
         if self.clock.seconds is None:
             return self._round(problems), None
         most_rows = max(problem.sample.n_alive for problem in problems)

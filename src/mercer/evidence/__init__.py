@@ -1,1 +1,1 @@
-"""The evidence of Gaussian processes, exact and sparse, and how to climb it: below tuning and every family."""
+"""The evidence of Gaussian processes, exact and sparse, and its maximisation."""

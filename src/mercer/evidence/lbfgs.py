@@ -19,7 +19,7 @@ from mercer.stop_reason import StopKind, StopReason
 
 
 class _Ended(Exception):
-    """A climb is over, for this reason."""
+    """The search ends for this reason."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
@@ -43,11 +43,11 @@ def climb(
 ) -> Point:
     """Maximise `evidence` from `start` by L-BFGS over the `free` parts of the point.
 
-    Ends where a step gains less than `tol` of the value or less than `gain` (a share means little where the value is
-    near zero), after `max_iter` steps, where as much as the last step gained for each that is left would not reach the
-    value `beaten`, or when the clock is over (time or an interrupt), and says which; what was best so far is kept. The
-    value of the point returned is its evidence, without the prior. `largest` bounds kernel parameters by name. A point
-    at which the evidence is not finite, or its kernel matrix cannot be factored, counts as a wall.
+    The search ends when a step gains less than `tol` of the value or less than `gain` (a share means little for values
+    near zero), after `max_iter` steps, when the gain of the last step, repeated for all steps left, would not reach the
+    value `beaten`, or when the clock has expired (time or an interrupt). The point returned is the best so far; its
+    `why` is the reason, and its value the evidence without the prior. `largest` bounds kernel parameters by name. A
+    point with an evidence that is not finite, or a kernel matrix that cannot be factored, is rejected.
 
     >>> import torch
     >>> from mercer.evidence.optimise import exact_evidence

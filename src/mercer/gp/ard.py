@@ -146,9 +146,9 @@ class ARDSelector(SelectorMixin, SaveMixin, BaseEstimator):
         """Fresh models; those without a seed of their own take one from here."""
         rng = generator(self.random_state)
         if self.models is None:
-            face = SparseGPClassifier if _few(y) and _labels(y) else SparseGPRegressor
+            model = SparseGPClassifier if _few(y) and _labels(y) else SparseGPRegressor
             seeds = [int(rng.integers(2**31)) for _ in range(3)]
-            return [face(32, kernel="gaussian", ard=True, max_iter=30, random_state=seed) for seed in seeds]
+            return [model(32, kernel="gaussian", ard=True, max_iter=30, random_state=seed) for seed in seeds]
         voters = [clone(model) for model in _several(self.models)]
         for voter in voters:
             if getattr(voter, "random_state", 0) is None:
@@ -180,22 +180,22 @@ class ARDSelector(SelectorMixin, SaveMixin, BaseEstimator):
 
 
 def _ranked_by(voter: Any) -> np.ndarray:
-    """Inverse length-scales, as in the thesis, where a model has them; else the effect on its predictions."""
+    """Inverse length-scales, as in the thesis, or the effect on predictions for models without them."""
     return voter.inverse_length_scales_ if hasattr(voter, "inverse_length_scales_") else voter.relevance_
 
 
 def _share(relevance: np.ndarray) -> np.ndarray:
-    """Relevance as a share of the largest; of several one-versus-rest models an input's best counts."""
+    """Relevance as a share of the largest; the largest share over one-versus-rest models."""
     r = np.atleast_2d(relevance)
     largest = r.max(1, keepdims=True)
     return (r / np.where(largest > 0, largest, 1.0)).max(0)
 
 
 def _labels(y: np.ndarray) -> bool:
-    with np.errstate(invalid="ignore"):  # numbers too large to be whole ones are compared with whole ones there
+    with np.errstate(invalid="ignore"):  # huge numbers are compared with integers there
         return type_of_target(y) in ("binary", "multiclass")
 
 
 def _few(y: np.ndarray) -> bool:
-    """Whether integers are classes: text and booleans are, numbers where they repeat often."""
+    """Whether targets are classes: text and booleans are, numbers if they repeat often."""
     return y.dtype.kind in "OUSb" or len(np.unique(y)) <= max(2, len(y) // 10)

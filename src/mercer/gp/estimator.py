@@ -93,7 +93,7 @@ class SparseGP(BaseKernelEstimator):
         subsets for "sd", the one under whose model other rows are most likely).
     time_budget : float or None, default None
         Seconds for the whole of `fit`, tuning included; where they are few, fewer rows are tuned on, the search ends
-        early, and the last pass sees as many rows as it can. `stop_reason_` says so.
+        early, and the last pass takes as many rows as time allows. `stop_reason_` reports it.
 
     Attributes
     ----------

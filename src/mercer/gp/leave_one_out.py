@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from mercer.base.intervals import CalibrationRows, Intervals
+from mercer.base.intervals import Intervals
 from mercer.base.out_of_fold import LARGEST
 from mercer.data import RowSource
 from mercer.engine.sample import Sample
@@ -54,11 +54,9 @@ def leave_one_out_intervals(model: FittedGP, approximation: Approximation, data:
         part = data.part(index)
         noise = model.noise / part.weight.double()
         found = _sparse(model.posterior, model.kernel, part, approximation.alpha, noise)
-    std = (found.variance + model.predictive_noise).sqrt()[:, None]
-    arrays = (found.residuals, std, found.mean, found.rows.weight)
-    residuals, scale, mean, weight = (part.double().cpu().numpy() for part in arrays)
-    rows = CalibrationRows.of(found.rows.rows.take(np.arange(found.rows.n_rows)), table, index)
-    return Intervals.fitted(residuals, scale, mean, weight, rows)
+    std = (found.variance + model.predictive_noise).sqrt()
+    mean, scale, kept = (values.double().cpu().numpy() for values in (found.mean, std[:, None], found.kept[:, None]))
+    return Intervals.calibrated(found.rows, index, table, mean, scale, kept)
 
 
 def _sparse(posterior: Posterior, kernel: Kernel, rows: Sample, alpha: float, noise: Tensor | float) -> LeaveOneOut:

@@ -27,7 +27,7 @@ from mercer.kernels import Kernel, as_kernel
 from mercer.selection.tune import FAMILIES
 from mercer.stop_reason import StopReason
 
-#: Inducing inputs with which a search starts if more than twice as many are asked for: a step costs a 25th of one on
+#: Inducing inputs with which a search starts if the user wants more than twice as many: a step costs a 25th of one on
 #: 500, and the evidence has fewer local maxima.
 FEW_INDUCING = 100
 #: Rows per inducing input from which on Adam continues once all inducing inputs are placed, and the factor of its
@@ -49,7 +49,7 @@ TIMED_ROWS, RESERVED_SHARE = 2000, 0.4
 class SparseSearch:
     """Maximise the evidence of a task over its `free` parts.
 
-    `near` says that the kernel and the noise are nearly right from the start.
+    `near` means that the kernel and the noise are nearly right from the start.
     """
 
     task: GPTask

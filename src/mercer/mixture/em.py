@@ -168,7 +168,7 @@ def fit_em(
     `clock` is used up, or the user interrupts.
     """
     clock_is_local, clock = clock is None, clock or Clock()
-    heard = any(sample.rows.shard.group.gather(bool(callbacks)))
+    any_callbacks = any(sample.rows.shard.group.gather(bool(callbacks)))
     began = clock.elapsed()
     state = expectation(sample, mixture)
     result = EMResult(mixture, [state.objective / sample.total_weight], RUNNING, state.worst)
@@ -192,7 +192,7 @@ def fit_em(
             result = EMResult(proposal, [*result.path, state.objective / sample.total_weight], RUNNING, state.worst)
             pace = clock.elapsed() - began
             asked = [bool(callback(result)) for callback in callbacks]
-            if heard and any(sample.rows.shard.group.gather(any(asked))):
+            if any_callbacks and any(sample.rows.shard.group.gather(any(asked))):
                 return replace(result, stop_reason=StopReason("a callback asked to stop", StopKind.CALLBACK))
             if gain < tol and not moved:
                 sentence = f"the log-likelihood rose by less than tol={tol:g} per row"

@@ -46,7 +46,7 @@ class Features:
         return slice(1 + self.n_inputs, self.size)
 
     def of(self, x: Tensor, further: Sequence[Tensor] = ()) -> Tensor:
-        """Features of a block (D × n), those of its targets below: F × n, on a CPU until they are asked for again."""
+        """Features of a block (D × n), then those of its targets: F × n; on a CPU the next call reuses the buffer."""
         D, n = x.shape
         shape = self.size + sum(map(len, further)), n
         kept = thread_buffer(x, FEATURES, shape)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.intervals import CalibrationRows, IntervalRegressor, Intervals
+from mercer.base.intervals import IntervalRegressor, Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS
 from mercer.base.parameters import literal, number
 from mercer.engine import Sample
@@ -144,9 +144,7 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         else:
             f, variance = np.hsplit(found, 2)
             std, kept = np.sqrt(variance), np.ones((len(f), 1))
-        residuals = (part.Y.double().cpu().numpy() - f) / kept
-        rows = CalibrationRows.of(part.rows.take(torch.arange(part.n_rows)), given.rows, index)
-        return {"intervals_": Intervals.fitted(residuals, std, f, part.weight.double().cpu().numpy(), rows)}
+        return {"intervals_": Intervals.calibrated(part, index, given.rows, f, std, kept)}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets, of the shape `y` had in `fit`; with `return_std` also their standard deviations.
