@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.doctor import installed
+from mercer.doctor import PACKAGES, installed
 from mercer.report.baselines import error_of
 from mercer.report.section import Figure, Grid, Section
 from mercer.report.subject import Subject
@@ -17,7 +17,6 @@ from mercer.report.svg import Line, chart, short
 
 #: Test rows, and steps, of the curve of test errors.
 CURVE_ROWS, CURVE_STEPS = 2000, 60
-PACKAGES = ("mercer", "numpy", "scipy", "scikit-learn", "torch", "pandas")
 
 
 def growth_section(subject: Subject) -> Section | None:
@@ -112,7 +111,7 @@ def _arrays(model: Any) -> list[np.ndarray]:
 def repeat_section(subject: Subject) -> Section:
     """Versions, settings and seed."""
     versions = {"Python": sys.version.split()[0], "machine": f"{platform.system()} {platform.machine()}"}
-    versions |= {name: installed(name) for name in PACKAGES}
+    versions |= {name: installed(name) for name in (*PACKAGES, "pandas")}
     seed = getattr(subject.estimator, "random_state", None)
     settings = repr(subject.model)
     digest = subject.table.digest()

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.data import spaced_rows
 from mercer.parts import require
 from mercer.preprocessing.validate import host
-from mercer.report.table import Table
+from mercer.report.table import Table, is_missing
 
 #: Test rows that a report uses at most, evenly spaced among those given.
 MAX_ROWS = 20_000
@@ -145,7 +145,7 @@ def _require_known(model: Any, y: np.ndarray, name: str) -> None:
     """Refuse targets that are missing, or infinite numbers: no error can be computed from them."""
     values = y.ravel()
     unknown = np.array(
-        [_is_missing(value) for value in values.tolist()] if y.dtype.kind == "O" else [False] * len(values)
+        [is_missing(value) for value in values.tolist()] if y.dtype.kind == "O" else [False] * len(values)
     )
     classes = is_classifier(model)
     if not classes or y.dtype.kind == "f":
@@ -155,10 +155,6 @@ def _require_known(model: Any, y: np.ndarray, name: str) -> None:
             raise ValueError(f"{name} must be numbers for a regressor, got {values[~unknown][:1].tolist()}") from None
     wanted = "a class for every row" if classes else "finite numbers"
     require(not unknown.any(), name, wanted, f"{int(unknown.sum())} missing or infinite of {len(values)}")
-
-
-def _is_missing(value: Any) -> bool:
-    return not isinstance(value, str) and (value is None or str(value) in ("<NA>", "NaT") or value != value)
 
 
 def _output_names(y: Any) -> tuple[str, ...]:

@@ -111,6 +111,11 @@ class Table:
         return f"{hash_rows(self.columns, self.n_rows).sum(dtype=np.uint64):016x}"
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value of a column is None, NaN, NaT or pandas' NA."""
+    return not isinstance(value, str) and (value is None or str(value) in ("<NA>", "NaT") or value != value)
+
+
 def numbers_or_text(column: Any) -> np.ndarray:
     """A column as float64 where it holds numbers, booleans or dates (in days); as text elsewhere.
 
@@ -125,7 +130,7 @@ def numbers_or_text(column: Any) -> np.ndarray:
         return values.astype(np.float64)
     if values.dtype.kind == "O" and any(isinstance(value, datetime.date) for value in values.tolist()):
         return numbers_or_text(values.astype("datetime64[us]"))
-    absent = np.asarray([value is None or value != value or str(value) in ("<NA>", "NaT") for value in values.tolist()])
+    absent = np.asarray([is_missing(value) for value in values.tolist()])
     known = [value for value, gone in zip(values.tolist(), absent, strict=True) if not gone]
     if known and all(isinstance(value, int | float) for value in known):
         out = np.full(len(values), np.nan)
