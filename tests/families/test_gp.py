@@ -442,7 +442,7 @@ def test_a_warm_start_reaches_the_same_mode(size):
     anywhere = size * torch.ones(40, 1, dtype=torch.float64)
     value = cold(KERNELS[0], 0.0, Z).value
     for start in ({"latent": anywhere}, {"latent": None, "known": {"u": anywhere[: len(Z)]}}):
-        # Newton ends within 1e-10 of the objective, 1e-5 of the mode, and its last step squares that: 1e-10 in the mode,
+        # Newton ends within 1e-10 of the objective, 1e-5 of the mode, and its last step squares that: 1e-10 of it,
         # times a constant of the problem, which moves the value linearly
         assert replace(cold, **start)(KERNELS[0], 0.0, Z).value == pytest.approx(value, rel=1e-8)
 
