@@ -51,28 +51,31 @@ SELECTION_SHARE, LOCAL_SCALES_SHARE, TRIAL_FITS_SHARE = 0.35, 0.4, 0.6
 #: Share of the time budget that one exact solution may take, as predicted; the least share that is spent when the
 #: selection before it ends; and the time set aside for it, in units of the prediction.
 EXACT_SHARE, SHORT_SHARE, SAFETY_FACTOR = 0.75, 0.15, 1.3
-#: Steps of a polish at most, and the share of the remaining time that it may take where further stages follow.
+#: The most steps of a polish, and the share of the remaining time that it may take if refinement stages follow.
 POLISH_STEPS, POLISH_SHARE = 50, 0.3
-#: Learners by default; rows from which learners choose among more rows; rows that estimate the curvature of a learner
-#: of many rows.
+#: Default number of learners; rows above which a learner chooses among more candidate rows; rows from which the
+#: curvature of a learner is estimated.
 LEARNERS, VERY_MANY_ROWS, GRAM_ROWS = 20, 1_000_000, 10_000
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED_VALUES = {"cpu": 1e9, "cuda": 3e9}
-#: Kernels that large tables mostly select: their programs are compiled during the selection.
+#: Kernels that are selected most often for large tables. Their programs are compiled during the selection.
 LIKELY_KERNELS = (Matern32(), Gaussian())
-#: Learners that it takes to begin a further stage: a pass, one of each length-scale, and one to gain by it.
+#: Time that a refinement stage needs to begin, in learners: a pass, one learner per length-scale, and one more.
 STAGE_LEARNERS = 4
 
 
 class LearnerSizes(NamedTuple):
-    """Basis vectors of a learner at most, and rows that it chooses from for each of them."""
+    """The most basis vectors of a learner, and the candidate rows for each of them."""
 
     most_vectors: int
     candidates_per_vector: int
 
     @classmethod
     def default(cls, n_rows: int, many_rows: int, device: str) -> LearnerSizes:
-        """Sizes for a table: twice as many vectors of very many rows take twice as long for 2 % less error."""
+        """Sizes for a table.
+
+        Above `VERY_MANY_ROWS`, twice as many vectors take twice as long for 2 % less error.
+        """
         on_gpu = device == "cuda"
         if n_rows < many_rows:
             return cls(1000, 10) if on_gpu else cls(300, 10)
@@ -88,56 +91,60 @@ class Boosting(Resumable, ForwardEstimator):
     Parameters
     ----------
     n_learners : int or "auto", default "auto"
-        Learners; "auto" takes 20, or one that holds every row (exact kernel ridge) where those are few enough.
+        Number of learners. "auto" takes 20, or one learner of all rows (exact kernel ridge) if the table is small
+        enough.
     learner_size : int, sequence, function of the step, or "auto", default "auto"
         S, basis vectors per learner.
     subset_size : int or "auto", default "auto"
-        T, random rows among which a learner chooses.
+        T, number of random rows among which a learner chooses its basis vectors.
     criterion : str or Criterion, default "largest-residuals"
-        How a learner chooses: "largest-residuals", "max-res", "mp", "boost", "info-gain", "random" or a part of
-        `mercer.forward.criteria`.
+        How a learner chooses basis vectors: "largest-residuals", "max-res", "mp", "boost", "info-gain", "random" or an
+        object of `mercer.forward.criteria`.
     combination : str or Combination, default "mp"
-        How its basis vectors become one function: "mp", "rayleigh", "cg" or a part of `mercer.forward.combine`.
+        How the basis vectors of a learner become one function: "mp", "rayleigh", "cg" or an object of
+        `mercer.forward.combine`.
     gram_rows : int, None or "auto", default "auto"
-        Rows from which the curvature of a learner is estimated where `combination` is "mp"; its slopes and values are
-        of all rows, so what the estimate misses the next learners mend. None takes all rows, which costs S times as
-        much as everything else; so does "auto" below 100 000 rows, and takes 10 000 from there on.
+        Number of rows from which the curvature of a learner is estimated if `combination` is "mp". Gradients and values
+        use all rows, so later learners correct the error of the estimate. None uses all rows, which costs S times as
+        much as the rest of the step. "auto" uses all rows below 100 000 rows, and 10 000 rows otherwise.
     absorption : "full", "one", "blocks" or "auto", default "auto"
-        Which weights are fitted again when a learner arrives: all, only its own, or those of its block of
-        `block_length` learners.
+        Which weights are refitted when a learner is added: all weights, only those of the new learner, or those of its
+        block of `block_length` learners. "auto" is "one".
     block_length : int, default 50
-        L, learners of a block.
+        L, number of learners per block.
     shrinkage : float, default 1.0
-        ν in (0, 1], the share of each step that is taken.
+        ν in (0, 1], the factor of each step.
     focus : None, "margin", "hinge" or Focus, default None
-        Each new block sees only rows of small margin (classification): the paper's, or all rows that the
-        squared hinge loss still counts.
+        Fit each new block to rows of small margin only (classification). "margin" is the rule of the paper; "hinge"
+        takes all rows of positive squared hinge loss.
     polish : bool or "auto", default "auto"
-        After boosting, improve all weights together by preconditioned conjugate gradients; where rows are held out,
-        until their error stops falling. "auto" does so where there is memory for it.
+        After boosting, improve all weights jointly by preconditioned conjugate gradients. With validation rows this
+        stops when their error stops falling. "auto" does so if memory and time allow it.
 
     kernel : "auto", a name, a Kernel or a function, default "auto"
-        With "auto", column maps, metrics, kernels and penalties race on some of the rows, and rows that were not fitted
-        decide (`mercer.selection.race`); so they do unless `scale_inputs` is other than True. A name is that family,
-        its parameters tuned by the evidence; a kernel object is taken as it is; "precomputed" says that `X` holds
-        kernel values; a function of two tensors of rows gives the values between them
-        (`mercer.kernels.Function`).
+        "auto" selects column maps, metrics, kernels and penalties by successive halving: candidates are fitted to a
+        sample of the rows and compared on held-out rows (`mercer.selection.halving`). This needs `scale_inputs=True`;
+        otherwise "auto" tunes a kernel by the evidence. A name gives a kernel family whose parameters are tuned by the
+        evidence. A kernel object is used unchanged. "precomputed" means that `X` holds kernel values. A function of two
+        tensors of rows returns the kernel values between them (`mercer.kernels.Function`).
     metric : "auto", None, "diagonal" or "full", default "auto"
-        In what metric inputs are compared, where kernels race: by columns as they are mapped (None), each times a
-        factor found by evidence and gradients ("diagonal"), turned by the mean outer product of a model's gradients
-        ("full"), or whichever of these held-out rows like best. A metric that gains nothing on them is never taken.
+        Metric of the inputs, if kernels are selected. None keeps the mapped columns, "diagonal" scales each column by a
+        factor found by evidence and gradients, "full" transforms them by the mean outer product of a model's gradients,
+        and "auto" takes the metric of lowest held-out loss. A metric that does not lower this loss is never used.
     n_kernels : int or "auto", default "auto"
-        Kernels that the model averages, at most, where they race; "auto" takes as many as rows held out ask for.
+        The most kernels that the model averages, if kernels are selected. "auto" takes the number of lowest held-out
+        loss.
 
     max_rows : int, None or "auto", default "auto"
-        Rows that learners see at a time. Larger tables are drawn from, anew for every stage where everything else is
-        left open, and of classes among many more rows those that are not told apart with ease. "auto" takes a million
-        on a CPU and ten million on a GPU, fewer where memory or `time_budget` ask for it; None takes all rows.
+        The most rows that learners are fitted to at a time. A larger table is sampled, and every refinement stage draws
+        a new sample if kernel and sizes are left at "auto". A classifier then prefers rows of small margin, found among
+        many more rows. "auto" takes a million rows on a CPU and ten million on a GPU, fewer if memory or `time_budget`
+        require it. None takes all rows.
 
     Attributes
     ----------
     polish_reason_ : str
-        What came of the polish, in words.
+        Result of the polish, or why there was none, as a sentence.
     """
 
     n_learners: Annotated[int | str, AUTO | integer()] = "auto"
@@ -168,7 +175,7 @@ class Boosting(Resumable, ForwardEstimator):
         return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
 
     def _encodes_twice(self, n_rows: int) -> bool:
-        """Whether categories get two encodings, with a selection for each: where rows allow only one selection."""
+        """Whether categories get two encodings, with one selection each: if the rows allow only one selection."""
         free = self._selects_kernels() and isinstance(self.n_kernels, str)
         return free and self._selection_settings.repeats[-1][0] < n_rows < self._selection_settings.many_rows
 
@@ -211,14 +218,14 @@ class Boosting(Resumable, ForwardEstimator):
         return select_by_learning_curve(replace(task, selection=selection), begin, seconds)
 
     def _is_large(self, task: Task) -> bool:
-        """Whether a table takes the stages of large tables: no exact solution, and many rows or a GPU."""
+        """Whether the stages of large tables apply: no exact solution, and many rows or a GPU."""
         n_rows, plan = task.data.n_alive, task.plan
         if self._exact(n_rows, task.Y.shape[1], task.data.rows.n_columns, plan, task.loss):
             return False
         return n_rows >= self._selection_settings.many_rows or plan.device.type == "cuda"
 
     def _selection_seconds(self, task: Task, budget: Clock) -> float | None:
-        """Seconds for model selection: all that the fit of one model afterwards does not need, and a share at least."""
+        """Seconds for model selection: the time that the fit of one model leaves, at least `SHORT_SHARE`."""
         if self.time_budget is None:
             return None
         data, p = task.data, task.Y.shape[1]
@@ -228,9 +235,9 @@ class Boosting(Resumable, ForwardEstimator):
         return max(budget.remaining(until=SHORT_SHARE), budget.remaining(until=SOLVING_SHARE) - SAFETY_FACTOR * needed)
 
     def _exact(self, n_rows: int, n_outputs: int, n_columns: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
-        """Whether one learner holds all rows.
+        """Whether one learner of all rows gives the exact solution.
 
-        Sizes are left open, the loss is squared, rows are few enough for the penalty, and there is time for it.
+        It does if sizes are left open, the loss is squared, rows are few enough for the penalty, and time allows it.
         """
         fits = self._sizes_are_open() and loss.quadratic and n_rows <= plan.exact_rows(penalty)
         if not fits or self.time_budget is None:
@@ -251,7 +258,7 @@ class Boosting(Resumable, ForwardEstimator):
         return LearnerSizes.default(n_rows, self._selection_settings.many_rows, plan.device.type)
 
     def _sizes(self, n_rows: int, plan: Plan) -> tuple[int, Size, int]:
-        """Learners, their size and the subset each is chosen from, where the user left them open."""
+        """Number of learners, their size, and the size of the subset that each chooses from."""
         size: Any = self.learner_size
         default = self._learner_sizes(n_rows, plan)
         if isinstance(size, str):
@@ -296,7 +303,7 @@ class Boosting(Resumable, ForwardEstimator):
         return [MaxSteps(n_learners)]
 
     def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
-        """All weights improved together, where that is asked for and there is memory and time for it."""
+        """Improve all weights jointly, if asked for and if memory and time allow it."""
         steps, reason = self._polish_steps(fit, final.index, budget)
         if reason is not None:
             return replace(final, kept={"polish_reason_": reason})
@@ -311,17 +318,17 @@ class Boosting(Resumable, ForwardEstimator):
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _refinement_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
-        goes_on = self._goes_on(first.fit) and time_to_begin(first.fit, budget, share)
+        goes_on = self._can_be_refined(first.fit) and time_to_begin(first.fit, budget, share)
         return further(self, task, first, budget, share) if goes_on else []
 
-    def _goes_on(self, fit: ForwardFit) -> bool:
-        """Whether the model may grow beyond its first stage: everything was left open, and rows are watched."""
+    def _can_be_refined(self, fit: ForwardFit) -> bool:
+        """Whether refinement stages may follow the first: all is left open, and there are validation rows."""
         open_ended = self._selects_kernels() and self._sizes_are_open() and not self.warm_start and not fit.interrupted
         least_squares = fit.problem.loss.quadratic and isinstance(fit.problem.kernel, Stationary)
         return open_ended and least_squares and fit.validation is not None and not isinstance(fit.learner, AllRows)
 
     def _subsample(self, data: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
-        """The table, or some of its rows where it is too large to learn from whole."""
+        """The table, or a sample of its rows if it has more than `max_rows`."""
         if self.max_rows is None or data.shard.divided or self._pairwise or isinstance(data.rows, SparseRows):
             return data
         quadratic = Loss.resolve(self.loss, "loss").quadratic
@@ -332,21 +339,21 @@ class Boosting(Resumable, ForwardEstimator):
         return some_rows(data, n, rng, classes=self._classes)
 
     def _more_models(
-        self, task: Task, grown: list[FittedMember], budget: Clock, rng: np.random.Generator
+        self, task: Task, first: list[FittedMember], budget: Clock, rng: np.random.Generator
     ) -> list[FittedMember]:
-        """Further models, the best averaged with the first, while there is time for one more."""
-        if self.time_budget is None or not self._goes_on(grown[0].fit):
-            return grown
+        """Fit further models while time allows it, and average the best of them with the first."""
+        if self.time_budget is None or not self._can_be_refined(first[0].fit):
+            return first
 
-        def grow(member: KernelMember) -> list[FittedMember]:
+        def fit_model(member: KernelMember) -> list[FittedMember]:
             return self._fit_member(
                 task, member, self._begin_fit(task.problem(member), task.held_out, rng), budget, 1.0
             )
 
-        return best_average(task, grown, grow, budget)
+        return best_average(task, first, fit_model, budget)
 
     def _polish_steps(self, fit: ForwardFit, index: Tensor, budget: Clock) -> tuple[int, str | None]:
-        """Steps of a polish at most, and why there are none."""
+        """The most steps of a polish, and the reason if there are none."""
         m = len(index)
         if self.polish is False or isinstance(fit.learner, AllRows) or m == 0:
             return 0, "not asked for"
@@ -360,19 +367,19 @@ class Boosting(Resumable, ForwardEstimator):
         left = budget.remaining()
         if math.isinf(left):
             return POLISH_STEPS, None
-        seconds = left * (POLISH_SHARE if self._goes_on(fit) else 1.0)
+        seconds = left * (POLISH_SHARE if self._can_be_refined(fit) else 1.0)
         steps = affordable_polish_steps(fit.problem, index, seconds) if left else 0
         return min(steps, POLISH_STEPS), None if steps else "left out: the time budget does not allow a step of it"
 
 
 def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
-    """Whether a further stage has time to begin, by what a learner took so far."""
+    """Whether a refinement stage has time to begin, given the mean time of a learner so far."""
     return not budget.expired(needing=STAGE_LEARNERS * fit.seconds / max(fit.n_steps, 1), until=share)
 
 
 @estimator_dataclass
 class KernelBoostingRegressor(IntervalRegressor, Boosting):
-    r"""Boosting whose learners are ensembles of basis vectors.
+    r"""Kernel regression by boosting with ensembles of basis vectors.
 
     Minimises over functions of the RKHS, learner by learner,
 
@@ -380,12 +387,12 @@ class KernelBoostingRegressor(IntervalRegressor, Boosting):
 
     Each learner picks `learner_size` basis vectors among `subset_size` random rows by their residuals,
     combines them into one function and adds it (Sun and Yao 2010, section III-D). At the end all weights
-    may be polished together.
+    may be improved jointly (`polish`).
 
     References
     ----------
     P. Sun and X. Yao, "Sparse approximation through boosting for learning large scale kernel machines",
-    IEEE Transactions on Neural Networks 21 (2010). The defaults here are not the paper's: its own are
+    IEEE Transactions on Neural Networks 21 (2010). The defaults here differ from the paper's, which are
     ``n_learners=500, learner_size=50, subset_size=500, criterion="max-res", combination="rayleigh",
     absorption="full", polish=False``. Those of their earlier paper (ICDM 2006) are ``n_learners=150,
     learner_size=200, criterion="info-gain", combination=ConjugateGradients(200)``, the rest the same.
@@ -405,10 +412,10 @@ class KernelBoostingRegressor(IntervalRegressor, Boosting):
 
 @estimator_dataclass
 class KernelBoostingClassifier(DecisionClassifier, Boosting):
-    r"""Boosting whose learners are ensembles of basis vectors, for two or more classes.
+    r"""Kernel classification by boosting with ensembles of basis vectors.
 
-    Classes are coded ±1 and fitted as `KernelBoostingRegressor` fits numbers; several classes share basis vectors and
-    kernel products, one column of weights each. The paper's settings for COVTYPE are ``learner_size=50,
+    Classes are coded ±1 and fitted as in `KernelBoostingRegressor`. Several classes share basis vectors and kernel
+    products, with one column of weights each. The paper's settings for COVTYPE are ``learner_size=50,
     subset_size=2000, criterion="mp", combination="rayleigh", absorption="blocks", block_length=50, n_learners=5000,
     focus="margin", polish=False``.
 

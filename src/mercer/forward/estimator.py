@@ -47,82 +47,83 @@ from mercer.preprocessing.targets import Targets, code_targets
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
-#: Share of the time budget after which no learner is added: the rest is for polish and calibration.
-GROWING_SHARE = 0.7
+#: Share of the time budget after which no learner is added; the rest is for polish and calibration.
+FITTING_SHARE = 0.7
 #: Share of the time budget that is spent when an exact solution ends; calibration and intervals follow.
 SOLVING_SHARE = 0.9
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ForwardEstimator(BaseKernelEstimator):
-    """A kernel expansion grown step by step; a family says how (`_begin_fit`) and how it ends (`_finish`).
+    """Base of models that are fitted step by step: a subclass defines `_begin_fit`, its stopping rules and `_finish`.
 
     Parameters
     ----------
     kernel : "auto", a name, a Kernel or a function, default "auto"
-        "auto" and names are tuned on some of the rows, by the evidence; a kernel object is taken as it is;
-        "precomputed" says that `X` holds kernel values; a function of two tensors of rows gives the values between them
-        (`mercer.kernels.Function`).
+        "auto" and names are tuned by the evidence of a sample of `tuning_rows` rows. A kernel object is used unchanged.
+        "precomputed" means that `X` holds kernel values. A function of two tensors of rows returns the kernel values
+        between them (`mercer.kernels.Function`).
     regularization : float or "auto", default "auto"
         λ, the penalty on the squared norm of the function, for standardised targets. With a number, `sample_weight`
-        counts as in scikit-learn's `Ridge`; with "auto" only the ratios of the weights matter.
+        acts as in scikit-learn's `Ridge`; with "auto" only the ratios of the weights matter.
     tuning_rows : int, default 1000
-        Rows on which kernel and penalty are tuned; the cost grows as their cube.
+        Number of rows on which kernel and penalty are tuned; the cost is cubic in it.
     loss : str or Loss, default "squared"
-        V: "squared"; for classes also "logistic" and "squared-hinge", for numbers "pinball" (a quantile), or a part of
-        `mercer.losses`.
+        V: "squared"; for classifiers also "logistic" and "squared-hinge", for regressors "pinball" (a quantile), or an
+        object of `mercer.losses`.
     validation_fraction : float, None or "auto", default "auto"
-        Share of the rows held out to watch the error, to stop the fit and to calibrate probabilities. "auto" takes a
-        tenth, at most 2000 rows, where sizes are left open and the model is not solved exactly; else none.
+        Share of the rows held out as validation rows, which stop the fit and calibrate probabilities and intervals.
+        "auto" takes a tenth (at most 2000 rows, or 2 % of very large tables) if sizes are left open and the solution is
+        not exact; otherwise none.
     patience : int
-        Steps without a gain on the rows held out after which the fit ends.
+        Number of steps without a lower validation loss after which the fit ends.
     warm_start : bool, default False
-        A further `fit` on the same rows goes on where the last one stopped; other rows or settings are refused.
+        Continue the last fit when `fit` is called again on the same rows; other rows or settings are refused.
 
     Attributes
     ----------
     basis_ : ndarray of shape (m, D)
-        Basis vectors, in the inputs' own units.
+        Basis vectors, in the units of `X`.
     basis_indices_ : ndarray of shape (m,)
-        Their rows in `X`.
+        Row indices of the basis vectors in `X`.
     dual_coef_ : ndarray of shape (m, p)
-        Their weights, for standardised targets.
+        Weights of the basis vectors, for standardised targets.
     kernel_ : Kernel
         The kernel used, on standardised inputs.
     regularization_ : float
         The penalty used.
     expansions_ : tuple of Expansion
-        The model itself, a sum: inputs as each kernel sees them, the kernel, its basis vectors and weights. What is
-        called `basis_`, `dual_coef_`, `kernel_`, `inputs_` and `history_` belongs to the first, that of largest share.
+        The model, a sum of expansions, each with input map, kernel, basis vectors and weights. `basis_`, `dual_coef_`,
+        `kernel_`, `inputs_` and `history_` describe the first one, which has the largest share.
     metric_ : ndarray of shape (D, D)
-        M, by which the first kernel compares rows u and v, their columns mapped (standardised or as `inputs_` says):
-        by (u − v)ᵀ M (u − v). M = AᵀA/ℓ², with A the transform of `inputs_`, if any, and ℓ the kernel's length-scales.
-        There is none where the kernel is a function or precomputed.
+        M, the metric of the first kernel: rows u and v, with columns mapped by `inputs_`, have the squared distance
+        (u − v)ᵀ M (u − v). M = AᵀA/ℓ², with A the transform of `inputs_`, if any, and ℓ the kernel's length-scales.
+        None if the kernel is a function or precomputed.
     relevance_ : ndarray of shape (D,)
-        How much predictions depend on each column of `X`: shares of total-effect Sobol indices, of sum 1, from at
-        most 500 pairs of training rows. For classifiers the decision values count; several outputs are summed in units
-        of their standard deviations. A column without any effect has 0. There is none where the kernel is precomputed
-        or `X` is a wide sparse matrix.
+        How much predictions depend on each column of `X`: total-effect Sobol indices, divided by their sum, from at
+        most 500 pairs of training rows. Classifiers use decision values; several outputs are summed in units of their
+        standard deviations. A column without any effect has 0. None if the kernel is precomputed or `X` is a wide
+        sparse matrix.
     background_ : ndarray of shape (at most 100, coordinates)
-        Training rows, as numbers: `shapley_values` refer to the mean prediction on them.
+        Training rows as numbers: the reference rows of `shapley_values`, whose mean prediction is the base value.
     tuning_report_ : list of dict
-        The race, where there was one: candidate, rows, loss and seconds of each. For classes the last line is the
-        model itself on rows it did not learn from: their log loss, and `calibration_error`, by how much its
-        probabilities are off.
+        Report of the model selection, if there was one: candidate, rows, loss and seconds of each score. For
+        classifiers the last line scores the model itself on held-out rows: their log loss, and `calibration_error`, the
+        calibration error of its probabilities.
     targets_ : RealTargets or ClassTargets
-        How targets are coded.
+        Coding of the targets.
     inputs_ : InputMap
-        How inputs are coded.
+        Map from columns to kernel coordinates.
     n_steps_ : int
-        Steps kept.
+        Number of steps kept.
     history_ : dict of arrays
-        Basis vectors, objective, residual norm, seconds, validation error, MDL and AIC after each step.
+        Number of basis vectors, objective, residual norm, seconds, validation loss, MDL and AIC after each step.
     objective_path_ : ndarray
         The objective after each step.
     stop_reason_ : str
-        Why the fit ended, in words.
+        Why the fit ended, as a sentence.
     tuning_seconds_ : float
-        Seconds spent on tuning.
+        Seconds spent on model selection.
     """
 
     kernel: Any = "auto"
@@ -135,9 +136,9 @@ class ForwardEstimator(BaseKernelEstimator):
 
     #: Whether the targets are classes.
     _classes: ClassVar[bool] = False
-    #: Wide sparse tables stay sparse: rows are seen by products of them.
+    #: Wide sparse tables stay sparse: kernels use inner products of rows.
     _by_products: ClassVar[bool] = True
-    #: What a further fit of a warm model may change.
+    #: Parameters that may change between two fits of one model with `warm_start=True`.
     _resumable_params: ClassVar[tuple[str, ...]] = ("patience", "time_budget", "verbose", "callbacks", "warm_start")
 
     def __sklearn_tags__(self) -> Any:
@@ -149,42 +150,42 @@ class ForwardEstimator(BaseKernelEstimator):
     def _pairwise(self) -> bool:
         return is_precomputed(self.kernel)
 
-    # What a family fills in
+    # Methods that a subclass defines
 
     @abstractmethod
     def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
-        """A fit before its first step: learner, blocks, and how they see the problem."""
+        """A fit before its first step, with its learner and its blocks."""
 
     @abstractmethod
     def _stopping_rules(self, fit: ForwardFit) -> list[Stopping]:
-        """When a fit ends."""
+        """Rules that end a fit."""
 
     @abstractmethod
     def _finish(self, fit: ForwardFit, final: FittedExpansion, budget: Clock) -> FittedExpansion:
-        """The model of the last step kept, improved where that was asked for."""
+        """The model of the last step kept, improved if asked for."""
 
     @abstractmethod
     def _needs_validation(self, data: TableData, n_outputs: int, plan: Plan, loss: Loss) -> bool:
-        """Whether rows are held out although nobody asked for it."""
+        """Whether `validation_fraction="auto"` holds rows out."""
 
     def _uses_all_rows(self, data: TableData, task: Task, selection: Selection) -> bool:
-        """Whether what was chosen needs no rows held out, although something else might have."""
+        """Whether the selected model needs no validation rows, although another might have needed them."""
         return False
 
     @abstractmethod
     def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
-        """Inputs, kernel and penalty of every member, by targets `Y`, for a task that has none yet."""
+        """Select input map, kernel and penalty of every ensemble member from the targets `Y`."""
 
     def _subsample(self, data: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
-        """The table, or some of its rows where a family does not learn from all of them at once."""
+        """The table, or a sample of its rows if the model is not fitted to all of them at once."""
         return data
 
     def _checkpoint(self, data: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator) -> Any:
-        """Where the state of the fit is kept, if anywhere."""
+        """The checkpoint of the fit, if there is one."""
         return None
 
     def _selects_kernels(self) -> bool:
-        """Whether column maps, metrics and kernels race; the codes of classes are then centred."""
+        """Whether column maps, metrics and kernels are selected; the codes of classes are then centred."""
         return False
 
     @with_progress
@@ -192,14 +193,13 @@ class ForwardEstimator(BaseKernelEstimator):
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
         `X_val`, `y_val`: validation rows in place of a `validation_fraction` of the training rows. They stop the fit
-        and calibrate probabilities and intervals; `history_["validation"]` holds their mean loss after each step. An
-        exact solution has nothing to stop, so they do not change its predictions. With
-        ``warm_start=True`` a second call on the same rows goes on where the first one stopped. Ctrl-C keeps the
-        learners made so far and raises KeyboardInterrupt; while kernels are being chosen there are none yet, and an
-        earlier model stays.
+        and calibrate probabilities and intervals; `history_["validation"]` holds their mean loss after each step. They
+        do not change the predictions of an exact solution. With ``warm_start=True`` a second call on the same rows
+        continues the first fit. Ctrl-C keeps the learners fitted so far and raises KeyboardInterrupt; during model
+        selection there are none yet, and an earlier model stays.
         """
         check(self)
-        group = ALONE if self._pairwise else current_group()  # kernel values belong to rows and columns alike
+        group = ALONE if self._pairwise else current_group()  # kernel values refer to rows and columns alike
         budget = Clock(self.time_budget, group=group)
         data, plan = plan_for(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
         if data.shard is WHOLE and group.size > 1:  # a small table: one process fits for all
@@ -281,7 +281,7 @@ class ForwardEstimator(BaseKernelEstimator):
         return by_loss(self._select(task, Y, rng, budget), task, rng, budget)
 
     def _coded(self, data: TableData, loss: Loss) -> Targets:
-        """How targets are coded: numbers centred and scaled, classes as ±1."""
+        """Coding of the targets: numbers are centred and scaled, classes become ±1."""
         centred = self._selects_kernels() and loss.quadratic
         y = clip_far_targets(data, loss)
         targets = code_targets(y, data.weight, classes=self._classes, centred=centred, shard=data.shard)
@@ -290,14 +290,14 @@ class ForwardEstimator(BaseKernelEstimator):
     def _fit_member(
         self, task: Task, member: KernelMember, fit: ForwardFit, budget: Clock, share: float
     ) -> list[FittedMember]:
-        """One member from its first step to its last, stage by stage, and what it says of rows it did not learn from.
+        """Fit one ensemble member, stage by stage, and predict rows that it was not fitted to.
 
         `share` is the part of the time budget that may be spent when it ends.
         """
         rules = self._stopping_rules(fit)
         if self.time_budget is not None:
             fit.learner.set_deadline(budget, SOLVING_SHARE)
-            rules.append(TimeBudget(fit.seconds + GROWING_SHARE * budget.remaining(until=share), self.time_budget))
+            rules.append(TimeBudget(fit.seconds + FITTING_SHARE * budget.remaining(until=share), self.time_budget))
         if task.held_out is not None:
             rules.append(Validation(self.patience))
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
@@ -326,8 +326,8 @@ class ForwardEstimator(BaseKernelEstimator):
         return [first, *further]
 
     def _refit(self, fit: ForwardFit, final: FittedExpansion, n_steps: int, budget: Clock) -> Refit | None:
-        """How the model is refitted without some rows, in as many steps; None where it is too large for that."""
-        if not can_refit(fit, final) or self._goes_on(fit):
+        """A function that refits the model without some rows, in as many steps; None if that takes too long."""
+        if not can_refit(fit, final) or self._can_be_refined(fit):
             return None
 
         def refitted(rows: Tensor) -> FittedExpansion:
@@ -345,19 +345,19 @@ class ForwardEstimator(BaseKernelEstimator):
 
         return refitted
 
-    def _goes_on(self, fit: ForwardFit) -> bool:
-        """Whether further stages may build on this one: their values are known of rows held out alone."""
+    def _can_be_refined(self, fit: ForwardFit) -> bool:
+        """Whether refinement stages may follow this fit: they predict validation rows only."""
         return False
 
     def _refinement_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
-        """Stages that build on the first, of families that have them."""
+        """Fit refinement stages to the residuals of the first stage, if the model has any."""
         return []
 
     def _more_models(
-        self, task: Task, grown: list[FittedMember], budget: Clock, rng: np.random.Generator
+        self, task: Task, first: list[FittedMember], budget: Clock, rng: np.random.Generator
     ) -> list[FittedMember]:
-        """Further models to be averaged with what was grown, of families that have them."""
-        return grown
+        """Fit further models and average them with the fitted one, if the model does so."""
+        return first
 
     def _answers(self, X: Any, answer: Any, expansions: tuple[Expansion, ...] | None = None) -> np.ndarray:
         check_is_fitted(self)
@@ -375,31 +375,34 @@ class ForwardEstimator(BaseKernelEstimator):
         return values, np.ones_like(values)
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
-        """Predictions after each step, before any polish; members that have fewer steps stay at their last one."""
+        """Predictions after each step, before any polish.
+
+        Ensemble members of fewer steps stay at their last step.
+        """
         check_is_fitted(self)
         for stage in self._staged_values(X, range(1, self.n_steps_ + 1)):
             yield self.targets_.decode(stage)
 
     def _staged_values(self, X: Any, steps: Any) -> Iterator[np.ndarray]:
-        """Values of the model after each of some numbers of steps, n × p each, from one pass over `X`."""
+        """Values of the model after each number of steps in `steps`, n × p each, from one pass over `X`."""
         check_is_fitted(self)
         steps, known = list(steps), hasattr(self, "_stages")
         require(known, "a model from a file", "saved with stages=True where earlier steps are asked for", "one without")
-        staged = tuple(one.at(steps) for one in self._stages)
+        staged = tuple(stage.at(steps) for stage in self._stages)
         yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)
 
 
 def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
-    """Whether there is time for another exact solution; models that grow step by step end by themselves."""
+    """Whether there is time for another exact solution; models of several steps stop in time by themselves."""
     return not budget.interrupted and (
         fit.learner.resumable or not budget.expired(needing=fit.seconds, until=SOLVING_SHARE)
     )
 
 
-def _with_all_shares(members: list[KernelMember], grown: list[FittedMember]) -> list[FittedMember]:
-    """Members that were grown, with the shares of those that an interrupt or the time budget left out."""
-    places = {one.member.place for one in grown}
+def _with_all_shares(members: list[KernelMember], fitted_members: list[FittedMember]) -> list[FittedMember]:
+    """Fitted members, with the shares of members that an interrupt or the time budget left out."""
+    places = {part.member.place for part in fitted_members}
     if len(places) >= len(members):
-        return grown
-    factor = sum(one.share for one in members) / sum(members[place].share for place in places)
-    return [replace(one, member=replace(one.member, share=factor * one.member.share)) for one in grown]
+        return fitted_members
+    factor = sum(member.share for member in members) / sum(members[place].share for place in places)
+    return [replace(part, member=replace(part.member, share=factor * part.member.share)) for part in fitted_members]
