@@ -9,7 +9,7 @@ import torch
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
 from mercer.selection.descent import FOLDS, PRIOR, Descent
 from mercer.selection.halving import select
-from mercer.selection.metric import distances, moved, tile
+from mercer.selection.metric import apply_transform, distances, tile
 
 TURN = torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.2, 0.0, 0.7]], dtype=torch.float64)
 RADIAL = (Gaussian(1.3), Matern32(2.0), Matern12(2.0))
@@ -25,7 +25,7 @@ def test_the_slope_of_a_descent_is_that_of_really_leaving_folds_out(kernel, tran
     X, Y, group = rows(60, 3), rows(60, 2, seed=1), torch.tensor([0, 1, 1])
     weight = torch.from_numpy(np.random.default_rng(2).uniform(0.5, 2, 60))
     theta = torch.tensor([0.2, -0.1, 0.5], dtype=torch.float64, requires_grad=True)
-    A = moved(X * theta[:-1].exp()[group], transform)
+    A = apply_transform(X * theta[:-1].exp()[group], transform)
     lam, errors = 0.1 * theta[-1].exp(), []
     for fold in torch.arange(60).tensor_split(FOLDS):
         rest = torch.ones(60, dtype=torch.bool).index_fill(0, fold, False)
@@ -47,19 +47,19 @@ def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(m
     y = y - y.mean()
 
     def error(T: torch.Tensor, lam: float) -> float:
-        A = moved(X, T)
+        A = apply_transform(X, T)
         K = tile(Laplacian(), distances(Laplacian(), A, A[:250]).double(), 4.0)
         alpha = torch.linalg.solve(K[:250] + lam * torch.eye(250), y[:250])
         return float((K[250:] @ alpha - y[250:]).square().mean())
 
     start = torch.ones(5, dtype=torch.float64)
     descent = Descent(Laplacian(), 4.0, 0.01, X[:250], y[:250], one, start)
-    found, lam = descent.descended()
+    found, lam = descent.minimise()
     assert found[0] > found[1] > 2 * found[2:].max()
     assert error(found, lam) < 0.5 * error(start, 0.01)
-    assert error(found, lam) < error(descent.descended(lambda: True)[0], 0.01)  # which ended after one step
+    assert error(found, lam) < error(descent.minimise(lambda: True)[0], 0.01)  # which ended after one step
     monkeypatch.setattr("mercer.selection.descent.EARLY_GAIN", 99.0)
-    assert descent.descended() is None
+    assert descent.minimise() is None
 
 
 def test_a_descent_of_more_factors_than_its_rows_can_tell_from_luck_is_not_worth_it():
@@ -68,7 +68,7 @@ def test_a_descent_of_more_factors_than_its_rows_can_tell_from_luck_is_not_worth
 
     def worth(D: int, p: int, groups: torch.Tensor | None = None) -> bool:
         X = rows(100, D)
-        return Descent(Laplacian(), 4.0, 0.01, X, rows(100, p), one, torch.ones(D).double(), groups).worth
+        return Descent(Laplacian(), 4.0, 0.01, X, rows(100, p), one, torch.ones(D).double(), groups).worthwhile
 
     assert [worth(9, 1), worth(10, 1), worth(19, 2), worth(20, 2)] == [True, False, True, False]
     assert worth(40, 1, torch.arange(40) // 5)  # what shares a factor counts once

@@ -22,7 +22,7 @@ from mercer.selection.evidence_metric import Process, relevances
 from mercer.selection.grid import GridPoint
 from mercer.selection.halving import select
 from mercer.selection.link import FLOOR, UNKNOWN_ROWS, Link, codes_of, fitted_link, log_losses
-from mercer.selection.metric import distances, moved, outer, power_of, slopes, tile
+from mercer.selection.metric import apply_transform, distances, gradient_outer_product, gradients, metric_root, tile
 from mercer.selection.ridge import leave_one_out_path
 from mercer.selection.score import Score
 from mercer.selection.settings import DEFAULT_SETTINGS
@@ -210,7 +210,7 @@ def test_slopes_are_the_gradients_of_autograd(kernel):
     f = kernel(at, Z) @ alpha
     slow = torch.stack([torch.autograd.grad(f[:, o].sum(), at, retain_graph=True)[0] for o in range(2)], 2)
     length = float(kernel.length_scale)
-    fast = slopes(kernel, distances(kernel, X, Z).double(), length, X, Z, alpha)
+    fast = gradients(kernel, distances(kernel, X, Z).double(), length, X, Z, alpha)
     # distances are kept in single precision: a relative error of 6e-8 each, in sums of 30 terms of size 1
     torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
 
@@ -227,11 +227,11 @@ def test_the_gradient_metric_of_a_ridge_function_is_its_direction():
     X = rows(400, 5)
     u = torch.nn.functional.normalize(torch.tensor([3.0, -1.0, 0.0, 2.0, 0.5], dtype=torch.float64), dim=0)
     gradient = torch.cos(X @ u)[:, None, None] * u[:, None]
-    M = outer(gradient, torch.ones(400), torch.ones(5, dtype=torch.float64))
+    M = gradient_outer_product(gradient, torch.ones(400), torch.ones(5, dtype=torch.float64))
     torch.testing.assert_close(M, 5 * torch.outer(u, u))
-    torch.testing.assert_close(power_of(M, 1.0, full=True), 5**0.5 * torch.outer(u, u), rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(power_of(M, 1.0, full=False), 5**0.5 * u.abs())
-    assert float(power_of(M, 0.5, full=True).square().sum()) == pytest.approx(5)
+    torch.testing.assert_close(metric_root(M, 1.0, full=True), 5**0.5 * torch.outer(u, u), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(metric_root(M, 1.0, full=False), 5**0.5 * u.abs())
+    assert float(metric_root(M, 0.5, full=True).square().sum()) == pytest.approx(5)
 
 
 def test_the_selection_finds_the_three_projections_of_a_sine():
@@ -375,7 +375,7 @@ def test_small_tables_are_scored_in_folds():
     X = rows(120, 3)
     found = run(X, X[:, 0] ** 2 + 0.1 * rows(120, 1, seed=1)[:, 0])
     assert found.loss < 0.5
-    A = moved(found.members[0].columns(X), found.members[0].transform)
+    A = apply_transform(found.members[0].columns(X), found.members[0].transform)
     assert A.isfinite().all()
 
 

@@ -14,7 +14,7 @@ from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.selection.candidate import BY_LOSS, Candidate, SelectedEnsemble, SelectedKernel
 from mercer.selection.grid import FAMILIES
 from mercer.selection.link import FLOORS, Link, fitted_link
-from mercer.selection.metric import power_of
+from mercer.selection.metric import metric_root
 from mercer.selection.parallel import run_parallel
 from mercer.selection.rows import SelectionRows
 from mercer.selection.score import Score
@@ -109,4 +109,4 @@ def mean_transform(view: View) -> Tensor:
     step = view.steps[-1]
     twice = round(2 / step.power)
     metrics = [torch.diag(T**twice) if T.ndim == 1 else torch.linalg.matrix_power(T, twice) for T in view.transforms]
-    return power_of(torch.stack(metrics).mean(0), step.power, view.transforms[0].ndim == 2)
+    return metric_root(torch.stack(metrics).mean(0), step.power, view.transforms[0].ndim == 2)

@@ -24,7 +24,7 @@ from mercer.engine import Plan
 from mercer.engine.plan import factored_rows
 from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.selection.candidate import SelectedKernel
-from mercer.selection.metric import farthest, moved
+from mercer.selection.metric import apply_transform, largest_factors
 from mercer.selection.ridge import dual_coefficients
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 from mercer.selection.tune import tune_kernel
@@ -84,7 +84,7 @@ class MoreRows:
             return []
         lengths = np.minimum(np.broadcast_to(tuned.length_scale, Z.shape[1]), LONGEST)
         transform = torch.as_tensor(1 / lengths)
-        transform = transform.minimum(farthest(Z).to(transform))
+        transform = transform.minimum(largest_factors(Z).to(transform))
         return [
             SelectedKernel(columns, transform, kernel, 0.03, 1.0, np.inf, f"standard, evidence, {family}")
             for family, kernel in (("gaussian", Gaussian(1.0)), ("matern32", Matern32(1.0)))
@@ -125,7 +125,7 @@ class MoreRows:
             values[score].double().to(self.plan.device) for values in (self.X, self.Y, self.weight)
         )
         transform = candidate.transform.to(X)
-        Z, Z_score = (moved(candidate.columns(rows), transform) for rows in (X, X_score))
+        Z, Z_score = (apply_transform(candidate.columns(rows), transform) for rows in (X, X_score))
         trials = []
         for length_factor in LENGTH_FACTORS if isinstance(candidate.kernel, Stationary) else (1.0,):
             kernel = scaled(candidate.kernel, length_factor)

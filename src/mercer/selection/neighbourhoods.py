@@ -24,7 +24,7 @@ from mercer.evidence.coordinates import Evidence, Gradient, Point
 from mercer.evidence.exact import log_evidence
 from mercer.evidence.lbfgs import climb
 from mercer.kernels import Kernel, Scaled, Stationary
-from mercer.selection.metric import farthest
+from mercer.selection.metric import largest_factors
 from mercer.selection.neighbours import nearest
 from mercer.selection.settings import SelectionSettings
 
@@ -83,7 +83,7 @@ def neighbourhood_scales(
         return None
     some = sample.part(sample.spaced(SPREAD_ROWS))
     Z = some.rows.take(np.arange(some.n_rows)).double()
-    spread, most = Z.var(0).cpu().numpy(), farthest(Z, float(np.mean(kernel.length_scale))).cpu().numpy()
+    spread, most = Z.var(0).cpu().numpy(), largest_factors(Z, float(np.mean(kernel.length_scale))).cpu().numpy()
     if not spread.any():
         return None
     found = sample.rows.shard.group.first(lambda: _climbed(parts, kernel, sample.groups, spread, clock))

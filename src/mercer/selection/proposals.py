@@ -212,7 +212,7 @@ def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
     n = min(search.settings.descent_rows, search.rows.n // search.settings.descent_fraction)
     kernel = FAMILIES[point.family]
     descent = Descent(kernel, length, point.lam, fold.X[:n], fold.Y[:n], fold.weight[:n], T, view.groups)
-    if not descent.worth or (end := descent.descended(search.expired)) is None:
+    if not descent.worthwhile or (end := descent.minimise(search.expired)) is None:
         return []
     transform, lam = end
     steps = (*view.steps, MetricStep(point, descent=True))

@@ -14,7 +14,17 @@ import torch
 from torch import Tensor
 
 from mercer.selection.grid import FAMILIES, GridPoint
-from mercer.selection.metric import TYPICAL, distances, moved, outer, power_of, shared, slopes, tile, typical
+from mercer.selection.metric import (
+    TYPICAL_ROWS,
+    apply_transform,
+    average_groups,
+    distances,
+    gradient_outer_product,
+    gradients,
+    metric_root,
+    tile,
+    typical_distance,
+)
 from mercer.selection.ridge import dual_coefficients
 from mercer.selection.score import Score
 
@@ -104,9 +114,9 @@ class View:
         """The distance by which this family's length-scales are measured."""
         key = family == "cityblock"
         if key not in self.units:
-            A = moved(self.folds[0].X[:TYPICAL], self.transforms[0])
+            A = apply_transform(self.folds[0].X[:TYPICAL_ROWS], self.transforms[0])
             known = self._distances.get((key, False))
-            self.units[key] = typical(distances(FAMILIES[family], A, A) if known is None else known[0])
+            self.units[key] = typical_distance(distances(FAMILIES[family], A, A) if known is None else known[0])
         return self.units[key]
 
     def trial(self, point: GridPoint) -> Trial:
@@ -171,7 +181,7 @@ class View:
         assert step.base is not None
         fold, T, kernel = self.folds[k], self.transforms[k], FAMILIES[step.base.family]
         distance = self.pair_distances(step.base.family)[k].to(step.base.dtype)
-        A = moved(fold.X, T).to(distance)
+        A = apply_transform(fold.X, T).to(distance)
         length = step.base.factor * self.unit(step.base.family)
         lam = max(step.base.lam, LEAST_GRADIENT_PENALTY)
         known = self.trials.get(step.base) if lam == step.base.lam else None
@@ -182,9 +192,9 @@ class View:
         if alpha is None:  # rounding: the model tells nothing new
             return T
         rows = slice(0, min(GRADIENT_ROWS, max(MOST_GRADIENTS // A.shape[1], 1)))
-        gradient = slopes(kernel, distance[rows], length, A[rows], A, principal_outputs(alpha).to(A))
-        M = outer(gradient.double(), fold.weight[rows], T)
-        return power_of(M if step.full else shared(M, self.groups), step.power, step.full)
+        gradient = gradients(kernel, distance[rows], length, A[rows], A, principal_outputs(alpha).to(A))
+        M = gradient_outer_product(gradient.double(), fold.weight[rows], T)
+        return metric_root(M if step.full else average_groups(M, self.groups), step.power, step.full)
 
     def pair_distances(self, family: str, to_score: bool = False) -> list[Tensor]:
         """Distances of each fold between fit rows, or from scoring rows to fit rows."""
@@ -192,8 +202,8 @@ class View:
         if key not in self._distances:
             found = []
             for fold, T in zip(self.folds, self.transforms, strict=True):
-                A = moved(fold.X, T)
-                found.append(distances(FAMILIES[family], moved(fold.X_score, T) if to_score else A, A))
+                A = apply_transform(fold.X, T)
+                found.append(distances(FAMILIES[family], apply_transform(fold.X_score, T) if to_score else A, A))
             self._distances[key] = found
         return self._distances[key]
 
@@ -203,8 +213,10 @@ class View:
         if self._tiles is not None and self._tiles[0] == key:
             return self._tiles[1]
         if point.family == "linear":
-            inputs = [(moved(f.X, T), moved(f.X_score, T)) for f, T in zip(self.folds, self.transforms, strict=True)]
-            tiles = [(A @ A.T / A.shape[1], B @ A.T / A.shape[1]) for A, B in inputs]
+            tiles = []
+            for fold, T in zip(self.folds, self.transforms, strict=True):
+                A, B = apply_transform(fold.X, T), apply_transform(fold.X_score, T)
+                tiles.append((A @ A.T / A.shape[1], B @ A.T / A.shape[1]))
         else:
             pairs = zip(self.pair_distances(point.family), self.pair_distances(point.family, True), strict=True)
             kernel, length = FAMILIES[point.family], point.factor * self.unit(point.family)
