@@ -34,6 +34,16 @@ def settings(monkeypatch):
 
 
 @pytest.fixture
+def refinement(monkeypatch):
+    """Changes numbers of the refinement stages of boosted models."""
+
+    def change(**changes: Any) -> None:
+        monkeypatch.setattr(Boosting, "_refinement_settings", replace(Boosting._refinement_settings, **changes))
+
+    return change
+
+
+@pytest.fixture
 def few_rows(monkeypatch, settings):
     """A hundred rows are too many for an exact solution, learners are small, and few rows select kernels."""
     monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))

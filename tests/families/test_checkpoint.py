@@ -15,7 +15,6 @@ import pytest
 
 import mercer.forward.boosting
 import mercer.forward.checkpoint
-import mercer.forward.further
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.distributed import LostProcessError
 from mercer.forward.learners import Ensemble
@@ -89,13 +88,13 @@ def test_a_fit_that_was_cut_off_ends_with_the_undisturbed_model(name, tmp_path):
         np.testing.assert_array_equal(plain.predict(X), whole.predict(X))
 
 
-def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch):
+def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch, refinement):
     """Learners of further stages, tried ones too, are absorbed again and not made again.
 
     Both fits begin from one folder, so the selection runs once.
     """
     monkeypatch.setattr(mercer.forward.boosting, "LEARNERS", 3)
-    monkeypatch.setattr(mercer.forward.further, "LITTLE", 0.05)
+    refinement(min_gain=0.05)
     monkeypatch.setattr(mercer.forward.checkpoint, "SHARE", np.inf)  # written after every learner
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (600, 2))

@@ -18,7 +18,7 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection
 from mercer.forward.stopping import History
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32
-from tests.families.test_scales import problem_of
+from tests.families.test_refinement_stages import problem_of
 
 
 def member(name: str, kernel) -> KernelMember:

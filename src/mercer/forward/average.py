@@ -9,9 +9,9 @@ import numpy as np
 
 from mercer.base.calibration import cross_fitted
 from mercer.clock import Clock
-from mercer.forward.further import STAGING_SHARE
 from mercer.forward.held_out import HeldOutPredictions, validation_predictions
 from mercer.forward.model_selection import KernelMember
+from mercer.forward.refinement_stages import STAGES_SHARE
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.preprocessing.targets import ClassTargets
 
@@ -39,11 +39,7 @@ def best_average(
         n = len(models)
         for member in turns:
             ahead = AHEAD * took[member.name] if member.name in took else UNTRIED * (budget.seconds or 0.0)
-            if (
-                models[-1][-1].fit.interrupted
-                or len(models) >= MODELS
-                or budget.remaining(until=STAGING_SHARE) <= ahead
-            ):
+            if models[-1][-1].fit.interrupted or len(models) >= MODELS or budget.remaining(until=STAGES_SHARE) <= ahead:
                 continue
             before, place = budget.elapsed(), len(task.selection.members) - 1 + len(models)
             models.append(grow(replace(member, share=1.0, place=place)))

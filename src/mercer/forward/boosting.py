@@ -22,19 +22,19 @@ from mercer.forward.average import best_average
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
-from mercer.forward.draws import rows_at_a_time, some_rows
 from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
 from mercer.forward.focus import Focus
-from mercer.forward.further import further
 from mercer.forward.learners import Ensemble, Size
 from mercer.forward.local_length_scales import LocalLengthScales
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selection, single_kernel
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
+from mercer.forward.refinement_stages import RefinementSettings, RefinementStages
 from mercer.forward.solve.exact import AllRows
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.predicted_time import affordable_polish_steps, exact_seconds
+from mercer.forward.stage_sampling import affordable_stage_rows, draw_sample
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import FittedMember, Task
 from mercer.forward.trial_fits import select_by_learning_curve
@@ -164,6 +164,7 @@ class Boosting(Resumable, ForwardEstimator):
     max_rows: Annotated[int | str | None, NONE | AUTO | integer(2)] = "auto"
 
     _selection_settings: ClassVar[SelectionSettings] = DEFAULT_SETTINGS
+    _refinement_settings: ClassVar[RefinementSettings] = RefinementSettings()
     _resumable_params: ClassVar[tuple[str, ...]] = (
         *ForwardEstimator._resumable_params,
         "checkpoint",
@@ -290,7 +291,7 @@ class Boosting(Resumable, ForwardEstimator):
             rng,
             block_length=lengths[self.absorption],
             shrinkage=self.shrinkage,
-            focus=None if self.focus is None else Focus.resolve(self.focus, "focus"),
+            focus=self._focus(),
             validation=None if held_out is None else held_out.to(problem.plan.device),
         )
 
@@ -318,8 +319,18 @@ class Boosting(Resumable, ForwardEstimator):
         return replace(final, weights=done.weights, kept={"polish_reason_": done.stop_reason})
 
     def _refinement_stages(self, task: Task, first: FittedMember, budget: Clock, share: float) -> list[FittedMember]:
-        goes_on = self._can_be_refined(first.fit) and time_to_begin(first.fit, budget, share)
-        return further(self, task, first, budget, share) if goes_on else []
+        if not self._can_be_refined(first.fit) or not time_to_begin(first.fit, budget, share):
+            return []
+
+        def begin(problem: Problem, validation: Tensor | None) -> ForwardFit:
+            return self._begin_fit(problem, validation, first.fit.rng)
+
+        settings = self._refinement_settings
+        stages = RefinementStages(begin, settings, budget, share, self._classes, self._focus())
+        return stages.refine(first, task)
+
+    def _focus(self) -> Focus | None:
+        return None if self.focus is None else Focus.resolve(self.focus, "focus")
 
     def _can_be_refined(self, fit: ForwardFit) -> bool:
         """Whether refinement stages may follow the first: all is left open, and there are validation rows."""
@@ -333,10 +344,13 @@ class Boosting(Resumable, ForwardEstimator):
             return data
         quadratic = Loss.resolve(self.loss, "loss").quadratic
         grows = self._selects_kernels() and self._sizes_are_open() and quadratic and not self.warm_start
-        n = rows_at_a_time(self.max_rows, data.n_columns, plan, self.time_budget)
-        if data.n_alive <= n or not (grows or isinstance(self.max_rows, Integral)):
+        if not isinstance(self.max_rows, str):
+            n = self.max_rows
+        elif grows:
+            n = affordable_stage_rows(data.n_columns, plan, self.time_budget)
+        else:
             return data
-        return some_rows(data, n, rng, classes=self._classes)
+        return data if data.n_alive <= n else draw_sample(data, n, rng, classes=self._classes)
 
     def _more_models(
         self, task: Task, first: list[FittedMember], budget: Clock, rng: np.random.Generator

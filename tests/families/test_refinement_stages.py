@@ -14,7 +14,7 @@ from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.data.group import ALONE
 from mercer.engine import KernelMatrix, Sample, make_plan
-from mercer.forward import average, boosting, further, scales
+from mercer.forward import average, boosting
 from mercer.forward.average import averaged, best_few
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
@@ -24,6 +24,7 @@ from mercer.forward.learners import Ensemble
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember
 from mercer.forward.problem import Problem
+from mercer.forward.refinement_stages import RefinementSettings, RefinementStages
 from mercer.forward.task import FittedMember
 from mercer.kernels import Gaussian, Laplacian, Matern12, Matern32, Matern52, RationalQuadratic, Separable
 from mercer.selection.halving import select
@@ -158,10 +159,10 @@ def test_a_further_stage_begins_only_where_there_is_time_for_its_first_learners(
     assert begins == [True, True, False]
 
 
-def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypatch):
+def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, refinement, monkeypatch):
     X, y = wiggly(2000)
     X_test, y_test = wiggly(1000, seed=1)
-    monkeypatch.setattr(further, "LITTLE", 0.01)
+    refinement(min_gain=0.01)
     model = KernelBoostingRegressor(random_state=0, polish=False, metric=None).fit(X, y)
     steps = list(model.staged_predict(X_test))
     assert np.allclose(steps[-1], model.predict(X_test), atol=1e-6)
@@ -170,7 +171,7 @@ def test_a_default_fit_of_many_rows_grows_finer_stages_that_help(large, monkeypa
     assert np.diff(model.history_["seconds"]).min() >= 0
     lengths = [float(np.mean(one.kernel.length_scale)) for one in model.expansions_]
     assert lengths == sorted(lengths, reverse=True)
-    monkeypatch.setattr(further, "further_stages", lambda *_: [])
+    monkeypatch.setattr(RefinementStages, "refine", lambda *_: [])
     first = KernelBoostingRegressor(random_state=0, polish=False, metric=None).fit(X, y)
     assert np.mean((model.predict(X_test) - y_test) ** 2) <= 1.02 * np.mean((first.predict(X_test) - y_test) ** 2)
 
@@ -185,19 +186,16 @@ def test_a_kernel_that_is_done_gives_way_to_a_finer_one_however_much_that_was_as
         learner = Ensemble(LargestResiduals(), JointPursuit(), 200, 800)
         return ForwardFit(left, learner, np.random.default_rng(0), validation=watched, block_length=1)
 
-    def on(fit, count):
-        return all(fit.step() for _ in range(count)) and not fit.flush()
-
-    how = scales.Staging(make, on, little=0.01, checked=2, worth=1e9)
-    stages = scales.further_stages(problem, torch.zeros_like(problem.y), torch.tensor(watched), how)
+    settings = RefinementSettings(min_gain=0.01, learners_per_check=2, min_ratio=1e9)
+    stages = RefinementStages(make, settings).fit(problem, torch.zeros_like(problem.y), torch.tensor(watched))
     assert len(stages) > 1
     assert stages[-1].history.validation[-1] < 0.5 * stages[0].history.validation[-1]
 
 
-def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margins(large, monkeypatch):
+def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margins(large, refinement):
     X, y = wiggly(2000)
     labels = np.array(["sea", "land"])[(y > 0.7).astype(int)]
-    monkeypatch.setattr(further, "LITTLE", 0.01)
+    refinement(min_gain=0.01)
     model = KernelBoostingClassifier(random_state=0, metric=None).fit(X[:1500], labels[:1500])
     assert model.score(X[1500:], labels[1500:]) > 0.5 + 0.5 * np.mean(labels == "sea")  # half of what a guess misses
     probabilities = model.predict_proba(X[1500:])
@@ -205,10 +203,10 @@ def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margin
     assert np.isfinite(probabilities).all()
 
 
-def test_with_time_to_spare_further_models_are_averaged(large, monkeypatch):
+def test_with_time_to_spare_further_models_are_averaged(large, refinement, monkeypatch):
     monkeypatch.setattr(average, "MODELS", 2)
     monkeypatch.setattr(average, "best_few", lambda task, said: list(range(len(said))))
-    monkeypatch.setattr(further, "LITTLE", 0.02)
+    refinement(min_gain=0.02)
     X, y = wiggly(1200)
     model = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
     monkeypatch.setattr(average, "MODELS", 1)
@@ -295,10 +293,7 @@ def test_a_stage_that_gains_nothing_is_not_begun():
         learner = Ensemble(LargestResiduals(), JointPursuit(), 50, 500)
         return ForwardFit(left, learner, np.random.default_rng(1), block_length=1, validation=held)
 
-    assert (
-        scales.further_stages(problem, torch.zeros_like(problem.y), held, scales.Staging(make, lambda fit, n: True))
-        == []
-    )
+    assert RefinementStages(make).fit(problem, torch.zeros_like(problem.y), held) == []
 
 
 def test_more_rows_find_length_scales_that_few_rows_miss():

@@ -10,10 +10,9 @@ import torch
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.data import ArrayRows, ParquetRows, TensorRows
 from mercer.engine import Sample, make_plan
-from mercer.forward import draws, further
-from mercer.forward.draws import Renewal, bernoulli, rows_at_a_time, some_rows
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
+from mercer.forward.stage_sampling import MIN_ROWS, StageSampler, affordable_stage_rows, bernoulli, draw_sample
 from mercer.kernels import Gaussian
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
@@ -44,13 +43,13 @@ def test_every_row_is_drawn_with_the_same_probability(n_rows, n):
 def test_rows_of_weight_zero_are_never_drawn_and_rare_classes_always_are():
     given = table(20_000, weight=np.where(np.arange(20_000) % 2, 1.0, 0.0))
     given.y[[1, 4001, 9001]] = "ice"
-    some = some_rows(given, 500, np.random.default_rng(0), classes=True)
-    assert np.all(some.row_indices % 2 == 1)
-    assert np.sum(some.y == "ice") == 3
-    assert np.array_equal(some.y, given.y[some.row_indices])
-    assert np.array_equal(some.rows.X, given.rows.X[some.row_indices])
+    drawn = draw_sample(given, 500, np.random.default_rng(0), classes=True)
+    assert np.all(drawn.row_indices % 2 == 1)
+    assert np.sum(drawn.y == "ice") == 3
+    assert np.array_equal(drawn.y, given.y[drawn.row_indices])
+    assert np.array_equal(drawn.rows.X, given.rows.X[drawn.row_indices])
     # what a class weighs beside another is what it weighs in the table, up to chance
-    ice, land = (some.weight[some.y == label].sum() for label in ("ice", "land"))
+    ice, land = (drawn.weight[drawn.y == label].sum() for label in ("ice", "land"))
     assert ice / land == pytest.approx(3 / np.sum((given.y == "land") & (given.weight > 0)), rel=0.5)
 
 
@@ -58,14 +57,14 @@ def test_a_few_rows_wanted_are_never_none():
     """Of 50 draws of two rows on average, half of which weigh nothing, a share of 1/e would be empty."""
     given = table(60, weight=np.where(np.arange(60) % 2, 1.0, 0.0))
     for seed in range(50):
-        some = some_rows(given, 2, np.random.default_rng(seed), classes=False)
-        assert len(some.y) >= 1
-        assert np.all(some.weight > 0)
+        drawn = draw_sample(given, 2, np.random.default_rng(seed), classes=False)
+        assert len(drawn.y) >= 1
+        assert np.all(drawn.weight > 0)
 
 
-def renewal(n=4000, size=400, held=200, memory_limit=None):
+def sampler_of(n=4000, size=400, held=200, memory_limit=None, candidate_factor=None):
     given = table(n)
-    sample = some_rows(given, size + held, np.random.default_rng(0), classes=True)
+    sample = draw_sample(given, size + held, np.random.default_rng(0), classes=True)
     order = np.random.default_rng(2).permutation(len(sample.y))  # fits put rows into an order of their own
     sample = sample.rows_at(order, sample.weight[order])
     targets = ClassTargets.of(given.y, given.weight, centred=True)
@@ -78,7 +77,10 @@ def renewal(n=4000, size=400, held=200, memory_limit=None):
     first = Problem(Sample(rows, Y, weight, plan), Gaussian(0.5), 1e-2)
     rng = np.random.default_rng(1)
     inputs = InputMap.identity(2)
-    return given, sample, targets, Renewal(given, sample, targets, inputs, first, watched, size, rng, classes=True)
+    sampler = StageSampler(
+        given, sample, targets, inputs, first, watched, size, rng, classes=True, candidate_factor=candidate_factor
+    )
+    return given, sample, targets, sampler
 
 
 def linear_model(slope=3.0):
@@ -91,16 +93,15 @@ def linear_model(slope=3.0):
     return FittedExpansion(torch.tensor([0, 1]), Z, W, kernel, 1e-2)
 
 
-def test_a_stage_sees_rows_near_the_border_densely_and_others_with_larger_weights(monkeypatch):
-    monkeypatch.setitem(draws.LOOKED_AT, "cpu", 8)
-    _, _, targets, anew = renewal(n=40_000)
+def test_a_stage_sees_rows_near_the_border_densely_and_others_with_larger_weights():
+    _, _, targets, sampler = sampler_of(n=40_000, candidate_factor=8)
     model = linear_model(-3.0)  # land, the first class, is negative
-    problem, watched = anew.problem([model], Gaussian(0.2))
+    problem, watched = sampler.problem([model], Gaussian(0.2))
     X, w = problem.rows.X, problem.weight
     assert torch.equal(w[watched], torch.zeros(len(watched), dtype=w.dtype))
     learned = w > 0
     margins = problem.margins(torch.zeros_like(problem.y))[:, 0]
-    near = margins < anew._widest()
+    near = margins < sampler.margin_threshold()
     assert torch.allclose(w[learned & near], torch.ones((), dtype=w.dtype), rtol=1e-6)  # shares are float32
     assert float(w[learned & ~near].min()) > 1
     # weights undo the drawing: rows of the whole table have the same share of the right half
@@ -117,10 +118,10 @@ def test_a_stage_sees_rows_near_the_border_densely_and_others_with_larger_weight
 @pytest.mark.parametrize("memory_limit", [None, "1MiB"])
 def test_rows_held_out_are_never_learned_from_and_stay_in_order(memory_limit):
     """Also where the table is read in several blocks."""
-    _, sample, _, anew = renewal(40_000, memory_limit=memory_limit)
+    _, sample, _, sampler = sampler_of(40_000, memory_limit=memory_limit)
     model = [linear_model()]
-    first, watched = anew.problem(model, Gaussian(0.2))
-    second, again = anew.problem([*model, linear_model(-1.0)], Gaussian(0.1))
+    first, watched = sampler.problem(model, Gaussian(0.2))
+    second, again = sampler.problem([*model, linear_model(-1.0)], Gaussian(0.1))
     held = torch.as_tensor(sample.rows.X[:200])
     assert torch.equal(first.rows.X[watched], held)
     assert torch.equal(second.rows.X[again], held)
@@ -129,21 +130,20 @@ def test_rows_held_out_are_never_learned_from_and_stay_in_order(memory_limit):
         assert float(distances.min()) > 0
     both = linear_model(2.0)
     f = both.kernel(held, both.basis) @ both.weights
-    assert torch.allclose(second.codes[again] - second.y[again], f + anew.offset, atol=1e-9)
+    assert torch.allclose(second.codes[again] - second.y[again], f + sampler.offset, atol=1e-9)
 
 
-def test_rows_at_a_time_keep_to_memory_and_time():
+def test_rows_of_a_stage_keep_to_memory_and_time():
     plan = make_plan(10**7, device="cpu", memory_limit="32MiB")
-    assert rows_at_a_time("auto", 4, plan) == 2**25 // (4 * 4 * 4)
-    assert rows_at_a_time(123, 4, plan) == 123
-    hurried = [rows_at_a_time("auto", 4, plan, seconds) for seconds in (0.01, 30.0, 60.0, 1e9)]
+    assert affordable_stage_rows(4, plan) == 2**25 // (4 * 4 * 4)
+    hurried = [affordable_stage_rows(4, plan, seconds) for seconds in (0.01, 30.0, 60.0, 1e9)]
     assert hurried == sorted(hurried)
-    assert hurried[0] == draws.FEWEST
+    assert hurried[0] == MIN_ROWS
     assert hurried[-1] == 2**25 // (4 * 4 * 4)
 
 
-def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(few_rows, monkeypatch):
-    monkeypatch.setattr(further, "LITTLE", 0.02)
+def test_a_classifier_of_some_rows_at_a_time_learns_from_the_whole_table(few_rows, refinement):
+    refinement(min_gain=0.02)
     given, test = table(6000), table(2000, seed=9)
     options = {"random_state": 0, "metric": None}
     few = KernelBoostingClassifier(max_rows=600, **options).fit(given.rows.X, given.y)
@@ -165,13 +165,13 @@ def test_basis_indices_of_drawn_rows_count_copies_of_rows_too(few_rows, face):
     np.testing.assert_array_equal(model.basis_, X[model.basis_indices_])
 
 
-def test_a_regressor_draws_other_rows_of_a_file_for_every_stage_and_says_how_fast(few_rows, tmp_path, monkeypatch):
+def test_a_regressor_draws_other_rows_of_a_file_for_every_stage_and_says_how_fast(few_rows, tmp_path, refinement):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (6000, 3))
     y = np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1] + X[:, 2])
     X = pd.DataFrame(X, columns=["a", "b", "c"])
     X.assign(y=y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
-    monkeypatch.setattr(further, "LITTLE", 2e-3)
+    refinement(min_gain=2e-3)
     events = []
     model = KernelBoostingRegressor(max_rows=600, random_state=0, metric=None, polish=False, callbacks=events.append)
     model.fit(ParquetRows(tmp_path / "rows.parquet", target="y"))

@@ -1,0 +1,253 @@
+"""Refinement stages: fit the residuals of a model with the same or shorter length-scales while validation loss falls.
+
+Each stage is fitted to the residuals of the stages before it. After every few learners, one learner of a shorter
+length-scale is tried on the current residuals. The validation rows decide whether the model continues with the current
+kernel, continues with the shorter length-scale, or is complete. Short length-scales make learners in different places
+independent, which boosting needs; long ones generalise from few rows. The model is the sum of all stages, each with its
+own penalty.
+
+A table with more rows than a stage is fitted to is sampled again for every stage (`mercer.forward.stage_sampling`).
+`docs/ablations.md` has the measurements behind the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mercer.clock import Clock
+from mercer.data import TensorRows
+from mercer.forward.focus import Focus, HingeFocus
+from mercer.forward.held_out import held_out_predictions
+from mercer.forward.loop import ForwardFit
+from mercer.forward.path import FittedExpansion
+from mercer.forward.problem import Problem
+from mercer.forward.stage_sampling import KERNEL_RATE, StageSampler
+from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget
+from mercer.forward.task import FittedMember, Task
+from mercer.progress import step_callbacks
+from mercer.selection.more_rows import scaled
+from mercer.stop_reason import StopKind, StopReason
+
+#: Share of the time budget after which nothing is added to refinement stages.
+STAGES_SHARE = 0.95
+#: Share of the remaining time that may be spent on sampling rows for the next stage.
+SAMPLING_SHARE = 0.3
+
+#: Begins a fit to a problem with validation rows.
+BeginFit = Callable[[Problem, Tensor | None], ForwardFit]
+
+
+@dataclass(frozen=True)
+class RefinementSettings:
+    """Numbers of the refinement stages.
+
+    Attributes
+    ----------
+    shorter : factor of the length-scales that is tried at every check
+    shortest : further factors, which are tried only when the current kernel is done
+    learners_per_check : learners between two trials of a shorter length-scale
+    min_ratio : least gain of the first learner of a new stage, in units of the mean gain of the current learners
+    min_gain : least gain of a learner, as a share of the validation loss
+    max_idle_checks : checks in a row without that gain after which the current kernel is done
+    sample_power : `min_gain` is lower for sampled tables, by this power of the share of rows in a sample
+    separable : validation error below which stages of a classifier are fitted to rows of small margin only
+    """
+
+    shorter: float = 0.6
+    shortest: tuple[float, ...] = (0.36, 0.216)
+    learners_per_check: int = 10
+    min_ratio: float = 2.0
+    min_gain: float = 5e-4
+    max_idle_checks: int = 2
+    sample_power: float = 0.25
+    separable: float = 0.1
+
+
+@dataclass
+class RefinementStages:
+    """The refinement stages of one model, and what they share.
+
+    `begin` begins a fit, and `share` of the `clock` may be spent. `focus` restricts stages to rows of small margin.
+    `sampler` draws other rows for each stage; `model` holds the complete stages, for which it needs predictions. `fits`
+    are the refinement stages so far.
+    """
+
+    begin: BeginFit
+    settings: RefinementSettings = field(default_factory=RefinementSettings)
+    clock: Clock = field(default_factory=Clock)
+    share: float = 1.0
+    classes: bool = False
+    focus: Focus | None = None
+    checkpoint: Any = None
+    sampler: StageSampler | None = None
+    model: list[FittedExpansion] = field(default_factory=list)
+    fits: list[ForwardFit] = field(default_factory=list)
+
+    def refine(self, first: FittedMember, task: Task) -> list[FittedMember]:
+        """Fit stages to the residuals of the first stage of a model.
+
+        An ensemble gains only a member's share of what the member gains, so `min_gain` is divided by it. A model of a
+        sampled table may take longer, since more rows are to make it better.
+        """
+        min_gain = self.settings.min_gain / first.member.share
+        if task.full_table is not None:
+            min_gain *= (task.data.n_alive / task.full_table.n_alive) ** self.settings.sample_power
+            self.sampler = StageSampler.after(first, task, classes=self.classes)
+        self.settings = replace(self.settings, min_gain=min_gain)
+        self.checkpoint = task.checkpoint
+        self.model = [first.final]
+        problem = first.fit.problem
+        if self.classes:  # margins are products with the codes ±1, not with centred targets
+            problem = replace(problem, codes=problem.y + torch.as_tensor(task.targets.offset).to(problem.y))
+        f = problem.matrix(first.final.basis).product(first.final.weights)
+        return completed(first, self.fit(problem, f, first.fit.validation))
+
+    def fit(self, problem: Problem, f: Tensor, validation: Tensor | None) -> list[ForwardFit]:
+        """Fit stages to the residuals of a model with values `f` until none lowers the validation loss enough."""
+        if self.focus is None:
+            self.focus = self._separable_focus(problem, f, validation)
+        begun = self._first_stage(problem, f, validation)
+        if begun is None:
+            return []
+        self.fits = [self.resample(begun)]
+        try:
+            self._add_stages()
+        except KeyboardInterrupt:
+            self.fits[-1].flush()
+            self.fits[-1].interrupted = True
+        if self.fits[-1].interrupted:
+            self.clock.interrupt()
+        return self.fits
+
+    def _add_stages(self) -> None:
+        """Add learners to the last stage and begin further stages, until none lowers the validation loss enough."""
+        n_idle = 0
+        while self.grow(self.fits[-1]):
+            current = self.fits[-1]
+            done = False
+            if self.focus_changed(current):
+                following, _ = _first_learner(self._next_stage(current, 1.0))
+            else:
+                gain = _mean_gain(current.history.validation, self.settings.learners_per_check)
+                least = self.settings.min_gain * current.history.validation[-1]
+                n_idle = n_idle + 1 if gain <= least else 0  # both are zero once the loss is zero
+                done = n_idle == self.settings.max_idle_checks
+                wanted = least if done else max(self.settings.min_ratio * gain, least)
+                following = self._shorter_stage(current, wanted, done)
+            if following is not None:
+                self.fits.append(self.resample(following))
+                n_idle = 0
+            elif done:
+                break
+
+    def grow(self, fit: ForwardFit) -> bool:
+        """Add learners to a stage up to the next check; return whether there is time for more."""
+        wanted = fit.n_steps + self.settings.learners_per_check
+        rules: list[Stopping] = [MaxSteps(wanted)]
+        budget = self.clock.seconds
+        if budget is not None:
+            seconds = max(self.clock.remaining(until=self.share) - (1 - STAGES_SHARE) * budget, 0.0)
+            rules.append(TimeBudget(fit.seconds + seconds, budget))
+        fit.run(rules, step_callbacks("learners", wanted, lambda fit: fit.n_steps))
+        return fit.n_steps == wanted and not fit.interrupted
+
+    def resample(self, begun: ForwardFit) -> ForwardFit:
+        """Begin a stage again on newly drawn rows of the table, if it is sampled and time allows it."""
+        if self.sampler is None:
+            return begun
+        new = self.fits[len(self.model) - 1 :]
+        self.model += [FittedExpansion.at(fit.path(), fit.n_steps, fit.problem) for fit in new]
+        seconds = SAMPLING_SHARE * self.clock.remaining(until=self.share)
+        kernel_values = seconds * KERNEL_RATE[begun.problem.plan.device.type]
+        drawn = self.sampler.problem(self.model, begun.problem.kernel, kernel_values)
+        if drawn is None:
+            return begun
+        fit = self._begin(*drawn)
+        if not fit.step():
+            return begun
+        fit.flush()
+        return fit
+
+    def focus_changed(self, fit: ForwardFit) -> bool:
+        """Whether the classes have become separable: stages are fitted to rows of small margin from now on."""
+        if self.focus is None:
+            self.focus = self._separable_focus(fit.problem, fit.f, fit.validation)
+            return self.focus is not None
+        return False
+
+    def _separable_focus(self, problem: Problem, f: Tensor, validation: Any) -> Focus | None:
+        """Rows of positive squared hinge loss, if few validation rows are misclassified and rows are in memory."""
+        if not self.classes or not isinstance(problem.rows, TensorRows):
+            return None
+        wrong = (problem.margins(f, validation).amin(1) <= 0).double()
+        return HingeFocus() if float(problem.validation_mean(wrong, validation)) < self.settings.separable else None
+
+    def _begin(self, problem: Problem, validation: Tensor | None) -> ForwardFit:
+        fit = self.begin(problem, validation)
+        fit.focus = self.focus
+        if self.checkpoint is not None:
+            self.checkpoint.follow(fit)
+        return fit
+
+    def _first_stage(self, problem: Problem, f: Tensor, validation: Tensor | None) -> ForwardFit | None:
+        """One learner of the length-scale of largest gain, the current one or a shorter one; None if none gains."""
+        for factors in ((1.0, self.settings.shorter), self.settings.shortest):
+            kernels = (scaled(problem.kernel, factor) for factor in factors)
+            fit, gain = _best(self._begin(problem.residual_problem(f, kernel), validation) for kernel in kernels)
+            if fit is not None and gain > self.settings.min_gain * fit.history.validation[-1]:
+                return fit
+        return None
+
+    def _next_stage(self, fit: ForwardFit, factor: float) -> ForwardFit:
+        """Begin a fit to the residuals of another, with length-scales times `factor`."""
+        residuals = fit.problem.residual_problem(fit.f, scaled(fit.problem.kernel, factor))
+        return self._begin(residuals, fit.validation)
+
+    def _shorter_stage(self, current: ForwardFit, least: float, done: bool) -> ForwardFit | None:
+        """A stage of shorter length-scales after its first learner, if that gains more than `least`."""
+        factors = (self.settings.shorter, *(self.settings.shortest if done else ()))
+        following, gain = _best(self._next_stage(current, factor) for factor in factors)
+        return following if gain > least else None
+
+
+def _mean_gain(losses: list[float], n_learners: int) -> float:
+    """Mean decrease of the validation loss by each of the last learners."""
+    n = min(n_learners, len(losses) - 1)
+    return (losses[-1 - n] - losses[-1]) / n
+
+
+def _best(fits: Iterable[ForwardFit]) -> tuple[ForwardFit | None, float]:
+    """The fit whose first learner gains most, and that gain."""
+    return max((_first_learner(fit) for fit in fits), key=lambda pair: pair[1])
+
+
+def _first_learner(fit: ForwardFit) -> tuple[ForwardFit | None, float]:
+    """A fit after its first learner, and the decrease of the validation loss; None if there is no learner."""
+    before = float(fit.held_out_loss())
+    if not fit.step():
+        return None, 0.0
+    fit.flush()
+    return fit, before - fit.history.validation[-1]
+
+
+def completed(first: FittedMember, fits: list[ForwardFit]) -> list[FittedMember]:
+    """Stages as parts of a model, the last one cut back to the step of least validation loss."""
+    stages, before = [], first.n_steps
+    for fit in fits:
+        n_steps = int(np.argmin(fit.history.validation)) + 1 if fit is fits[-1] else fit.n_steps
+        path = fit.path()
+        final = FittedExpansion.at(path, n_steps, fit.problem)
+        stage = "stage" if len(fits) == 1 else "stages"
+        sentence = f"learners of {len(fits)} further {stage} gained ever less on rows held out"
+        why = StopReason(sentence, StopKind.MINIMUM)
+        held_out = held_out_predictions(fit, final)  # of the validation rows, which stages always have
+        member = replace(first.member, kernel=fit.problem.kernel, name=f"{first.member.name}, finer")
+        stages.append(FittedMember(member, fit, path, final, n_steps, why, held_out, before))
+        before += n_steps
+    return stages
