@@ -73,10 +73,10 @@ def test_a_climb_from_white_noise_ends_elsewhere():
     Y = (y - y.mean())[:, None] / y.std(correction=0)
     search = EvidenceSearch(X, Y, torch.ones(200, dtype=torch.float64), False, 50)
     white = Scaled(Gaussian(0.01))
-    assert search._ascend(white, 0.1, 1e-8, 0.0).noise < 0.5  # where the evidence alone leads
-    found = search.climb(white, 0.1)
+    assert search._local_maximum(white, 0.1, 1e-8, 0.0).noise < 0.5  # where the evidence alone leads
+    found = search.maximise(white, 0.1)
     assert found.noise > 0.5
-    assert found.value > search._ascend(white, 0.1, 1e-8, 0.0).value + 5
+    assert found.value > search._local_maximum(white, 0.1, 1e-8, 0.0).value + 5
 
 
 # --- families and length-scales ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The regularisation of a fixed kernel by evidence: one eigendecomposition, then a search in one number."""
+"""The penalty of a fixed kernel by evidence: one eigendecomposition, then a search in one dimension."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mercer.selection.sample import class_codes, draw
 
 
 def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, device: Any = None) -> float:
-    r"""The penalty λ under which targets of covariance :math:`s(K + \lambda D^{-1})` are most likely.
+    r"""Maximise the likelihood of targets of covariance :math:`s(K + \lambda D^{-1})` over the penalty λ.
 
-    The amplitude s has its best value in closed form, so the kernel need not be in the targets' units. Where every
-    column of `Y` holds two values only, they are class codes, and λ is kept at 1 % of the kernel's mean variance or
-    more: interpolating codes has unbounded evidence. The scale of the weights does not matter: the evidence sees copies
-    merged and weights of mean one, of class codes none, and λ is for the weights as they came.
+    The best amplitude s has a closed form, so the kernel need not be in the targets' units. If every column of `Y`
+    holds two values only, targets are class codes, and λ is at least 1 % of the kernel's mean variance: interpolating
+    codes has unbounded evidence. The scale of the weights does not matter: duplicates are merged and weights are scaled
+    to mean one (class codes: all one), and λ is returned for the weights as given.
 
     >>> from mercer.kernels import Gaussian
     >>> X = torch.linspace(-3, 3, 200, dtype=torch.float64)[:, None]
@@ -32,7 +32,7 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     drawn = draw(X, Y, sample_weight, len(X), np.random.default_rng(0), X.device if device is None else device)
     X, w = drawn.X, drawn.precision()
     Y = drawn.centred(w)
-    Y = Y / (float(Y.abs().max()) or 1.0)  # squares of the targets themselves may overflow
+    Y = Y / (float(Y.abs().max()) or 1.0)  # squares of unscaled targets may overflow
     root = w.sqrt()[:, None]
     K = kernel(X, X)
     least = LEAST_NOISE * float(K.diagonal().mean()) if class_codes(drawn.Y) else 0.0
@@ -42,7 +42,7 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     n, p = float(w.sum()), Y.shape[1]
     largest = max(float(spectrum[-1]), 1e-300)
     within = float(energy.sum())
-    if spectrum[-1] <= 1e-200:  # a kernel that is zero at these rows: any penalty leaves the constant
+    if spectrum[-1] <= 1e-200:  # the kernel is zero at these rows: any penalty gives the constant
         return max(1.0, least) * drawn.mean_weight
     if within <= 1e-300:
         return max(1e-6 * largest, least) * drawn.mean_weight
@@ -50,7 +50,7 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     def negative(log_lam: float) -> float:
         lam = np.exp(log_lam)
         scale = max(float((energy / (spectrum + lam)).sum()) / (n * p), 1e-300)
-        # rows of weight w stand for w copies: the copies' differences carry (w − 1) log λ
+        # a row of weight w is w duplicates, whose differences contribute (w − 1) log λ
         log_det = np.log(spectrum + lam).sum() + (n - len(spectrum)) * log_lam
         return p * log_det + n * p * np.log(scale)
 

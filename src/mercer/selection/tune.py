@@ -1,7 +1,4 @@
-"""`tune_kernel`: kernel, length-scales and noise by maximising the evidence on a random subset of rows.
-
-The one place where kernel parameters are chosen from data; every estimator calls it.
-"""
+"""`tune_kernel`: kernel, length-scales and noise of largest evidence on a random subset of rows."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from mercer.engine import make_plan
 from mercer.engine.sample import generator
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
 from mercer.parts import require, require_integer, require_number
-from mercer.selection.class_codes import LEAST_NOISE, judged
+from mercer.selection.class_codes import LEAST_NOISE, refine_by_log_loss
 from mercer.selection.evidence_search import NOISE_BOUNDS, OUTER, EvidenceSearch
 from mercer.selection.sample import class_codes, draw
 
-#: Seconds that a search on a thousand rows takes on a slow machine; others as the cube of their rows.
-THOUSAND_ROWS = 20.0
+#: Seconds of a search on a thousand rows on a slow machine; other searches take time as the cube of their rows.
+THOUSAND_ROWS_SECONDS = 20.0
 #: Families tried by ``kernel="auto"``, smoothest first.
 FAMILIES: tuple[type[Stationary], ...] = (Gaussian, Matern52, Matern32, Matern12)
 
@@ -38,7 +35,7 @@ class Tuned:
 
     @property
     def length_scale(self) -> np.ndarray | None:
-        """The length-scale of all inputs, or one of each (None for kernels without them)."""
+        """The length-scale of all inputs, or one per input; None for kernels without length-scales."""
         scales = [v for name, v in self.kernel.tunable().items() if name.endswith("length_scale")]
         return np.atleast_1d(np.asarray(scales[0])) if scales else None
 
@@ -70,44 +67,44 @@ def tune_kernel(
     ----------
     X : array or tensor of shape (n, D)
     y : array or tensor of shape (n,) or (n, p)
-        Targets are centred and scaled inside; several outputs share the kernel. For two classes pass ±1: where
-        every column holds two values only, they are codes, the noise is kept at 1 % of the variance or more, and of a
-        radial kernel the family, the noise and a factor common to all length-scales are chosen, around what the
-        evidence proposes, by the log loss of each row under all others.
+        Targets are centred and scaled inside; several outputs share the kernel. For two classes pass ±1. If every
+        column holds two values only, targets are class codes. Their noise is at least 1 % of the variance. The
+        family, the noise and a factor on all length-scales of a radial kernel are chosen near the proposal of the
+        evidence by the leave-one-out log loss.
     kernel : "auto", a short name, or a kernel
         The name of a stationary kernel, or ``"auto"`` (the best of Gaussian, Matérn 5/2, Matérn 3/2 and
         Matérn 1/2 by evidence), gives ``variance · kernel + bias``. A kernel object keeps its form, times a
         variance; its parameters are where the search starts.
     sample_weight : array of shape (n,), optional
-        A row of weight 2 counts as that row twice; rows of weight zero are left out. Their scale does not matter:
-        the evidence sees copies merged and weights of mean one (none of class codes), and the
-        noise returned, which serves as the penalty of kernel ridge with the weights as they came, is its noise times
-        their mean.
+        A row of weight 2 counts as two duplicates; rows of weight zero are ignored. The scale of the weights does not
+        matter: duplicates are merged and weights are scaled to mean one for the evidence (class codes: all one). The
+        returned noise is multiplied by the mean weight, so it is the penalty of kernel ridge with the given weights.
     n_rows : int
         Rows drawn at random for the evidence, whose cost grows as their cube.
     ard : bool or "auto"
         One length-scale per input (True), one for all (False), or one per input if that raises the
         log evidence of every output by more than ½ log n for each further length-scale ("auto").
     groups : sequence of D integers, optional
-        Inputs of one number, such as the coordinates of a category's levels, share a length-scale.
+        Inputs with the same integer, such as the one-hot columns of a category, share a length-scale.
     restarts : int
         Further searches from random starting points; the best of all is returned.
     max_iter : int
-        Steps of each climb.
+        Steps of each search.
     tol : float
-        The best family is climbed once more, until a step gains less than this share of the evidence. From 1e-6 on
-        that climb is left out: a third of the time, for digits that no prediction shows.
+        The search of the best family continues until a step gains less than this share of the evidence. A tolerance
+        of 1e-6 or more skips this last search: it takes a third of the time and changes no visible digit of
+        predictions.
     time_budget : float or None
-        Seconds that the search may take: fewer rows are drawn where they would not do, and the climb ends in time.
+        Seconds that the search may take: fewer rows are drawn if time is short, and the search ends in time.
     device : "auto", "cpu", "cuda" or a torch device
     random_state : int, RandomState or None
-        Of the rows drawn and of the restarts.
+        Seed of the rows drawn and of the restarts.
 
     Returns
     -------
     Tuned
-        With `kernel`, `noise` (a variance: the λ of kernel ridge), `log_marginal_likelihood` of the
-        centred targets and `families` (the log evidence of each family tried).
+        Record with `kernel`, `noise` (a variance: the λ of kernel ridge), `log_marginal_likelihood` of the centred
+        targets and `families` (the log evidence of each family tried).
 
     Examples
     --------
@@ -123,13 +120,13 @@ def tune_kernel(
     _require_numbers(n_rows, ard, restarts, max_iter, tol)
     if time_budget is not None:
         require_number("time_budget", time_budget, "None or a positive number of seconds", np.nextafter(0, 1))
-        n_rows = max(min(n_rows, int(1000 * (time_budget / THOUSAND_ROWS) ** (1 / 3))), 50)
+        n_rows = max(min(n_rows, int(1000 * (time_budget / THOUSAND_ROWS_SECONDS) ** (1 / 3))), 50)
     rng = generator(random_state)
     given = None if isinstance(kernel, str) and kernel in {"auto", *Stationary.choices()} else as_kernel(kernel)
     drawn = draw(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
     weight = drawn.precision()
     targets = drawn.centred(weight)
-    largest = float(targets.abs().max()) or 1.0  # squares of the targets themselves may overflow
+    largest = float(targets.abs().max()) or 1.0  # squares of unscaled targets may overflow
     mean2 = (weight[:, None] * (targets / largest).square()).sum() / weight.sum() / targets.shape[1]
     scale = largest * float(mean2) ** 0.5 or 1.0
     codes = class_codes(drawn.Y)
@@ -140,16 +137,13 @@ def tune_kernel(
     if given is None:
         found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])
     else:
-        found = {type(given).__name__: search.climb(Scaled(given), 0.1)}
+        found = {type(given).__name__: search.maximise(Scaled(given), 0.1)}
     best = max(found.values(), key=lambda point: point.value)
     for _ in range(restarts):
         best = max(best, search.perturbed(best, rng), key=lambda point: point.value)
     if codes and given is None:
-        search.Y, search.weight = (
-            drawn.centred(drawn.weight) / scale,
-            drawn.weight,
-        )  # what a row counts when it is left out
-        best = judged(search, [best, *found.values()])
+        search.Y, search.weight = drawn.centred(drawn.weight) / scale, drawn.weight  # the loss counts weights
+        best = refine_by_log_loss(search, [best, *found.values()])
     noise = best.noise * scale**2 * drawn.mean_weight
     require(math.isfinite(noise), "the penalty for these targets and weights", "within float64: scale them",
             f"targets of size {scale:.3g} and weights of mean {drawn.mean_weight:.3g}")  # fmt: skip
@@ -172,7 +166,7 @@ def _require_numbers(n_rows: Any, ard: Any, restarts: Any, max_iter: Any, tol: A
 
 
 def _groups(groups: Any, n_inputs: int) -> np.ndarray | None:
-    """The groups of the inputs, counted from 0."""
+    """The group of each input as an integer code from 0."""
     if groups is None:
         return None
     given = np.asarray(groups)
@@ -181,7 +175,7 @@ def _groups(groups: Any, n_inputs: int) -> np.ndarray | None:
 
 
 def _in_target_units(kernel: Kernel, scale: float) -> Kernel:
-    """The kernel for targets as they came: outer variances times scale², parameters as plain numbers."""
+    """The kernel for unscaled targets: outer variances times scale², parameters as plain numbers."""
     values = {
         name: (np.asarray(value) * (scale**2 if name in OUTER else 1.0)).tolist()
         for name, value in kernel.tunable().items()
