@@ -42,6 +42,7 @@ from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
+from mercer.selection.kernel_choice import is_tuned
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 from mercer.stop_reason import StopKind, StopReason
 
@@ -82,6 +83,22 @@ class LearnerSizes(NamedTuple):
         if n_rows <= VERY_MANY_ROWS:
             return cls(4000, 10) if on_gpu else cls(500, 5)
         return cls(2000, 20) if on_gpu else cls(500, 5)
+
+
+@dataclass(frozen=True)
+class BoostingSettings:
+    """Sizes of a fit, every "auto" resolved.
+
+    `block_length` None refits all weights with every learner; `gram_rows` None takes the curvature from all rows;
+    `penalty` None leaves the penalty to model selection.
+    """
+
+    n_learners: int
+    learner_size: Size
+    subset_size: int
+    gram_rows: int | None
+    block_length: int | None
+    penalty: float | None
 
 
 @dataclass(eq=False, repr=False)
@@ -173,43 +190,42 @@ class Boosting(Resumable, ForwardEstimator):
     )
 
     def _selects_kernels(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "auto" and self.scale_inputs is True
+        return is_tuned(self.kernel) and self.kernel == "auto" and self.scale_inputs is True
 
     def _encodes_twice(self, n_rows: int) -> bool:
         """Whether categories get two encodings, with one selection each: if the rows allow only one selection."""
-        free = self._selects_kernels() and isinstance(self.n_kernels, str)
-        return free and self._selection_settings.repeats[-1][0] < n_rows < self._selection_settings.many_rows
+        settings = self._selection_settings
+        selects_ensemble = self._selects_kernels() and self.n_kernels == "auto"
+        return selects_ensemble and settings.repeats[-1][0] < n_rows < settings.many_rows
 
     def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
-        data, plan, sparse = task.data, task.plan, isinstance(task.data.rows, SparseRows)
+        data, sparse = task.data, isinstance(task.data.rows, SparseRows)
         if not self._selects_kernels() or sparse:
             wanted = "'auto' where X is sparse" if sparse else "'auto' unless kernel='auto' and scale_inputs=True"
             require(self.metric == "auto", "metric", wanted, self.metric)
-            return single_kernel(data, Y, plan, self, rng)
-        large = self._is_large(task)
-        if large:
-            for kernel in LIKELY_KERNELS:
-                compiled_ahead(kernel, data.n_columns, plan)
-        penalty = None if isinstance(self.regularization, str) else float(self.regularization)
-        search = EnsembleSearch(
-            data, Y, plan, rng, self._classes, self.metric, penalty, self._selection_seconds(task, budget),
-            self._selection_settings,
-        )  # fmt: skip
-        repeated = isinstance(self.n_kernels, str)
-        if large:
-            selection = search.single()
-        elif data.shard.group.size == 1:
-            selection = search.ensemble(repeated=repeated)
-        else:
-            selection = search.ensemble_for_group(repeated=repeated)
-        if large and self.metric is not None:
+            return single_kernel(data, Y, task.plan, self, rng)
+        if self._is_large(task):
+            return self._select_for_many_rows(task, Y, rng, budget)
+        search = self._search(task, Y, rng, budget)
+        repeated = self.n_kernels == "auto"
+        if data.shard.group.size == 1:
+            return self._at_most_n_kernels(search.ensemble(repeated=repeated))
+        return self._at_most_n_kernels(search.ensemble_for_group(repeated=repeated))
+
+    def _select_for_many_rows(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
+        """Select one kernel, correct its metric on all rows, and compare kernels by trial fits."""
+        data, plan = task.data, task.plan
+        for kernel in LIKELY_KERNELS:
+            compiled_ahead(kernel, data.n_columns, plan)
+        search = self._search(task, Y, rng, budget)
+        selection = search.single()
+        if self.metric is not None:
             seconds = None if self.time_budget is None else budget.remaining(until=LOCAL_SCALES_SHARE)
             clock = Clock(seconds, group=data.shard.group)
-            stage = LocalLengthScales(data, Y, plan, rng, clock, penalty is None, self._selection_settings)
+            stage = LocalLengthScales(data, Y, plan, rng, clock, search.penalty is None, self._selection_settings)
             selection = stage.refine(selection)
-        if not isinstance(self.n_kernels, str):
-            selection = selection.largest(self.n_kernels)
-        if not large or task.held_out is None or not self._sizes_are_open():
+        selection = self._at_most_n_kernels(selection)
+        if task.held_out is None or not self._sizes_are_open():
             return selection
 
         def begin(member: KernelMember) -> ForwardFit:
@@ -217,6 +233,17 @@ class Boosting(Resumable, ForwardEstimator):
 
         seconds = budget.remaining(until=TRIAL_FITS_SHARE)
         return select_by_learning_curve(replace(task, selection=selection), begin, seconds)
+
+    def _search(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> EnsembleSearch:
+        """The search for the ensemble of a table."""
+        penalty = self._settings(task.data.n_alive, task.plan).penalty
+        seconds = self._selection_seconds(task, budget)
+        return EnsembleSearch(
+            task.data, Y, task.plan, rng, self._classes, self.metric, penalty, seconds, self._selection_settings
+        )
+
+    def _at_most_n_kernels(self, selection: Selection) -> Selection:
+        return selection if self.n_kernels == "auto" else selection.largest(int(self.n_kernels))
 
     def _is_large(self, task: Task) -> bool:
         """Whether the stages of large tables apply: no exact solution, and many rows or a GPU."""
@@ -258,18 +285,29 @@ class Boosting(Resumable, ForwardEstimator):
     def _learner_sizes(self, n_rows: int, plan: Plan) -> LearnerSizes:
         return LearnerSizes.default(n_rows, self._selection_settings.many_rows, plan.device.type)
 
-    def _sizes(self, n_rows: int, plan: Plan) -> tuple[int, Size, int]:
-        """Number of learners, their size, and the size of the subset that each chooses from."""
-        size: Any = self.learner_size
+    def _settings(self, n_rows: int, plan: Plan) -> BoostingSettings:
+        """Resolve every "auto" for a problem of this many rows."""
         default = self._learner_sizes(n_rows, plan)
+        many_rows = n_rows >= self._selection_settings.many_rows
+        size: Any = self.learner_size
         if isinstance(size, str):
             size = int(min(max(n_rows / 64, 50), default.most_vectors, n_rows))
         vectors = int(size) if isinstance(size, Integral) else 50
-        subset: Any = self.subset_size
+        subset, gram_rows = self.subset_size, self.gram_rows
         if isinstance(subset, str):
             subset = max(default.candidates_per_vector * vectors, 500)
+        if isinstance(gram_rows, str):
+            gram_rows = GRAM_ROWS if many_rows else None
         require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
-        return LEARNERS if isinstance(self.n_learners, str) else self.n_learners, size, subset
+        block_lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
+        return BoostingSettings(
+            n_learners=LEARNERS if isinstance(self.n_learners, str) else self.n_learners,
+            learner_size=size,
+            subset_size=subset,
+            gram_rows=gram_rows,
+            block_length=block_lengths[self.absorption],
+            penalty=None if isinstance(self.regularization, str) else float(self.regularization),
+        )
 
     def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
@@ -277,19 +315,16 @@ class Boosting(Resumable, ForwardEstimator):
         penalty = 0.0 if problem.rows.shard.divided else problem.lam
         outputs, columns = problem.n_outputs, problem.rows.n_columns
         exact = self._exact(n_rows, outputs, columns, problem.plan, problem.loss, penalty)
-        _, size, subset = self._sizes(n_rows, problem.plan)
-        gram_rows: Any = self.gram_rows
-        if isinstance(gram_rows, str):
-            gram_rows = GRAM_ROWS if n_rows >= self._selection_settings.many_rows else None
-        lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
+        settings = self._settings(n_rows, problem.plan)
         criterion = Criterion.resolve(self.criterion, "criterion")
         combination = Combination.resolve(self.combination, "combination")
-        ensemble = Ensemble(criterion, combination, size, subset, gram_rows=gram_rows)
+        size, subset = settings.learner_size, settings.subset_size
+        ensemble = Ensemble(criterion, combination, size, subset, gram_rows=settings.gram_rows)
         return ForwardFit(
             problem,
             AllRows() if exact else ensemble,
             rng,
-            block_length=lengths[self.absorption],
+            block_length=settings.block_length,
             shrinkage=self.shrinkage,
             focus=self._focus(),
             validation=None if held_out is None else held_out.to(problem.plan.device),
@@ -299,7 +334,7 @@ class Boosting(Resumable, ForwardEstimator):
         if isinstance(fit.learner, AllRows):
             exact = StopReason("all rows are basis vectors: the solution is exact", StopKind.EXACT)
             return [MaxSteps(1, why=exact)]
-        n_learners = self._sizes(fit.problem.n_candidates, fit.problem.plan)[0]
+        n_learners = self._settings(fit.problem.n_candidates, fit.problem.plan).n_learners
         require(n_learners >= fit.n_steps, "n_learners", f"at least the {fit.n_steps} of the warm model", n_learners)
         return [MaxSteps(n_learners)]
 
@@ -334,23 +369,26 @@ class Boosting(Resumable, ForwardEstimator):
 
     def _can_be_refined(self, fit: ForwardFit) -> bool:
         """Whether refinement stages may follow the first: all is left open, and there are validation rows."""
-        open_ended = self._selects_kernels() and self._sizes_are_open() and not self.warm_start and not fit.interrupted
+        if not self._is_open_ended() or fit.interrupted or fit.validation is None:
+            return False
         least_squares = fit.problem.loss.quadratic and isinstance(fit.problem.kernel, Stationary)
-        return open_ended and least_squares and fit.validation is not None and not isinstance(fit.learner, AllRows)
+        return least_squares and not isinstance(fit.learner, AllRows)
 
     def _subsample(self, data: TableData, plan: Plan, rng: np.random.Generator) -> TableData:
         """The table, or a sample of its rows if it has more than `max_rows`."""
         if self.max_rows is None or data.shard.divided or self._pairwise or isinstance(data.rows, SparseRows):
             return data
-        quadratic = Loss.resolve(self.loss, "loss").quadratic
-        grows = self._selects_kernels() and self._sizes_are_open() and quadratic and not self.warm_start
-        if not isinstance(self.max_rows, str):
-            n = self.max_rows
-        elif grows:
+        if self.max_rows != "auto":
+            n = int(self.max_rows)
+        elif self._is_open_ended() and Loss.resolve(self.loss, "loss").quadratic:
             n = affordable_stage_rows(data.n_columns, plan, self.time_budget)
         else:
             return data
         return data if data.n_alive <= n else draw_sample(data, n, rng, classes=self._classes)
+
+    def _is_open_ended(self) -> bool:
+        """Whether kernel and sizes are left open in a fit that is not to be continued."""
+        return self._selects_kernels() and self._sizes_are_open() and not self.warm_start
 
     def _more_models(
         self, task: Task, first: list[FittedMember], budget: Clock, rng: np.random.Generator
