@@ -78,7 +78,7 @@ def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:
         return
     yield Stage("maps and metrics", settings.fit_rows, settings.score_rows, 1, settings.trials), first
     n_last = settings.n_last(rows.n, search.hurried)
-    last: Proposals = [(proposals.further_gradient_step, 1.0)]
+    last: Proposals = [(proposals.further_gradient_steps, 1.0)]
     if rows.n < settings.folded_below:
         yield Stage("last", n_last, 0, settings.last_folds, settings.last_trials, settings.survivors), last
     else:

@@ -6,8 +6,9 @@ order of the tasks and do not depend on the number of threads. Callbacks of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -40,3 +41,32 @@ def run_parallel(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[
             return [future.result() for future in [pool.submit(copy_context().run, task) for task in tasks]]
     finally:
         torch.set_num_threads(before)  # new threads inherit what the last one set
+
+
+@contextmanager
+def in_background(task: Callable[[], object]) -> Iterator[None]:
+    """Run a task on a CPU thread of its own beside the block; both have ended when the block ends.
+
+    >>> from mercer.selection.parallel import in_background
+    >>> done = []
+    >>> with in_background(lambda: done.append("a")):
+    ...     pass
+    >>> done
+    ['a']
+    """
+    threads = torch.get_num_threads()
+    if threads < 2:
+        yield
+        task()
+        return
+    try:
+        with (
+            libraries().limit(limits=1, user_api="blas"),
+            ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ):
+            torch.set_num_threads(threads)  # the limit may have changed this thread's number as well
+            future = pool.submit(copy_context().run, task)
+            yield
+            future.result()
+    finally:
+        torch.set_num_threads(threads)

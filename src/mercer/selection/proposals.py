@@ -19,6 +19,7 @@ from mercer.selection.candidate import BY_LOSS, Candidate
 from mercer.selection.descent import SINGLE_PRECISION, Descent
 from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, ROUGH_FAMILIES, GridPoint
 from mercer.selection.metric import tile
+from mercer.selection.parallel import in_background
 from mercer.selection.ridge import leave_one_out_path
 from mercer.selection.score import Score
 from mercer.selection.search import Search
@@ -26,6 +27,8 @@ from mercer.selection.view import Fold, MetricStep, Trial, View
 
 #: Powers of a gradient metric, diagonal and full: the first is used in every stage, both in the last.
 POWERS = {False: (1.0, 0.5), True: (0.5, 1.0)}
+#: Families that are scored with a gradient metric, diagonal and full.
+GRADIENT_FAMILIES = {False: ("cityblock", "matern32"), True: ("matern32", "matern12")}
 
 
 def rescored(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
@@ -83,12 +86,11 @@ def column_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
         view.release()
         return found
 
-    def maximise_evidence() -> list[Candidate]:
-        search.rows.evidence_step(first, search.stage)
-        return []
-
-    tasks = [maximise_evidence] if search.takes_evidence and not search.hurried else []
-    return search.run([*tasks, *(partial(on_map, column_map) for column_map in others)])
+    tasks = [partial(on_map, column_map) for column_map in others]
+    if not search.takes_evidence or search.hurried:
+        return search.run(tasks)
+    with in_background(lambda: search.rows.evidence_step(first, search.stage)):
+        return search.run(tasks)
 
 
 def metrics(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
@@ -127,8 +129,7 @@ def _least(candidates: Iterable[Candidate]) -> float:
 def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]) -> list[Candidate]:
     """Steps of a gradient metric from the model of one family, as long as they gain."""
     full = base.family != "cityblock"
-    families = ("matern32", "matern12") if full else ("cityblock", "matern32")
-    points = {family: start[family].point for family in families}
+    points = {family: start[family].point for family in GRADIENT_FAMILIES[full] if family in start}
     found: list[Candidate] = []
     best, view = _least(start.values()), base.view
     for _ in range(search.settings.gradient_steps):
@@ -148,41 +149,58 @@ def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]
 
 
 def metrics_of_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
-    """Learn the steps of the best metric on other column maps that are nearly as good as the best one."""
+    """Learn the best metric on other column maps that are nearly as good as the best one.
+
+    Its gradient steps start from no metric there, so that members of the ensemble differ. The evidence's metric is
+    learned where it comes near the best.
+    """
     ranked = sorted(pool, key=BY_LOSS)
+    far = search.settings.far
     plain = {c.view.column_map: c.loss for c in reversed(ranked) if not c.view.steps}
     leading = min(plain, key=lambda column_map: plain[column_map])
-    near = [name for name in plain if name != leading and plain[name] <= search.settings.far * plain[leading]]
-    steps = next((c.view.steps for c in ranked if c.view.steps), ())
-    if not steps:
-        return []
+    near = [name for name in plain if name != leading and plain[name] <= far * plain[leading]]
+    recipes = [tuple(step for step in ranked[0].view.steps if step.base is not None)]
+    recipes += [c.view.steps for c in ranked if c.view.metric == "evidence" and c.loss <= far * ranked[0].loss]
+    points = {c.family: c.point for c in reversed(ranked) if c.view.steps}
 
-    def on_map(column_map: str) -> list[Candidate]:
+    def on_map(column_map: str, steps: tuple[MetricStep, ...]) -> list[Candidate]:
         view = search.rows.view(column_map, search.stage, steps)
-        points = {c.family: c.point for c in reversed(ranked) if c.view.steps == steps}
-        found = search.tuned(view, points, search.settings.trials_from_known)
+        families = ROUGH_FAMILIES if view.metric == "evidence" else GRADIENT_FAMILIES[steps[-1].full]
+        starts = {family: points[family] for family in families if family in points}
+        found = search.tuned(view, starts, search.settings.trials_from_known)
         view.release()
         return found
 
-    return search.run([partial(on_map, column_map) for column_map in near])
+    recipes = list(dict.fromkeys(steps for steps in recipes if steps))
+    return search.run([partial(on_map, name, steps) for name in near for steps in recipes])
 
 
-def further_gradient_step(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
-    """Take one more gradient step from the best candidate, by both powers: more rows carry more steps."""
-    candidate = min(pool, key=BY_LOSS)
-    full = candidate.family != "cityblock"
-    if candidate.family == "linear" or not search.allows(full=full):
-        return []
+def further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Take further gradient steps from the best candidates, by both powers: more rows carry more steps."""
 
-    def stepped(power: float) -> list[Candidate]:
-        began = time.perf_counter()
-        view = candidate.view.stepped(MetricStep(candidate.point, full, power))
-        trial = view.tuned(candidate.point, search.stage.trials, search.settings.behind * candidate.loss)
-        view.release()
-        return [Candidate(view, trial, time.perf_counter() - began)]
+    def stepped(candidate: Candidate, full: bool, power: float) -> list[Candidate]:
+        found: list[Candidate] = []
+        for _ in range(search.settings.last_gradient_steps):
+            began = time.perf_counter()
+            view = candidate.view.stepped(MetricStep(candidate.point, full, power))
+            trial = view.tuned(candidate.point, search.stage.trials, search.settings.behind * candidate.loss)
+            view.release()
+            found.append(Candidate(view, trial, time.perf_counter() - began))
+            if search.expired() or trial.loss > candidate.loss * (1 - search.settings.gain):
+                break
+            candidate = found[-1]
+        return found
 
-    found = search.run([partial(stepped, power) for power in POWERS[full]])
-    candidate.view.release()
+    leading = [c for c in sorted(pool, key=BY_LOSS)[: search.settings.continued] if c.family != "linear"]
+    tasks = [
+        partial(stepped, candidate, full, power)
+        for candidate in leading
+        if search.allows(full=(full := candidate.family != "cityblock"))
+        for power in POWERS[full]
+    ]
+    found = search.run(tasks)
+    for candidate in leading:
+        candidate.view.release()
     return found
 
 

@@ -52,8 +52,8 @@ class SelectionSettings:
         Whether the evidence proposes a metric.
     evidence_rows, evidence_rows_per_input, evidence_most_rows : int
         Rows of the evidence: at least, for each input, at most.
-    gradient_steps : int
-        Steps of a gradient metric before the last stage.
+    gradient_steps, last_gradient_steps : int
+        Steps of a gradient metric before the last stage, and in it.
     full_metric_inputs : int
         Inputs at most for a full metric, whose root costs the cube of them.
     trials, trials_after_step, trials_from_known, last_trials : int
@@ -67,8 +67,8 @@ class SelectionSettings:
         A candidate survives only if its values differ from a better one's by this share of the squared error.
     gain : float
         Share of the loss that a further step or ensemble member must gain.
-    survivors : int
-        Candidates that reach the last stage, at most.
+    survivors, continued : int
+        Candidates that reach the last stage, at most, and those that take further gradient steps there.
     descent_rows, descent_fraction : int
         Rows of a descent on the leave-out error: at most, and as a fraction of all.
     descent_far : float
@@ -115,6 +115,7 @@ class SelectionSettings:
     evidence_rows_per_input: int = 16
     evidence_most_rows: int = 600
     gradient_steps: int = 3
+    last_gradient_steps: int = 2
     full_metric_inputs: int = 1000
     trials: int = 5
     trials_after_step: int = 3
@@ -125,6 +126,7 @@ class SelectionSettings:
     distinct: float = 0.03
     gain: float = 0.003
     survivors: int = 6
+    continued: int = 2
     descent_rows: int = 1500
     descent_fraction: int = 3
     descent_far: float = 1.1
