@@ -15,7 +15,7 @@ from mercer.data import TensorRows
 from mercer.data.group import ALONE
 from mercer.engine import KernelMatrix, Sample, make_plan
 from mercer.forward import average, boosting
-from mercer.forward.average import averaged, best_few
+from mercer.forward.average import averaged, best_subset
 from mercer.forward.combine import JointPursuit, Sketch
 from mercer.forward.criteria import LargestResiduals
 from mercer.forward.focus import HingeFocus
@@ -204,12 +204,12 @@ def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margin
 
 
 def test_with_time_to_spare_further_models_are_averaged(large, refinement, monkeypatch):
-    monkeypatch.setattr(average, "MODELS", 2)
-    monkeypatch.setattr(average, "best_few", lambda task, said: list(range(len(said))))
+    monkeypatch.setattr(average, "MAX_MODELS", 2)
+    monkeypatch.setattr(average, "best_subset", lambda task, predictions: list(range(len(predictions))))
     refinement(min_gain=0.02)
     X, y = wiggly(1200)
     model = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
-    monkeypatch.setattr(average, "MODELS", 1)
+    monkeypatch.setattr(average, "MAX_MODELS", 1)
     alone = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
     assert len(model.expansions_) > len(alone.expansions_)
     assert model.score(X, y) > 0.9
@@ -231,9 +231,9 @@ def test_members_keep_their_shares_when_models_are_averaged():
 def test_models_that_rows_held_out_are_better_without_are_left_out_of_the_average():
     """Of errors +1, -1 and +5 the first two cancel, and the third is worth no variance it saves."""
     y = np.random.default_rng(0).normal(size=(50, 1))
-    said = [HeldOutPredictions(y + off, y, np.ones(50), torch.zeros(50, 1)) for off in (5.0, 1.0, -1.0)]
-    assert best_few(SimpleNamespace(targets=None), said) == [1, 2]
-    assert best_few(SimpleNamespace(targets=None), said[:1]) == [0]
+    predictions = [HeldOutPredictions(y + off, y, np.ones(50), torch.zeros(50, 1)) for off in (5.0, 1.0, -1.0)]
+    assert best_subset(SimpleNamespace(targets=None), predictions) == [1, 2]
+    assert best_subset(SimpleNamespace(targets=None), predictions[:1]) == [0]
 
 
 class Watch:
@@ -251,8 +251,8 @@ class Watch:
 def grown_within(monkeypatch, takes, first, spare, kept=(0,)):
     """Names of the models that a budget of 100 s has time for, each of which takes its member's seconds."""
     watch, names = Watch(), []
-    monkeypatch.setattr(average, "judges", lambda model, single: None)
-    monkeypatch.setattr(average, "best_few", lambda task, said: [k for k in kept if k < len(said)])
+    monkeypatch.setattr(average, "model_predictions", lambda model, row_targets: None)
+    monkeypatch.setattr(average, "best_subset", lambda task, predictions: [k for k in kept if k < len(predictions)])
     monkeypatch.setattr(average, "averaged", lambda models: models)
 
     def grow(member):
@@ -262,7 +262,7 @@ def grown_within(monkeypatch, takes, first, spare, kept=(0,)):
 
     members = [KernelMember(None, Gaussian(), 1.0, name=name) for name in (first, *spare)]
     choice = SimpleNamespace(members=members[:1], runners_up=members[1:], seconds=0.0)
-    task = SimpleNamespace(selection=choice, known=None, single=None)
+    task = SimpleNamespace(selection=choice, row_targets=None)
     average.best_average(task, grow(members[0]), grow, watch)
     return names
 

@@ -20,6 +20,7 @@ from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.forward.by_loss import by_loss
 from mercer.forward.expansion import Expansion, evaluate
+from mercer.forward.fitted_attributes import fitted_attributes
 from mercer.forward.held_out import Refit, can_refit, held_out_predictions
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection, Unspecified
@@ -31,18 +32,17 @@ from mercer.forward.task import (
     Task,
     around_constant,
     clip_far_targets,
-    fitted,
     normalise_weights,
     resolve_loss,
     selection_targets,
-    validation_split,
 )
+from mercer.forward.validation_rows import append_validation_rows, hold_out
 from mercer.forward.warm_start import Fingerprint, Warm
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.preprocessing.collect import plan_for
 from mercer.preprocessing.duplicates import merge_duplicate_inputs
-from mercer.preprocessing.read import TableData, read, read_new
+from mercer.preprocessing.read import TableData, read, read_held_out, read_new
 from mercer.preprocessing.targets import Targets, code_targets
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
@@ -247,7 +247,7 @@ class ForwardEstimator(BaseKernelEstimator):
             budget.interrupt()
         found = _with_all_shares(members, found) if budget.interrupted else found
         state = None if seen is None else Warm(seen, task, [part.fit for part in found])
-        return {**fitted(task, found), "_warm": state}
+        return {**fitted_attributes(task, found), "_warm": state}
 
     def _task(
         self, data: TableData, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator
@@ -269,12 +269,34 @@ class ForwardEstimator(BaseKernelEstimator):
         checkpoint = self._checkpoint(data, targets, X_val, y_val, rng)
         in_case = holds_out and not data.shard.divided
         all_rows = normalise_weights(data, noise, self.regularization) if in_case else None
-        data, Y, held_out = validation_split(self, data, targets, Y, X_val, y_val, holds_out, rng)
+        data, Y, held_out = self._validation_split(data, targets, Y, X_val, y_val, holds_out, rng)
         data = normalise_weights(data, noise, self.regularization)
         free_dtype = isinstance(self.dtype, str) and self.dtype == "auto"
         left_open = Unspecified(free_dtype, isinstance(self.regularization, str))
         task = Task(data, targets, Y, plan, loss, Selection([]), held_out, self._pairwise, left_open, checkpoint)
         return task, selection_targets(data, Y, targets, loss), all_rows
+
+    def _validation_split(
+        self,
+        data: TableData,
+        targets: Any,
+        Y: np.ndarray,
+        X_val: Any,
+        y_val: Any,
+        needed: bool,
+        rng: np.random.Generator,
+    ) -> tuple[TableData, np.ndarray, Tensor | None]:
+        """The table and its targets with validation rows of weight zero, and the places of these rows, if any."""
+        if X_val is not None:
+            X_val, y_val = read_held_out(self, data, X_val, y_val, numeric=not self._classes)
+            if self._classes:
+                targets.require_known(y_val, "y_val")
+            return append_validation_rows(data, Y, X_val, targets.encode(y_val))
+        share = self.validation_fraction
+        if share is None or (isinstance(share, str) and not needed):
+            return data, Y, None
+        data, places = hold_out(data, Y, share, rng, classes=self._classes)
+        return data, Y, places
 
     def _select_by_loss(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         """Select by squared error, then choose the penalties by the loss."""
@@ -318,7 +340,7 @@ class ForwardEstimator(BaseKernelEstimator):
             fit.interrupted, why = True, interrupted(n_steps)
             budget.interrupt()
             refit = None
-        held_out = held_out_predictions(fit, final, task.single, refit, budget, classes=self._classes)
+        held_out = held_out_predictions(fit, final, task.row_targets, refit, budget, classes=self._classes)
         first = FittedMember(member, fit, path, final, n_steps, why, held_out)
         further = self._refinement_stages(task, first, budget, share)
         if task.checkpoint is not None and further:

@@ -1,0 +1,156 @@
+"""Fitted attributes of forward models: expansions, calibration, intervals, history and report."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from mercer.base.calibration import cross_fitted, fit_calibration
+from mercer.base.intervals import CalibrationRows, Intervals
+from mercer.data import SparseRows
+from mercer.forward.expansion import Expansion, StagedExpansion
+from mercer.forward.held_out import rounding_errors, rounding_matters
+from mercer.forward.kernel_metric import metric_matrix, sensitivity
+from mercer.forward.problem import Problem
+from mercer.forward.relevance import background_rows, effect_shares
+from mercer.forward.stopping import joined
+from mercer.forward.task import FittedMember, Task, ensemble_predictions
+from mercer.kernels import Kernel
+from mercer.kernels.sparse_rows import SparseRowKernel
+from mercer.preprocessing.targets import ClassTargets
+from mercer.progress import report_step
+from mercer.stop_reason import StopReason
+
+#: Parameters chosen on the calibration rows: kernel, length-scale, penalty, and the calibration itself.
+N_CHOSEN = 4
+#: The fewest held-out rows for which the report has a calibration error.
+REPORT_ROWS = 20
+
+
+def fitted_attributes(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
+    """Every fitted attribute of a model of these ensemble members and stages."""
+    data, first = task.data, parts[0]
+    in_float64 = task.left_open.dtype and _rounding_shows(task, parts)
+    expansions = tuple(_expansion(part, "float64" if in_float64 else _dtype(part.fit.problem)) for part in parts)
+    index, final = first.final.index.cpu().numpy(), first.final
+    history = joined([part.fit.history for part in parts if part.member.place == first.member.place])
+    classes = isinstance(task.targets, ClassTargets)
+    return {
+        **data.columns(),
+        **final.kept,
+        "classes_": task.targets.classes if classes else None,
+        "calibration_": _calibration(task, parts) if classes else None,
+        "intervals_": None if classes else _intervals(task, parts),
+        "targets_": task.targets,
+        "inputs_": first.member.inputs,
+        "expansions_": expansions,
+        "basis_": _basis_rows(task, first),
+        "basis_indices_": data.original_indices(index),
+        "dual_coef_": expansions[0].weights,
+        "kernel_": expansions[0].kernel,
+        "background_": None if _without_columns(task) else background_rows(data),
+        "metric_": _metric(expansions[0], data.rows.n_columns),
+        "relevance_": None if _without_columns(task) else effect_shares(expansions, data, task.plan),
+        "regularization_": final.lam,
+        "dtype_": expansions[0].dtype,
+        "tuning_seconds_": task.selection.seconds,
+        "tuning_report_": [*task.selection.report, *(_calibration_line(task, parts) if classes else ())],
+        "objective_path_": np.array(history.objective),
+        "history_": history.as_arrays(),
+        "n_steps_": max(part.before + part.n_steps for part in parts),
+        "stop_reason_": StopReason.joined(part.stop_reason for part in parts),
+        "_stages": [_staged(part, expansion) for part, expansion in zip(parts, expansions, strict=True)],
+    }
+
+
+def _dtype(problem: Problem) -> str:
+    return str(problem.plan.dtype).removeprefix("torch.")
+
+
+def _rounding_shows(task: Task, parts: list[FittedMember]) -> bool:
+    """Whether predictions in the precision of the fit would be visibly worse than in float64."""
+    in_float32 = [part for part in parts if part.fit.problem.plan.dtype == torch.float32]
+    held_out = ensemble_predictions(parts)
+    if not in_float32 or not len(held_out.weight):
+        return False
+
+    def measured() -> bool:
+        errors = [
+            rounding_errors(part.final, part.held_out, part.fit.problem.plan, part.member.share) for part in in_float32
+        ]
+        return rounding_matters(errors, held_out.targets - held_out.values, held_out.weight)
+
+    return task.data.shard.group.first(measured)
+
+
+def _expansion(part: FittedMember, dtype: str) -> Expansion:
+    weights = part.member.share * part.final.weights.double().cpu().numpy()
+    kernel, basis = _restricted(part.final.kernel, part.final.basis.double().cpu().numpy())
+    return Expansion(part.member.inputs, kernel, basis, weights, dtype)
+
+
+def _restricted(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:
+    """Kernel and basis vectors as a model keeps them; a kernel of sparse rows keeps its basis rows only."""
+    return kernel.restrict(basis) if isinstance(kernel, SparseRowKernel) else (kernel, basis)
+
+
+def _staged(part: FittedMember, expansion: Expansion) -> StagedExpansion:
+    """The expansion after any number of steps."""
+    problem, rows, path = part.fit.problem, expansion.basis, part.path
+    if part.final.moved or not np.array_equal(part.final.index.cpu().numpy(), path.rows):  # not those of the path
+        rows = problem.rows.fetch(path.rows).double().cpu().numpy() if len(path.rows) else np.empty((0, 0))
+    if isinstance(problem.kernel, SparseRowKernel):
+        rows = path.rows[:, None].astype(np.float64)
+    kernel, rows = _restricted(problem.kernel, rows)
+    at = Expansion(part.member.inputs, kernel, rows, np.empty(0), expansion.dtype)
+    return StagedExpansion(at, path, part.member.share, part.n_steps, part.before)
+
+
+def _basis_rows(task: Task, first: FittedMember) -> Any:
+    """Basis vectors of the first expansion in the units of the table."""
+    rows, final = task.data.rows, first.final
+    index = final.index.cpu().numpy()
+    if isinstance(rows, SparseRows):
+        return rows.rows_of(index)
+    return first.member.inputs.decode(final.basis) if final.moved else rows.fetch(index).cpu().numpy()
+
+
+def _metric(first: Expansion, n_inputs: int) -> np.ndarray | None:
+    """The metric of the first kernel; None if it is a function, precomputed or a kernel of sparse rows."""
+    falls = sensitivity(first.kernel, n_inputs)
+    return None if falls is None else metric_matrix(first.inputs.transform, falls)
+
+
+def _without_columns(task: Task) -> bool:
+    """Whether columns are kernel values, or too many to describe one by one."""
+    return task.pairwise or isinstance(task.data.rows, SparseRows)
+
+
+def _calibration(task: Task, parts: list[FittedMember]) -> Any:
+    """The map from decision values to probabilities."""
+    report_step("calibration")
+    held_out = ensemble_predictions(parts)
+    return fit_calibration(task.targets, held_out.values, held_out.targets, held_out.weight, N_CHOSEN)
+
+
+def _calibration_line(task: Task, parts: list[FittedMember]) -> list[dict[str, Any]]:
+    """The last line of the report: log loss and calibration error on held-out rows; none if they are few."""
+    held_out, began = ensemble_predictions(parts), time.perf_counter()
+    if len(held_out.targets) < REPORT_ROWS:
+        return []
+    loss, error = cross_fitted(task.targets, held_out.values, held_out.targets, held_out.weight)
+    line = {"candidate": "the model", "rows": len(held_out.targets), "loss": loss, "calibration_error": error}
+    return [line | {"seconds": time.perf_counter() - began}]
+
+
+def _intervals(task: Task, parts: list[FittedMember]) -> Intervals:
+    """Prediction intervals, wider where held-out residuals are larger: along a column, or near in the kernel."""
+    held_out = ensemble_predictions(parts)
+    residuals = held_out.targets - held_out.values
+    if _without_columns(task):
+        return Intervals.of(residuals, held_out.weight)
+    rows = CalibrationRows.of(held_out.rows, task.data.rows, held_out.index)
+    return Intervals.fitted(residuals, 1.0, held_out.values, held_out.weight, rows)
