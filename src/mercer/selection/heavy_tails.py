@@ -1,4 +1,4 @@
-"""Whether bending heavy-tailed columns pays: held-out rows decide, since evidence on few rows is fooled by tails."""
+"""Test whether bending heavy-tailed columns lowers the held-out error; the evidence of few rows is misled by tails."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from mercer.data import Bend
-from mercer.linalg import cholesky
+from mercer.selection.ridge import held_out_values
 from mercer.selection.tune import tune_kernel
 
-#: Rows looked at, half of them held out; fewer than `FEWEST` decide nothing.
-ROWS, FEWEST = 2000, 100
-#: The error must fall by at least this share.
+#: Rows of the test at most, half of them held out, and at least.
+ROWS, FEWEST_ROWS = 2000, 100
+#: Least share by which the error must fall.
 GAIN = 0.02
 
 
@@ -28,15 +28,14 @@ def bending_pays(X: Tensor, Y: Tensor, weight: Tensor, bend: Bend, device: Any =
     [True, False]
     """
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(X))[:ROWS])
-    if len(order) < FEWEST:
+    if len(order) < FEWEST_ROWS:
         return False
     X, Y, w = X[order].double(), Y[order].double(), weight[order].double()
-    straight, bent = (_held_out(rows, Y, w, device) for rows in (X, bend(X)))
-    return bent < (1 - GAIN) * straight
+    return _held_out_error(bend(X), Y, w, device) < (1 - GAIN) * _held_out_error(X, Y, w, device)
 
 
-def _held_out(X: Tensor, Y: Tensor, w: Tensor, device: Any) -> float:
-    """Squared error on the second half, from an isotropic Matérn kernel tuned on some of the first."""
+def _held_out_error(X: Tensor, Y: Tensor, w: Tensor, device: Any) -> float:
+    """Squared error on the second half of the rows, of an isotropic Matérn kernel tuned on the first half."""
     half, share = len(X) // 2, (w / w.sum())[:, None]
     centred = X - (share * X).sum(0)
     spread = (share * centred.square()).sum(0).sqrt()
@@ -44,7 +43,6 @@ def _held_out(X: Tensor, Y: Tensor, w: Tensor, device: Any) -> float:
     first, second = slice(0, half), slice(half, len(X))
     options: dict[str, Any] = {"n_rows": 400, "ard": False, "max_iter": 15, "tol": 1e-6, "device": device}
     tuned = tune_kernel(X[first], Y[first], "matern32", sample_weight=w[first].numpy(), random_state=0, **options)
-    K = tuned.kernel(X[first], X[first]) + torch.diag(tuned.noise / w[first])
-    mean = (w[first, None] * Y[first]).sum(0) / w[first].sum()
-    f = tuned.kernel(X[second], X[first]) @ torch.cholesky_solve(Y[first] - mean, cholesky(K)[0]) + mean
+    K, K_score = tuned.kernel(X[first], X[first]), tuned.kernel(X[second], X[first])
+    f = held_out_values(K, K_score, Y[first], w[first], tuned.noise)
     return float((w[second, None] * (f - Y[second]).square()).sum())

@@ -1,4 +1,4 @@
-"""Kernel and penalty of a fit: as the user gave them, or tuned on some of the rows."""
+"""Kernel and penalty of a fit: given by the user, or tuned on a sample of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mercer.selection import tune_kernel, tune_noise
 
 @dataclass(frozen=True)
 class ChosenKernel:
-    """A kernel, the penalty λ, and the seconds it took to find them."""
+    """A kernel, the penalty λ, and the seconds that tuning took."""
 
     kernel: Kernel
     lam: float
@@ -24,25 +24,27 @@ class ChosenKernel:
 
 
 def is_precomputed(kernel: Any) -> bool:
-    """Whether the columns of `X` are kernel values."""
+    """Whether columns of `X` are kernel values."""
     return isinstance(kernel, Precomputed) or (isinstance(kernel, str) and kernel == "precomputed")
 
 
 def sees_any_column(estimator: Any) -> bool:
-    """Whether rows are compared by a user's function or matrix, which alone knows what values of a column mean."""
-    kernels = getattr(estimator, "kernel", None), getattr(estimator, "kernels", None)
-    several = [one for each in kernels for one in (each if isinstance(each, list | tuple) else [each])]
-    return any(_is_users_own(one) for one in several)
+    """Whether a user's function or matrix compares rows, so that columns must stay as they are."""
+    kernels: list[Any] = []
+    for name in ("kernel", "kernels"):
+        given = getattr(estimator, name, None)
+        kernels += given if isinstance(given, list | tuple) else [given]
+    return any(map(_is_user_defined, kernels))
 
 
-def _is_users_own(kernel: Any) -> bool:
+def _is_user_defined(kernel: Any) -> bool:
     if isinstance(kernel, Kernel):
-        return isinstance(kernel, Function | Precomputed) or any(map(_is_users_own, kernel.parts().values()))
+        return isinstance(kernel, Function | Precomputed) or any(map(_is_user_defined, kernel.parts().values()))
     return callable(kernel) or is_precomputed(kernel)
 
 
 def is_tuned(kernel: Any) -> bool:
-    """Whether a kernel is only named, so that its parameters are to be found."""
+    """Whether a kernel is given by name, so that its parameters are tuned."""
     return isinstance(kernel, str) and kernel != "precomputed"
 
 
@@ -55,17 +57,16 @@ def choose_kernel(
     seconds: float | None = None,
     ard: bool | str = "auto",
 ) -> ChosenKernel:
-    """Tune on at most `n_rows` rows what was left open; a kernel object and a number stay as they are."""
+    """Tune kernel and penalty on at most `n_rows` rows; a kernel object and a number are kept."""
     began = time.perf_counter()
     automatic = isinstance(regularization, str)
     fixed = None if is_tuned(kernel) else as_kernel(kernel)
     if fixed is not None and not automatic:
-        _warn_if_nothing_is_left(sample, fixed, float(regularization))
+        _warn_of_large_penalty(sample, fixed, float(regularization))
         return ChosenKernel(fixed, float(regularization))
-    chosen = sample.draw(n_rows, rng)
-    some = sample.part(chosen)
-    table = some.rows.take(np.arange(some.n_rows)), some.Y
-    options: dict[str, Any] = {"sample_weight": some.weight.cpu().numpy(), "device": sample.plan.device}
+    drawn = sample.part(sample.draw(n_rows, rng))
+    table = drawn.rows.take(np.arange(drawn.n_rows)), drawn.Y
+    options: dict[str, Any] = {"sample_weight": drawn.weight.cpu().numpy(), "device": sample.plan.device}
     first = sample.rows.shard.group.first
     if fixed is None:
         options |= {"n_rows": n_rows, "max_iter": 50, "tol": 1e-6, "random_state": int(rng.integers(2**31))}
@@ -78,10 +79,10 @@ def choose_kernel(
     return ChosenKernel(fixed, float(noise if automatic else regularization), time.perf_counter() - began)
 
 
-def _warn_if_nothing_is_left(sample: Sample, kernel: Kernel, lam: float) -> None:
-    """Say it where the penalty outweighs all rows together: the weighted kernel matrix has no larger eigenvalue."""
-    some = sample.rows.fetch(sample.spaced(100)).double()
-    largest = sample.total_weight * float(kernel(some, some).diagonal().abs().mean())
+def _warn_of_large_penalty(sample: Sample, kernel: Kernel, lam: float) -> None:
+    """Warn if the penalty is far above the trace of the weighted kernel matrix, a bound of its eigenvalues."""
+    rows = sample.rows.fetch(sample.spaced(100)).double()
+    largest = sample.total_weight * float(kernel(rows, rows).diagonal().abs().mean())
     if lam > 100 * largest:
         warn(
             f"regularization={lam:g} leaves nothing to learn from: all rows with their weights together reach "

@@ -1,10 +1,10 @@
 """Local length-scales: the evidence of neighbourhoods among all rows of a large table.
 
-Some thousand rows out of half a million are far apart, and inputs that matter at such distances need not matter at the
-distances that a model of all rows resolves. The rows nearest to one of them are as dense as the table. The evidence of
-several such neighbourhoods under one kernel gives every input a length-scale that all rows can use, at the price of
-small matrices. Nearest rows of the whole table decide whether it helps (`mercer.selection.neighbours`). The noise that
-goes with it is the penalty for all rows: variation that few rows cannot follow is noise to them.
+A few thousand rows out of half a million are far apart. Inputs that matter at such distances need not matter at the
+distances that a model of all rows resolves. The rows nearest to one row are as dense as the table. The summed evidence
+of several neighbourhoods under one kernel gives every input a length-scale for all rows, at the cost of small matrices.
+Nearest neighbours among all rows decide whether it helps (`mercer.selection.neighbours`). Its noise is the penalty for
+all rows; a sparse sample would count variation that it cannot follow as noise.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from mercer.selection.metric import largest_factors
 from mercer.selection.neighbours import nearest
 from mercer.selection.settings import SelectionSettings
 
-#: Centres drawn for each neighbourhood: those of nearly one target are no use.
-CANDIDATES = 2
-#: The variance of targets in a neighbourhood, of that of all, from which on it counts.
+#: Centres drawn for each neighbourhood: neighbourhoods of nearly constant targets are dropped.
+CENTRES = 2
+#: Least variance of a neighbourhood's targets, as a share of the variance of all targets.
 LEAST_VARIANCE = 0.05
 #: Rows of a neighbourhood at most and at least.
 MOST_ROWS, FEWEST_ROWS = 750, 100
-#: Rows whose spread is that of all.
+#: Rows from which the variances of inputs and targets are estimated.
 SPREAD_ROWS = 10_000
-#: Seconds that it may take, and steps of a climb.
+#: Seconds at most (on a CPU, on a GPU), and steps of a search.
 SECONDS, STEPS = (30.0, 10.0), 40
-#: Factors of a matrix that an evidence with its gradient costs as much as.
+#: Cost of an evidence with its gradient, in Cholesky factorisations.
 FACTORS = 4
-#: How much a coordinate may be stretched or shrunk: what shows from afar alone is not seen from near.
+#: Largest factor by which a coordinate is stretched or shrunk: neighbourhoods do not show effects of large distances.
 MOST_CHANGE = 4.0
-#: Noise, of unit variance of the targets, at which climbs begin, and the length-scale, of that of the kernel at hand.
-NOISE, LENGTH = 0.1, 0.3
+#: Noise at the start in units of the targets' variance, and length-scale at the start in units of the given kernel's.
+START_NOISE, START_LENGTH = 0.1, 0.3
 NOISE_BOUNDS = (1e-6, 10.0)
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """A neighbourhood: rows as a kernel sees them, targets less their mean in units of all, weights of mean one."""
+    """Rows of a neighbourhood: inputs, centred targets in units of all targets' deviation, weights of mean one."""
 
     X: Tensor
     Y: Tensor
@@ -67,10 +67,10 @@ class LocalScales:
 def neighbourhood_scales(
     sample: Sample, kernel: Kernel, rng: np.random.Generator, clock: Clock, settings: SelectionSettings
 ) -> LocalScales | None:
-    """Factors on the coordinates of `sample` and the penalty that neighbourhoods ask for; None without time or rows.
+    """Estimate factors on the coordinates of `sample` and a penalty; None if time or rows do not suffice.
 
-    Coordinates times their factors have the variance that they had, all together; less where two values would be
-    farther apart than a kernel sees.
+    The factors keep the total variance of the coordinates, except for the bound on binary columns
+    (`mercer.selection.metric.largest_factors`).
     """
     on_gpu = sample.plan.device.type == "cuda"
     seconds = min(SECONDS[on_gpu], clock.remaining())
@@ -81,28 +81,28 @@ def neighbourhood_scales(
     parts = neighbourhoods(sample, settings.n_neighbourhoods, n_rows, rng)
     if not parts:
         return None
-    some = sample.part(sample.spaced(SPREAD_ROWS))
-    Z = some.rows.take(np.arange(some.n_rows)).double()
-    spread, most = Z.var(0).cpu().numpy(), largest_factors(Z, float(np.mean(kernel.length_scale))).cpu().numpy()
-    if not spread.any():
+    part = sample.part(sample.spaced(SPREAD_ROWS))
+    Z = part.rows.take(np.arange(part.n_rows)).double()
+    variance, most = Z.var(0).cpu().numpy(), largest_factors(Z, float(np.mean(kernel.length_scale))).cpu().numpy()
+    if not variance.any():
         return None
-    found = sample.rows.shard.group.first(lambda: _climbed(parts, kernel, sample.groups, spread, clock))
+    found = sample.rows.shard.group.first(lambda: _maximise(parts, kernel, sample.groups, variance, clock))
     return replace(found, factors=np.minimum(found.factors, most))
 
 
-def geometric_mean(looks: Sequence[LocalScales]) -> LocalScales:
-    """What several looks have in common, the geometric mean of what each asks for: none is misled by its places alone.
+def geometric_mean(estimates: Sequence[LocalScales]) -> LocalScales:
+    """The geometric mean of several estimates, each from other neighbourhoods.
 
     >>> both = geometric_mean([LocalScales(np.array([1.0, 2.0]), 0.01), LocalScales(np.array([1.0, 8.0]), 0.04)])
     >>> both.factors.round(6), round(both.penalty, 6)
     (array([1., 4.]), 0.02)
     """
-    logs = np.mean([np.log(np.append(one.factors, one.penalty)) for one in looks], axis=0)
+    logs = np.mean([np.log(np.append(scales.factors, scales.penalty)) for scales in estimates], axis=0)
     return LocalScales(np.exp(logs[:-1]), float(np.exp(logs[-1])))
 
 
 def neighbourhoods(sample: Sample, n_neighbourhoods: int, n_rows: int, rng: np.random.Generator) -> list[Neighbourhood]:
-    """At most so many neighbourhoods of `n_rows` rows, each around a row at random, whose targets are not all alike.
+    """At most `n_neighbourhoods` neighbourhoods of `n_rows` rows around random centres, with targets that vary.
 
     >>> from mercer.data import TensorRows
     >>> from mercer.engine import Sample, make_plan
@@ -113,11 +113,11 @@ def neighbourhoods(sample: Sample, n_neighbourhoods: int, n_rows: int, rng: np.r
     [399.0, 399.0, 399.0]
     """
     shard, parts = sample.rows.shard, list[Neighbourhood]()
-    centres = rng.permutation(sample.draw(CANDIDATES * n_neighbourhoods, rng))
+    centres = rng.permutation(sample.draw(CENTRES * n_neighbourhoods, rng))
     unit = float(sample.part(sample.spaced(SPREAD_ROWS)).Y.var(0, correction=0).mean()) ** 0.5
-    for far, places in zip(*nearest(sample, centres, n_rows), strict=True):
-        here = far.isfinite()  # a process may hold fewer rows, or none
-        part = sample.part(shard.top_rows(-far[here], places[here], n_rows).sort().values.cpu().numpy())
+    for distance, index in zip(*nearest(sample, centres, n_rows), strict=True):
+        here = distance.isfinite()  # a process may hold fewer rows, or none
+        part = sample.part(shard.top_rows(-distance[here], index[here], n_rows).sort().values.cpu().numpy())
         X, Y, weight = part.rows.take(np.arange(n_rows)).double(), part.Y.double(), part.weight.double()
         Y = (Y - (weight[:, None] * Y).sum(0) / weight.sum()) / max(unit, 1e-300)
         if Y.var(0, correction=0).mean() > LEAST_VARIANCE:
@@ -128,28 +128,29 @@ def neighbourhoods(sample: Sample, n_neighbourhoods: int, n_rows: int, rng: np.r
 
 
 def summed_evidence(parts: Sequence[Neighbourhood]) -> Evidence:
-    """The evidence of neighbourhoods that know nothing of each other but the kernel and the noise."""
+    """The evidence of independent neighbourhoods that share the kernel and the noise."""
 
-    def at(kernel: Kernel, noise: float, basis: None) -> Gradient:
+    def evidence(kernel: Kernel, noise: float, basis: None) -> Gradient:
         found = [log_evidence(kernel, noise, part.X, part.Y, part.weight) for part in parts]
-        slopes = {name: torch.stack([slope[1][name] for slope in found]).sum(0) for name in found[0][1]}
-        return Gradient(sum(one[0] for one in found), slopes, sum(one[2] for one in found))
+        values, slopes, by_noise = zip(*found, strict=True)
+        summed = {name: torch.stack([slope[name] for slope in slopes]).sum(0) for name in slopes[0]}
+        return Gradient(sum(values), summed, sum(by_noise))
 
-    return at
+    return evidence
 
 
-def _climbed(parts: list[Neighbourhood], kernel: Any, groups: Any, spread: np.ndarray, clock: Clock) -> LocalScales:
-    """Factors and penalty from the evidence of neighbourhoods: one length-scale first, then one for each coordinate."""
+def _maximise(parts: list[Neighbourhood], kernel: Any, groups: Any, variance: np.ndarray, clock: Clock) -> LocalScales:
+    """Factors and penalty of largest evidence: one length-scale first, then one for each coordinate."""
     evidence = summed_evidence(parts)
-    length = LENGTH * float(np.mean(kernel.length_scale))
-    shared: dict[str, Any] = {"noise_bounds": NOISE_BOUNDS, "max_iter": STEPS, "clock": clock}
-    common = climb(evidence, Point(Scaled(type(kernel)(length)), NOISE), tol=1e-4, **shared)
-    lengths = np.full(len(spread), common.kernel.tunable()["kernel__length_scale"]).tolist()
+    length = START_LENGTH * float(np.mean(kernel.length_scale))
+    options: dict[str, Any] = {"noise_bounds": NOISE_BOUNDS, "max_iter": STEPS, "clock": clock}
+    common = climb(evidence, Point(Scaled(type(kernel)(length)), START_NOISE), tol=1e-4, **options)
+    lengths = np.full(len(variance), common.kernel.tunable()["kernel__length_scale"]).tolist()
     start = common.kernel.replaced({"kernel__length_scale": lengths})
-    found = climb(evidence, replace(common, kernel=start, groups=groups), tol=1e-5, **shared)
+    found = climb(evidence, replace(common, kernel=start, groups=groups), tol=1e-5, **options)
     penalty = found.noise / float(found.kernel.tunable()["variance"])
     logs = -np.log(found.kernel.tunable()["kernel__length_scale"])
     most = np.log(MOST_CHANGE)
-    factors = np.exp(np.clip(logs - logs[spread > 0].mean(), -most, most))
-    factors *= np.sqrt(spread.sum() / float(factors**2 @ spread))
+    factors = np.exp(np.clip(logs - logs[variance > 0].mean(), -most, most))
+    factors *= np.sqrt(variance.sum() / float(factors**2 @ variance))
     return LocalScales(factors, penalty)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mercer.linalg import solve_factored
+from mercer.linalg import cholesky, solve_factored
 
 #: Penalty below which a solution in single precision is refined once.
 REFINED_BELOW = 1e-3
@@ -36,6 +36,20 @@ def dual_coefficients(K: Tensor, Y: Tensor, weight: Tensor, lam: float) -> Tenso
         return alpha
     residual = torch.addcmul(Y - K.double() @ alpha.double(), ridge[:, None], alpha.double(), value=-1)
     return alpha.double() + solve_factored(factor, residual.to(factor)).double()
+
+
+def held_out_values(K: Tensor, K_score: Tensor, Y: Tensor, weight: Tensor, lam: float) -> Tensor:
+    """Values at held-out rows of kernel ridge on targets centred by their weighted mean, in double precision.
+
+    `K_score` holds kernel values from held-out rows to fit rows. The factor gets a jitter if rounding calls for one.
+
+    >>> K, Y = torch.eye(2, dtype=torch.float64), torch.tensor([[1.0], [3.0]], dtype=torch.float64)
+    >>> held_out_values(K, K[:1], Y, torch.ones(2, dtype=torch.float64), 1.0).tolist()
+    [[1.5]]
+    """
+    mean = (weight[:, None] * Y).sum(0) / weight.sum()
+    factor, _ = cholesky(K + torch.diag(lam / weight))
+    return K_score @ solve_factored(factor, Y - mean) + mean
 
 
 def leave_one_out_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor) -> Tensor:

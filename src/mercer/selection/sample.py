@@ -1,7 +1,7 @@
-"""What tuning sees: rows, targets and weights, checked, a random part of them, copies merged, weights of mean one.
+"""Rows, targets and weights that tuning uses: checked, a random sample, duplicates merged, weights of mean one.
 
-With weights of mean one nothing that is tuned depends on their scale, and since copies are merged first
-(`mercer.data.duplicates`), a weight of 2 is still that row twice.
+Weights of mean one make the result independent of their scale. Duplicates are merged first
+(`mercer.data.duplicates`), so a weight of 2 still counts as two duplicates.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mercer.parts import require
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Rows (n × D), targets (n × p) and weights of mean one in float64, and the mean they had."""
+class DrawnRows:
+    """Rows (n × D), targets (n × p) and weights of mean one in float64, and the mean of the given weights."""
 
     X: Tensor
     Y: Tensor
@@ -30,20 +30,20 @@ class Drawn:
     mean_weight: float
 
     def centred(self, weight: Tensor) -> Tensor:
-        """The targets less their weighted mean."""
+        """Targets less their weighted mean."""
         return self.Y - (weight[:, None] * self.Y).sum(0) / weight.sum()
 
     def precision(self) -> Tensor:
-        """What weights say of the noise: of measurements they are its precision, of class codes they say nothing.
+        """Weights as precisions of the noise: ones for class codes, whose weights say nothing about noise.
 
-        A class that counts ten times is not known ten times as well. Taken for that, each of its rows explains itself,
-        and the evidence is largest where rows know nothing of each other.
+        A class of weight ten is not measured ten times as precisely. As precisions, its weights would let each row
+        explain itself, and the evidence would be largest for length-scales near zero.
         """
         return torch.ones_like(self.weight) if class_codes(self.Y) else self.weight
 
 
-def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: np.random.Generator, device: torch.device) -> Drawn:
-    """At most `n_rows` random rows of positive weight; of a file or source all are read first."""
+def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: np.random.Generator, device: torch.device) -> DrawnRows:
+    """Draw at most `n_rows` random rows of positive weight; a file or row source is read as a whole first."""
     if isinstance(X, RowSource | str | os.PathLike):
         source = as_source(X)
         X = source.take(np.arange(source.n_rows))
@@ -61,14 +61,14 @@ def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: np.random.Generat
     if not (rows.isfinite().all() and targets.isfinite().all()):
         raise ValueError("X and y must be finite numbers, got NaN or infinity")
     largest = float(weight[index].max())
-    share = torch.as_tensor(weight[index] / largest).to(device)  # sums of these neither overflow nor vanish
+    share = torch.as_tensor(weight[index] / largest).to(device)  # sums neither overflow nor underflow
     rows, targets, share = _merged(rows, targets[:, None] if targets.ndim == 1 else targets, share)
     mean = float(share.mean())
-    return Drawn(rows, targets, share / mean, mean * largest)
+    return DrawnRows(rows, targets, share / mean, mean * largest)
 
 
 def class_codes(Y: Tensor) -> bool:
-    """Whether every column holds two values at most: codes of classes, not measurements."""
+    """Whether targets are class codes: every column holds at most two values."""
     return len(Y) > 2 and all(len(column.unique()) <= 2 for column in Y.T)
 
 
@@ -80,7 +80,7 @@ def _numbers(values: Any, name: str) -> Any:
         return values.detach()
     array = np.asarray(values)
     require(array.dtype.kind != "c", name, "real numbers", array.dtype)
-    if array.dtype in (np.dtype(np.float64), np.dtype(np.float32)):  # in this machine's byte order
+    if array.dtype in (np.dtype(np.float64), np.dtype(np.float32)):  # in the machine's byte order
         return array
     try:
         return array.astype(np.float64)
@@ -98,7 +98,7 @@ def _taken(values: Any, index: np.ndarray, device: torch.device | str) -> Tensor
 
 
 def _merged(X: Tensor, Y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Copies as one row of their weight; rows stay as they are where there are none."""
+    """Merge duplicates into one row of their total weight."""
     inputs, targets = X.cpu().numpy(), Y.cpu().numpy()
     if not has_copies(hash_rows(inputs.T, len(inputs)), hash_targets(targets)):
         return X, Y, weight

@@ -30,7 +30,7 @@ class Score:
     @cached_property
     def _classes(self) -> Tensor:
         assert self.codes is not None
-        return self.codes.truth(self.Y)
+        return self.codes.classes(self.Y)
 
     @property
     def constant(self) -> float:
@@ -41,7 +41,7 @@ class Score:
         """The loss of the constant less that of values n × p, for each row; classes go through the link."""
         if link is None:
             return (self.Y.square() - (F - self.Y).square()).sum(-1)
-        classes, prior = link.codes.truth(self.Y)[:, None], Link(link.codes, FLOORS[0], 1.0)
+        classes, prior = link.codes.classes(self.Y)[:, None], Link(link.codes, FLOORS[0], 1.0)
         p = link.probabilities(F).gather(-1, classes)[:, 0]
         q = prior.probabilities(torch.zeros_like(F)).gather(-1, classes)[:, 0]
         return (p / q).log()
