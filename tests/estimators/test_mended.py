@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from mercer import ARDSelector, ENRBFRegressor, GreedyKernelRegressor, GreedyNystroem, SparseGPRegressor, select_basis
 from mercer.data import CsvRows
@@ -62,3 +64,21 @@ def test_every_test_that_the_page_of_mended_faults_names_exists():
             missing.append(f"{path}::{test}")
     assert not missing
     assert page.count("::test_") > 100
+
+
+@pytest.mark.parametrize("targets", ["none", "numbers", "classes"])
+def test_features_of_a_column_with_many_levels_are_those_of_the_fitted_encoding(targets):
+    """Such a column is encoded by target means: transform must use the encoding of the fit, or none without targets."""
+    rng = np.random.default_rng(0)
+    levels = np.array([f"level {k}" for k in range(70)])
+    frame = pd.DataFrame({"a": rng.normal(size=300), "town": levels[rng.integers(0, 70, 300)]})
+    y = {"none": None, "numbers": frame["a"] ** 2, "classes": (frame["a"] > 0).astype(str)}[targets]
+    model = GreedyNystroem(10, random_state=0).fit(frame, y)
+    features = model.transform(frame)
+    assert features.shape[0] == 300
+    assert np.isfinite(features).all()
+    # features are orthonormal in the kernel's space: at a basis row they have the norm k(x, x) = 1 of the kernel
+    norms = np.square(features[model.basis_indices_]).sum(1)
+    np.testing.assert_allclose(
+        norms, np.diag(model.kernel_(*[torch.as_tensor(model.expansions_[0].basis)] * 2)), rtol=1e-3
+    )

@@ -135,17 +135,23 @@ class GreedyNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         check(self)
         data = read_rows(self, X, sample_weight)
         criterion, kernel = self.criterion, self.kernel
-        if y is None:
+        without_targets = y is None
+        if without_targets:
             y, criterion = np.arange(data.rows.n_rows, dtype=float), "random"
             kernel = _untuned_kernel("gaussian" if self.kernel == "auto" else self.kernel, data.rows.n_columns)
         greedy = GreedyKernelClassifier if holds_classes(y) else GreedyKernelRegressor
         shared = {name: value for name, value in self.get_params(deep=False).items() if name in SHARED}
-        chosen = greedy(self.n_components, criterion=criterion, kernel=kernel, **shared).fit(X, y, sample_weight)
+        model = greedy(self.n_components, criterion=criterion, kernel=kernel, **shared)
+        if without_targets and not self._pairwise:  # categories must not be encoded by made-up targets
+            chosen, columns = model.fit(data.rows, y, data.weight), data.columns()
+        else:
+            chosen = model.fit(X, y, sample_weight)
+            columns = {name: getattr(chosen, name, None) for name in data.columns()}
         Z = torch.as_tensor(chosen.expansions_[0].basis)
         dtype = getattr(torch, chosen.dtype_)
         normalization = whitening(chosen.kernel_(Z, Z), dtype=dtype).map.numpy()
         return self._keep(
-            **data.columns(),
+            **columns,
             basis_=chosen.basis_,
             basis_indices_=chosen.basis_indices_,
             kernel_=chosen.kernel_,
