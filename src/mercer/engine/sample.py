@@ -42,7 +42,7 @@ class Sample:
     #: A group number for each column; columns of one group, such as the levels of a category, share a length-scale.
     groups: np.ndarray | None = None
     #: Weights of the held-out rows, whose `weight` is zero; one each if None.
-    watched: Tensor | None = None
+    validation_weight: Tensor | None = None
 
     @property
     def n_rows(self) -> int:
@@ -91,11 +91,11 @@ class Sample:
     def here(self, places: Tensor) -> Sample:
         """The sample restricted to these local rows of this process, in order; other processes keep theirs."""
         rows = TensorRows(self.rows.take(places), self.rows.shard.part(places))
-        watched = None if self.watched is None else self.watched[places]
-        return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places], watched=watched)
+        held_out = None if self.validation_weight is None else self.validation_weight[places]
+        return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places], validation_weight=held_out)
 
     def in_tiles(self, plan: Plan) -> Sample:
         """The sample with targets and weights on the plan's device, in the precision of its tiles."""
         Y, weight = (part.to(plan.device, plan.dtype) for part in (self.Y, self.weight))
-        watched = None if self.watched is None else self.watched.to(plan.device, plan.dtype)
-        return replace(self, Y=Y, weight=weight, plan=plan, watched=watched)
+        held_out = None if self.validation_weight is None else self.validation_weight.to(plan.device, plan.dtype)
+        return replace(self, Y=Y, weight=weight, plan=plan, validation_weight=held_out)

@@ -1,8 +1,8 @@
-"""Penalties for losses other than squared error: each candidate kernel is fitted by the loss itself, and scored by it.
+"""Penalties for losses other than squared error.
 
-Kernels and penalties are proposed by squared error, in closed form. The scale of another loss differs, and so does the
-penalty that suits it: the last stage of the selection compares penalties, and the best kernel with the average of all,
-by the loss on held-out rows.
+Model selection proposes kernels and penalties by squared error, in closed form. Another loss has another scale and
+needs another penalty. This last stage of the selection fits each kernel by the loss itself with several penalties, and
+compares the best kernel with the average of all by the loss on held-out rows.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ from mercer.forward.problem import Problem
 from mercer.forward.solve.polish import polish
 from mercer.forward.task import Task
 
-#: Rows of the comparison and its folds; Newton steps of a fit.
+#: Rows and folds of the comparison; the most Newton steps of a fit.
 ROWS, FOLDS, STEPS = 600, 2, 20
-#: A step in the penalty, and how many are taken at most in one direction.
-FACTOR, MOST = 10**0.5, 6
+#: Factor between two penalties, and the most steps in one direction.
+FACTOR, MAX_STEPS = 10**0.5, 6
 #: Share of a time budget after which no further penalty is tried.
 SHARE = 0.5
 
 
-def by_loss(choice: Selection, task: Task, rng: np.random.Generator, clock: Clock) -> Selection:
-    """The same kernels with penalties of least held-out loss, or the best of them alone where that loses less."""
-    given = task.data
-    if task.pairwise or given.shard.divided or not isinstance(given.rows, ArrayRows) or given.n_alive < 2 * FOLDS:
-        return choice
-    index = rng.permutation(given.draw(ROWS, rng))
+def by_loss(selection: Selection, task: Task, rng: np.random.Generator, clock: Clock) -> Selection:
+    """The same kernels with penalties of least held-out loss, or the best of them alone if that has less loss."""
+    data = task.data
+    if task.pairwise or data.shard.divided or not isinstance(data.rows, ArrayRows) or data.n_alive < 2 * FOLDS:
+        return selection
+    index = rng.permutation(data.draw(ROWS, rng))
     found = []
-    for member in choice.members:
-        sample = sample_of(given, task.Y, member.inputs, task.plan, pairwise=False).part(index).in_tiles(task.plan)
-        found.append(_best_penalty(member, replace(sample, watched=sample.weight), task, clock))
+    for member in selection.members:
+        sample = sample_of(data, task.Y, member.inputs, task.plan, pairwise=False).part(index).in_tiles(task.plan)
+        found.append(_best_penalty(member, replace(sample, validation_weight=sample.weight), task, clock))
     members = [member for member, _ in found]
     losses = [_loss(sample, values, task) for _, values in found]
-    average = _loss(sample, torch.stack([one.share * values for one, values in found]).sum(0), task)
+    average = _loss(sample, torch.stack([member.share * values for member, values in found]).sum(0), task)
     best = int(np.argmin(losses))
     if average <= losses[best]:
-        return replace(choice, members=members)
-    return replace(choice, members=[replace(members[best], share=1.0)])
+        return replace(selection, members=members)
+    return replace(selection, members=[replace(members[best], share=1.0)])
 
 
 def _best_penalty(member: KernelMember, sample: Sample, task: Task, clock: Clock) -> tuple[KernelMember, Tensor]:
-    """The member under the penalty of least held-out loss, searched downhill, and its held-out values."""
+    """The member with the penalty of least held-out loss, by a search downhill, and its held-out predictions."""
     best, values = member, _held_out(member, sample, task)
     for factor in (FACTOR, 1 / FACTOR):
-        for _ in range(MOST):
+        for _ in range(MAX_STEPS):
             if clock.expired(until=SHARE):
                 break
             trial = replace(best, lam=factor * best.lam)
-            seen = _held_out(trial, sample, task)
-            if _loss(sample, seen, task) >= _loss(sample, values, task):
+            trial_values = _held_out(trial, sample, task)
+            if _loss(sample, trial_values, task) >= _loss(sample, values, task):
                 break
-            best, values = trial, seen
+            best, values = trial, trial_values
         if best is not member:
             break
     return best, values
 
 
 def _held_out(member: KernelMember, sample: Sample, task: Task) -> Tensor:
-    """Values at all rows, each from the rows of other folds."""
+    """Out-of-fold predictions of all rows."""
     values = torch.zeros_like(sample.Y)
     for rows in torch.arange(len(sample.Y), device=sample.Y.device).tensor_split(FOLDS):
         weight = sample.weight.clone()

@@ -1,9 +1,9 @@
 """Checkpoints: after each learner, a fit writes to a folder what cannot be computed again.
 
-The rows and weights of every learner, the kernels chosen and the state of the random numbers are written. The model's
-values at the rows are not, whichever process holds them: a fit that goes on absorbs the kept learners again, at one
-product with the kernel each, by the code that absorbed them first. It ends with the model of an undisturbed fit, on any
-number of processes. Files hold numbers and names only, and are replaced atomically.
+A checkpoint holds the rows and weights of every learner, the selected kernels and the state of the random numbers. It
+does not hold the values of the model: a fit that continues absorbs the kept learners again, at one kernel product each,
+by the code that absorbed them first. It ends with the model of an uninterrupted fit, on any number of processes. Files
+hold numbers and names only, and are replaced atomically.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from mercer.forward.warm_start import Fingerprint, text
 from mercer.parts import component, require
 from mercer.preprocessing.read import TableData
 
-#: Raised when files change so that other versions cannot read them.
+#: Version of the file format; it is increased when older versions cannot read new files.
 FORMAT = 3
-#: Parameters that may differ between the fit that wrote a checkpoint and the one that goes on from it.
+#: Parameters that may differ between the fit that wrote a checkpoint and the fit that continues it.
 FREE = ("checkpoint", "device", "memory_limit")
-#: What is asked of a folder that cannot be read.
-WHOLE = "a checkpoint that is whole; remove the folder to begin anew"
-#: Writing takes at most about this share of the time.
+#: What an error message wants of a folder that cannot be read.
+UNDAMAGED = "a checkpoint that is whole; remove the folder to begin anew"
+#: The largest share of the time for writing, about.
 SHARE = 0.05
 
 
 @component
 class Resumed(Learner):
-    """The learners of an earlier fit, then those of `learner`; random numbers go on where that fit left them."""
+    """The learners of an earlier fit, then new ones of `learner`, with the random state that the earlier fit left."""
 
     learner: Learner
     kept: list[Any] = field(default_factory=list)
@@ -64,9 +64,9 @@ class Resumed(Learner):
 
 @dataclass
 class KeptModel:
-    """Rows and weights of the learners of a model, and the state of the random numbers after the last of them.
+    """Rows and weights of the learners of a model, and the random state after the last learner.
 
-    `key` names its kernel and penalty: learners are used again by a model of the same key only.
+    `key` names kernel and penalty: only a model of the same key uses the learners again.
     """
 
     key: str
@@ -76,9 +76,9 @@ class KeptModel:
 
 @dataclass
 class FitState:
-    """What a checkpoint holds: the generator's first state, the kernels chosen, and the models in order of their start.
+    """Contents of a checkpoint: the first random state, the selection, and the models in the order of their start.
 
-    Stages and further models are models like the first.
+    Refinement stages and further models of an average are models, too.
     """
 
     rng_state: Any
@@ -94,16 +94,16 @@ class FitState:
         }
         try:
             tree["choice"] = encoder.encode(self.choice)
-        except NotEncodableError:  # a function of the user's: it is given again, and what was tuned is tuned again
+        except NotEncodableError:  # a function of the user's: the selection is repeated
             tree["choice"] = None
         return tree, encoder.arrays
 
     @classmethod
     def decode(cls, tree: dict[str, Any], arrays: dict[str, np.ndarray]) -> FitState:
-        """Read a state; ValueError, KeyError or TypeError where it is none."""
+        """Read a state; raise ValueError, KeyError or TypeError if it is damaged."""
         decoder = Decoder(arrays)
         rng_state = decoder.decode(tree["rng_state"])
-        np.random.default_rng().bit_generator.state = rng_state  # which refuses anything else
+        np.random.default_rng().bit_generator.state = rng_state  # raises if it is not a state
         models = [KeptModel(**model) for model in decoder.decode(tree["models"])]
         return cls(rng_state, decoder.decode(tree["choice"]), models)
 
@@ -114,37 +114,37 @@ class Checkpoint:
 
     folder: Path
     group: Group
-    seen: Fingerprint
+    fingerprint: Fingerprint
     state: FitState
     _next_write: float = 0.0
     _n_begun: int = 0
 
     @classmethod
-    def open(cls, folder: Any, group: Group, seen: Fingerprint, rng: np.random.Generator) -> Checkpoint:
+    def open(cls, folder: Any, group: Group, fingerprint: Fingerprint, rng: np.random.Generator) -> Checkpoint:
         """Open the checkpoint of this fit, or begin one in an empty folder; refuse that of another fit."""
         path = Path(folder)
-        found = group.first(lambda: _read(path, seen))
+        found = group.first(lambda: _read(path, fingerprint))
         if found is not None:
             rng.bit_generator.state = found.rng_state
-        return cls(path, group, seen, found or FitState(rng.bit_generator.state))
+        return cls(path, group, fingerprint, found or FitState(rng.bit_generator.state))
 
     def chosen(self, choose: Callable[[], Any], rng: np.random.Generator) -> Any:
-        """The kernels of an earlier fit, or those chosen now."""
+        """The selection of the earlier fit, or of this one."""
         if self.state.choice is not None:
             choice, rng.bit_generator.state = self.state.choice
             return choice
-        choice = replace(choose(), started_fit=None)  # its learners are to be kept from the first on
+        choice = replace(choose(), started_fit=None)  # the checkpoint keeps learners from the first on
         self.state.choice = choice, rng.bit_generator.state
         return choice
 
     def follow(self, fit: Any) -> None:
-        """Let the next fit begin with the learners kept for it, and keep those that it adds."""
+        """Let a fit begin with its kept learners, and keep those that it adds."""
         if not fit.learner.resumable:
             return
         place, models, rng = self._n_begun, self.state.models, fit.rng
         self._n_begun += 1
         key = text((fit.problem.kernel, fit.problem.lam))
-        if place < len(models) and models[place].key != key:  # time or rounding led elsewhere
+        if place < len(models) and models[place].key != key:  # time or rounding led to another model
             del models[place:]
         if place == len(models):
             models.append(KeptModel(key))
@@ -158,29 +158,29 @@ class Checkpoint:
             term = (now.current or now.blocks[-1]).terms[-1]
             model.learners.append(to_numpy((term.index, term.A)))
             model.rng_state = rng.bit_generator.state
-            self.group.first(self._write_in_time)
+            self.group.first(self._write_rarely)
 
         fit.after_step = after
 
-    def _write_in_time(self) -> None:
+    def _write_rarely(self) -> None:
         began = time.monotonic()
         if began >= self._next_write:
             self.write()
             self._next_write = time.monotonic() + (time.monotonic() - began) / SHARE
 
     def finish(self) -> None:
-        """Write what has come since the folder was last written."""
+        """Write the learners that were added since the last write."""
         self.group.first(self.write)
 
     def write(self) -> None:
-        """Replace the contents of the folder atomically: if that fails, the old state stands."""
+        """Replace the contents of the folder atomically: if that fails, the old state remains."""
         tree, arrays = self.state.encode()
         memory = io.BytesIO()
         np.savez(memory, **arrays)  # type: ignore[arg-type]
         body = memory.getvalue()
         digest = hashlib.sha256(body).hexdigest()
         name = f"learners-{digest[:16]}.npz"
-        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": asdict(self.seen), "state": tree}
+        head = {"format": FORMAT, "arrays": name, "sha256": digest, "seen": asdict(self.fingerprint), "state": tree}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / name, lambda file: file.write(body))
@@ -194,57 +194,57 @@ class Checkpoint:
                 old.unlink(missing_ok=True)
 
 
-def _read(folder: Path, seen: Fingerprint) -> FitState | None:
+def _read(folder: Path, fingerprint: Fingerprint) -> FitState | None:
     """Read the state in a folder, if there is one; refuse damage and the state of another fit."""
     if not (folder / "fit.json").exists():
         return None
-    with _damage_as_a_sentence(folder):
+    with _damage_as_value_error(folder):
         head = json.loads((folder / "fit.json").read_bytes())
         version = head["format"]
     wanted = f"of format {FORMAT}, which this version writes; remove the folder to begin anew"
     require(version == FORMAT, f"checkpoint={str(folder)!r}", wanted, f"format {version} of another version")
-    with _damage_as_a_sentence(folder):
+    with _damage_as_value_error(folder):
         body = (folder / head["arrays"]).read_bytes()
         complete = hashlib.sha256(body).hexdigest() == head["sha256"]
         then = Fingerprint(dict(head["seen"]["table"]), dict(head["seen"]["settings"]))
-    require(complete, f"checkpoint={str(folder)!r}", WHOLE, "files that were cut short")
+    require(complete, f"checkpoint={str(folder)!r}", UNDAMAGED, "files that were cut short")
     then.require_same(
-        seen, lambda value: f"that of the fit in checkpoint={str(folder)!r}, {value}, or the folder another"
+        fingerprint, lambda value: f"that of the fit in checkpoint={str(folder)!r}, {value}, or the folder another"
     )
-    with _damage_as_a_sentence(folder), np.load(io.BytesIO(body), allow_pickle=False) as arrays:
+    with _damage_as_value_error(folder), np.load(io.BytesIO(body), allow_pickle=False) as arrays:
         return FitState.decode(head["state"], dict(arrays))
 
 
 @contextmanager
-def _damage_as_a_sentence(folder: Path) -> Iterator[None]:
-    """Turn the errors of damaged files into a sentence that names the folder."""
+def _damage_as_value_error(folder: Path) -> Iterator[None]:
+    """Turn the errors of damaged files into a ValueError that names the folder."""
     try:
         yield
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OSError) as error:
         seen = f"damaged files ({type(error).__name__}: {error})"
-        raise ValueError(f"checkpoint={str(folder)!r} must be {WHOLE}, got {seen}") from None
+        raise ValueError(f"checkpoint={str(folder)!r} must be {UNDAMAGED}, got {seen}") from None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Resumable:
-    """The parameter of forward models whose fit may be kept in a folder.
+    """Mixin of models whose fit can be kept in a folder.
 
     Parameters
     ----------
     checkpoint : path or None, default None
-        A folder in which the state of the fit is kept after each learner. A fit that was interrupted or killed goes on
-        from there when it is started again on the same rows and parameters, on any number of processes; another
-        fit's folder is refused.
+        A folder in which the state of the fit is kept after each learner. A fit that was interrupted or killed can be
+        continued by starting it again with the same rows and parameters, on any number of processes. The folder of
+        another fit is refused.
     """
 
     checkpoint: Annotated[Any, NONE | FOLDER] = None
 
     def _checkpoint(
-        self: Any, given: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator
+        self: Any, data: TableData, targets: Any, X_val: Any, y_val: Any, rng: np.random.Generator
     ) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
         require(not self.warm_start, "warm_start", "False where there is a checkpoint", True)
         free = (*self._resumable_params, *FREE)
-        seen = Fingerprint.of(self, given, X_val, y_val, free, all_rows=True)
-        return Checkpoint.open(self.checkpoint, given.shard.group, seen, rng)
+        fingerprint = Fingerprint.of(self, data, X_val, y_val, free, all_rows=True)
+        return Checkpoint.open(self.checkpoint, data.shard.group, fingerprint, rng)

@@ -1,9 +1,9 @@
-"""Base of greedy and boosted estimators: one fit, its history, stages and warm starts."""
+"""Base of greedy and boosted estimators: `fit` from the checked table to the fitted attributes."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self
@@ -37,7 +37,7 @@ from mercer.forward.task import (
     selection_targets,
 )
 from mercer.forward.validation_rows import append_validation_rows, hold_out
-from mercer.forward.warm_start import Fingerprint, Warm
+from mercer.forward.warm_start import Fingerprint, WarmStartState
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.preprocessing.collect import plan_for
@@ -211,9 +211,10 @@ class ForwardEstimator(BaseKernelEstimator):
         return self
 
     def _fitted(self, data: TableData, plan: Plan, X_val: Any, y_val: Any, budget: Clock) -> dict[str, Any]:
-        """Every fitted attribute."""
-        seen = Fingerprint.of(self, data, X_val, y_val, self._resumable_params) if self.warm_start else None
-        warm = getattr(self, "_warm", None) if seen is not None else None
+        """Begin or continue the fit, fit all ensemble members, and return every fitted attribute."""
+        fingerprint = Fingerprint.of(self, data, X_val, y_val, self._resumable_params) if self.warm_start else None
+        warm = getattr(self, "_warm", None) if fingerprint is not None else None
+        fits: Iterable[ForwardFit]
         if warm is None:
             rng = self._generator(data.shard.group)
             sample = self._subsample(data, plan, rng)
@@ -226,36 +227,49 @@ class ForwardEstimator(BaseKernelEstimator):
             if all_rows is not None and self._uses_all_rows(all_rows, task, selection):
                 task = replace(task, data=all_rows, held_out=None)  # an exact solution needs no validation rows
             task = replace(task, selection=selection, full_table=None if sample is data else data)
-            members, started = task.selection.members, task.selection.started_fit
-            problems = (task.problem(member) for member in members)
-            fits = [started] if started else (self._begin_fit(problem, task.held_out, rng) for problem in problems)
+            fits = self._begun_fits(task, rng)
         else:
-            warm.require_same(seen)
-            task, fits, rng, members = warm.task, warm.fits, warm.fits[0].rng, warm.task.selection.members
-        found: list[FittedMember] = []
+            warm.require_same(fingerprint)
+            task, fits, rng = warm.task, warm.fits, warm.fits[0].rng
+        parts = self._fit_members(task, fits, rng, budget)
+        state = None if fingerprint is None else WarmStartState(fingerprint, task, [part.fit for part in parts])
+        return {**fitted_attributes(task, parts), "_warm": state}
+
+    def _begun_fits(self, task: Task, rng: np.random.Generator) -> Iterator[ForwardFit]:
+        """Begin the fit of each ensemble member in turn, unless trial fits have begun the only one."""
+        if task.selection.started_fit is not None:
+            yield task.selection.started_fit
+            return
+        for member in task.selection.members:
+            yield self._begin_fit(task.problem(member), task.held_out, rng)
+
+    def _fit_members(
+        self, task: Task, fits: Iterable[ForwardFit], rng: np.random.Generator, budget: Clock
+    ) -> list[FittedMember]:
+        """Fit the ensemble members while time allows; an interrupt keeps those that have a model."""
+        members = task.selection.members
+        parts: list[FittedMember] = []
         try:
             for place, (member, fit) in enumerate(zip(members, fits, strict=False)):
-                if found and not _time_for_another(found[-1].fit, budget):
+                if parts and not _time_for_another(parts[-1].fit, budget):
                     break
                 share = (place + 1) / len(members)
-                found += self._fit_member(task, replace(member, place=place), fit, budget, share)
+                parts += self._fit_member(task, replace(member, place=place), fit, budget, share)
             if not budget.interrupted:
-                found = self._more_models(task, _with_all_shares(members, found), budget, rng)
+                parts = self._more_models(task, _with_all_shares(members, parts), budget, rng)
         except KeyboardInterrupt:
-            if not found:
+            if not parts:
                 raise
             budget.interrupt()
-        found = _with_all_shares(members, found) if budget.interrupted else found
-        state = None if seen is None else Warm(seen, task, [part.fit for part in found])
-        return {**fitted_attributes(task, found), "_warm": state}
+        return _with_all_shares(members, parts) if budget.interrupted else parts
 
     def _task(
         self, data: TableData, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator
     ) -> tuple[Task, np.ndarray, TableData | None]:
         """Code the targets and hold out validation rows.
 
-        Returns the task without its selection, the targets that the selection sees, and the table with all rows where
-        validation rows were held out only in case the model needs them.
+        Returns the task without its selection, the targets for the selection, and the table with all rows if it is not
+        known yet whether the model needs validation rows.
         """
         targets = self._coded(data, Loss.resolve(self.loss, "loss"))
         Y = targets.encode(data.y)
@@ -267,8 +281,8 @@ class ForwardEstimator(BaseKernelEstimator):
         open_ended = X_val is None and self.validation_fraction == "auto"
         holds_out = open_ended and self._needs_validation(data, Y.shape[1], plan, loss)
         checkpoint = self._checkpoint(data, targets, X_val, y_val, rng)
-        in_case = holds_out and not data.shard.divided
-        all_rows = normalise_weights(data, noise, self.regularization) if in_case else None
+        undecided = holds_out and not data.shard.divided
+        all_rows = normalise_weights(data, noise, self.regularization) if undecided else None
         data, Y, held_out = self._validation_split(data, targets, Y, X_val, y_val, holds_out, rng)
         data = normalise_weights(data, noise, self.regularization)
         free_dtype = isinstance(self.dtype, str) and self.dtype == "auto"
@@ -342,10 +356,10 @@ class ForwardEstimator(BaseKernelEstimator):
             refit = None
         held_out = held_out_predictions(fit, final, task.row_targets, refit, budget, classes=self._classes)
         first = FittedMember(member, fit, path, final, n_steps, why, held_out)
-        further = self._refinement_stages(task, first, budget, share)
-        if task.checkpoint is not None and further:
+        stages = self._refinement_stages(task, first, budget, share)
+        if task.checkpoint is not None and stages:
             task.checkpoint.finish()
-        return [first, *further]
+        return [first, *stages]
 
     def _refit(self, fit: ForwardFit, final: FittedExpansion, n_steps: int, budget: Clock) -> Refit | None:
         """A function that refits the model without some rows, in as many steps; None if that takes too long."""

@@ -279,9 +279,9 @@ def sample_of(data: TableData, Y: np.ndarray, inputs: InputMap, plan: Plan, *, p
     rows = with_row_index(data.rows, plan) if pairwise else inputs.rows(data.rows, plan)
     on_device: dict[str, Any] = {"device": plan.device, "dtype": torch.float64}
     groups = None if pairwise or data.layout is None else data.layout.group
-    watched = None if data.validation_weight is None else torch.as_tensor(data.validation_weight, **on_device)
+    validation_weight = None if data.validation_weight is None else torch.as_tensor(data.validation_weight, **on_device)
     targets, weight = torch.as_tensor(Y, **on_device), torch.as_tensor(data.weight, **on_device)
-    return Sample(rows, targets, weight, plan, groups, watched)
+    return Sample(rows, targets, weight, plan, groups, validation_weight)
 
 
 def problem_of(

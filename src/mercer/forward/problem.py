@@ -129,12 +129,12 @@ class Problem:
 
     def validation_weight(self, rows: Tensor) -> Tensor:
         """Weights of validation rows."""
-        weights = self.sample.watched
+        weights = self.sample.validation_weight
         return torch.ones_like(rows, dtype=torch.float64) if weights is None else weights[rows].double()
 
     def row_weights(self) -> Tensor:
         """Weights of all rows in one unit, validation rows included."""
-        weights = self.sample.watched
+        weights = self.sample.validation_weight
         return torch.where(self.weight > 0, self.weight, 1.0) if weights is None else weights
 
     def validation_mean(self, values: Tensor, rows: Tensor) -> Tensor:

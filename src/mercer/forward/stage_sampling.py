@@ -199,9 +199,9 @@ class StageSampler:
             self.candidates = self._thin_large_margins(known.plus(new, self.plan), threshold)
         drawn = self._training_rows(self.candidates, threshold)
         rows = ScoredRows.joined([drawn, self.held_out])
-        watched = torch.cat([torch.zeros_like(drawn.weight), self.validation_weight])
+        validation_weight = torch.cat([torch.zeros_like(drawn.weight), self.validation_weight])
         residuals = self.first.with_sample(
-            rows=TensorRows(rows.rows), Y=rows.y - rows.f, weight=rows.weight, watched=watched
+            rows=TensorRows(rows.rows), Y=rows.y - rows.f, weight=rows.weight, validation_weight=validation_weight
         )
         problem = replace(residuals, kernel=kernel, codes=rows.y + self.offset)
         return problem, torch.arange(len(drawn.f), len(rows.f), device=self.plan.device)

@@ -1,10 +1,10 @@
-"""A stage for large tables: grow the first learners of several kernels on all rows and keep the most promising.
+"""A stage for large tables: fit the first learners of several kernels to all rows and keep the most promising.
 
 Some thousand rows tell which kernel is best at their density, but not how far it comes in the time of a fit. A rough
-kernel is ahead of a smooth one on few rows, and behind it after some learners on many: of COVTYPE the exponential
-kernel leaves 0.43 of the squared error when 4300 rows are fitted exactly and the evidence's Gaussian 0.47, but after a
-minute on 500 000 rows and two cores 0.41 and 0.22. So the best kernel and the best of every smoother one grow some
-learners each.
+kernel is ahead of a smooth one on few rows, and behind it after some learners on many. On COVTYPE the exponential
+kernel leaves 0.43 of the squared error when 4300 rows are fitted exactly and the Gaussian kernel of the evidence 0.47,
+but after a minute on 500 000 rows and two cores 0.41 and 0.22. So the best kernel and the best of every smoother kernel
+are fitted with some learners each.
 """
 
 from __future__ import annotations

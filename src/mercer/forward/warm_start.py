@@ -1,4 +1,4 @@
-"""Warm starts: the state with which a fit goes on, and fingerprints that tell tables and settings apart."""
+"""Warm starts: the state from which a fit continues, and fingerprints of its table and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mercer.parts import require
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.validate import host
 
-#: Rows of a file that a warm start compares; of an array, and for a checkpoint, all rows are compared.
+#: Rows of a file that a warm start compares. It compares all rows of an array; a checkpoint always compares all rows.
 COMPARED_ROWS = 1000
 #: Rows that are hashed at a time.
 BLOCK_ROWS = 1 << 16
@@ -24,9 +24,9 @@ BLOCK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Hashes of rows, targets and weights, and the settings that must not change between two fits of one model.
+    """Hashes of rows, targets and weights, and the parameters that must not change when a fit is continued.
 
-    All of it is text that does not depend on which process holds which rows.
+    The hashes do not depend on which process holds which rows.
     """
 
     table: dict[str, str]
@@ -53,23 +53,23 @@ class Fingerprint:
         return cls(table, settings)
 
     def require_same(self, now: Fingerprint, wanted: Callable[[str | None], str]) -> None:
-        """Refuse another table or other settings, by name; `wanted` says what is wanted of a value of this one."""
-        for then, seen in ((self.table, now.table), (self.settings, now.settings)):
-            for name in {**then, **seen}:
-                require(then.get(name) == seen.get(name), name, wanted(then.get(name)), seen.get(name))
+        """Refuse another table or other parameters by name; `wanted` makes the message from the value of this one."""
+        for then, given in ((self.table, now.table), (self.settings, now.settings)):
+            for name in {**then, **given}:
+                require(then.get(name) == given.get(name), name, wanted(then.get(name)), given.get(name))
 
 
 @dataclass(frozen=True)
-class Warm:
-    """A fit that can go on: its fingerprint, its task, and the state of every ensemble member."""
+class WarmStartState:
+    """A fit that can be continued: its fingerprint, its task, and the fits of all ensemble members."""
 
-    seen: Fingerprint
+    fingerprint: Fingerprint
     task: Any
     fits: list[Any]
 
     def require_same(self, now: Fingerprint) -> None:
-        """Refuse another table or other settings, by name."""
-        self.seen.require_same(
+        """Refuse another table or other parameters by name."""
+        self.fingerprint.require_same(
             now, lambda then: f"that of the first fit ({then}) where warm_start=True, or warm_start=False"
         )
 
