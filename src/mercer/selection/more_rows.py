@@ -34,7 +34,7 @@ from mercer.selection.tune import tune_kernel
 EVIDENCE_SECONDS, MOST_TIMES = (60.0, 10.0), 5.0
 #: Share of the selection's time that is spent when the evidence ends.
 EVIDENCE_SHARE = 0.8
-#: Steps of the evidence's search, and the longest length-scale in standard deviations: longer ones say the same.
+#: Steps of the evidence's search, and the longest length-scale in standard deviations: longer ones change nothing.
 EVIDENCE_STEPS, LONGEST = 60, 50.0
 #: Square matrices of double precision that are held at once.
 MATRICES = 6

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mercer.kernels import Kernel
 from mercer.selection.class_codes import LEAST_NOISE
-from mercer.selection.sample import class_codes, draw
+from mercer.selection.sample import are_class_codes, draw
 
 
 def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, device: Any = None) -> float:
@@ -35,17 +35,23 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
     Y = Y / (float(Y.abs().max()) or 1.0)  # squares of unscaled targets may overflow
     root = w.sqrt()[:, None]
     K = kernel(X, X)
-    least = LEAST_NOISE * float(K.diagonal().mean()) if class_codes(drawn.Y) else 0.0
+    least = LEAST_NOISE * float(K.diagonal().mean()) if are_class_codes(drawn.Y) else 0.0
     values, vectors = torch.linalg.eigh(K * root * root.T)
     spectrum = values.clamp(min=0).cpu().numpy()
     energy = (vectors.T @ (root * Y)).square().sum(1).cpu().numpy()
-    n, p = float(w.sum()), Y.shape[1]
-    largest = max(float(spectrum[-1]), 1e-300)
-    within = float(energy.sum())
-    if spectrum[-1] <= 1e-200:  # the kernel is zero at these rows: any penalty gives the constant
-        return max(1.0, least) * drawn.mean_weight
-    if within <= 1e-300:
-        return max(1e-6 * largest, least) * drawn.mean_weight
+    return max(_penalty(spectrum, energy, float(w.sum()), Y.shape[1]), least) * drawn.mean_weight
+
+
+def _penalty(spectrum: np.ndarray, energy: np.ndarray, n: float, p: int) -> float:
+    """The penalty of largest evidence for n rows of p outputs.
+
+    `energy` holds the squared norms of the targets' coefficients along the eigenvectors of `spectrum`.
+    """
+    largest = float(spectrum[-1])
+    if largest <= 1e-200:  # the kernel is zero at these rows: any penalty gives the constant
+        return 1.0
+    if energy.sum() <= 1e-300:
+        return 1e-6 * largest
 
     def negative(log_lam: float) -> float:
         lam = np.exp(log_lam)
@@ -54,9 +60,7 @@ def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, 
         log_det = np.log(spectrum + lam).sum() + (n - len(spectrum)) * log_lam
         return p * log_det + n * p * np.log(scale)
 
-    bounds = np.log(largest * 1e-12), np.log(largest * 10)
-    grid = np.linspace(*bounds, 25)
+    grid = np.linspace(np.log(largest * 1e-12), np.log(largest * 10), 25)
     start = int(np.argmin([negative(t) for t in grid]))
-    inner = grid[max(start - 1, 0)], grid[min(start + 1, 24)]
-    found = float(np.exp(minimize_scalar(negative, bounds=inner, method="bounded").x))
-    return max(found, least) * drawn.mean_weight
+    near = grid[max(start - 1, 0)], grid[min(start + 1, 24)]
+    return float(np.exp(minimize_scalar(negative, bounds=near, method="bounded").x))

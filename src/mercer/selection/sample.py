@@ -39,7 +39,7 @@ class DrawnRows:
         A class of weight ten is not measured ten times as precisely. As precisions, its weights would let each row
         explain itself, and the evidence would be largest for length-scales near zero.
         """
-        return torch.ones_like(self.weight) if class_codes(self.Y) else self.weight
+        return torch.ones_like(self.weight) if are_class_codes(self.Y) else self.weight
 
 
 def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: np.random.Generator, device: torch.device) -> DrawnRows:
@@ -67,7 +67,7 @@ def draw(X: Any, y: Any, sample_weight: Any, n_rows: int, rng: np.random.Generat
     return DrawnRows(rows, targets, share / mean, mean * largest)
 
 
-def class_codes(Y: Tensor) -> bool:
+def are_class_codes(Y: Tensor) -> bool:
     """Whether targets are class codes: every column holds at most two values."""
     return len(Y) > 2 and all(len(column.unique()) <= 2 for column in Y.T)
 

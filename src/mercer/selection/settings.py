@@ -1,6 +1,6 @@
 """Numbers of the model selection.
 
-`docs/ablations.md` has one line for each of them: what it trades off, and how much it changes errors and times.
+`docs/ablations.md` says how much those that were varied change errors and times.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class SelectionSettings:
     survivors, continued : int
         Candidates that reach the last stage, at most, and those that take further gradient steps there.
     descent_rows, descent_fraction : int
-        Rows of a descent on the leave-out error: at most, and as a fraction of all.
+        Rows of a descent on the k-fold error: at most, and all rows over this number.
     descent_far : float
-        A distance with this many times the best loss has no descent.
+        A candidate with this many times the best loss has no descent.
     members, draws : int
         Members of the ensemble at most, and draws of its greedy averaging.
     usual : float

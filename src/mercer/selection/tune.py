@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import make_plan
@@ -15,7 +16,7 @@ from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scale
 from mercer.parts import require, require_integer, require_number
 from mercer.selection.class_codes import LEAST_NOISE, refine_by_log_loss
 from mercer.selection.evidence_search import NOISE_BOUNDS, OUTER, EvidenceSearch
-from mercer.selection.sample import class_codes, draw
+from mercer.selection.sample import are_class_codes, draw
 
 #: Seconds of a search on a thousand rows on a slow machine; other searches take time as the cube of their rows.
 THOUSAND_ROWS_SECONDS = 20.0
@@ -126,14 +127,12 @@ def tune_kernel(
     drawn = draw(X, y, sample_weight, n_rows, rng, make_plan(n_rows, device=device).device)
     weight = drawn.precision()
     targets = drawn.centred(weight)
-    largest = float(targets.abs().max()) or 1.0  # squares of unscaled targets may overflow
-    mean2 = (weight[:, None] * (targets / largest).square()).sum() / weight.sum() / targets.shape[1]
-    scale = largest * float(mean2) ** 0.5 or 1.0
-    codes = class_codes(drawn.Y)
-    least = LEAST_NOISE if codes else NOISE_BOUNDS[0]
-    clock = Clock(time_budget)
-    search = EvidenceSearch(drawn.X, targets / scale, weight, ard, max_iter, tol, least_noise=least, clock=clock,
-                    groups=_groups(groups, drawn.X.shape[1]))  # fmt: skip
+    scale = _root_mean_square(targets, weight)
+    codes = are_class_codes(drawn.Y)
+    search = EvidenceSearch(
+        drawn.X, targets / scale, weight, ard, max_iter, tol, LEAST_NOISE if codes else NOISE_BOUNDS[0],
+        Clock(time_budget), _groups(groups, drawn.X.shape[1]),
+    )  # fmt: skip
     if given is None:
         found = search.radial(FAMILIES if kernel == "auto" else [Stationary.choices()[kernel]])
     else:
@@ -163,6 +162,13 @@ def _require_numbers(n_rows: Any, ard: Any, restarts: Any, max_iter: Any, tol: A
     known = isinstance(ard, bool | np.bool_) or (isinstance(ard, str) and ard == "auto")
     require(known, "ard", "True, False or 'auto'", ard)
     require_number("tol", tol, "a finite number of at least 0", 0.0)
+
+
+def _root_mean_square(targets: Tensor, weight: Tensor) -> float:
+    """Weighted root mean square of centred targets; 1 if all are zero."""
+    largest = float(targets.abs().max()) or 1.0  # squares of unscaled targets may overflow
+    mean = (weight[:, None] * (targets / largest).square()).sum() / weight.sum() / targets.shape[1]
+    return largest * float(mean) ** 0.5 or 1.0
 
 
 def _groups(groups: Any, n_inputs: int) -> np.ndarray | None:

@@ -189,7 +189,7 @@ class View:
             alpha = dual_coefficients(tile(kernel, distance, length), fold.Y, fold.weight, lam)
         else:
             alpha = known.duals[k]
-        if alpha is None:  # rounding: the model tells nothing new
+        if alpha is None:  # rounding: the metric stays as it is
             return T
         rows = slice(0, min(GRADIENT_ROWS, max(MOST_GRADIENTS // A.shape[1], 1)))
         gradient = gradients(kernel, distance[rows], length, A[rows], A, principal_outputs(alpha).to(A))
