@@ -211,7 +211,7 @@ def test_rounding_of_predictions_is_small_beside_the_error_of_the_model():
     X, y, X_new, _ = little_noise(10_100)
     model = KernelBoostingRegressor(4, learner_size=100, kernel=SMOOTH, regularization=0.04, random_state=0).fit(X, y)
     default = model.predict(X_new)
-    model.expansions_ = tuple(replace(one, dtype="float64") for one in model.expansions_)
+    model.expansions_ = tuple(replace(expansion, dtype="float64") for expansion in model.expansions_)
     rounding_error = np.sqrt(np.mean((default - model.predict(X_new)) ** 2))
     assert rounding_error <= 0.02 * 0.05  # the standard deviation of the noise
 
@@ -304,8 +304,8 @@ def test_a_model_solved_by_panels_predicts_what_the_whole_factor_predicts():
     assert whole.n_steps_ == by_panels.n_steps_ == 1
     # n·variance/λ = 4e8 is the condition; values lose its square root at most of 1e-16
     np.testing.assert_allclose(by_panels.predict(X_new), whole.predict(X_new), atol=1e-5)
-    for one, other in zip(by_panels.predict_interval(X_new), whole.predict_interval(X_new), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4)
+    for found, expected in zip(by_panels.predict_interval(X_new), whole.predict_interval(X_new), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_a_solution_that_runs_out_of_memory_is_found_by_panels():

@@ -42,7 +42,7 @@ def test_the_slope_of_a_descent_is_that_of_really_leaving_folds_out(kernel, tran
 
 
 def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(monkeypatch):
-    X, one = rows(500, 5), torch.ones(250, dtype=torch.float64)
+    X, ones = rows(500, 5), torch.ones(250, dtype=torch.float64)
     y = (3 * X[:, :1]).sin() + 0.3 * X[:, 1:2].abs() + 0.1 * rows(500, 1, seed=1)
     y = y - y.mean()
 
@@ -53,7 +53,7 @@ def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(m
         return float((K[250:] @ alpha - y[250:]).square().mean())
 
     start = torch.ones(5, dtype=torch.float64)
-    descent = Descent(Laplacian(), 4.0, 0.01, X[:250], y[:250], one, start)
+    descent = Descent(Laplacian(), 4.0, 0.01, X[:250], y[:250], ones, start)
     found, lam = descent.minimise()
     assert found[0] > found[1] > 2 * found[2:].max()
     assert error(found, lam) < 0.5 * error(start, 0.01)
@@ -62,13 +62,13 @@ def test_a_descent_finds_the_inputs_that_matter_and_predicts_other_rows_better(m
     assert descent.minimise() is None
 
 
-def test_a_descent_of_more_factors_than_its_rows_can_tell_from_luck_is_not_worth_it():
+def test_a_descent_is_not_worthwhile_if_its_factors_may_gain_by_chance():
     """Akaike's 2k/n, for factors and the penalty, is a fifth at most; each output of a row is one of n numbers."""
-    one = torch.ones(100, dtype=torch.float64)
+    ones = torch.ones(100, dtype=torch.float64)
 
     def worth(D: int, p: int, groups: torch.Tensor | None = None) -> bool:
         X = rows(100, D)
-        return Descent(Laplacian(), 4.0, 0.01, X, rows(100, p), one, torch.ones(D).double(), groups).worthwhile
+        return Descent(Laplacian(), 4.0, 0.01, X, rows(100, p), ones, torch.ones(D).double(), groups).worthwhile
 
     assert [worth(9, 1), worth(10, 1), worth(19, 2), worth(20, 2)] == [True, False, True, False]
     assert worth(40, 1, torch.arange(40) // 5)  # what shares a factor counts once

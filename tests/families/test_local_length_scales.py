@@ -77,7 +77,7 @@ def test_the_evidence_of_neighbourhoods_is_the_sum_of_theirs():
     patches = neighbourhoods(sample, 3, 40, np.random.default_rng(0))
     kernel = Matern32([1.0, 0.5, 2.0, 2.0])
     at = summed_evidence(patches)(kernel, 0.2, None)
-    parts = [log_evidence(kernel, 0.2, one.X, one.Y, one.weight) for one in patches]
+    parts = [log_evidence(kernel, 0.2, patch.X, patch.Y, patch.weight) for patch in patches]
     assert at.value == pytest.approx(sum(part[0] for part in parts))
     np.testing.assert_allclose(at.by_parameter["length_scale"], sum(part[1]["length_scale"] for part in parts))
 
@@ -137,7 +137,7 @@ def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch
         return stage.refine(Selection([first], runners_up=[second]))
 
     choice = seen()
-    assert [one.name for one in [*choice.members, *choice.runners_up]] == ["a, local length-scales", "b"]
+    assert [member.name for member in [*choice.members, *choice.runners_up]] == ["a, local length-scales", "b"]
     assert choice.members[0].inputs.transform[1] > 2 * choice.members[0].inputs.transform[2]
     assert choice.members[0].lam == 1.0  # a tenth at most
     assert len(choice.report) == 2
@@ -181,5 +181,5 @@ def patches_of(group, n: int) -> list[np.ndarray]:
 def test_processes_that_share_a_table_see_the_neighbourhoods_of_one():
     alone = patches_of(ALONE, 400)
     for found in cluster.on_processes(3, patches_of, 400):
-        for own, of_one in zip(found, alone, strict=True):
-            np.testing.assert_allclose(own, of_one)
+        for shared, alone_values in zip(found, alone, strict=True):
+            np.testing.assert_allclose(shared, alone_values)

@@ -40,7 +40,7 @@ def test_only_the_metrics_asked_for_are_tried(small, choice, runs):
         "full" in line["candidate"] for line in found.report if "descent" in line["candidate"]
     )
     # with full metrics alone the evidence's metric is only a start
-    ended = {one.name.split(", ")[1].split(" + ")[-1].split()[0] for one in found.members}
+    ended = {member.name.split(", ")[1].split(" + ")[-1].split()[0] for member in found.members}
     assert ended <= runs | {"none", "descent"}
     assert ("evidence" in ends) == (choice in ("diagonal", "auto"))
 
@@ -58,7 +58,7 @@ def test_a_full_metric_finds_the_projections_that_no_metric_misses():
 
 
 @pytest.mark.parametrize("other", [{"kernel": "gaussian"}, {"kernel": Gaussian()}, {"scale_inputs": False}], ids=repr)
-def test_a_metric_is_refused_where_nothing_races(other):
+def test_a_metric_is_refused_where_nothing_is_selected(other):
     X, _ = table(20, 2)
     with pytest.raises(
         ValueError, match="metric must be 'auto' unless kernel='auto' and scale_inputs=True, got 'full'"
@@ -83,10 +83,10 @@ def test_the_scale_of_columns_does_not_matter():
     X, _ = table(60, 3)
     y, units = np.sin(X[:, 0]) + X[:, 1], 2.0 ** np.array([3, -5, 8])
     greedy = {"n_basis": 10, "regularization": 0.1, "random_state": 0}
-    own, raw = np.array([1.0, 2.0, 4.0]), {"scale_inputs": False}
+    lengths, raw = np.array([1.0, 2.0, 4.0]), {"scale_inputs": False}
     for options, scaled in (
         ({"kernel": "gaussian"}, {"kernel": "gaussian"}),
-        ({"kernel": Gaussian(own), **raw}, {"kernel": Gaussian(own * units), **raw}),
+        ({"kernel": Gaussian(lengths), **raw}, {"kernel": Gaussian(lengths * units), **raw}),
     ):
         plain = mercer.GreedyKernelRegressor(**greedy, **options).fit(X, y).relevance_
         other = mercer.GreedyKernelRegressor(**greedy, **scaled).fit(X * units, y).relevance_

@@ -80,8 +80,8 @@ def test_log_loss_is_that_of_the_best_exponent():
 
     def slow(exponent: float) -> float:
         log_p = Link(codes, FLOOR, exponent).probabilities(F).log()
-        own = log_p.gather(1, true[:, None])[:, 0]
-        return -float(((1 - doubt) * own + doubt * log_p.mean(1)) @ weight)
+        target = log_p.gather(1, true[:, None])[:, 0]
+        return -float(((1 - doubt) * target + doubt * log_p.mean(1)) @ weight)
 
     losses, exponents = log_losses(codes, torch.stack([F, F.flip(0)]), true, weight)
     grid = np.geomspace(0.5, 10, 2000)  # steps of 0.15 %: the least loss is missed by their square
@@ -112,7 +112,7 @@ def test_a_selection_without_time_ends_with_the_columns_as_they_are():
     found = select(
         X, X.sin(), torch.ones(60, dtype=torch.float64), classes=False, rng=np.random.default_rng(0), seconds=1e-9
     )
-    assert {one["candidate"].split(",")[0] for one in found.report} == {"standard"}
+    assert {line["candidate"].split(",")[0] for line in found.report} == {"standard"}
     assert found.loss < 0.1 * found.constant
 
 
@@ -159,7 +159,7 @@ def test_the_probabilities_of_a_model_are_those_of_the_link(n_classes):
     np.testing.assert_allclose(fitted.probabilities(targets.decisions(values)), slow, rtol=1e-6)
 
 
-def test_rows_without_a_mistake_do_not_say_that_there_are_none():
+def test_rows_without_a_mistake_do_not_give_probabilities_of_one():
     Y = torch.tensor([[0.5], [-0.5]], dtype=torch.float64).repeat(50, 1)
     link = fitted_link(codes_of(Y), 0.9 * Y, Y, torch.ones(100))
     mistaken = link.probabilities(0.9 * Y[:1])[0, 0]
@@ -178,24 +178,24 @@ def test_the_gradient_of_the_evidence_is_that_of_differences():
 
 
 def test_the_evidence_is_that_of_the_package():
-    X, Y, one = rows(30, 3), rows(30, 1, seed=1), torch.ones(30, dtype=torch.float64)
-    mine = Process(X, Y, one, torch.arange(3))
+    X, Y, ones = rows(30, 3), rows(30, 1, seed=1), torch.ones(30, dtype=torch.float64)
+    mine = Process(X, Y, ones, torch.arange(3))
     theta = np.array([0.1, 0.5, -0.3, 0.2, -2.0, -1.0])
     for other in (theta, theta + 0.3):
         length, (v, b, noise) = np.exp(other[:3]), np.exp(other[3:])
         kernel = Sum(Scaled(Matern32(length_scale=length.tolist()), float(v)), Bias(float(b)))
-        slow = -log_evidence(kernel, float(noise), X, Y, one)[0] - 15 * np.log(2 * np.pi)
+        slow = -log_evidence(kernel, float(noise), X, Y, ones)[0] - 15 * np.log(2 * np.pi)
         assert mine.evidence(other)[0] == pytest.approx(slow, rel=1e-9)
 
 
 def test_inputs_that_matter_are_relevant_and_those_of_a_group_alike():
     X = rows(300, 5)
     y = torch.sin(2 * X[:, :1]) + X[:, 1:2] + 0.1 * rows(300, 1, seed=1)
-    one = torch.ones(300, dtype=torch.float64)
-    found, _ = relevances(X, y, one)
+    ones = torch.ones(300, dtype=torch.float64)
+    found, _ = relevances(X, y, ones)
     assert found[:2].min() > 5 * found[2:].max()
     assert float(found.square().mean()) == pytest.approx(1)
-    together, _ = relevances(X, y, one, torch.tensor([0, 1, 2, 2, 2]))
+    together, _ = relevances(X, y, ones, torch.tensor([0, 1, 2, 2, 2]))
     assert together[2] == together[3] == together[4]
 
 
@@ -316,9 +316,9 @@ def test_the_same_seed_gives_the_same_selection(small):
     y = torch.sin(X[:, 0]) + 0.1 * rows(600, 1, seed=1)[:, 0]
     first, second = run(X, y, settings=small), run(X, y, settings=small)
     assert [m.name for m in first.members] == [m.name for m in second.members]
-    for one, other in zip(first.members, second.members, strict=True):
-        assert one.penalty == other.penalty
-        assert torch.equal(one.transform, other.transform)
+    for member, again in zip(first.members, second.members, strict=True):
+        assert member.penalty == again.penalty
+        assert torch.equal(member.transform, again.transform)
 
 
 def test_parallel_tasks_select_what_sequential_ones_do(small):
@@ -332,7 +332,7 @@ def test_parallel_tasks_select_what_sequential_ones_do(small):
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    first, second = ([(line["candidate"], line["rows"]) for line in one.report] for one in found)
+    first, second = ([(line["candidate"], line["rows"]) for line in result.report] for result in found)
     assert first == second
     assert found[0].loss == pytest.approx(found[1].loss, rel=1e-3)  # products of more threads add in another order
 

@@ -68,7 +68,7 @@ def test_targets_that_are_noise_are_called_noise(seed, kernel):
     assert left_out_error(tuned, X, y) < 1.2  # some rows are met by chance; white noise with hardly any noise has 1.01
 
 
-def test_a_climb_from_white_noise_ends_elsewhere():
+def test_a_search_from_white_noise_ends_elsewhere():
     X, y = (torch.from_numpy(a) for a in noisy_classes(0))
     Y = (y - y.mean())[:, None] / y.std(correction=0)
     search = EvidenceSearch(X, Y, torch.ones(200, dtype=torch.float64), False, 50)
@@ -96,9 +96,9 @@ def test_several_copies_of_an_output_ask_no_more_of_the_inputs_than_one():
     """Evidence of p equal outputs is p times that of one, and so is what length-scales cost."""
     X = np.random.default_rng(0).uniform(-2, 2, (60, 3))
     y = oracles.draw(Gaussian([1.0, 1.1, 1.2]), X, 0.3, np.random.default_rng(4))
-    one, copies = (tune_kernel(X, Y, "gaussian", random_state=0) for Y in (y, np.repeat(y, 8, 1)))
-    assert one.length_scale.shape == copies.length_scale.shape == (1,)
-    np.testing.assert_allclose(copies.length_scale, one.length_scale, rtol=0.01)
+    single, copies = (tune_kernel(X, Y, "gaussian", random_state=0) for Y in (y, np.repeat(y, 8, 1)))
+    assert single.length_scale.shape == copies.length_scale.shape == (1,)
+    np.testing.assert_allclose(copies.length_scale, single.length_scale, rtol=0.01)
     # the test bites: at the price of one output the copies would have been worth it
     finer = tune_kernel(X, np.repeat(y, 8, 1), "gaussian", ard=True, random_state=0)
     gain = finer.log_marginal_likelihood - copies.log_marginal_likelihood
@@ -118,7 +118,7 @@ def test_a_linear_target_needs_no_endless_variance():
 # --- class codes ------------------------------------------------------------------------------------
 
 
-def test_codes_are_judged_by_rows_left_out():
+def test_class_codes_are_chosen_by_the_leave_one_out_log_loss():
     """On classes that are easy to tell apart the evidence shrinks length-scales to the gaps between rows."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 4))
@@ -126,7 +126,7 @@ def test_codes_are_judged_by_rows_left_out():
     tuned = tune_kernel(X, y, random_state=0)
     measured = tune_kernel(X, y + 1e-9 * rng.normal(size=200), random_state=0)  # not codes: as measurements
     assert tuned.noise >= 0.01 * y.var() * 0.999
-    errors = [_log_loss(one, X, y) for one in (tuned, measured)]
+    errors = [_log_loss(result, X, y) for result in (tuned, measured)]
     assert errors[0] < errors[1]
 
 
@@ -160,12 +160,12 @@ def test_the_scale_of_weights_does_not_matter():
         kernel = tune_kernel(X, y, "gaussian", sample_weight=weight, random_state=0)
         return kernel, tune_noise(Gaussian(), *rows, sample_weight=weight)
 
-    one, lam = tuned(weight)
+    first, lam = tuned(weight)
     for scale in (1 / 150, 1e-290, 1e290):
         other, scaled = tuned(scale * weight)
-        assert one.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, rel=1e-6)
-        np.testing.assert_allclose(other.length_scale, one.length_scale, rtol=1e-3)
-        assert other.noise == pytest.approx(scale * one.noise, rel=1e-3)  # so λ/w, and with it the model, is the same
+        assert first.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, rel=1e-6)
+        np.testing.assert_allclose(other.length_scale, first.length_scale, rtol=1e-3)
+        assert other.noise == pytest.approx(scale * first.noise, rel=1e-3)  # so λ/w, and with it the model, is the same
         assert scaled == pytest.approx(scale * lam, rel=1e-4)
 
 

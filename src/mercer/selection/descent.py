@@ -28,7 +28,7 @@ TOLERANCE, STEP_EVALUATIONS = 1e-4, 5
 #: Least error of the constant, and least error in units of it: the logarithm stays finite.
 LEAST = 1e-30
 #: Penalty down to which single precision is enough.
-SINGLE_PRECISION = 2.5e-4
+LEAST_FLOAT32_PENALTY = 2.5e-4
 #: Folds, steps at most, and weight of the prior on the logarithms of factors.
 FOLDS, STEPS, PRIOR = 5, 8, 0.003
 #: The descent is given up after this many steps if the logarithm of its error has fallen by less than this.
@@ -54,7 +54,7 @@ class Descent:
     groups: Tensor | None = None
 
     def __post_init__(self) -> None:
-        dtype = torch.float32 if self.lam >= SINGLE_PRECISION else torch.float64
+        dtype = torch.float32 if self.lam >= LEAST_FLOAT32_PENALTY else torch.float64
         T = self.transform
         self.metric = None if T.ndim == 1 else (T.T @ T).to(dtype)
         # a diagonal commutes with the factors, a matrix acts after them; squared distances need double precision

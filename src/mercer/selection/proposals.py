@@ -16,7 +16,7 @@ from operator import attrgetter
 import torch
 
 from mercer.selection.candidate import BY_LOSS, Candidate
-from mercer.selection.descent import SINGLE_PRECISION, Descent
+from mercer.selection.descent import LEAST_FLOAT32_PENALTY, Descent
 from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, ROUGH_FAMILIES, GridPoint
 from mercer.selection.metric import tile
 from mercer.selection.parallel import in_background
@@ -215,7 +215,7 @@ def descents(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
         partial(_descended, search, candidate)
         for candidate in by_distance.values()
         # the evidence has found the metric already where noise is that small
-        if candidate.loss <= settings.descent_far * ranked[0].loss and candidate.point.lam >= SINGLE_PRECISION
+        if candidate.loss <= settings.descent_far * ranked[0].loss and candidate.point.lam >= LEAST_FLOAT32_PENALTY
     ]
     return search.run(tasks)
 
