@@ -159,20 +159,18 @@ def metrics_of_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Can
     plain = {c.view.column_map: c.loss for c in reversed(ranked) if not c.view.steps}
     leading = min(plain, key=lambda column_map: plain[column_map])
     near = [name for name in plain if name != leading and plain[name] <= far * plain[leading]]
-    recipes = [tuple(step for step in ranked[0].view.steps if step.base is not None)]
-    recipes += [c.view.steps for c in ranked if c.view.metric == "evidence" and c.loss <= far * ranked[0].loss]
-    points = {c.family: c.point for c in reversed(ranked) if c.view.steps}
+    models = [c for c in ranked if c.view.metric == "evidence" and c.loss <= far * ranked[0].loss][:1]
+    if any(step.base is not None for step in ranked[0].view.steps):
+        models.append(ranked[0])
 
-    def on_map(column_map: str, steps: tuple[MetricStep, ...]) -> list[Candidate]:
-        view = search.rows.view(column_map, search.stage, steps)
-        families = ROUGH_FAMILIES if view.metric == "evidence" else GRADIENT_FAMILIES[steps[-1].full]
-        starts = {family: points[family] for family in families if family in points}
-        found = search.tuned(view, starts, search.settings.trials_from_known)
+    def on_map(column_map: str, model: Candidate) -> list[Candidate]:
+        gradient_steps = tuple(step for step in model.view.steps if step.base is not None)
+        view = search.rows.view(column_map, search.stage, gradient_steps or model.view.steps)
+        found = search.tuned(view, {model.family: model.point}, search.settings.trials_after_step)
         view.release()
         return found
 
-    recipes = list(dict.fromkeys(steps for steps in recipes if steps))
-    return search.run([partial(on_map, name, steps) for name in near for steps in recipes])
+    return search.run([partial(on_map, column_map, model) for column_map in near for model in models])
 
 
 def further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
