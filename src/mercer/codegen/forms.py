@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor
@@ -45,22 +46,22 @@ class ClosedForm:
     city_block: bool = False
     differences: bool = False
 
-    @property
+    @cached_property
     def rate(self) -> float:
         """r of e⁻ᵃ = 2^(−rb)."""
         return LOG2E / self.base_factor
 
-    @property
+    @cached_property
     def linear(self) -> float:
         """The factor of b in the polynomial."""
         return self._ratio(1) / self.base_factor
 
-    @property
+    @cached_property
     def quadratic(self) -> float:
         """The factor of b² in the polynomial."""
         return self._ratio(2) / self.base_factor**2
 
-    @property
+    @cached_property
     def distance_scale(self) -> float:
         """The factor on distances that turns a into b."""
         return self.base_factor if self.root else self.base_factor**0.5

@@ -109,7 +109,8 @@ class ClosedFormRadial(Radial):
     def at_distance(self, distance: Tensor, length: float) -> Tensor:
         if not self.formula.root:
             return super().at_distance(distance, length)
-        b = distance * (-self.log_base_scale * self.coefficient**0.5 / length)
+        form = self.formula
+        b = distance * (-form.distance_scale * form.coefficient**0.5 / length)
         return profile_of_root(self.formula, b)[0]
 
 

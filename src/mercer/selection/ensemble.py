@@ -72,7 +72,7 @@ def greedy_average(values: Sequence[Tensor], score: Score, settings: SelectionSe
     for draw in range(2, settings.draws + 1):
         losses = score(torch.stack([(total + value) / draw for value in values]))
         k = int(losses.argmin())
-        n_members = sum(count > 0 for count in counts) + (counts[k] == 0)
+        n_members = len(counts) - counts.count(0) + (counts[k] == 0)
         if not float(losses[k]) < best * (1 - settings.gain / draw) or n_members > settings.members:
             break
         counts[k] += 1

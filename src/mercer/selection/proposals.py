@@ -17,7 +17,7 @@ import torch
 
 from mercer.selection.candidate import BY_LOSS, Candidate
 from mercer.selection.descent import LEAST_FLOAT32_PENALTY, Descent
-from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, ROUGH_FAMILIES, GridPoint
+from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, PENALTY_PRICE, ROUGH_FAMILIES, GridPoint
 from mercer.selection.metric import tile
 from mercer.selection.parallel import in_background
 from mercer.selection.ridge import leave_one_out_path
@@ -56,6 +56,7 @@ def grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     rows, n = search.rows, search.stage.n_fit
     Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped["standard"][:n]
     score, penalties = Score(Y, weight, rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
+    prices = (1 + PENALTY_PRICE) ** -torch.arange(len(PENALTIES), device=Y.device)
 
     def best(family: str) -> list[Candidate]:
         began, trials = time.perf_counter(), list[Trial]()
@@ -67,8 +68,9 @@ def grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
                 distance = view.pair_distances(family)[0].double()
                 K = tile(FAMILIES[family], distance, LENGTHS[family] * 2.0**length * view.unit(family))
             values = leave_one_out_path(K, Y, weight, penalties)
-            losses = score(values).nan_to_num(math.inf).tolist()
-            trials += [Trial(GridPoint(family, length, k), loss, values[k]) for k, loss in enumerate(losses)]
+            losses = score(values).nan_to_num(math.inf)
+            k = int((losses * prices).argmin())
+            trials.append(Trial(GridPoint(family, length, k), float(losses[k]), values[k]))
         view.release()
         return [Candidate(view, min(trials, key=attrgetter("priced_loss")), time.perf_counter() - began)]
 

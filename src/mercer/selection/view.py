@@ -97,18 +97,15 @@ class View:
     units: dict[bool, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        #: The steps of the metric in words.
+        self.metric = " + ".join(map(str, self.steps)) or "none"
         self.trials: dict[GridPoint, Trial] = {}
         self._distances: dict[tuple[bool, bool], list[Tensor]] = {}
         self._tiles: tuple[tuple[str, int, torch.dtype], list[tuple[Tensor, Tensor]]] | None = None
 
     @property
-    def metric(self) -> str:
-        """The steps of the metric in words."""
-        return " + ".join(map(str, self.steps)) or "none"
-
-    @property
     def n_fit(self) -> int:
-        return sum(len(fold.X) for fold in self.folds)
+        return sum([len(fold.X) for fold in self.folds])
 
     def unit(self, family: str) -> float:
         """The distance by which this family's length-scales are measured."""
