@@ -95,8 +95,8 @@ def test_columns_of_two_values_are_summed_by_a_product_and_a_third_value_is_seen
     other[3, 1] = 0.3  # neither of the two
     columns = Laplacian([1.0 + 0.1 * k for k in range(X.shape[1])]).columns(X[:20])
     assert columns.block is not None
-    assert columns.block.distances(columns.left(X)) is not None
-    assert columns.block.distances(columns.left(other)) is None
+    assert columns.block.distances(columns.scaled(X)) is not None
+    assert columns.block.distances(columns.scaled(other)) is None
     lengths = torch.tensor([1.0 + 0.1 * k for k in range(X.shape[1])], dtype=torch.float64)
     for rows in (X, other):
         slow = torch.exp(-((rows[:, None].double() - X[:20].double()).abs() / lengths).sum(2))
