@@ -636,7 +636,7 @@ def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(mon
     from mercer.forward.boosting import Boosting
 
     def far(factor: float) -> None:
-        settings = replace(DEFAULT_SETTINGS, repeats=((100, 1),), far=factor)
+        settings = replace(DEFAULT_SETTINGS, repeats=((100, 1),), near_ratio=factor)
         monkeypatch.setattr(Boosting, "_selection_settings", settings)
 
     rng = np.random.default_rng(0)

@@ -136,7 +136,7 @@ def _stored_scores(n: int) -> np.ndarray:
 class IntervalRegressor(RegressorMixin):
     """A regressor with prediction intervals.
 
-    Its `_located(X)` returns predictions of the coded targets at rows `X` and their scale, both n × p.
+    Its `_location_and_scale(X)` returns predictions of the coded targets at rows `X` and their scale, both n × p.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class IntervalRegressor(RegressorMixin):
     targets_: RealTargets
     inputs_: InputMap
     memory_limit: Any
-    _located: Callable[[Any], tuple[np.ndarray, np.ndarray]]
+    _location_and_scale: Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -179,7 +179,7 @@ class IntervalRegressor(RegressorMixin):
             levels = np.array(np.nan)
         valid = levels.ndim <= 1 and levels.size > 0 and bool(((levels > 0) & (levels < 1)).all())
         require(valid, "q", "a number above 0 and below 1, or several", q)
-        values, scale = self._located(X)
+        values, scale = self._location_and_scale(X)
         if self.intervals_.local is not None:
             source = read_new(self, X)
             plan = make_plan(source.n_rows, "cpu", "float64", self.memory_limit)

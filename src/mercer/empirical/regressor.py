@@ -72,7 +72,7 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
     def _diagnostics(self, trained: list[Trained], ensemble: MemberEnsemble, refits: MemberRefits) -> dict[str, Any]:
         return {"intervals_": _intervals(ensemble, refits)}
 
-    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         values = self.ensemble_.values(*self._new(X))
         return values, np.ones_like(values)
 

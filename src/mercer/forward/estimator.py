@@ -227,7 +227,7 @@ class ForwardEstimator(BaseKernelEstimator):
             if all_rows is not None and self._uses_all_rows(all_rows, task, selection):
                 task = replace(task, data=all_rows, held_out=None)  # an exact solution needs no validation rows
             task = replace(task, selection=selection, full_table=None if sample is data else data)
-            fits = self._begun_fits(task, rng)
+            fits = self._start_fits(task, rng)
         else:
             warm.require_same(fingerprint)
             task, fits, rng = warm.task, warm.fits, warm.fits[0].rng
@@ -235,7 +235,7 @@ class ForwardEstimator(BaseKernelEstimator):
         state = None if fingerprint is None else WarmStartState(fingerprint, task, [part.fit for part in parts])
         return {**fitted_attributes(task, parts), "_warm": state}
 
-    def _begun_fits(self, task: Task, rng: np.random.Generator) -> Iterator[ForwardFit]:
+    def _start_fits(self, task: Task, rng: np.random.Generator) -> Iterator[ForwardFit]:
         """Begin the fit of each ensemble member in turn, unless trial fits have begun the only one."""
         if task.selection.started_fit is not None:
             yield task.selection.started_fit
@@ -253,15 +253,20 @@ class ForwardEstimator(BaseKernelEstimator):
             for place, (member, fit) in enumerate(zip(members, fits, strict=False)):
                 if parts and not _time_for_another(parts[-1].fit, budget):
                     break
-                share = (place + 1) / len(members)
-                parts += self._fit_member(task, replace(member, place=place), fit, budget, share)
-            if not budget.interrupted:
-                parts = self._more_models(task, _with_all_shares(members, parts), budget, rng)
+                until = (place + 1) / len(members)
+                parts += self._fit_member(task, replace(member, place=place), fit, budget, until)
         except KeyboardInterrupt:
             if not parts:
                 raise
             budget.interrupt()
-        return _with_all_shares(members, parts) if budget.interrupted else parts
+        parts = _rescale_shares(members, parts)
+        if budget.interrupted:
+            return parts
+        try:
+            return self._more_models(task, parts, budget, rng)
+        except KeyboardInterrupt:
+            budget.interrupt()
+            return parts
 
     def _task(
         self, data: TableData, plan: Plan, X_val: Any, y_val: Any, rng: np.random.Generator
@@ -406,7 +411,7 @@ class ForwardEstimator(BaseKernelEstimator):
         check_is_fitted(self)
         return self._answers(X, self.targets_.decode)
 
-    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         values = self._answers(X, np.asarray)
         return values, np.ones_like(values)
 
@@ -435,8 +440,8 @@ def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
     )
 
 
-def _with_all_shares(members: list[KernelMember], fitted_members: list[FittedMember]) -> list[FittedMember]:
-    """Fitted members, with the shares of members that an interrupt or the time budget left out."""
+def _rescale_shares(members: list[KernelMember], fitted_members: list[FittedMember]) -> list[FittedMember]:
+    """Divide the shares of members that an interrupt or the time budget left out among the fitted ones."""
     places = {part.member.place for part in fitted_members}
     if len(places) >= len(members):
         return fitted_members

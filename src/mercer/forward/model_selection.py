@@ -162,7 +162,7 @@ class EnsembleSearch:
         report = [line for _, ensemble in found for line in ensemble.report]
         if len(self.column_sets) > 1:  # an encoding far behind the other is left out
             least = min(ensemble.loss for _, ensemble in found)
-            found = [pair for pair in found if pair[1].loss <= self.settings.far * least]
+            found = [pair for pair in found if pair[1].loss <= self.settings.near_ratio * least]
         members = [
             replace(in_all_columns(member, columns), share=member.share / len(found))
             for columns, ensemble in found

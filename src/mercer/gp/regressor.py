@@ -257,7 +257,7 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
             return decoded, full.numpy() * self.targets_.scale * self.targets_.scale
         return decoded
 
-    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         [(mean, cov)] = self._moments(X)
         return mean, np.broadcast_to(np.sqrt(cov[:, 0] + self._models[0].predictive_noise), mean.shape)
 

@@ -156,11 +156,11 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         targets = self.targets_
         if not return_std:
             return targets.decode(self._each_row(X, conditional_mean))
-        values, std = self._located(X)
+        values, std = self._location_and_scale(X)
         std = targets.scale * std
         return targets.decode(values), std[:, 0] if targets.flat else std
 
-    def _located(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         both = self._each_row(X, lambda mixture: mean_and_variance(mixture, disagree=self._local_means))
         values, variance = np.hsplit(both, 2)
         return values, np.sqrt(variance)

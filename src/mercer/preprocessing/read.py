@@ -207,7 +207,7 @@ class TableReader:
         n_rows = _n_rows(table)
         y = self._checked(y)
         weight = checked_weights(sample_weight, n_rows)
-        y = _of_length(y, n_rows)
+        y = _require_length(y, n_rows)
         row_indices = None
         if self.supervised and not getattr(self.estimator, "_pairwise", False):
             table, y, weight, row_indices = _merge_copies(table, y, weight)
@@ -242,10 +242,10 @@ class TableReader:
         rows = source if isinstance(source, SparseRows) else FiniteRows(source)
         names, n_rows = _source_names(source), source.n_rows
         if n_rows == 0:  # other processes have the rows
-            return TableData(rows, _of_length(y, 0), np.ones(0), names, target)
+            return TableData(rows, _require_length(y, 0), np.ones(0), names, target)
         y = self._checked(y)
         weight = checked_weights(sample_weight, n_rows, alone=not source.shard.divided)
-        return TableData(rows, _of_length(y, n_rows), weight, names, target)
+        return TableData(rows, _require_length(y, n_rows), weight, names, target)
 
     def _read_shared(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
         """Read this process's run of a source that all processes name; `y` and weights are those of all rows."""
@@ -255,9 +255,9 @@ class TableReader:
         names, target = _source_names(source), None
         if y is None:
             y, target = self._targets(part, None)
-            y = _of_length(self._checked(y) if part.n_rows else y, part.n_rows)
+            y = _require_length(self._checked(y) if part.n_rows else y, part.n_rows)
         else:
-            y = _of_length(self._checked(y), source.n_rows)[index]
+            y = _require_length(self._checked(y), source.n_rows)[index]
         weight = checked_weights(sample_weight, source.n_rows, alone=False) if source.n_rows else np.ones(0)
         return TableData(rows, y, weight[index], names, target)
 
@@ -331,7 +331,7 @@ def _source_names(source: RowSource) -> np.ndarray | None:
     return None if names is None else np.asarray(names, dtype=object)
 
 
-def _of_length(y: Any, n_rows: int) -> np.ndarray:
+def _require_length(y: Any, n_rows: int) -> np.ndarray:
     if len(y) != n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows, {len(y)} targets")
     return np.asarray(y)

@@ -73,7 +73,7 @@ def greedy_average(values: Sequence[Tensor], score: Score, settings: SelectionSe
         losses = score(torch.stack([(total + value) / draw for value in values]))
         k = int(losses.argmin())
         n_members = len(counts) - counts.count(0) + (counts[k] == 0)
-        if not float(losses[k]) < best * (1 - settings.gain / draw) or n_members > settings.members:
+        if not float(losses[k]) < best * (1 - settings.min_gain / draw) or n_members > settings.members:
             break
         counts[k] += 1
         total, best = total + values[k], float(losses[k])

@@ -52,7 +52,7 @@ def select(
     for stage, proposed in stages(search):
         search.enter(stage)
         before = pool if stage.takes is None else survivors(pool, stage.takes, settings)
-        pool = proposals.rescored(search, before)
+        pool = proposals.rescore_survivors(search, before)
         if before and not pool:  # no time was left
             pool = before[:1]
             break
@@ -68,20 +68,20 @@ def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:
     Tables of few rows score all rows in folds. The last stage of a large table has more rows where there is time.
     """
     rows, settings = search.rows, search.settings
-    yield Stage("grid", min(rows.n, settings.grid_rows), 0, folds=0), [(proposals.grid, 1.0)]
-    search.hurried = search.clock.expired(settings.usual * search.clock.elapsed())
-    first: Proposals = [(proposals.column_maps, 0.5)]
+    yield Stage("grid", min(rows.n, settings.grid_rows), 0, folds=0), [(proposals.score_grid, 1.0)]
+    search.short_of_time = search.clock.expired(settings.usual * search.clock.elapsed())
+    first: Proposals = [(proposals.score_column_maps, 0.5)]
     if search.metric is not None:
-        first = [*first, (proposals.metrics, 1.0), (proposals.metrics_of_other_maps, 0.4)]
+        first = [*first, (proposals.learn_metrics, 1.0), (proposals.learn_metrics_on_other_maps, 0.4)]
     if rows.n < settings.single_stage_below:
         yield Stage("all rows", settings.last_fit_rows, 0, settings.n_folds, settings.trials), first
         return
     yield Stage("maps and metrics", settings.fit_rows, settings.score_rows, 1, settings.trials), first
-    n_last = settings.n_last(rows.n, search.hurried)
-    last: Proposals = [(proposals.further_gradient_steps, 1.0)]
+    n_last = settings.n_last(rows.n, search.short_of_time)
+    last: Proposals = [(proposals.take_further_gradient_steps, 1.0)]
     if rows.n < settings.folded_below:
         yield Stage("last", n_last, 0, settings.last_folds, settings.last_trials, settings.survivors), last
     else:
         n_score = max(n_last, settings.last_score_rows)
         stage = Stage("last", n_last, n_score, 1, settings.last_trials, settings.survivors)
-        yield stage, [*last, (proposals.descents, 1.0)]
+        yield stage, [*last, (proposals.descend_on_held_out_error, 1.0)]

@@ -1,7 +1,8 @@
 """Proposals of the model selection: each turns the pool of candidates into new candidates, scored on the stage's rows.
 
-The grid proposes kernels and penalties, column maps transform single columns, and three proposals learn a metric: the
-evidence of a Gaussian process, the gradients of a fitted model, and a descent on the held-out error itself.
+The grid proposes kernels and penalties, and column maps transform single columns. A metric is a learned linear map of
+the inputs, diagonal or full. There are three ways to learn one: the evidence (marginal likelihood) of a Gaussian
+process, the gradients of a fitted model, and a descent on the held-out error itself.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ POWERS = {False: (1.0, 0.5), True: (0.5, 1.0)}
 GRADIENT_FAMILIES = {False: ("cityblock", "matern32"), True: ("matern32", "matern12")}
 
 
-def rescored(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+def rescore_survivors(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Learn metrics and models of the survivors again from the stage's rows, and tune their grid points."""
-    views: dict[tuple[str, tuple[MetricStep, ...]], dict[str, GridPoint]] = {}
+    points_by_view: dict[tuple[str, tuple[MetricStep, ...]], dict[str, GridPoint]] = {}
     for candidate in pool:
-        views.setdefault((candidate.view.column_map, candidate.view.steps), {})[candidate.family] = candidate.point
+        key = candidate.view.column_map, candidate.view.steps
+        points_by_view.setdefault(key, {})[candidate.family] = candidate.point
 
     def rescore(column_map: str, steps: tuple[MetricStep, ...], points: dict[str, GridPoint]) -> list[Candidate]:
         if search.expired():
@@ -45,13 +47,13 @@ def rescored(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
         view.release()
         return found
 
-    for (column_map, steps), _ in views.items():
-        if any(step.base is None for step in steps):
-            search.rows.evidence_step(column_map, search.stage)  # before views share it in parallel
-    return search.run([partial(rescore, *key, points) for key, points in views.items()])
+    for (column_map, steps), _ in points_by_view.items():
+        if any(step.is_evidence for step in steps):
+            search.rows.evidence_step(column_map, search.stage)  # before points_by_view share it in parallel
+    return search.run([partial(rescore, *key, points) for key, points in points_by_view.items()])
 
 
-def grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Score every family on few rows by leave-one-out, for all penalties at once."""
     rows, n = search.rows, search.stage.n_fit
     Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped["standard"][:n]
@@ -77,7 +79,7 @@ def grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     return search.run([partial(best, family) for family in search.settings.families])
 
 
-def column_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+def score_column_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Score every family on the other column maps; the evidence of the first map is maximised beside them."""
     starts = {candidate.family: candidate.point for candidate in pool}
     first, *others = search.settings.column_maps
@@ -89,37 +91,37 @@ def column_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
         return found
 
     tasks = [partial(on_map, column_map) for column_map in others]
-    if not search.takes_evidence or search.hurried:
+    if not search.uses_evidence or search.short_of_time:
         return search.run(tasks)
     with in_background(lambda: search.rows.evidence_step(first, search.stage)):
         return search.run(tasks)
 
 
-def metrics(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+def learn_metrics(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Learn metrics on the best column map: by the evidence, and by gradients as long as each step gains.
 
     Gradients of the city-block kernel give a diagonal metric. Gradients of Matérn 1/2 give a full metric, starting
     from the evidence's where that is better than none.
     """
     column_map = min(pool, key=BY_LOSS).view.column_map
-    plain = {c.family: c for c in pool if c.view.column_map == column_map and not c.view.steps}
+    without_metric = {c.family: c for c in pool if c.view.column_map == column_map and not c.view.steps}
 
     def diagonal() -> list[Candidate]:
-        if "cityblock" not in plain or not search.allows(full=False):
+        if "cityblock" not in without_metric or not search.permits(full=False):
             return []
-        return _gradient_steps(search, plain["cityblock"], plain)
+        return _gradient_steps(search, without_metric["cityblock"], without_metric)
 
     def evidence_and_full() -> list[Candidate]:
         found: list[Candidate] = []
-        start = plain
-        if search.takes_evidence:
-            view = plain["matern12"].view.stepped(search.rows.evidence_step(column_map, search.stage))
-            points = {family: plain[family].point for family in ROUGH_FAMILIES if family in plain}
+        start = without_metric
+        if search.uses_evidence:
+            view = without_metric["matern12"].view.stepped(search.rows.evidence_step(column_map, search.stage))
+            points = {family: without_metric[family].point for family in ROUGH_FAMILIES if family in without_metric}
             tuned = search.tuned(view, points, search.settings.trials_after_step, wide=True)
             view.release()
             found += tuned if search.metric != "full" else []
-            start = {c.family: c for c in tuned} if _least(tuned) < _least(plain.values()) else plain
-        return found + (_gradient_steps(search, start["matern12"], start) if search.allows(full=True) else [])
+            start = {c.family: c for c in tuned} if _least(tuned) < _least(without_metric.values()) else without_metric
+        return found + (_gradient_steps(search, start["matern12"], start) if search.permits(full=True) else [])
 
     return search.run([evidence_and_full, diagonal])
 
@@ -143,30 +145,34 @@ def _gradient_steps(search: Search, base: Candidate, start: dict[str, Candidate]
         tuned = search.tuned(view, points, search.settings.trials_after_step)
         points = {candidate.family: candidate.point for candidate in tuned}
         found += tuned
-        if _least(tuned) > best * (1 - search.settings.gain):
+        if _least(tuned) > best * (1 - search.settings.min_gain):
             break
         best = _least(tuned)
     view.release()
     return found
 
 
-def metrics_of_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+def learn_metrics_on_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Learn the best metric on other column maps that are nearly as good as the best one.
 
     Its gradient steps start from no metric there, so that members of the ensemble differ. The evidence's metric is
     learned where it comes near the best.
     """
     ranked = sorted(pool, key=BY_LOSS)
-    far = search.settings.far
-    plain = {c.view.column_map: c.loss for c in reversed(ranked) if not c.view.steps}
-    leading = min(plain, key=lambda column_map: plain[column_map])
-    near = [name for name in plain if name != leading and plain[name] <= far * plain[leading]]
-    models = [c for c in ranked if c.view.metric == "evidence" and c.loss <= far * ranked[0].loss][:1]
-    if any(step.base is not None for step in ranked[0].view.steps):
+    near_ratio = search.settings.near_ratio
+    without_metric = {c.view.column_map: c.loss for c in reversed(ranked) if not c.view.steps}
+    leading = min(without_metric, key=lambda column_map: without_metric[column_map])
+    near = [
+        name
+        for name in without_metric
+        if name != leading and without_metric[name] <= near_ratio * without_metric[leading]
+    ]
+    models = [c for c in ranked if c.view.metric == "evidence" and c.loss <= near_ratio * ranked[0].loss][:1]
+    if any(not step.is_evidence for step in ranked[0].view.steps):
         models.append(ranked[0])
 
     def on_map(column_map: str, model: Candidate) -> list[Candidate]:
-        gradient_steps = tuple(step for step in model.view.steps if step.base is not None)
+        gradient_steps = tuple(step for step in model.view.steps if not step.is_evidence)
         view = search.rows.view(column_map, search.stage, gradient_steps or model.view.steps)
         found = search.tuned(view, {model.family: model.point}, search.settings.trials_after_step)
         view.release()
@@ -175,7 +181,7 @@ def metrics_of_other_maps(search: Search, pool: Sequence[Candidate]) -> list[Can
     return search.run([partial(on_map, column_map, model) for column_map in near for model in models])
 
 
-def further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Take further gradient steps from the best candidates, by both powers: more rows carry more steps."""
 
     def stepped(candidate: Candidate, full: bool, power: float) -> list[Candidate]:
@@ -183,19 +189,19 @@ def further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> list[Ca
         for _ in range(search.settings.last_gradient_steps):
             began = time.perf_counter()
             view = candidate.view.stepped(MetricStep(candidate.point, full, power))
-            trial = view.tuned(candidate.point, search.stage.trials, search.settings.behind * candidate.loss)
+            trial = view.tuned(candidate.point, search.stage.trials, search.settings.give_up_ratio * candidate.loss)
             view.release()
             found.append(Candidate(view, trial, time.perf_counter() - began))
-            if search.expired() or trial.loss > candidate.loss * (1 - search.settings.gain):
+            if search.expired() or trial.loss > candidate.loss * (1 - search.settings.min_gain):
                 break
             candidate = found[-1]
         return found
 
-    leading = [c for c in sorted(pool, key=BY_LOSS)[: search.settings.continued] if c.family != "linear"]
+    leading = [c for c in sorted(pool, key=BY_LOSS)[: search.settings.n_continued] if c.family != "linear"]
     tasks = [
         partial(stepped, candidate, full, power)
         for candidate in leading
-        if search.allows(full=(full := candidate.family != "cityblock"))
+        if search.permits(full=(full := candidate.family != "cityblock"))
         for power in POWERS[full]
     ]
     found = search.run(tasks)
@@ -204,7 +210,7 @@ def further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> list[Ca
     return found
 
 
-def descents(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
+def descend_on_held_out_error(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Descend on the held-out error of the best candidate of each distance."""
     settings = search.settings
     least = 2 if search.metric == "full" else 1  # dimensions of a transform: a diagonal has one, a matrix two
@@ -215,7 +221,8 @@ def descents(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
         partial(_descended, search, candidate)
         for candidate in by_distance.values()
         # the evidence has found the metric already where noise is that small
-        if candidate.loss <= settings.descent_far * ranked[0].loss and candidate.point.lam >= LEAST_FLOAT32_PENALTY
+        if candidate.loss <= settings.descent_near_ratio * ranked[0].loss
+        and candidate.point.lam >= LEAST_FLOAT32_PENALTY
     ]
     return search.run(tasks)
 
@@ -227,7 +234,7 @@ def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
     began, view, point = time.perf_counter(), candidate.view, candidate.point
     (fold,), (T,) = view.folds, view.transforms
     length = point.factor * view.unit(point.family)
-    n = min(search.settings.descent_rows, search.rows.n // search.settings.descent_fraction)
+    n = min(search.settings.descent_rows, search.rows.n // search.settings.descent_divisor)
     kernel = FAMILIES[point.family]
     descent = Descent(kernel, length, point.lam, fold.X[:n], fold.Y[:n], fold.weight[:n], T, view.groups)
     if not descent.worthwhile or (end := descent.minimise(search.expired)) is None:

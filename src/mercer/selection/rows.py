@@ -52,7 +52,7 @@ class SelectionRows:
         self.n, self.device, self.settings = len(order), device, settings
         self.groups = None if groups is None else groups.to(device)
         self.codes = codes_of(self.Y) if classes else None
-        n_last = settings.n_last(self.n, hurried=False)
+        n_last = settings.n_last(self.n, short_of_time=False)
         n_seen = max(n_last, self.n_evidence) + max(n_last, settings.last_score_rows)
         self.mapped = {kind: self.maps[kind](self.X[: max(n_seen, self.n_metric)]) for kind in KINDS}
         self._evidence: dict[tuple[str, int], MetricStep] = {}
@@ -68,7 +68,7 @@ class SelectionRows:
     @property
     def n_metric(self) -> int:
         """Rows that learn the metric of an ensemble member."""
-        n_last = self.settings.n_last(self.n, hurried=False)
+        n_last = self.settings.n_last(self.n, short_of_time=False)
         return max(self.settings.metric_rows, 3 * n_last // 2 if n_last > self.settings.last_fit_rows else 0)
 
     def parts(self, stage: Stage) -> list[tuple[Tensor, Tensor]]:
@@ -90,7 +90,7 @@ class SelectionRows:
         ones = [torch.ones_like(folds[0].X[0]) for _ in parts]
         view = View(column_map, folds, score, ones, groups=self.groups)
         for step in steps:
-            view = view.stepped(self.evidence_step(column_map, stage) if step.base is None else step)
+            view = view.stepped(self.evidence_step(column_map, stage) if step.is_evidence else step)
         return view
 
     def evidence_step(self, column_map: str, stage: Stage) -> MetricStep:

@@ -34,18 +34,18 @@ class Search:
     report: list[dict[str, Any]] = field(default_factory=list)
     known: dict[tuple[str, str], GridPoint] = field(default_factory=dict)
     best: float = math.inf
-    hurried: bool = False
+    short_of_time: bool = False
 
     def __post_init__(self) -> None:
         if self.metric == "auto" and self.rows.X.shape[1] > self.settings.full_metric_inputs:
             self.metric = "diagonal"
 
     @property
-    def takes_evidence(self) -> bool:
+    def uses_evidence(self) -> bool:
         """Whether the evidence may propose a metric."""
         return self.metric is not None and self.settings.evidence and self.rows.X.shape[1] > 1
 
-    def allows(self, *, full: bool) -> bool:
+    def permits(self, *, full: bool) -> bool:
         """Whether the user allows metrics of this form."""
         return self.metric in ("auto", "full" if full else "diagonal")
 
@@ -73,7 +73,7 @@ class Search:
 
         Only the first family of a `wide` search tries distant penalties: a metric changes all families alike.
         """
-        give_up_above = math.inf if self.stage.folds > 1 else self.settings.behind * self.best
+        give_up_above = math.inf if self.stage.folds > 1 else self.settings.give_up_ratio * self.best
         found: list[Candidate] = []
         penalty_change = 0
         for family, start in starts.items():
@@ -85,7 +85,7 @@ class Search:
                 penalty_change = trial.point.penalty - start.penalty if wide and not found else penalty_change
             else:
                 trial = view.tuned(known, self.settings.trials_from_known, give_up_above)
-            give_up_above = min(give_up_above, self.settings.behind * trial.loss)
+            give_up_above = min(give_up_above, self.settings.give_up_ratio * trial.loss)
             found.append(Candidate(view, trial, time.perf_counter() - began))
         return found
 
@@ -101,7 +101,7 @@ def survivors(pool: Sequence[Candidate], most: int, settings: SelectionSettings)
     for candidate in ranked:
         F, Y = candidate.trial.values, candidate.view.score.Y
         least = settings.distinct * float((F - Y).square().mean())
-        near = candidate.loss <= settings.far * ranked[0].loss
+        near = candidate.loss <= settings.near_ratio * ranked[0].loss
         if near and all(float((F - better.trial.values).square().mean()) > least for better in kept[:most]):
             kept.append(candidate)
     return kept[:most]

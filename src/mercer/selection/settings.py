@@ -40,8 +40,8 @@ class SelectionSettings:
         Rows of the first stage, which scores a grid of kernels and penalties by leave-one-out.
     fit_rows, score_rows : int
         Rows that fit and held-out rows that score column maps and metrics.
-    last_fit_rows, last_score_rows, last_fraction, last_most_rows : int
-        The last stage fits `n / last_fraction` rows, between the first and the last of these numbers.
+    last_fit_rows, last_score_rows, last_divisor, last_most_rows : int
+        The last stage fits `n / last_divisor` rows, between the first and the last of these numbers.
     folded_below, single_stage_below : int
         Smaller tables score all rows in folds: in the last stage, or in a single stage.
     n_folds, last_folds : int
@@ -59,19 +59,19 @@ class SelectionSettings:
     trials, trials_after_step, trials_from_known, last_trials : int
         Grid points tried for a family: at first, after a step of the metric, where another map shows the start, and
         in the last stage.
-    behind : float
+    give_up_ratio : float
         A family with this many times the best loss is not tuned further.
-    far : float
+    near_ratio : float
         A column map or a candidate with this many times the best loss does not survive a stage.
     distinct : float
         A candidate survives only if its values differ from a better one's by this share of the squared error.
-    gain : float
+    min_gain : float
         Share of the loss that a further step or ensemble member must gain.
-    survivors, continued : int
+    survivors, n_continued : int
         Candidates that reach the last stage, at most, and those that take further gradient steps there.
-    descent_rows, descent_fraction : int
+    descent_rows, descent_divisor : int
         Rows of a descent on the k-fold error: at most, and all rows over this number.
-    descent_far : float
+    descent_near_ratio : float
         A candidate with this many times the best loss has no descent.
     members, draws : int
         Members of the ensemble at most, and draws of its greedy averaging.
@@ -103,7 +103,7 @@ class SelectionSettings:
     score_rows: int = 1000
     last_fit_rows: int = 1500
     last_score_rows: int = 1500
-    last_fraction: int = 6
+    last_divisor: int = 6
     last_most_rows: int = 4000
     folded_below: int = 1400
     single_stage_below: int = 600
@@ -121,15 +121,15 @@ class SelectionSettings:
     trials_after_step: int = 3
     trials_from_known: int = 2
     last_trials: int = 2
-    behind: float = 1.05
-    far: float = 1.25
+    give_up_ratio: float = 1.05
+    near_ratio: float = 1.25
     distinct: float = 0.03
-    gain: float = 0.003
+    min_gain: float = 0.003
     survivors: int = 6
-    continued: int = 2
+    n_continued: int = 2
     descent_rows: int = 1500
-    descent_fraction: int = 3
-    descent_far: float = 1.1
+    descent_divisor: int = 3
+    descent_near_ratio: float = 1.1
     members: int = 4
     draws: int = 12
     usual: float = 200.0
@@ -153,11 +153,11 @@ class SelectionSettings:
             return 1
         return next((times for most, times in self.repeats if n_rows <= most), 1)
 
-    def n_last(self, n_rows: int, hurried: bool) -> int:
+    def n_last(self, n_rows: int, short_of_time: bool) -> int:
         """Rows that the last stage fits; fewer where time is short."""
-        if hurried:
+        if short_of_time:
             return self.last_fit_rows
-        return max(self.last_fit_rows, min(n_rows // self.last_fraction, self.last_most_rows))
+        return max(self.last_fit_rows, min(n_rows // self.last_divisor, self.last_most_rows))
 
 
 DEFAULT_SETTINGS = SelectionSettings()

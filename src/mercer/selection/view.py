@@ -48,6 +48,11 @@ class MetricStep:
     relevances: tuple[Tensor, ...] = field(default=(), repr=False, compare=False)
     descent: bool = False
 
+    @property
+    def is_evidence(self) -> bool:
+        """Whether the evidence proposed the step."""
+        return self.base is None
+
     def __str__(self) -> str:
         if self.base is None:
             return "evidence"
@@ -163,7 +168,7 @@ class View:
 
     def stepped(self, step: MetricStep) -> View:
         """The view after one more step of the metric."""
-        if step.base is None:
+        if step.is_evidence:
             found = step.relevances
             mean = torch.stack(found).square().mean(0).sqrt()
             transforms = list(found) if len(found) == len(self.folds) else [mean for _ in self.folds]
