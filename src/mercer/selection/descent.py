@@ -52,6 +52,7 @@ class Descent:
     weight: Tensor
     transform: Tensor
     groups: Tensor | None = None
+    early_gain: float = EARLY_GAIN
 
     def __post_init__(self) -> None:
         dtype = torch.float32 if self.lam >= LEAST_FLOAT32_PENALTY else torch.float64
@@ -135,7 +136,7 @@ class Descent:
     def minimise(self, expired: Callable[[], bool] = lambda: False) -> tuple[Tensor, float] | None:
         """The transform and the penalty of least error, or those reached when time has `expired`.
 
-        None stands for a descent that gained less than `EARLY_GAIN`.
+        None stands for a descent that gained less than `early_gain`.
         """
         values: list[float] = []
         steps = count(1)
@@ -146,7 +147,7 @@ class Descent:
             return value, gradient
 
         def gains_too_little() -> bool:
-            return values[0] - min(values) < EARLY_GAIN
+            return values[0] - min(values) < self.early_gain
 
         def stop_early(theta: np.ndarray) -> None:
             if expired() or (next(steps) == EARLY_STEPS and gains_too_little()):
