@@ -23,6 +23,7 @@ from mercer.selection.grid import GridPoint
 from mercer.selection.halving import select
 from mercer.selection.link import FLOOR, UNKNOWN_ROWS, Link, codes_of, fitted_link, log_losses
 from mercer.selection.metric import apply_transform, distances, gradient_outer_product, gradients, metric_root, tile
+from mercer.selection.parallel import in_background
 from mercer.selection.ridge import leave_one_out_path
 from mercer.selection.score import Score
 from mercer.selection.settings import DEFAULT_SETTINGS
@@ -346,6 +347,21 @@ def test_a_family_far_behind_is_left_where_it_starts():
         assert view.tuned(start, 4, give_up_above).loss <= view.trial(start).loss
         tried.append(len(view.trials))
     assert tried[0] > tried[1] == 1
+
+
+def test_a_task_in_background_has_ended_with_the_block():
+    done, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            with in_background(lambda: done.append(torch.get_num_threads())):
+                assert torch.get_num_threads() == threads
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert done == [1, 1]
+    with pytest.raises(ZeroDivisionError), in_background(lambda: 1 / 0):
+        pass
 
 
 def test_scale_and_shift_of_columns_change_nothing(small):

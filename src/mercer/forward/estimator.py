@@ -15,7 +15,7 @@ from torch import Tensor
 from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.parameters import AUTO, BOOL, NONE, check, integer, number, part_of
 from mercer.clock import Clock
-from mercer.data import WHOLE, current_group
+from mercer.data import current_group
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
 from mercer.forward.by_loss import by_loss
@@ -40,7 +40,7 @@ from mercer.forward.validation_rows import append_validation_rows, hold_out
 from mercer.forward.warm_start import Fingerprint, WarmStartState
 from mercer.losses import Loss
 from mercer.parts import require
-from mercer.preprocessing.collect import plan_for
+from mercer.preprocessing.collect import fitting_group, plan_for
 from mercer.preprocessing.duplicates import merge_duplicate_inputs
 from mercer.preprocessing.read import TableData, read, read_held_out, read_new
 from mercer.preprocessing.targets import Targets, code_targets
@@ -202,10 +202,11 @@ class ForwardEstimator(BaseKernelEstimator):
         group = ALONE if self._pairwise else current_group()  # kernel values refer to rows and columns alike
         budget = Clock(self.time_budget, group=group)
         data, plan = plan_for(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
-        if data.shard is WHOLE and group.size > 1:  # a small table: one process fits for all
-            attributes = group.first(lambda: self._fitted(data, plan, X_val, y_val, budget))
-        else:
+        fitting = fitting_group(data, group)
+        if fitting.size == 1:
             attributes = self._fitted(data, plan, X_val, y_val, budget)
+        else:  # a small table: one process fits for all
+            attributes = fitting.first(lambda: self._fitted(data, plan, X_val, y_val, budget))
         self._keep(**attributes)
         budget.raise_interrupt()
         return self

@@ -20,13 +20,10 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection
 from mercer.forward.stopping import History, MaxSteps, TimeBudget
 from mercer.forward.task import Task
-from mercer.kernels import Gaussian, Matern32, Matern52
 from mercer.progress import report_step
 
 #: Kernels that are tried at most, learners of each, and the fewest learners that tell anything.
 SHORTLIST, LEARNERS, FEWEST_LEARNERS = 3, 10, 3
-#: Derivatives of a kernel's functions; other kernels have none, or are not selected.
-DERIVATIVES: dict[type, float] = {Matern32: 1.0, Matern52: 2.0, Gaussian: math.inf}
 
 
 def shortlist(selection: Selection) -> list[KernelMember]:
@@ -40,7 +37,8 @@ def shortlist(selection: Selection) -> list[KernelMember]:
 
 
 def _derivatives(member: KernelMember) -> float:
-    return DERIVATIVES.get(type(member.kernel), 0.0)
+    """The derivatives of the kernel's functions: ν − ½ of a Matérn kernel."""
+    return max(member.kernel.smoothness - 0.5, 0.0)
 
 
 def select_by_learning_curve(task: Task, begin: Callable[[KernelMember], ForwardFit], seconds: float) -> Selection:

@@ -42,7 +42,7 @@ class Code(ABC):
 
     @property
     def description(self) -> str:
-        """What the code does, in words."""
+        """The description of the code in words."""
         return self.label
 
 
@@ -260,7 +260,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class ColumnDescription:
-    """What `fit` found in a column, and how it encoded the column."""
+    """A column as `fit` found it, and its encoding."""
 
     name: str
     kind: str

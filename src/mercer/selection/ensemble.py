@@ -9,7 +9,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mercer.data.column_maps import KINDS
 from mercer.kernels import Bias, Kernel, Linear, Scaled
 from mercer.selection.candidate import BY_LOSS, Candidate, SelectedEnsemble, SelectedKernel
 from mercer.selection.grid import FAMILIES
@@ -49,7 +48,7 @@ def ensemble(search: Search, pool: Sequence[Candidate]) -> SelectedEnsemble:
 def constant_ensemble(search: Search, loss: float) -> SelectedEnsemble:
     """The constant prediction: a bias under a penalty that lets it learn nothing."""
     rows = search.rows
-    columns = rows.maps[KINDS[0]]
+    columns = rows.maps[search.settings.column_maps[0]]
     ones = torch.ones_like(columns.mean)
     member = SelectedKernel(columns, ones, Bias(1.0), CONSTANT_PENALTY, 1.0, loss, "constant")
     link = None if rows.codes is None else Link(rows.codes, FLOORS[0], 1.0)

@@ -25,6 +25,8 @@ FIRST_LENGTHS = {"matern32": (-1, 0, 1), "matern12": (0,), "cityblock": (-1, 0, 
 MOST_STEPS = 3
 #: Share of the loss that each half decade of a smaller penalty must gain: smaller penalties need double precision.
 PENALTY_PRICE = 1e-3
+#: The factor on the loss of each penalty where penalties are compared.
+PRICES = tuple((1 + PENALTY_PRICE) ** -k for k in range(len(PENALTIES)))
 #: Penalties down to which kernel matrices are made and factored in single precision. Smooth families have smaller
 #: eigenvalues.
 SINGLE_PRECISION, SINGLE_PRECISION_SMOOTH = 2e-5, 0.9e-4
@@ -47,12 +49,13 @@ class GridPoint:
     price: float = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        lam = PENALTIES[min(max(self.penalty, 0), len(PENALTIES) - 1)]
+        place = min(max(self.penalty, 0), len(PENALTIES) - 1)  # a point outside the grid is never scored
+        lam = PENALTIES[place]
         least = SINGLE_PRECISION_SMOOTH if self.family in ("gaussian", "linear") else SINGLE_PRECISION
         object.__setattr__(self, "factor", LENGTHS[self.family] * 2.0**self.length)
         object.__setattr__(self, "lam", lam)
         object.__setattr__(self, "dtype", torch.float32 if lam >= least else torch.float64)
-        object.__setattr__(self, "price", (1 + PENALTY_PRICE) ** -self.penalty)
+        object.__setattr__(self, "price", PRICES[place])
 
     @classmethod
     def near(cls, family: str, factor: float, lam: float) -> GridPoint:

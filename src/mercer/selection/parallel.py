@@ -32,15 +32,8 @@ def run_parallel(tasks: Sequence[Callable[[], T]], device: Any = "cpu") -> list[
         for task in tasks:
             results.append(task())
         return results
-    before = torch.get_num_threads()
-    try:
-        with (
-            libraries().limit(limits=1, user_api="blas"),  # one BLAS thread for each task
-            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-        ):
-            return [future.result() for future in [pool.submit(copy_context().run, task) for task in tasks]]
-    finally:
-        torch.set_num_threads(before)  # new threads inherit what the last one set
+    with _single_core_threads(threads) as pool:
+        return [future.result() for future in [pool.submit(copy_context().run, task) for task in tasks]]
 
 
 @contextmanager
@@ -59,14 +52,22 @@ def in_background(task: Callable[[], object]) -> Iterator[None]:
         yield
         task()
         return
+    with _single_core_threads(1) as pool:
+        torch.set_num_threads(threads)  # the limit may have changed this thread's number as well
+        future = pool.submit(copy_context().run, task)
+        yield
+        future.result()
+
+
+@contextmanager
+def _single_core_threads(n: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of `n` threads that use one core each; afterwards torch has the number of threads it had before."""
+    before = torch.get_num_threads()
     try:
         with (
             libraries().limit(limits=1, user_api="blas"),
-            ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+            ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(1,)) as pool,
         ):
-            torch.set_num_threads(threads)  # the limit may have changed this thread's number as well
-            future = pool.submit(copy_context().run, task)
-            yield
-            future.result()
+            yield pool
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)  # new threads inherit what the last one set

@@ -18,7 +18,7 @@ import torch
 
 from mercer.selection.candidate import BY_LOSS, Candidate
 from mercer.selection.descent import LEAST_FLOAT32_PENALTY, Descent
-from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, PENALTY_PRICE, ROUGH_FAMILIES, GridPoint
+from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, PRICES, ROUGH_FAMILIES, GridPoint
 from mercer.selection.metric import tile
 from mercer.selection.parallel import in_background
 from mercer.selection.ridge import leave_one_out_path
@@ -40,29 +40,24 @@ def rescore_survivors(search: Search, pool: Sequence[Candidate]) -> list[Candida
         points_by_view.setdefault(key, {})[candidate.family] = candidate.point
 
     def rescore(column_map: str, steps: tuple[MetricStep, ...], points: dict[str, GridPoint]) -> list[Candidate]:
-        if search.expired():
-            return []
-        view = search.rows.view(column_map, search.stage, steps)
-        found = search.tuned(view, points, search.stage.trials)
-        view.release()
-        return found
+        return [] if search.expired() else search.tuned_view(column_map, steps, points, search.stage.trials)
 
-    for (column_map, steps), _ in points_by_view.items():
+    for column_map, steps in points_by_view:
         if any(step.is_evidence for step in steps):
-            search.rows.evidence_step(column_map, search.stage)  # before points_by_view share it in parallel
+            search.rows.evidence_step(column_map, search.stage)  # before views share it in parallel
     return search.run([partial(rescore, *key, points) for key, points in points_by_view.items()])
 
 
 def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Score every family on few rows by leave-one-out, for all penalties at once."""
-    rows, n = search.rows, search.stage.n_fit
-    Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped["standard"][:n]
+    rows, n, column_map = search.rows, search.stage.n_fit, search.settings.column_maps[0]
+    Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped[column_map][:n]
     score, penalties = Score(Y, weight, rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
-    prices = (1 + PENALTY_PRICE) ** -torch.arange(len(PENALTIES), device=Y.device)
+    prices = torch.tensor(PRICES, dtype=torch.float64, device=Y.device)
 
     def best(family: str) -> list[Candidate]:
         began, trials = time.perf_counter(), list[Trial]()
-        view = View("standard", [Fold(Z, Y, weight, Z[:0])], score, [torch.ones_like(Z[0])])
+        view = View(column_map, [Fold(Z, Y, weight, Z[:0])], score, [torch.ones_like(Z[0])])
         for length in FIRST_LENGTHS[family]:
             if family == "linear":  # with a constant, or leave-one-out would see centred columns sum to zero
                 K = Z @ Z.T / Z.shape[1] + 1.0
@@ -83,14 +78,7 @@ def score_column_maps(search: Search, pool: Sequence[Candidate]) -> list[Candida
     """Score every family on the other column maps; the evidence of the first map is maximised beside them."""
     starts = {candidate.family: candidate.point for candidate in pool}
     first, *others = search.settings.column_maps
-
-    def on_map(column_map: str) -> list[Candidate]:
-        view = search.rows.view(column_map, search.stage)
-        found = search.tuned(view, starts, search.stage.trials)
-        view.release()
-        return found
-
-    tasks = [partial(on_map, column_map) for column_map in others]
+    tasks = [partial(search.tuned_view, column_map, (), starts, search.stage.trials) for column_map in others]
     if not search.uses_evidence or search.short_of_time:
         return search.run(tasks)
     with in_background(lambda: search.rows.evidence_step(first, search.stage)):
@@ -173,10 +161,8 @@ def learn_metrics_on_other_maps(search: Search, pool: Sequence[Candidate]) -> li
 
     def on_map(column_map: str, model: Candidate) -> list[Candidate]:
         gradient_steps = tuple(step for step in model.view.steps if not step.is_evidence)
-        view = search.rows.view(column_map, search.stage, gradient_steps or model.view.steps)
-        found = search.tuned(view, {model.family: model.point}, search.settings.trials_after_step)
-        view.release()
-        return found
+        steps = gradient_steps or model.view.steps
+        return search.tuned_view(column_map, steps, {model.family: model.point}, search.settings.trials_after_step)
 
     return search.run([partial(on_map, column_map, model) for column_map in near for model in models])
 

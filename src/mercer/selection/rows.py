@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.column_maps import KINDS, fit_column_map
+from mercer.data.column_maps import fit_column_map
 from mercer.selection.evidence_metric import ROUNDS, relevances
 from mercer.selection.link import codes_of
 from mercer.selection.parallel import run_parallel
@@ -44,8 +44,10 @@ class SelectionRows:
     ) -> None:
         used = (weight > 0).nonzero()[:, 0]
         order = used[torch.from_numpy(rng.permutation(len(used))).to(used.device)]
-        maps = run_parallel([partial(fit_column_map, kind, X, weight, keeps_unit) for kind in KINDS], X.device)
-        self.maps = dict(zip(KINDS, maps, strict=True))
+        maps = run_parallel(
+            [partial(fit_column_map, kind, X, weight, keeps_unit) for kind in settings.column_maps], X.device
+        )
+        self.maps = dict(zip(settings.column_maps, maps, strict=True))
         self.X, self.Y = X[order].double().to(device), Y[order].double().to(device)
         self.weight = weight[order].double().to(device)
         self.weight = self.weight / self.weight.mean()
@@ -54,7 +56,7 @@ class SelectionRows:
         self.codes = codes_of(self.Y) if classes else None
         n_last = settings.n_last(self.n, short_of_time=False)
         n_seen = max(n_last, self.n_evidence) + max(n_last, settings.last_score_rows)
-        self.mapped = {kind: self.maps[kind](self.X[: max(n_seen, self.n_metric)]) for kind in KINDS}
+        self.mapped = {kind: self.maps[kind](self.X[: max(n_seen, self.n_metric)]) for kind in settings.column_maps}
         self._evidence: dict[tuple[str, int], MetricStep] = {}
         self._optima: dict[tuple[int, int], np.ndarray] = {}
 

@@ -15,7 +15,7 @@ from mercer.selection.grid import GridPoint
 from mercer.selection.parallel import run_parallel
 from mercer.selection.rows import SelectionRows
 from mercer.selection.settings import SelectionSettings, Stage
-from mercer.selection.view import View
+from mercer.selection.view import MetricStep, View
 
 
 @dataclass
@@ -66,6 +66,15 @@ class Search:
             report_step("selection", state=self.report[-1])
             self.known.setdefault((candidate.view.metric, candidate.family), candidate.point)
             self.best = min(self.best, candidate.loss)
+        return found
+
+    def tuned_view(
+        self, column_map: str, steps: tuple[MetricStep, ...], starts: Mapping[str, GridPoint], most: int
+    ) -> list[Candidate]:
+        """Learn these steps of the metric on a column map, and tune families on the view, which is then released."""
+        view = self.rows.view(column_map, self.stage, steps)
+        found = self.tuned(view, starts, most)
+        view.release()
         return found
 
     def tuned(self, view: View, starts: Mapping[str, GridPoint], most: int, wide: bool = False) -> list[Candidate]:
