@@ -136,7 +136,7 @@ def shrink_towards_rates(
     decisions, true, weight = decisions[alive], true[alive], weight[alive] / weight[alive].sum()
     probability = link.probabilities(decisions)
     n_classes, n_rows = probability.shape[1], 1 / float((weight**2).sum())
-    rates = np.bincount(true, weights=weight, minlength=n_classes)
+    rates = _rates(true, weight, n_classes, 1 / n_rows)
     p, rate = probability[np.arange(len(true)), true], rates[true]  # of the true class
 
     def loss(q: np.ndarray) -> float:
@@ -153,6 +153,17 @@ def shrink_towards_rates(
         more = more if loss((1 - more) * mixed + more * rate) < loss(rate) else 1.0
     kept = (1 - more) * (1 - share)
     return link if kept > 1 - LEAST_SHARE else Shrunk(link, 1 - kept, _mean(target, rates, share, more))
+
+
+def _rates(true: np.ndarray, weight: np.ndarray, n_classes: int, least: float) -> np.ndarray:
+    """Frequencies of the classes; a class that none of these rows has counts `least`, so that it stays possible.
+
+    >>> _rates(np.array([0, 0, 2, 2]), np.full(4, 0.25), 3, 0.25).tolist()
+    [0.4, 0.2, 0.4]
+    """
+    rates = np.bincount(true, weights=weight, minlength=n_classes)
+    rates[rates == 0] = least
+    return rates / rates.sum()
 
 
 def shrinkage_share(gain: np.ndarray, weight: np.ndarray, chance: float) -> float:
