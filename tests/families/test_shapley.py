@@ -19,12 +19,11 @@ from mercer import kernels
 from mercer.codegen.compiled import machine_code
 from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
-from mercer.explain import product_code, products, subset_code
+from mercer.explain import product_code, products
 from mercer.explain.expansions import expansion_of, prepared
 from mercer.explain.mixtures import QUARTER, TOLERANCE, matern, rational_quadratic
 from mercer.explain.products import product_shapley, quadrature_for, restricted_mixture, sum_over_scales
 from mercer.explain.shapley import block_shape
-from mercer.explain.subsets import shapley_by_subsets
 from mercer.explain.terms import terms_of
 from mercer.preprocessing.inputs import InputMap
 
@@ -104,7 +103,7 @@ def table(n: int = 60, D: int = 4) -> tuple[np.ndarray, np.ndarray]:
 def test_a_models_values_are_those_of_all_subsets_of_its_inputs(kernel, monkeypatch):
     """To 1e-10 of the size of what is summed: weights times kernel values. Mixtures are half that off (`TOLERANCE`).
 
-    Of few inputs radial kernels look at all subsets themselves; they do so as mixtures too if that is forbidden.
+    Of few inputs radial kernels look at all subsets themselves; they agree as mixtures, too.
     Some of the rows are basis vectors or share an input with one, where rough kernels have their kink.
     """
     X, y = table()
@@ -114,8 +113,8 @@ def test_a_models_values_are_those_of_all_subsets_of_its_inputs(kernel, monkeypa
     truth = brute_force(coalition_values(expansion, X[:8]), 4)[:, :, 0]
     mean = brute_force(coalition_values(expansion, model.background_), 4)[:, :, 0].mean(0)
     off = 1e-10 * np.abs(expansion.expansions[0].weights).sum()
-    for most in (products.MAX_SUBSET_INPUTS, 0):
-        monkeypatch.setattr(products, "MAX_SUBSET_INPUTS", most)
+    for by_subsets in (True, False):
+        monkeypatch.setattr(products, "subsets_are_faster", lambda _, answer=by_subsets: answer)
         found = mercer.shapley_values(model, X[:8], background=None)
         np.testing.assert_allclose(found.values, truth, rtol=0, atol=off)
         found = mercer.shapley_values(model, X[:8], background=model.background_)
@@ -156,26 +155,6 @@ def test_machine_code_is_what_torch_says(D, mixture, monkeypatch):
     found = product_code.sum_over_scales(a, rule)
     monkeypatch.setattr(product_code, "is_worthwhile", lambda *_: False)
     torch.testing.assert_close(found, sum_over_scales(a, rule), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [kernels.Matern12(), kernels.Matern32(), kernels.Matern52()]
-    + [kernels.RationalQuadratic(alpha=alpha) for alpha in (0.5, 1.0, 2.0)],
-    ids=repr,
-)
-@pytest.mark.parametrize("D", [1, 8])
-def test_machine_code_along_all_sets_is_what_torch_says(D, kernel):
-    """Values of at most one, each rounded some ten times, times weights of sum m: 2^D of them round to 1e-13."""
-    rng = np.random.default_rng(0)
-    a, W = torch.as_tensor(rng.gamma(0.3, 1.0, (D, 3, 29))), torch.as_tensor(rng.uniform(-1, 1, (29, 2)))
-    a[0, :, :5], a[D // 2, 0, 7], a[D // 2, 1, 8] = 0.0, 1e7, 1e300
-    if machine_code() is None:
-        pytest.skip("LLVM is not there")
-    (term,) = terms_of(kernel, D)
-    torch.testing.assert_close(
-        subset_code.subset_shapley(kernel, a, W), shapley_by_subsets(*term.profile(a), W), rtol=0, atol=1e-13
-    )
 
 
 def test_what_was_prepared_of_a_model_is_kept_until_it_is_fitted_again_or_gone():

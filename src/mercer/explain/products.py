@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.explain import product_code, subset_code
+from mercer.explain import product_code
 from mercer.explain.mixtures import INFINITE, QUARTER, ExponentialSum
 from mercer.explain.product_code import Quadrature
 from mercer.explain.subsets import shapley_by_subsets
 from mercer.explain.terms import Term
 
-#: Inputs up to which the kernel's values along all sets of them take less time than its mixture without machine code.
-MAX_SUBSET_INPUTS = 10
+#: Inputs up to which subsets are faster than mixtures: where torch computes the mixtures, and where machine code does.
+MAX_SUBSET_INPUTS, MAX_SUBSET_INPUTS_COMPILED = 10, 7
 
 
 @lru_cache(maxsize=256)
@@ -65,16 +65,18 @@ def term_shapley(term: Term, exponents: Tensor, W: Tensor) -> Tensor:
     """Shapley values of a term's kernel times weights W (m × p), n × D × p, from exponents D × n × m."""
     if term.mixture is None:
         return (sum_over_scales(exponents, quadrature_for(None, len(exponents))) @ W).transpose(0, 1)
-    D = len(exponents)
-    if D <= MAX_SUBSET_INPUTS:
-        assert term.radial is not None
-        compiled = product_code.is_worthwhile(exponents, 1 << D)
-        if compiled and subset_code.is_fastest(term.radial, D):
-            return subset_code.subset_shapley(term.radial, exponents, W)
-        if not compiled:
-            return shapley_by_subsets(*term.profile(exponents), W)
-    rule = quadrature_for(restricted_mixture(term.mixture, exponents), D)
+    if subsets_are_faster(exponents):
+        return shapley_by_subsets(*term.profile(exponents), W)
+    rule = quadrature_for(restricted_mixture(term.mixture, exponents), len(exponents))
     return (sum_over_scales(exponents, rule) @ W).transpose(0, 1)
+
+
+def subsets_are_faster(exponents: Tensor) -> bool:
+    """Whether a kernel's values along all sets of the inputs take less time than its mixture."""
+    n_inputs = len(exponents)
+    compiled = product_code.is_worthwhile(exponents, 1 << n_inputs)
+    most = MAX_SUBSET_INPUTS_COMPILED if compiled else MAX_SUBSET_INPUTS
+    return n_inputs <= most
 
 
 def restricted_mixture(mixture: ExponentialSum, exponents: Tensor) -> ExponentialSum:
