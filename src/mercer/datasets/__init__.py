@@ -1,10 +1,8 @@
-"""Data sets: generators of the papers' artificial problems, and loaders of public ones.
+"""Data sets: generators of the papers' artificial problems, and a reader of folders of ``.npz`` files.
 
-Generators return plain ``(X, y)`` arrays; `load` returns a `Bunch` read from a folder of ``.npz`` files or downloaded
-once. Nothing here scales or cleans.
+Generators return plain ``(X, y)`` arrays; `load` returns a `Bunch`. Nothing here scales or cleans.
 """
 
-from mercer.datasets.fetch import available, load, split
 from mercer.datasets.gaussians import (
     RIPLEY,
     THREE_GAUSSIANS,
@@ -13,14 +11,12 @@ from mercer.datasets.gaussians import (
     make_ripley,
     make_three_gaussians,
 )
-from mercer.datasets.registry import REGISTRY, Dataset
+from mercer.datasets.npz import available, load, split
 from mercer.datasets.synthetic import make_random_function, make_sin2, make_sinc, make_smooth_regression
 
 __all__ = [
-    "REGISTRY",
     "RIPLEY",
     "THREE_GAUSSIANS",
-    "Dataset",
     "TwoClassMixture",
     "available",
     "load",
