@@ -209,18 +209,6 @@ def test_dates_written_as_text_are_dates_unless_named_as_categories():
     np.testing.assert_array_equal(named.predict(words)[:3], named.predict(words[:3]))
 
 
-def test_a_sentinel_is_a_gap_where_rows_gain_by_it():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 10, 300)
-    gone = rng.random(300) < 0.2
-    frame = pd.DataFrame({"x": np.where(gone, -9999.0, x), "c": rng.choice(["a", "b"], 300)})
-    y = np.where(gone, 3.0, np.sin(x)) + 0.01 * rng.normal(size=300)  # else rows with a sentinel would be copies
-    informed, noise = (boosted().fit(frame, targets) for targets in (y, rng.normal(size=300)))
-    assert informed.columns_[0]["map"].endswith("where missing or -9999 + missing or not")
-    assert "9999" not in noise.columns_[0]["map"].split("where missing")[1]
-    assert informed.score(frame, y) > 0.95
-
-
 def test_the_clock_of_a_time_zone_counts():
     at = pd.date_range("2020-06-01", periods=60, freq="7h", tz="Asia/Tokyo")
     with_zone, local = pd.DataFrame({"at": at}), pd.DataFrame({"at": at.tz_localize(None)})

@@ -48,7 +48,10 @@ class Code(ABC):
 
 @dataclass(frozen=True)
 class Value(Code):
-    """A number as it is; the median replaces missing values and the `sentinel` that stands for them."""
+    """A number as it is; the median replaces missing values.
+
+    Models of version 0.2.0 may have a `sentinel`, a number that stands for missing values.
+    """
 
     fill: float
     sentinel: float = np.nan
@@ -90,7 +93,7 @@ class Rank(Code):
 
 @dataclass(frozen=True)
 class Missing(Code):
-    """1 where the value is missing or is the `sentinel` that stands for it, 0 elsewhere."""
+    """1 where the value is missing or is the `sentinel` of a `Value`, 0 elsewhere."""
 
     sentinel: float = np.nan
     keeps_unit: ClassVar[bool] = True

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
-import torch
 
 from mercer.data.raw import CATEGORICAL, FEW_ROWS, RawColumn, as_levels, is_identifier
-from mercer.kernels import Gaussian
 from mercer.parts import require, warn
 from mercer.preprocessing.columns import (
     BooleanCode,
@@ -34,7 +32,6 @@ from mercer.preprocessing.columns import (
     period_start,
 )
 from mercer.preprocessing.columns_targets import CrossFit
-from mercer.selection.ridge import held_out_values
 
 #: A column of at most this many levels is one-hot encoded; one of more levels gets target means and frequencies.
 #: Target means beside one-hot codes gain nothing from 9 levels on: adult (3000 rows) 1 − AUC 0.096 instead of 0.092,
@@ -49,11 +46,6 @@ CYCLES, SPANNED = (1.0, 7.0, 365.2425), 1.5
 #: Periods in days whose mean targets are coordinates where `single_values_matter`: an event of one afternoon is neither
 #: a trend nor a cycle.
 PARTS_OF_A_DAY = (1.0, 0.25)
-
-#: A sentinel has at least this many rows and this share of them, beside at least so many other values.
-SENTINEL_ROWS, SENTINEL_SHARE, OTHER_VALUES = 5, 0.005, 10
-#: Rows for the test of a sentinel, half of them held out, and the share of the error that it must save.
-TEST_ROWS, SENTINEL_GAIN = 600, 0.02
 
 #: Fewest distinct values whose target means are tried, and fewest rows per value.
 FEWEST_VALUES, ROWS_PER_VALUE = 9, 10
@@ -130,16 +122,15 @@ class _CodeChooser:
         if column.kind == "category":
             yield from self._category(index, column)
             return
-        sentinel = find_sentinel(column.values, self.targets, self.weight) if column.kind == "number" else np.nan
-        known = ~column.missing & (column.values != sentinel)
+        known = ~column.missing
         if column.kind == "ordered":
             yield from self._ordered(index, column, known)
         elif column.kind == "date":
             yield from self._date(index, column, known)
         else:
-            yield from self._number(index, column, known, sentinel)
+            yield from self._number(index, column, known)
         if not known.all():
-            yield Missing(index, sentinel)
+            yield Missing(index)
 
     def _ordered(self, index: int, column: RawColumn, known: np.ndarray) -> Iterator[Code]:
         levels = tuple(column.levels[code] for code in np.unique(column.values[known]))
@@ -158,11 +149,11 @@ class _CodeChooser:
             starts = replace(column, values=period_start(values, days))
             yield from self._single_values(DayTargetMean, index, starts, known, days=days)
 
-    def _number(self, index: int, column: RawColumn, known: np.ndarray, sentinel: float) -> Iterator[Code]:
+    def _number(self, index: int, column: RawColumn, known: np.ndarray) -> Iterator[Code]:
         values = column.values[known]
         if np.ptp(values) > 0:
             fill = _median(values, self.weight[known])
-            yield BooleanCode(index, fill) if column.kind == "bool" else Value(index, fill, sentinel)
+            yield BooleanCode(index, fill) if column.kind == "bool" else Value(index, fill)
             yield from self._single_values(TargetMean, index, replace(column, values=values), known)
 
     def _single_values(
@@ -261,54 +252,6 @@ def _median(values: np.ndarray, weight: np.ndarray) -> float:
     order = np.argsort(values, kind="stable")
     share = np.cumsum(weight[order])
     return float(values[order[np.searchsorted(share, 0.5 * share[-1] * (1 - 1e-12))]])
-
-
-def find_sentinel(values: np.ndarray, targets: np.ndarray | None, weight: np.ndarray) -> float:
-    """The sentinel of a column, NaN where there is none: an extreme number (−9999, 999) that means "missing".
-
-    It is repeated and lies further from the other values than they lie apart, so a kernel could not tell them from each
-    other. It counts as missing only if held-out rows gain by that.
-
-    >>> x = np.random.default_rng(0).uniform(0, 10, 500)
-    >>> y, weight = np.sin(x)[:, None], np.ones(500)
-    >>> find_sentinel(np.where(np.arange(500) % 9 == 0, -999.0, x), y, weight), find_sentinel(x, y, weight)
-    (-999.0, nan)
-    """
-    known = ~np.isnan(values)
-    distinct, index = np.unique(values[known], return_inverse=True)
-    if targets is None or len(distinct) <= OTHER_VALUES:
-        return np.nan
-    counts = np.bincount(index.reshape(-1), weights=weight[known])
-    above, below = distinct[1:], distinct[:-1]
-    for value, count, others, distance in (
-        (distinct[0], counts[0], above, above[0] - distinct[0]),
-        (distinct[-1], counts[-1], below, distinct[-1] - below[-1]),
-    ):
-        suspect = count >= max(SENTINEL_ROWS, SENTINEL_SHARE * weight.sum()) and distance > others[-1] - others[0]
-        if suspect and _sentinel_pays(values[known], targets[known], weight[known], float(value)):
-            return float(value)
-    return np.nan
-
-
-def _sentinel_pays(x: np.ndarray, targets: np.ndarray, weight: np.ndarray, value: float) -> bool:
-    """Whether held-out rows are predicted better with `value` as missing than with it as a number."""
-    sample = np.random.default_rng(0).permutation(len(x))[:TEST_ROWS]
-    x, T, w = x[sample], targets[sample], weight[sample]
-    missing = x == value
-    filled = np.where(missing, np.median(x[~missing]) if not missing.all() else 0.0, x)
-    as_number = np.column_stack([x / max(x.std(), 1e-300)])
-    as_missing = np.column_stack([filled / max(filled.std(), 1e-300), missing])
-    return _held_out_error(as_missing, T, w) < (1 - SENTINEL_GAIN) * _held_out_error(as_number, T, w)
-
-
-def _held_out_error(Z: np.ndarray, T: np.ndarray, w: np.ndarray) -> float:
-    """Squared error of kernel ridge fitted to the first half of the rows, on the second half."""
-    half = len(Z) // 2
-    X, Y, weight = (torch.as_tensor(values, dtype=torch.float64) for values in (Z, T, w))
-    K = Gaussian()(X, X[:half])
-    f = held_out_values(K[:half], K[half:], Y[:half], weight[:half], 0.3).numpy()
-    spread = np.maximum(T.var(0), 1e-300)
-    return float((np.average((f - T[half:]) ** 2, axis=0, weights=w[half:]) / spread).mean())
 
 
 def single_values_matter(values: np.ndarray, targets: np.ndarray, weight: np.ndarray) -> bool:
