@@ -438,7 +438,7 @@ def counted_blocks(n, made):
 
 
 def reading_threads():
-    return [thread for thread in threading.enumerate() if thread.name == "mercer reads ahead"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("mercer reads ahead")]
 
 
 def test_blocks_are_made_while_others_are_worked_on_but_not_too_many():
