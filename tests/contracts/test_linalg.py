@@ -18,12 +18,8 @@ from mercer.linalg import (
     inverse_factor,
     lifted,
     minimize_newton,
-    mirrored,
     spectral_map,
     spread_out,
-    times_lower,
-    times_upper,
-    upper_gram,
     whitening,
 )
 from mercer.linalg.cholesky import EPS
@@ -468,18 +464,3 @@ def test_a_factor_by_panels_refuses_what_the_whole_factor_refuses():
             cholesky(A)
         with pytest.raises(ValueError, match=words):
             TiledCholesky(A.diagonal(), lambda start, stop, A=A: A[start:, start:stop], 2)
-
-
-@over_dtypes
-@pytest.mark.parametrize("m", [1, 128, 129, 300])
-def test_products_by_halves_are_the_whole_products(m, dtype):
-    rng = torch.Generator().manual_seed(m)
-    A, U = (torch.randn(size, m, generator=rng, dtype=torch.float64) for size in (7, m))
-    U, weight = U.triu(), torch.randn(7, generator=rng, dtype=torch.float64)
-    small = [part.to(dtype) for part in (A, U, weight)]
-    found = times_upper(*small[:2]), times_lower(small[0], small[1].T), mirrored(upper_gram(small[0], small[2]))
-    wanted = A @ U, A @ U.T, A.T @ (weight[:, None] * A)
-    sizes = A.abs() @ U.abs(), A.abs() @ U.T.abs(), A.abs().T @ (weight.abs()[:, None] * A.abs())
-    for one, whole, size in zip(found, wanted, sizes, strict=True):
-        # a sum of k products errs by (k + 2) roundings of the sum of their sizes: inputs and products are rounded too
-        assert bool(((one - whole).abs() <= (max(m, 7) + 2) * torch.finfo(dtype).eps * size).all())

@@ -18,7 +18,7 @@ from mercer.data import RowSource, TensorRows
 from mercer.engine import Plan, each_block
 from mercer.kernels import Kernel
 from mercer.kernels.base import vjp
-from mercer.linalg import inverse_factor, lifted, mirrored, times_lower, times_upper
+from mercer.linalg import inverse_factor, lifted
 
 #: Added to the diagonal of K_mm, relative to its mean: inducing inputs may meet, and float32 tiles carry rounding.
 JITTER = {torch.float32: 1e-6, torch.float64: 1e-10}
@@ -59,7 +59,6 @@ class Inducing:
         self.eye = torch.eye(self.m, dtype=torch.float64, device=plan.device)
         self.P = inverse_factor(lifted(K_mm, JITTER[plan.dtype]))
         self.tile_map = self.P.to(plan.dtype)
-        self._tile_back = self.tile_map.T.contiguous()
         self._columns = kernel.columns(self.basis)
         self._kept: Tensor | None = None
         self._full = False  # whether the first pass has stored A
@@ -85,11 +84,11 @@ class Inducing:
         return A
 
     def _whitened(self, tile: Tensor) -> Tensor:
-        return times_upper(tile, self.tile_map)
+        return tile @ self.tile_map
 
     def back(self, by_A: Tensor) -> Tensor:
         """Derivatives in A as derivatives in the tile K_nm."""
-        return times_lower(by_A, self._tile_back)
+        return by_A @ self.tile_map.T
 
     def diagonal(self) -> Tensor:
         """k(x, x) of all rows, in float64."""
@@ -145,9 +144,8 @@ class Inducing:
         each_block(self.rows, self.plan, self.plan.traced_rows(self.m), visit)
         by_basis, *totals = self.rows.shard.group.sums(by_basis, *totals, *([] if whole else [gram]))
         inner = self.eye.new_zeros(()) if by_gram is None else by_gram
-        inner = inner if whole else inner + mirrored(totals.pop())
-        half = times_lower(-0.5 * inner, self.P.T)
-        by_K_mm = times_lower(half.T, self.P.T)  # P · inner · Pᵀ, since inner is symmetric
+        inner = inner if whole else inner + totals.pop()
+        by_K_mm = self.P @ (-0.5 * inner) @ self.P.T
         exact = basis.double()
         _, pull = self.kernel.traced(exact, exact, inputs=inputs)
         # the jitter follows the mean of the diagonal

@@ -18,7 +18,7 @@ from mercer.evidence.coordinates import Gradient
 from mercer.evidence.inducing import Inducing, Weights, unexplained
 from mercer.evidence.posterior import Posterior
 from mercer.kernels import Kernel
-from mercer.linalg import cholesky, mirrored, upper_gram
+from mercer.linalg import cholesky
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
         rest = noise.rest(where, A)
         lam = noise.of(rest)
         D = w / lam
-        gram, down = upper_gram(A, D.to(A.dtype)), A.T @ (D[:, None] * y).to(A.dtype)
+        gram, down = A.T @ (A * D.to(A.dtype)[:, None]), A.T @ (D[:, None] * y).to(A.dtype)
         sums = torch.stack([(D[:, None] * y.square()).sum(), (w * lam.log()).sum(), (w * rest).sum()])
         S.add_(gram)
         b.add_(down)
@@ -68,7 +68,7 @@ def statistics(system: Inducing, noise: Noise, Y: Tensor) -> Statistics:
 
     system.each(gather)
     S, b, scalars = system.rows.shard.group.sums(S, b, scalars)
-    return Statistics(mirrored(S), b, *scalars.unbind())
+    return Statistics(S, b, *scalars.unbind())
 
 
 def sparse_evidence(
@@ -171,7 +171,7 @@ def _pull_pseudo(
         by_square = (-2 * by_rest).to(dtype)
         by_A = by_A.addmm_(residual.to(dtype), c_tile.T).mul_((w / lam).to(dtype)[:, None])
         by_A.addcmul_(A, by_square[:, None])
-        return Weights(system.back(by_A), by_rest, upper_gram(A, by_square))
+        return Weights(system.back(by_A), by_rest, A.T @ (A * by_square[:, None]))
 
     by_parameter, by_basis = system.pull_back(weigh, _explained(system, inverse, c), inputs)
     return by_parameter, by_basis, system.rows.total(by_noise)

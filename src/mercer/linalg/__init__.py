@@ -15,7 +15,6 @@ from mercer.linalg.cholesky import (
 )
 from mercer.linalg.kmeans import spread_out
 from mercer.linalg.minimise import NewtonResult, minimize_lbfgs, minimize_newton
-from mercer.linalg.packed_symmetric import mirrored, times_lower, times_upper, upper_gram, upper_product
 from mercer.linalg.whitening import Whitening, inverse_factor, lifted, spectral_map, whitening
 
 __all__ = [
@@ -31,14 +30,9 @@ __all__ = [
     "lifted",
     "minimize_lbfgs",
     "minimize_newton",
-    "mirrored",
     "rotate_rows",
     "solve_factored",
     "spectral_map",
     "spread_out",
-    "times_lower",
-    "times_upper",
-    "upper_gram",
-    "upper_product",
     "whitening",
 ]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mercer.linalg import cholesky, inverse_factor, mirrored, times_upper, upper_product
+from mercer.linalg import cholesky, inverse_factor
 
 #: Rows of the Nyström approximation, and rows of a block at most. 500 and 250 take a quarter fewer steps and nearly
 #: twice as long to prepare (cal_housing and pol, 12 000 rows; docs/benchmarks.md has steps without blocks).
@@ -54,9 +54,9 @@ class NystroemPreconditioner:
         B = pad(nystroem_factor(rows_of, in_all_folds.nonzero()[:, 0]), (0, 0, 0, 1))[blocks]
         block_inverses = _inverses(_residual_blocks(K, B, ridge, blocks))
         V = (block_inverses @ B).flatten(0, 1)
-        W = mirrored(upper_product(B.flatten(0, 1), V))
+        W = B.flatten(0, 1).T @ V
         W.diagonal().add_(1.0)
-        Y = times_upper(V, inverse_factor(W))
+        Y = V @ inverse_factor(W)
         left_out = [positions[fold] for fold in folds]
         left_out_Y = [Y[out] for out in left_out]
         corners = [
