@@ -21,8 +21,8 @@ from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
 from mercer.explain import product_code, products
 from mercer.explain.expansions import expansion_of, prepared
-from mercer.explain.mixtures import QUARTER, TOLERANCE, matern, rational_quadratic
-from mercer.explain.products import product_shapley, quadrature_for, restricted_mixture, sum_over_scales
+from mercer.explain.mixtures import TOLERANCE, matern, rational_quadratic
+from mercer.explain.products import product_sum, restricted_mixture, sum_over_scales
 from mercer.explain.shapley import block_shape
 from mercer.explain.terms import terms_of
 from mercer.preprocessing.inputs import InputMap
@@ -66,7 +66,8 @@ def test_the_values_are_those_of_all_subsets(D):
     u = rng.uniform(0, 1, (3, 40, D))
     u[0, ::2, 0], u[1, ::3, D // 2], u[2, ::4, -1], u[0, :5] = 0.0, 1e-300, 1.0, 0.0
     with np.errstate(divide="ignore"):
-        found = product_shapley(-torch.as_tensor(np.moveaxis(u, -1, 0)).log())
+        a = -torch.as_tensor(np.moveaxis(u, -1, 0)).log()
+        found = sum_over_scales(a, product_sum(None, len(a))).transpose(0, 1)
     truth = brute_force(lambda S: u[..., list(S)].prod(-1), D)
     np.testing.assert_allclose(found.numpy(), truth, rtol=0, atol=1e-12)
 
@@ -76,7 +77,7 @@ def test_values_of_many_inputs_sum_to_the_whole_and_are_equal_for_equal_inputs(D
     """Efficiency and symmetry pin them down where 2^D is out of reach; D products of D factors round to 1e-13."""
     a = torch.as_tensor(np.random.default_rng(0).uniform(0, 3, (D, 5, 7)))
     a[1] = a[0]
-    found = product_shapley(a)
+    found = sum_over_scales(a, product_sum(None, len(a))).transpose(0, 1)
     np.testing.assert_allclose(found.sum(1), torch.exp(-a.sum(0)) - 1, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found[:, 0], found[:, 1], rtol=0, atol=1e-14)
 
@@ -149,7 +150,7 @@ def test_machine_code_is_what_torch_says(D, mixture, monkeypatch):
     """Sums of positive terms below one: D factors, each rounded twice, and Q · T sums round to 1e-14 at most."""
     a = torch.as_tensor(np.random.default_rng(0).gamma(0.3, 1.0, (D, 2, 29)))
     a[0, :, :5], a[D // 2, 0, 7] = 0.0, 1e5
-    rule = quadrature_for(mixture and restricted_mixture(mixture, a), D)
+    rule = product_sum(mixture and restricted_mixture(mixture, a), D)
     if machine_code() is None:
         pytest.skip("LLVM is not there")
     found = product_code.sum_over_scales(a, rule)
@@ -171,17 +172,6 @@ def test_what_was_prepared_of_a_model_is_kept_until_it_is_fitted_again_or_gone()
     del model
     gc.collect()
     assert gone() is None
-
-
-@pytest.mark.parametrize("mixture", [matern(0.5), matern(2.5), rational_quadratic(3.0)])
-def test_fewer_points_are_as_good_as_the_exact_rule(mixture):
-    """Their share of the tolerance is a quarter; the exact rule is that of one product, scale by scale."""
-    a = torch.as_tensor(np.random.default_rng(1).gamma(0.5, 0.3, (16, 2, 50)))
-    few = restricted_mixture(mixture, a)
-    rule = quadrature_for(few, 16)
-    assert rule.factors < 8 * len(few.scales)
-    exact = sum(w * product_shapley(s * a) for s, w in zip(few.scales.tolist(), few.weights.tolist(), strict=True))
-    torch.testing.assert_close(sum_over_scales(a, rule).transpose(0, 1), exact, rtol=0, atol=QUARTER)
 
 
 def test_a_linear_kernel_gives_each_input_its_own_term():

@@ -1,6 +1,6 @@
 r"""Machine code for Shapley values of products and their mixtures on a CPU: one loop in place of a pass for each step.
 
-For sixteen pairs of a row and a basis vector at a time, scale by scale and point by point of a `Quadrature`:
+For sixteen pairs of a row and a basis vector at a time, scale by scale and point by point of a `ProductSum`:
 
     forward over the inputs, the products of the factors before each; backward, those behind each: their product is
     what all others make of it, without a division.
@@ -35,23 +35,23 @@ ROUNDING, LOWEST = 1.5 * 2.0**52, -1000.0
 
 
 @dataclass(frozen=True, eq=False)
-class Quadrature:
-    """Σ_q Σ_t weights_qt ∂(…)/∂t: for each scale its points in (0, 1), and their weights times the scale's own."""
+class ProductSum:
+    """Products of scaled exponents with their masses, and a quadrature rule on (0, 1) for Shapley values of each."""
 
     scales: np.ndarray
-    points: tuple[np.ndarray, ...]
-    weights: tuple[np.ndarray, ...]
+    masses: np.ndarray
+    points: np.ndarray
+    weights: np.ndarray
 
     @property
     def factors(self) -> int:
         """How often the factor of an input is computed."""
-        return sum(len(t) for t in self.points)
+        return len(self.scales) * len(self.points)
 
     @cached_property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Rates of powers of two, numbers of points, all points, and their weights, as machine code reads them."""
-        counts = np.array([len(points) for points in self.points], dtype=float)
-        return -self.scales / log(2.0), counts, np.concatenate(self.points), np.concatenate(self.weights)
+        """Rates of powers of two, masses, points and weights, as machine code reads them."""
+        return -self.scales / log(2.0), self.masses, self.points, self.weights
 
 
 def is_worthwhile(exponents: Tensor, times: int) -> bool:
@@ -63,7 +63,7 @@ def is_worthwhile(exponents: Tensor, times: int) -> bool:
     return compiled_loop.cache_info().currsize > 0 or _seen["factors"] >= MIN_FACTORS
 
 
-def sum_over_scales(exponents: Tensor, rule: Quadrature) -> Tensor:
+def sum_over_scales(exponents: Tensor, rule: ProductSum) -> Tensor:
     """Σ over scales of the values of their products, as exponents D × n × m."""
     D, n, m = exponents.shape
     function = compiled_loop()
@@ -76,7 +76,7 @@ def sum_over_scales(exponents: Tensor, rule: Quadrature) -> Tensor:
         scratch = np.empty(3 * D * WIDTH)
         first = WIDTH * where.start * pairs.itemsize
         places = [*addresses, pairs.data_ptr() + first, out.data_ptr() + first, scratch.ctypes.data]
-        function(*places, where.stop - where.start, D, len(rule.scales), length)
+        function(*places, where.stop - where.start, D, len(rule.scales), len(rule.points), length)
 
     over_rows(length // WIDTH, 1, work)
     return out[:, : n * m].unflatten(1, (n, m))
@@ -99,14 +99,14 @@ def exp2m1(w: Any, x: Any) -> Any:
 
 @cache
 def compiled_loop() -> Any:
-    """The loop: arrays of scales, numbers of points, points, weights, pairs, values (to which is added) and scratch.
+    """The loop: arrays of scales, masses, points, weights, pairs, values (to which is added) and scratch.
 
     Pairs and values are D × `length`, of which some strips of WIDTH pairs are worked on.
     """
     from mercer.codegen.vector_code import DOUBLE, DOUBLES, INT, Writer, constant
 
-    w = Writer("shapley", "dddddddiiii")
-    b, (scales, counts, points, weights, pairs, out, scratch, strips, D, Q, length) = w.build, w.function.args
+    w = Writer("shapley", "dddddddiiiii")
+    b, (scales, masses, points, weights, pairs, out, scratch, strips, D, Q, T, length) = w.build, w.function.args
     one, zero = constant(1.0, DOUBLES), constant(0.0, DOUBLES)
     size = b.mul(D, INT(WIDTH))
     deviations, before, parts = scratch, w.place(scratch, size), w.place(scratch, (size, 2))
@@ -120,16 +120,14 @@ def compiled_loop() -> Any:
     def of(array: Any, strip: Any, d: Any) -> Any:
         return w.place(array, (strip, WIDTH), (d, length))
 
-    with w.loop(strips) as (strip, _, _), w.loop(Q, (INT(0),)) as (q, (first,), next_first):
-        scale = number(scales, q)
+    with w.loop(strips) as (strip, _, _), w.loop(Q) as (q, _, _):
+        scale, mass = number(scales, q), number(masses, q)
         with w.loop(D) as (d, _, _):
             w.store(exp2m1(w, b.fmul(scale, w.load(of(pairs, strip, d), DOUBLES))), at(deviations, d))
             w.store(zero, at(parts, d))
-        count = b.fptosi(w.load(w.place(counts, q), DOUBLE), INT)
-        with w.loop(count) as (k, _, _):
-            place = b.add(first, k)
-            t = number(points, place)
-            with w.loop(D, (number(weights, place),)) as (d, (product,), following):
+        with w.loop(T) as (k, _, _):
+            t = number(points, k)
+            with w.loop(D, (b.fmul(mass, number(weights, k)),)) as (d, (product,), following):
                 w.store(product, at(before, d))
                 following.append(w.times_plus(b.fmul(product, t), w.load(at(deviations, d), DOUBLES), product))
             with w.loop(D, (one,)) as (step, (product,), following):
@@ -141,5 +139,4 @@ def compiled_loop() -> Any:
             u, part = (w.load(at(array, d), DOUBLES) for array in (deviations, parts))
             place = of(out, strip, d)
             w.store(w.times_plus(u, part, w.load(place, DOUBLES)), place)
-        next_first.append(b.add(first, count))
     return w.compiled()

@@ -79,7 +79,7 @@ def shapley_values(model: Any, X: Any, background: Any = "training") -> ShapleyV
     values of training rows are subtracted, as other explainers do: `base_values` is then the mean prediction, and a
     value says what an input adds beside its average. Both sum to the prediction. The first call also explains the
     training rows that the model keeps (`background_`). Matérn and
-    rational quadratic kernels are sums of 20 to 40 products (Matérn 1/2: 70), to 1e-10 of the sum of all weights, and
+    rational quadratic kernels are sums of 50 to 90 products, to 1e-10 of the sum of all weights, and
     take as much longer. In a full metric all 2^D sets of inputs are evaluated.
 
     Explained are, for regressors, `predict`, in the targets' units; for classifiers the decision values
