@@ -28,6 +28,8 @@ class Loss(Component, ABC):
     for_numbers: ClassVar[bool] = False
     #: Whether outputs meet in V, so that its Hessian has entries between them.
     joint: ClassVar[bool] = False
+    #: Whether V is minus the log likelihood of classes, so that decision values are log odds.
+    likelihood: ClassVar[bool] = False
     #: The largest curvature: V lies below its tangent parabola of this curvature.
     bound: ClassVar[float] = 1.0
 
@@ -102,6 +104,7 @@ class Logistic(Loss):
     """
 
     short_name = "logistic"
+    likelihood = True
     bound = 0.25
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
@@ -191,6 +194,7 @@ class Softmax(Loss):
     """
 
     short_name = "softmax"
+    likelihood = True
     joint = True
     bound = 0.5
 

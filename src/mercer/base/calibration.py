@@ -17,10 +17,13 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
 
 from mercer.preprocessing.targets import ClassTargets
-from mercer.selection.link import Codes, fitted_link
+from mercer.selection.link import Codes, fitted_link, logit_losses
+from mercer.selection.shrinkage import shrinkage_factor
 
 #: Least share of shrinkage; less is not worth another record in the model.
 LEAST_SHARE = 0.01
+#: The least probability whose logarithm is taken.
+TINY = np.finfo(float).tiny
 #: Relative margin by which the predicted class stays the most probable one after shrinking.
 MARGIN = 1e-5
 
@@ -140,9 +143,9 @@ def shrink_towards_rates(
     p, rate = probability[np.arange(len(true)), true], rates[true]  # of the true class
 
     def loss(q: np.ndarray) -> float:
-        return -float(weight @ np.log(np.maximum(q, np.finfo(float).tiny)))
+        return -float(weight @ np.log(np.maximum(q, TINY)))
 
-    share = shrinkage_share(np.log(np.maximum(p, np.finfo(float).tiny) / rate), weight, chosen / n_rows)
+    share = shrinkage_share(np.log(np.maximum(p, TINY) / rate), weight, chosen / n_rows)
     target, mixed = np.full(n_classes, 1 / n_classes), (1 - share) * p + share / n_classes
     by_rates = (1 - share) * p + share * rate
     if loss(mixed) > loss(by_rates) + (n_classes - 1) / n_rows:
@@ -194,31 +197,46 @@ def calibration_error(p: np.ndarray, truth: np.ndarray, weight: np.ndarray, bins
     return float(np.abs(gap).sum() / weight.sum())
 
 
-def cross_fitted(targets: ClassTargets, values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+def cross_fitted(
+    targets: ClassTargets, values: np.ndarray, Y: np.ndarray, weight: np.ndarray, *, log_odds: bool = False
+) -> tuple[float, float]:
     """Log loss and calibration error of rows, each half calibrated by the other half."""
     p = np.empty((len(Y), len(targets.classes)))
     for half in (slice(0, None, 2), slice(1, None, 2)):
         others = np.ones(len(Y), dtype=bool)
         others[half] = False
-        link = fit_calibration(targets, values[others], Y[others], weight[others])
+        link = fit_calibration(targets, values[others], Y[others], weight[others], log_odds=log_odds)
         p[half] = link.probabilities(targets.decisions(values[half]))
     truth = _class_indices(targets.decisions(Y))
     logs = np.log(np.clip(p[np.arange(len(p)), truth], 1e-15, None))
     return float(-(weight @ logs) / weight.sum()), calibration_error(p, truth, weight)
 
 
-def fit_calibration(targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, chosen: int = 1) -> Any:
+def fit_calibration(
+    targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, chosen: int = 1, *, log_odds: bool = False
+) -> Any:
     """Fit the map from held-out or out-of-fold `values` to probabilities of the classes `Y` (coded, n × p).
 
-    `chosen` is the number of parameters that these rows chose: the map's, and those that the model was tuned by.
+    `chosen` is the number of parameters that these rows chose: the map's, and those that the model was tuned by. Values
+    of models that maximise a likelihood are `log_odds` already.
     """
     alive = weight > 0
     if not alive.any():
         return Temperature()
     decisions, codes, weight = (values + targets.offset)[alive], (Y + targets.offset)[alive], weight[alive]
-    return shrink_towards_rates(
-        _link(targets, decisions, codes, weight), decisions, _class_indices(codes), weight, chosen
-    )
+    true = _class_indices(codes)
+    link = _log_odds_link(decisions, true, weight) if log_odds else _link(targets, decisions, codes, weight)
+    return shrink_towards_rates(link, decisions, true, weight, chosen)
+
+
+def _log_odds_link(decisions: np.ndarray, true: np.ndarray, weight: np.ndarray) -> Temperature:
+    """The temperature of least log loss; near one, unless its gain exceeds chance."""
+    F, classes, w = torch.as_tensor(decisions), torch.as_tensor(true), torch.as_tensor(weight)
+    factor = float(logit_losses(F, classes, w / w.sum())[1])
+    rows = np.arange(len(true))
+    p, q = (Temperature(t).probabilities(decisions)[rows, true] for t in (1 / factor, 1.0))
+    gain = torch.as_tensor(np.log(np.maximum(p, TINY) / np.maximum(q, TINY)))
+    return Temperature(factor ** -shrinkage_factor(gain, w))
 
 
 def _link(targets: ClassTargets, decisions: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Any:

@@ -103,14 +103,22 @@ class Block:
         loss's quadratic upper bound, lengthened by a Newton line search if that lowers the objective: two passes
         instead of the factorisation of a full Newton step.
         """
+        gradient = self._gradient_at_zero(new) if new.solved else None
         where = self.span.extend(self._with_gram_noise(new), new.index, new.A, self.min_novelty)
         self._append_term(new, where)
-        if self.problem.loss.quadratic:
-            change = self.span.descent_slope(where, self.gradient()) * shrinkage
+        if self.problem.loss.quadratic or gradient is not None:
+            gradient = self.gradient() if gradient is None else gradient
+            change = self.span.descent_slope(where, gradient) * shrinkage
             self.f += self.span.change_coef(where, change)
         else:
             self._line_search_step(shrinkage)
             self.coef_path.append(self.span.coef[: self.span.size].clone())
+
+    def _gradient_at_zero(self, new: Functions) -> Tensor:
+        """The gradient at zero of a quadratic objective that the new functions minimise: ωf + λα."""
+        gradient = self.metric[:, None] * new.values.T
+        gradient[new.index] += self.problem.lam * new.A.to(gradient)
+        return gradient
 
     def _with_gram_noise(self, new: Functions) -> Tensor:
         """Values with Greedy02's σ² added: columns of K + σ²I instead of K."""

@@ -32,6 +32,7 @@ from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.refinement_stages import RefinementSettings, RefinementStages
 from mercer.forward.solve.exact import AllRows
+from mercer.forward.solve.exact_likelihood import likelihood_rows
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.predicted_time import affordable_polish_steps, exact_seconds
 from mercer.forward.stage_sampling import affordable_stage_rows, draw_sample
@@ -39,7 +40,7 @@ from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import FittedMember, Task
 from mercer.forward.trial_fits import select_by_learning_curve
 from mercer.kernels import Gaussian, Matern32, Stationary
-from mercer.losses import Loss
+from mercer.losses import Logistic, Loss
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
 from mercer.selection.kernel_choice import is_tuned
@@ -61,6 +62,8 @@ LEARNERS, VERY_MANY_ROWS, GRAM_ROWS = 20, 1_000_000, 10_000
 POLISHED_VALUES = {"cpu": 1e9, "cuda": 3e9}
 #: Kernels that are selected most often for large tables. Their programs are compiled during the selection.
 LIKELY_KERNELS = (Matern32(), Gaussian())
+#: Time of exact kernel logistic regression beside that of kernel ridge regression.
+LIKELIHOOD_TIMES = 8.0
 #: Time that a refinement stage needs to begin, in learners: a pass, one learner per length-scale, and one more.
 STAGE_LEARNERS = 4
 
@@ -238,8 +241,25 @@ class Boosting(Resumable, ForwardEstimator):
         """The search for the ensemble of a table."""
         penalty = self._settings(task.data.n_alive, task.plan).penalty
         seconds = self._selection_seconds(task, budget)
+        size = task.data.n_alive, task.Y.shape[1], task.data.rows.n_columns
+        likelihood = (
+            self._classes
+            and self.loss == "auto"
+            and penalty is None
+            and task.data.shard.group.size == 1
+            and self._exact(*size, task.plan, Logistic())
+        )
         return EnsembleSearch(
-            task.data, Y, task.plan, rng, self._classes, self.metric, penalty, seconds, self._selection_settings
+            task.data,
+            Y,
+            task.plan,
+            rng,
+            self._classes,
+            self.metric,
+            penalty,
+            seconds,
+            likelihood,
+            self._selection_settings,
         )
 
     def _at_most_n_kernels(self, selection: Selection) -> Selection:
@@ -265,12 +285,15 @@ class Boosting(Resumable, ForwardEstimator):
     def _exact(self, n_rows: int, n_outputs: int, n_columns: int, plan: Plan, loss: Loss, penalty: float = 0.0) -> bool:
         """Whether one learner of all rows gives the exact solution.
 
-        It does if sizes are left open, the loss is squared, rows are few enough for the penalty, and time allows it.
+        It does if sizes are left open, the loss is squared or a likelihood, rows are few enough for the penalty, and
+        time allows it.
         """
-        fits = self._sizes_are_open() and loss.quadratic and n_rows <= plan.exact_rows(penalty)
+        most = plan.exact_rows(penalty) if loss.quadratic else likelihood_rows(plan) if loss.likelihood else 0
+        fits = self._sizes_are_open() and n_rows <= most
         if not fits or self.time_budget is None:
             return fits
-        return exact_seconds(n_rows, n_outputs, n_columns, plan) <= EXACT_SHARE * self.time_budget
+        times = 1.0 if loss.quadratic else LIKELIHOOD_TIMES
+        return times * exact_seconds(n_rows, n_outputs, n_columns, plan) <= EXACT_SHARE * self.time_budget
 
     def _sizes_are_open(self) -> bool:
         return self.learner_size == "auto" and self.n_learners == "auto"
@@ -380,7 +403,7 @@ class Boosting(Resumable, ForwardEstimator):
             return data
         if self.max_rows != "auto":
             n = int(self.max_rows)
-        elif self._is_open_ended() and Loss.resolve(self.loss, "loss").quadratic:
+        elif self._is_open_ended() and self._first_loss().quadratic:
             n = affordable_stage_rows(data.n_columns, plan, self.time_budget)
         else:
             return data
@@ -466,7 +489,9 @@ class KernelBoostingRegressor(IntervalRegressor, Boosting):
 class KernelBoostingClassifier(DecisionClassifier, Boosting):
     r"""Kernel classification by boosting with ensembles of basis vectors.
 
-    Classes are coded ±1 and fitted as in `KernelBoostingRegressor`. Several classes share basis vectors and kernel
+    Classes are coded ±1 and fitted by least squares as in `KernelBoostingRegressor`. Where the exact solution is
+    possible, kernel logistic regression (softmax for several classes) takes its place if it has less log loss on
+    held-out rows (`loss="auto"`). Several classes share basis vectors and kernel
     products, with one column of weights each. The paper's settings for COVTYPE are ``learner_size=50,
     subset_size=2000, criterion="mp", combination="rayleigh", absorption="blocks", block_length=50, n_learners=5000,
     focus="margin", polish=False``.
@@ -485,5 +510,7 @@ class KernelBoostingClassifier(DecisionClassifier, Boosting):
     >>> bool(model.score(X[1::2], y[1::2]) > 0.9), model.predict_proba(X[:1]).shape
     (True, (1, 3))
     """
+
+    loss: Annotated[Any, AUTO | part_of(Loss)] = "auto"
 
     _classes: ClassVar[bool] = True

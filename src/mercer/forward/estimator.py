@@ -38,7 +38,7 @@ from mercer.forward.task import (
 )
 from mercer.forward.validation_rows import append_validation_rows, hold_out
 from mercer.forward.warm_start import Fingerprint, WarmStartState
-from mercer.losses import Loss
+from mercer.losses import Loss, Squared
 from mercer.parts import require
 from mercer.preprocessing.collect import fitting_group, plan_for
 from mercer.preprocessing.duplicates import merge_duplicate_inputs
@@ -225,6 +225,8 @@ class ForwardEstimator(BaseKernelEstimator):
                 selection = select(task, Y, rng, budget)
             else:
                 selection = task.checkpoint.chosen(partial(select, task, Y, rng, budget), rng)
+            if selection.by_likelihood:
+                task = task.by_likelihood()
             if all_rows is not None and self._uses_all_rows(all_rows, task, selection):
                 task = replace(task, data=all_rows, held_out=None)  # an exact solution needs no validation rows
             task = replace(task, selection=selection, full_table=None if sample is data else data)
@@ -277,9 +279,9 @@ class ForwardEstimator(BaseKernelEstimator):
         Returns the task without its selection, the targets for the selection, and the table with all rows if it is not
         known yet whether the model needs validation rows.
         """
-        targets = self._coded(data, Loss.resolve(self.loss, "loss"))
+        targets = self._coded(data, self._first_loss())
         Y = targets.encode(data.y)
-        loss = resolve_loss(self.loss, Y.shape[1], classes=self._classes)
+        loss = resolve_loss(self._first_loss(), Y.shape[1], classes=self._classes)
         noise = 1.0
         if not self._pairwise:
             data, Y, noise = merge_duplicate_inputs(data, Y, rng, by_targets=self._classes or not loss.quadratic)
@@ -317,6 +319,10 @@ class ForwardEstimator(BaseKernelEstimator):
             return data, Y, None
         data, places = hold_out(data, Y, share, rng, classes=self._classes)
         return data, Y, places
+
+    def _first_loss(self) -> Loss:
+        """The loss that targets are coded for; model selection may replace "auto" by a likelihood."""
+        return Squared() if self.loss == "auto" else Loss.resolve(self.loss, "loss")
 
     def _select_by_loss(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         """Select by squared error, then choose the penalties by the loss."""

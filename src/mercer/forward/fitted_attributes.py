@@ -133,7 +133,8 @@ def _calibration(task: Task, parts: list[FittedMember]) -> Any:
     """The map from decision values to probabilities."""
     report_step("calibration")
     held_out = ensemble_predictions(parts)
-    return fit_calibration(task.targets, held_out.values, held_out.targets, held_out.weight, N_CHOSEN)
+    values, targets, weight = held_out.values, held_out.targets, held_out.weight
+    return fit_calibration(task.targets, values, targets, weight, N_CHOSEN, log_odds=task.loss.likelihood)
 
 
 def _calibration_line(task: Task, parts: list[FittedMember]) -> list[dict[str, Any]]:
@@ -141,7 +142,8 @@ def _calibration_line(task: Task, parts: list[FittedMember]) -> list[dict[str, A
     held_out, began = ensemble_predictions(parts), time.perf_counter()
     if len(held_out.targets) < REPORT_ROWS:
         return []
-    loss, error = cross_fitted(task.targets, held_out.values, held_out.targets, held_out.weight)
+    values, targets, weight = held_out.values, held_out.targets, held_out.weight
+    loss, error = cross_fitted(task.targets, values, targets, weight, log_odds=task.loss.likelihood)
     line = {"candidate": "the model", "rows": len(held_out.targets), "loss": loss, "calibration_error": error}
     return [line | {"seconds": time.perf_counter() - began}]
 

@@ -95,7 +95,8 @@ def held_out_predictions(
         return validation
     exact = _leave_one_out(fit, row_targets)
     found = None
-    if refit is not None and (classes or exact is None):
+    chosen_by_it = classes and fit.problem.loss.quadratic  # a likelihood has out-of-fold predictions
+    if refit is not None and (chosen_by_it or exact is None):
         found = _out_of_fold(fit, row_targets, refit, clock or Clock(), classes)
     found = found or exact or _by_leverage(fit, final, row_targets)
     return found if validation is None else found.joined(validation)

@@ -29,7 +29,7 @@ from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData
 from mercer.selection import precise
-from mercer.selection.candidate import SelectedEnsemble, SelectedKernel
+from mercer.selection.candidate import LikelihoodEnsemble, SelectedEnsemble, SelectedKernel
 from mercer.selection.halving import select
 from mercer.selection.kernel_choice import choose_kernel, is_precomputed, is_tuned
 from mercer.selection.more_rows import MoreRows
@@ -75,7 +75,8 @@ class Unspecified:
 class Selection:
     """Ensemble members, seconds of the selection, its report, and runners-up that were nearly as good.
 
-    `started_fit` is the fit of the first member where trial fits chose it (`mercer.forward.trial_fits`).
+    `started_fit` is the fit of the first member where trial fits chose it (`mercer.forward.trial_fits`). Penalties are
+    those of kernel logistic regression if classes are fitted `by_likelihood`.
     """
 
     members: list[KernelMember]
@@ -83,6 +84,7 @@ class Selection:
     report: list[dict[str, Any]] = field(default_factory=list)
     runners_up: list[KernelMember] = field(default_factory=list)
     started_fit: Any = None
+    by_likelihood: bool = False
 
     def largest(self, n: int) -> Selection:
         """The `n` members of largest share, with shares that sum to one."""
@@ -117,7 +119,8 @@ def single_kernel(
 class EnsembleSearch:
     """The search for a table's ensemble on rows drawn from it.
 
-    A penalty that the user gave (`penalty`) replaces the selected ones. `seconds` are what the search may take.
+    A penalty that the user gave (`penalty`) replaces the selected ones. `seconds` are what the search may take. With
+    `likelihood` kernel logistic regression is compared with least squares on class codes.
     """
 
     data: TableData
@@ -128,6 +131,7 @@ class EnsembleSearch:
     metric: str | None = "auto"
     penalty: float | None = None
     seconds: float | None = None
+    likelihood: bool = False
     settings: SelectionSettings = DEFAULT_SETTINGS
 
     def __post_init__(self) -> None:
@@ -163,12 +167,21 @@ class EnsembleSearch:
         if len(self.column_sets) > 1:  # an encoding far behind the other is left out
             least = min(ensemble.loss for _, ensemble in found)
             found = [pair for pair in found if pair[1].loss <= self.settings.near_ratio * least]
+        gains = self._likelihood_gains([ensemble.by_likelihood for _, ensemble in found])
         members = [
             replace(in_all_columns(member, columns), share=member.share / len(found))
             for columns, ensemble in found
-            for member in ensemble.members
+            for member in (ensemble.by_likelihood if gains and ensemble.by_likelihood else ensemble).members
         ]
-        return self._selection(members, report)
+        return replace(self._selection(members, report), by_likelihood=gains)
+
+    def _likelihood_gains(self, ensembles: list[LikelihoodEnsemble | None]) -> bool:
+        """Whether the log likelihood has less held-out log loss than least squares in all selections, beyond chance."""
+        tried = [ensemble for ensemble in ensembles if ensemble is not None]
+        if len(tried) < len(ensembles):
+            return False
+        gain, error, loss = (np.mean([getattr(one, name) for one in tried]) for name in ("gain", "error", "loss"))
+        return bool(gain > max(self.settings.likelihood_gain * loss, self.settings.likelihood_errors * error))
 
     def ensemble_for_group(self, *, repeated: bool) -> Selection:
         """The same ensemble for all processes of a group: the first one selects it."""
@@ -209,6 +222,7 @@ class EnsembleSearch:
             device=self.plan.device,
             seconds=None if np.isinf(seconds) else seconds,
             metric=self.metric,
+            likelihood=self.likelihood,
             settings=self.settings,
             **self._encoding(columns),
         )

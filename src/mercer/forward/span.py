@@ -30,11 +30,15 @@ SECOND_SWEEP_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Functions:
-    """b functions Σ_s A[s] k(x_index[s], ·) and their values at all rows (b × n)."""
+    """b functions Σ_s A[s] k(x_index[s], ·) and their values at all rows (b × n).
+
+    Functions that are `solved` minimise the objective together: each is the change of one output, taken as it is.
+    """
 
     index: Tensor
     A: Tensor
     values: Tensor
+    solved: bool = False
 
 
 class FunctionSpan:

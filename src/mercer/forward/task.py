@@ -49,6 +49,12 @@ class Task:
         coded = self.targets.encode(self.data.y)
         return np.concatenate([coded, self.Y[len(coded) :]])
 
+    def by_likelihood(self) -> Task:
+        """The same task with classes fitted by their log likelihood: codes ±1, logistic or softmax loss."""
+        codes = np.sign(self.Y + self.targets.offset)
+        targets = ClassTargets(self.targets.classes)
+        return replace(self, Y=codes, targets=targets, loss=resolve_loss("logistic", codes.shape[1], classes=True))
+
     def problem(self, member: KernelMember) -> Problem:
         """The problem that an ensemble member minimises."""
         return problem_of(member, self.data, self.Y, self.plan, self.loss, self.left_open, pairwise=self.pairwise)

@@ -48,11 +48,28 @@ class SelectedKernel:
 
 
 @dataclass(frozen=True)
+class LikelihoodEnsemble:
+    """Selected kernels with penalties for kernel logistic regression, and their held-out log loss.
+
+    `gain` is the mean by which it is below the log loss of least squares, `error` the standard error of this mean.
+    """
+
+    members: list[SelectedKernel]
+    loss: float
+    gain: float
+    error: float
+
+
+@dataclass(frozen=True)
 class SelectedEnsemble:
-    """Selected kernels, best first, and a report line for every candidate of every stage."""
+    """Selected kernels, best first, and a report line for every candidate of every stage.
+
+    `by_likelihood` are the same kernels with penalties for kernel logistic regression, if that was tried.
+    """
 
     members: list[SelectedKernel]
     report: list[dict[str, Any]] = field(repr=False)
     loss: float
     constant: float
     link: Link | None
+    by_likelihood: LikelihoodEnsemble | None = field(default=None, repr=False)

@@ -9,9 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mercer.kernels import Bias, Kernel, Linear, Scaled
-from mercer.selection.candidate import BY_LOSS, Candidate, SelectedEnsemble, SelectedKernel
+from mercer.kernels import Bias, Kernel, Linear, Scaled, Sum
+from mercer.selection.candidate import BY_LOSS, Candidate, LikelihoodEnsemble, SelectedEnsemble, SelectedKernel
 from mercer.selection.grid import FAMILIES
+from mercer.selection.likelihood_candidate import LikelihoodCandidate
 from mercer.selection.link import FLOORS, Link, fitted_link
 from mercer.selection.metric import metric_root
 from mercer.selection.parallel import run_parallel
@@ -42,7 +43,41 @@ def ensemble(search: Search, pool: Sequence[Candidate]) -> SelectedEnsemble:
     if loss >= score.constant or factor == 0:
         return constant_ensemble(search, score.constant)
     tasks = [partial(_refitted, rows, ranked[k], factor * shares[k]) for k in chosen]
-    return SelectedEnsemble(run_parallel(tasks, rows.device), search.report, loss, score.constant, link)
+    members = run_parallel(tasks, rows.device)
+    found = SelectedEnsemble(members, search.report, loss, score.constant, link)
+    if not search.likelihood or search.expired():
+        return found
+    assert link is not None
+    kernels = [LikelihoodCandidate(search, ranked[k]) for k in chosen]
+    return replace(
+        found, by_likelihood=likelihood_ensemble(search, found, kernels, score.log_probability(average, link))
+    )
+
+
+def likelihood_ensemble(
+    search: Search, by_squares: SelectedEnsemble, kernels: Sequence[LikelihoodCandidate], beaten: Tensor
+) -> LikelihoodEnsemble:
+    """The ensemble of the same kernels by kernel logistic regression, each with the penalty of least held-out loss.
+
+    `beaten` are the log probabilities of the held-out rows' classes by least squares.
+    """
+    search.run([kernel.tuned for kernel in kernels])
+    score = replace(kernels[0].candidate.view.score, logits=True)
+    order = sorted(range(len(kernels)), key=lambda k: kernels[k].loss)
+    shares, loss = greedy_average([kernels[k].logits for k in order], score, search.settings)
+    members = []
+    for k, share in zip(order, shares, strict=True):
+        if share:
+            kernel = Sum(by_squares.members[k].kernel, Bias(1.0))  # an intercept, nearly without a penalty
+            members.append(replace(by_squares.members[k], kernel=kernel, penalty=kernels[k].lam, share=share))
+    average = torch.zeros_like(score.Y)
+    for k, share in zip(order, shares, strict=True):
+        average += share * kernels[k].logits
+    gain = score.log_probability(average, None) - beaten
+    weight = score.weight / score.weight.sum()
+    mean = float(weight @ gain)
+    error = float((weight.square() @ (gain - mean).square()).sqrt())
+    return LikelihoodEnsemble(members, loss, mean, error)
 
 
 def constant_ensemble(search: Search, loss: float) -> SelectedEnsemble:

@@ -36,16 +36,17 @@ def select(
     keeps_unit: Tensor | None = None,
     groups: Tensor | None = None,
     metric: str | None = "auto",
+    likelihood: bool = False,
     settings: SelectionSettings = DEFAULT_SETTINGS,
 ) -> SelectedEnsemble:
     """Select kernels for raw columns `X` (n × D) and centred targets `Y` (n × p: numbers or class codes).
 
     Columns that `keeps_unit` marks, such as indicators of categories, are centred but not scaled; those of one group
     (`groups` has an index for each column) share a length-scale. `metric` allows "diagonal" metrics, "full" ones, both
-    ("auto") or none (None).
+    ("auto") or none (None). With `likelihood` the ensemble is also fitted by kernel logistic regression.
     """
     rows = SelectionRows(X, Y, weight, keeps_unit, groups, rng, device, classes, settings)
-    search = Search(rows, settings, Clock(seconds), metric)
+    search = Search(rows, settings, Clock(seconds), metric, likelihood)
     if rows.n < 2:
         return constant_ensemble(search, 1.0)
     pool: list[Candidate] = []

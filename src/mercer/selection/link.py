@@ -66,12 +66,22 @@ class Link:
 
 def log_losses(codes: Codes, F: Tensor, true: Tensor, weight: Tensor, floor: float = FLOOR) -> tuple[Tensor, Tensor]:
     """Least log loss over the exponent, and that exponent, for values (… × n × p) and weights of sum one."""
-    p, weight = codes.shares(F), weight.to(F)
-    G = p.clamp(min=floor / p.shape[-1]).log().mT.contiguous()  # classes × rows: faster sums over classes
+    p = codes.shares(F)
+    return scaled_log_losses(p.clamp(min=floor / p.shape[-1]).log(), true, weight)
+
+
+def logit_losses(F: Tensor, true: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for log odds of two classes (one column) or logits of more: least log loss, and the factor on them."""
+    return scaled_log_losses(torch.cat([torch.zeros_like(F), F], -1) if F.shape[-1] == 1 else F, true, weight)
+
+
+def scaled_log_losses(scores: Tensor, true: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Least log loss of softmax(t · scores) over t, and t, for scores (… × n × classes) and weights of sum one."""
+    G, weight = scores.mT.contiguous(), weight.to(scores)  # classes × rows: faster sums over classes
     G = G - G.amax(-2, keepdim=True)
     target = G.gather(-2, true.expand(*G.shape[:-2], 1, len(true)))[..., 0, :]
     target = target + (G.mean(-2) - target) * (UNKNOWN_ROWS / (UNKNOWN_ROWS + len(true)))
-    t, powers = torch.full(G.shape[:-2], 1.3, dtype=F.dtype, device=F.device), torch.stack([G, G.square()])
+    t, powers = G.new_full(G.shape[:-2], 1.3), torch.stack([G, G.square()])
     for _ in range(4):  # Newton steps, each within a factor of three
         p = (t[..., None, None] * G).exp_()
         mean, square = (p * powers).sum(-2) / p.sum(-2)

@@ -30,6 +30,7 @@ class Search:
     settings: SelectionSettings
     clock: Clock
     metric: str | None
+    likelihood: bool = False
     stage: Stage = field(init=False)
     report: list[dict[str, Any]] = field(default_factory=list)
     known: dict[tuple[str, str], GridPoint] = field(default_factory=dict)

@@ -67,6 +67,9 @@ class SelectionSettings:
         A candidate survives only if its values differ from a better one's by this share of the squared error.
     min_gain : float
         Share of the loss that a further step or ensemble member must gain.
+    likelihood_gain, likelihood_errors : float
+        Share of the log loss, and standard errors of the gain, by which kernel logistic regression must be better than
+        least squares, which is faster.
     survivors, n_continued : int
         Candidates that reach the last stage, at most, and those that take further gradient steps there.
     descent_rows, descent_divisor : int
@@ -125,6 +128,8 @@ class SelectionSettings:
     near_ratio: float = 1.25
     distinct: float = 0.03
     min_gain: float = 0.003
+    likelihood_gain: float = 0.01
+    likelihood_errors: float = 0.5
     survivors: int = 6
     n_continued: int = 2
     descent_rows: int = 1500

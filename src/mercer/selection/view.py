@@ -125,7 +125,7 @@ class View:
         """Fit every fold at this grid point and score the held-out values."""
         if point not in self.trials:
             values, duals = [], []
-            for fold, (K, K_score) in zip(self.folds, self._kernels(point), strict=True):
+            for fold, (K, K_score) in zip(self.folds, self.kernels(point), strict=True):
                 alpha = dual_coefficients(K, fold.Y, fold.weight, point.lam)
                 duals.append(alpha)
                 if alpha is None:
@@ -209,7 +209,7 @@ class View:
             self._distances[key] = found
         return self._distances[key]
 
-    def _kernels(self, point: GridPoint) -> list[tuple[Tensor, Tensor]]:
+    def kernels(self, point: GridPoint) -> list[tuple[Tensor, Tensor]]:
         """Kernel matrices of each fold: between fit rows, and from scoring rows to fit rows."""
         key = (point.family, point.length, point.dtype)
         if self._tiles is not None and self._tiles[0] == key:

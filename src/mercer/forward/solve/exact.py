@@ -20,6 +20,7 @@ from mercer.engine.plan import READ
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
+from mercer.forward.solve.exact_likelihood import exact_likelihood
 from mercer.forward.solve.iterative_ridge import (
     float32_factor_suffices,
     float32_kernel_suffices,
@@ -51,8 +52,9 @@ PANEL_ROWS = 512
 class AllRows(Learner):
     """All rows of positive weight as one learner, in one step.
 
-    It also finds leave-one-out predictions (`left_out`, n × p, NaN at rows without one). The solution nearly
-    interpolates its targets, so calibration and intervals cannot use its values at the training rows.
+    It also finds leave-one-out predictions, or out-of-fold predictions of a likelihood (`left_out`, n × p, NaN at rows
+    without one). The solution nearly interpolates its targets, so calibration and intervals cannot use its values at
+    the training rows.
     """
 
     resumable: ClassVar[bool] = False  # one step, which a resumed fit repeats
@@ -70,11 +72,18 @@ class AllRows(Learner):
         index = block.problem.candidates()
         if len(index) == 0 or step > 0:
             return None
+        if not block.problem.loss.quadratic:
+            found = exact_likelihood(block.problem, index, self.expired)
+            self._keep_left_out(block.problem, index, found.left_out)
+            return Functions(index, found.A, found.values.to(block.problem.plan.dtype).T.contiguous(), solved=True)
         A, left_out = exact_ridge(block.problem, index, leaves_out=True, expired=self.expired)
         if left_out is not None:
-            self.left_out = torch.full_like(block.problem.y, torch.nan, dtype=torch.float64)
-            self.left_out[index] = left_out
+            self._keep_left_out(block.problem, index, left_out)
         return Functions(index, A, _values(block.problem, index, A))
+
+    def _keep_left_out(self, problem: Problem, index: Tensor, values: Tensor) -> None:
+        self.left_out = torch.full_like(problem.y, torch.nan, dtype=torch.float64)
+        self.left_out[index] = values
 
 
 @component
