@@ -8,7 +8,14 @@ from sklearn.metrics import log_loss
 
 import mercer
 from mercer import kernels
-from mercer.base.calibration import Shrunk, Temperature, fit_calibration, fit_temperature, shrink_towards_rates
+from mercer.base.calibration import (
+    Shrunk,
+    Temperature,
+    class_rates,
+    fit_calibration,
+    fit_temperature,
+    shrink_towards_rates,
+)
 from mercer.base.out_of_fold import calibration_folds, out_of_fold
 from mercer.clock import Clock
 from mercer.preprocessing.targets import code_targets
@@ -76,7 +83,8 @@ def test_shrinking_is_never_worse_than_the_shares_where_the_decision_allows_it()
         true, weight = rng.integers(0, n_classes, n), rng.exponential(size=n)
         values = 10 ** rng.uniform(-1, 2) * rng.normal(size=(n, 1 if n_classes == 2 else n_classes))
         link = shrink_towards_rates(Temperature(), values, true, weight)
-        rates = np.bincount(true, weights=weight, minlength=n_classes) / weight.sum()
+        share = weight / weight.sum()
+        rates = class_rates(true, share, n_classes, float((share**2).sum()))
         p = Temperature().probabilities(values)
         p = (1 - link.share) * p + link.share * link.rates if isinstance(link, Shrunk) else p
         kept = p.argmax(1) == link.probabilities(values).argmax(1)

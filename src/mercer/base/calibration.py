@@ -139,7 +139,7 @@ def shrink_towards_rates(
     decisions, true, weight = decisions[alive], true[alive], weight[alive] / weight[alive].sum()
     probability = link.probabilities(decisions)
     n_classes, n_rows = probability.shape[1], 1 / float((weight**2).sum())
-    rates = _rates(true, weight, n_classes, 1 / n_rows)
+    rates = class_rates(true, weight, n_classes, 1 / n_rows)
     p, rate = probability[np.arange(len(true)), true], rates[true]  # of the true class
 
     def loss(q: np.ndarray) -> float:
@@ -158,14 +158,15 @@ def shrink_towards_rates(
     return link if kept > 1 - LEAST_SHARE else Shrunk(link, 1 - kept, _mean(target, rates, share, more))
 
 
-def _rates(true: np.ndarray, weight: np.ndarray, n_classes: int, least: float) -> np.ndarray:
-    """Frequencies of the classes; a class that none of these rows has counts `least`, so that it stays possible.
+def class_rates(true: np.ndarray, weight: np.ndarray, n_classes: int, least: float) -> np.ndarray:
+    """Frequencies of the classes; those that none of these rows has share `least`, so that they stay possible.
 
-    >>> _rates(np.array([0, 0, 2, 2]), np.full(4, 0.25), 3, 0.25).tolist()
+    >>> class_rates(np.array([0, 0, 2, 2]), np.full(4, 0.25), 3, 0.25).tolist()
     [0.4, 0.2, 0.4]
     """
     rates = np.bincount(true, weights=weight, minlength=n_classes)
-    rates[rates == 0] = least
+    absent = rates == 0
+    rates[absent] = least / max(absent.sum(), 1)
     return rates / rates.sum()
 
 

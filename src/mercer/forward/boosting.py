@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -19,6 +19,7 @@ from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.fused import compiled_ahead
 from mercer.forward.average import best_average
+from mercer.forward.boosting_sizes import BoostingSettings, LearnerSizes
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
 from mercer.forward.criteria import Criterion
@@ -55,9 +56,8 @@ SELECTION_SHARE, LOCAL_SCALES_SHARE, TRIAL_FITS_SHARE = 0.35, 0.4, 0.6
 EXACT_SHARE, SHORT_SHARE, SAFETY_FACTOR = 0.75, 0.15, 1.3
 #: The most steps of a polish, and the share of the remaining time that it may take if refinement stages follow.
 POLISH_STEPS, POLISH_SHARE = 50, 0.3
-#: Default number of learners; rows above which a learner chooses among more candidate rows; rows from which the
-#: curvature of a learner is estimated.
-LEARNERS, VERY_MANY_ROWS, GRAM_ROWS = 20, 1_000_000, 10_000
+#: Default number of learners, and rows from which the curvature of a learner is estimated.
+LEARNERS, GRAM_ROWS = 20, 10_000
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED_VALUES = {"cpu": 1e9, "cuda": 3e9}
 #: Kernels that are selected most often for large tables. Their programs are compiled during the selection.
@@ -66,42 +66,6 @@ LIKELY_KERNELS = (Matern32(), Gaussian())
 LIKELIHOOD_TIMES = 8.0
 #: Time that a refinement stage needs to begin, in learners: a pass, one learner per length-scale, and one more.
 STAGE_LEARNERS = 4
-
-
-class LearnerSizes(NamedTuple):
-    """The most basis vectors of a learner, and the candidate rows for each of them."""
-
-    most_vectors: int
-    candidates_per_vector: int
-
-    @classmethod
-    def default(cls, n_rows: int, many_rows: int, device: str) -> LearnerSizes:
-        """Sizes for a table.
-
-        Above `VERY_MANY_ROWS`, twice as many vectors take twice as long for 2 % less error.
-        """
-        on_gpu = device == "cuda"
-        if n_rows < many_rows:
-            return cls(1000, 10) if on_gpu else cls(300, 10)
-        if n_rows <= VERY_MANY_ROWS:
-            return cls(4000, 10) if on_gpu else cls(500, 5)
-        return cls(2000, 20) if on_gpu else cls(500, 5)
-
-
-@dataclass(frozen=True)
-class BoostingSettings:
-    """Sizes of a fit, every "auto" resolved.
-
-    `block_length` None refits all weights with every learner; `gram_rows` None takes the curvature from all rows;
-    `penalty` None leaves the penalty to model selection.
-    """
-
-    n_learners: int
-    learner_size: Size
-    subset_size: int
-    gram_rows: int | None
-    block_length: int | None
-    penalty: float | None
 
 
 @dataclass(eq=False, repr=False)
@@ -511,6 +475,7 @@ class KernelBoostingClassifier(DecisionClassifier, Boosting):
     (True, (1, 3))
     """
 
+    _: KW_ONLY
     loss: Annotated[Any, AUTO | part_of(Loss)] = "auto"
 
     _classes: ClassVar[bool] = True
