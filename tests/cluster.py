@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-import mercer.engine.plan
+import mercer.engine
 import mercer.gp.estimator
 import mercer.mixture.estimator
 import mercer.preprocessing.collect
@@ -31,16 +31,16 @@ def as_if_large(bound=10):
         mercer.gp.estimator,
         mercer.mixture.estimator,
     )
-    kept = [module.MERGED_ROWS for module in modules], mercer.engine.plan.EXACT_ROWS
+    kept = [module.MERGED_ROWS for module in modules], mercer.engine.Plan.exact_limits
     try:
         for module in modules:
             module.MERGED_ROWS = bound
-        mercer.engine.plan.EXACT_ROWS = (bound, bound)
+        mercer.engine.Plan.exact_limits = (bound, bound)
         yield
     finally:
         for module, value in zip(modules, kept[0], strict=True):
             module.MERGED_ROWS = value
-        mercer.engine.plan.EXACT_ROWS = kept[1]
+        mercer.engine.Plan.exact_limits = kept[1]
 
 
 def started(n, function, *arguments, timeout=TIMEOUT, folder, secret=None):

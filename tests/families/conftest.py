@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mercer.engine import plan as plans
+from mercer.engine import Plan
 from mercer.forward.boosting import Boosting, LearnerSizes
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings
 
@@ -46,7 +46,7 @@ def refinement(monkeypatch):
 @pytest.fixture
 def few_rows(monkeypatch, settings):
     """A hundred rows are too many for an exact solution, learners are small, and few rows select kernels."""
-    monkeypatch.setattr(plans, "EXACT_ROWS", (100, 100))
+    monkeypatch.setattr(Plan, "exact_limits", (100, 100))
     monkeypatch.setattr(Boosting, "_learner_sizes", lambda self, n_rows, plan: LearnerSizes(40, 10))
     settings(more_evidence_rows=(150, 150), more_fit_rows=(400, 400))
 

@@ -64,7 +64,7 @@ def new_client(n_workers=2, share_small=True):
 
 def _small():
     def lower():  # travels by value: workers do not know this file
-        import mercer.engine.plan
+        import mercer.engine
         import mercer.gp.estimator
         import mercer.mixture.estimator
         import mercer.preprocessing.collect
@@ -72,7 +72,7 @@ def _small():
 
         mercer.preprocessing.duplicates.MERGED_ROWS = mercer.preprocessing.collect.MERGED_ROWS = 10
         mercer.gp.estimator.MERGED_ROWS = mercer.mixture.estimator.MERGED_ROWS = 10
-        mercer.engine.plan.EXACT_ROWS = (10, 10)
+        mercer.engine.Plan.exact_limits = (10, 10)
 
     return lower
 

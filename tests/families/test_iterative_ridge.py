@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mercer import KernelBoostingRegressor
 from mercer.data import TensorRows
 from mercer.engine import make_plan
-from mercer.engine.plan import EASIEST, EXACT_ROWS, READ
+from mercer.engine.plan import EASIEST, READ, Plan
 from mercer.forward.solve import exact, preconditioner
 from mercer.forward.solve import iterative_ridge as iterative
 from mercer.forward.solve.iterative_ridge import float32_storage_suffices, iterative_folds, iterative_ridge
@@ -178,8 +178,8 @@ def test_a_fit_by_steps_predicts_as_the_fit_by_a_factor(monkeypatch):
 def test_rows_of_an_exact_solution_grow_with_the_penalty_and_end_with_the_memory():
     plan = make_plan(1000, device="cpu", memory_limit="64GB")
     rows = [plan.exact_rows(penalty) for penalty in (0.0, 1e-8, 1e-4, 1e-2, 1.0)]
-    assert rows[0] == rows[1] == EXACT_ROWS[0]
-    assert rows[1] < rows[2] < rows[3] <= rows[4] == EASIEST * EXACT_ROWS[0]
+    assert rows[0] == rows[1] == Plan.exact_limits[0]
+    assert rows[1] < rows[2] < rows[3] <= rows[4] == EASIEST * Plan.exact_limits[0]
     little = make_plan(1000, device="cpu", memory_limit="1GB")
     assert READ * 4 * little.exact_rows(1.0) ** 2 <= 1e9
 
@@ -189,7 +189,7 @@ def test_rows_that_were_held_out_are_learned_from_where_the_penalty_allows_an_ex
     monkeypatch, noise, exact_at_last
 ):
     """Four hundred rows are too many whatever the penalty, and few enough for that of targets with noise."""
-    monkeypatch.setattr("mercer.engine.plan.EXACT_ROWS", (150, 150))
+    monkeypatch.setattr(Plan, "exact_limits", (150, 150))
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (400, 2))
     y = np.sin(X[:, 0]) + X[:, 1] + noise * rng.normal(size=400)

@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,12 +25,8 @@ PANEL_ROWS = 2048
 CHUNK_ROWS = {"cpu": 1 << 16, "cuda": 1 << 22}
 #: Elements of the packed inputs of a fused product at a time: offsets into them are 32-bit numbers.
 FUSED_ELEMENTS = 1 << 30
-#: Rows up to which an exact solution is worth its work for any penalty, on a CPU and on a GPU. A CPU finds it by
-#: conjugate gradients, and a larger penalty needs fewer steps: the limit is multiplied by (penalty / HARD) ** POWER, at
-#: most by EASIEST. On 13 500 to 20 500 rows of pol, elevators, cal_housing and house_16H errors are 0.44, 6.86, 12.0
-#: and 30.3 % exactly, 0.55, 6.92, 12.9 and 32.5 % by boosting, in 0.5 to 1.8 times the time. 36 000 rows of KIN40K,
-#: whose penalty is tiny, take 221 steps of a second; those four tables take 12 to 85.
-EXACT_ROWS = (12_000, 60_000)
+#: An exact solution by conjugate gradients needs fewer steps with a larger penalty: its limit of rows is multiplied by
+#: (penalty / HARD) ** POWER, at most by EASIEST.
 POWER, HARD, EASIEST = 0.2, 3e-6, 5.0
 #: Memory of an exact solution in units of the matrix in float32: by conjugate gradients, and by a factor.
 READ, FACTORED = 1.25, 2.0
@@ -45,8 +41,15 @@ DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Plan:
-    """Device, precision and memory of one fit or prediction."""
+    """Device, precision and memory of one fit or prediction.
 
+    An exact solution is worth its work up to `exact_limits` rows, on a CPU and on a GPU, for any penalty. On 13 500 to
+    20 500 rows of pol, elevators, cal_housing and house_16H errors are 0.44, 6.86, 12.0 and 30.3 % exactly, 0.55, 6.92,
+    12.9 and 32.5 % by boosting, in 0.5 to 1.8 times the time. 36 000 rows of KIN40K, whose penalty is tiny, take 221
+    steps of a second; those four tables take 12 to 85.
+    """
+
+    exact_limits: ClassVar[tuple[int, int]] = (12_000, 60_000)
     device: torch.device
     dtype: torch.dtype
     memory_limit: int
@@ -110,7 +113,7 @@ class Plan:
         on_gpu = self.device.type == "cuda"
         times = 1.0 if on_gpu else min(max((penalty / HARD) ** POWER, 1.0), EASIEST)
         affordable = (self.memory_limit / (4 * (FACTORED if times == 1 else READ))) ** 0.5
-        return int(min(times * EXACT_ROWS[on_gpu], affordable))
+        return int(min(times * self.exact_limits[on_gpu], affordable))
 
     def holds_square(self, n: int, copies: int = 4) -> bool:
         """Whether n × n arrays of float64 fit: by default a matrix, its factor, and two copies for factoring."""
