@@ -136,7 +136,7 @@ MAY_BE_INFINITE = {"empirical.EnsembleMember": {"agreement", "kernel_norms", "ob
 
 
 def name_of(cls: type) -> str:
-    """What files call a class: its folder (or module) of the package, and its own name."""
+    """The name of a class in files: its folder (or module) of the package, and its own name."""
     return f"{cls.__module__.split('.')[1]}.{cls.__name__}"
 
 

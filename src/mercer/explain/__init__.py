@@ -1,1 +1,1 @@
-"""What a fitted model makes of its inputs: exact Shapley values and partial effects of kernel expansions."""
+"""Explanations of fitted models: exact Shapley values and partial effects of kernel expansions."""

@@ -46,8 +46,8 @@ def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> 
     """The mean prediction over rows `X` as one input, or a pair of them, is set to each value of a grid.
 
     The mean runs over all rows for models whose kernels are products over the inputs (see `shapley_values`), by kernel
-    products; over 400 of them for all others. Of regressors `predict` is averaged, of classifiers the decision values,
-    or probabilities where there are none.
+    products; over 400 of them for all others. Averages are of `predict` for regressors, and of decision values for
+    classifiers, or of probabilities where there are none.
 
     Parameters
     ----------

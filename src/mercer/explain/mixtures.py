@@ -1,4 +1,4 @@
-r"""Radial kernels as mixtures of Gaussians: what makes them sums of products over the inputs.
+r"""Radial kernels as mixtures of Gaussians, which are sums of products over the inputs.
 
 With :math:`A = c\,\|(x - z)/\ell\|^2` (`Radial.coefficient`) and τ of a gamma distribution of shape ν,
 
@@ -11,7 +11,7 @@ Im x = y is (cos y)^{−ν}; hence for every A ≥ 0 the rule is off by at most
 .. math:: \min_y \frac{2 (\cos y)^{-\nu}}{e^{2\pi y/h} - 1}
 
 (L. N. Trefethen, J. A. C. Weideman, "The exponentially convergent trapezoidal rule", SIAM Review 56, 2014, theorem
-5.1), and h is chosen by that. What lies beyond the last nodes has little of the mass.
+5.1), and h is chosen by that. The range beyond the last nodes has little of the mass.
 """
 
 from __future__ import annotations

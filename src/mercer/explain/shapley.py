@@ -49,7 +49,7 @@ SUBSET_ROWS = 256
 
 @dataclass(frozen=True)
 class ShapleyValues:
-    """What each input adds to each prediction; `base_values` and all values of a row sum to the prediction.
+    """The part of each input in each prediction; `base_values` and all values of a row sum to the prediction.
 
     The names are those of `shap.Explanation`, which pictures of that package take:
     ``shap.Explanation(**vars(found))``.

@@ -37,7 +37,7 @@ from mercer.preprocessing.read import TableData
 FORMAT = 3
 #: Parameters that may differ between the fit that wrote a checkpoint and the fit that continues it.
 FREE = ("checkpoint", "device", "memory_limit")
-#: What an error message wants of a folder that cannot be read.
+#: The wanted contents of a folder that cannot be read, in error messages.
 UNDAMAGED = "a checkpoint that is whole; remove the folder to begin anew"
 #: The largest share of the time for writing, about.
 SHARE = 0.05

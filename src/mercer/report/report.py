@@ -91,7 +91,7 @@ def report(
         A fitted regressor or classifier of this package, also inside a pipeline or a search; others of scikit-learn
         get the sections that any model can have.
     X_test : array, tensor, frame, file or row source
-        Rows that the model did not learn from. Of more than 20 000 rows, 20 000 evenly spaced ones are used.
+        Rows that the model did not learn from. At most 20 000 of them are used, evenly spaced.
     y_test : array of shape (n,) or (n, p)
         Their targets.
     path : str, path or None, default "report.html"

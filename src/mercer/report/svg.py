@@ -48,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """What lies between two curves."""
+    """The area between two curves."""
 
     x: np.ndarray
     low: np.ndarray
@@ -89,7 +89,7 @@ class Axis:
         return round_values(self.low, self.high, most=3 if self.dates else 6)
 
     def named(self, value: float) -> str:
-        """What stands at a tick."""
+        """The label of a tick."""
         return date(value) if self.dates else short(value)
 
 

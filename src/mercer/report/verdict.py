@@ -99,7 +99,7 @@ def _footing(subject: Subject) -> str:
 
 
 def advice(subject: Subject, sections: Mapping[str, Section]) -> list[str]:
-    """What to try, from all sections."""
+    """Advice on the next steps, from all sections."""
     hints = [
         *_hints_from_baselines(subject, sections["verdict"]),
         *_hints_from_the_end(subject),

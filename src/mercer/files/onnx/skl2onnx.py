@@ -10,7 +10,7 @@ from mercer.files.onnx.graph import OPSET, Graph
 from mercer.files.onnx.tables import hold_constants
 from mercer.parts import require
 
-#: What skl2onnx may be asked of a classifier.
+#: Options that skl2onnx passes for a classifier.
 OPTIONS = {"zipmap": [True, False, "columns"], "nocl": [True, False], "output_class_labels": [False, True]}
 
 
