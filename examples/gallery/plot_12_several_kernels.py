@@ -15,7 +15,7 @@ from mercer.plots import plot_boundary
 X, y = make_ripley(250, random_state=0)
 X_test, y_test = make_ripley(4000, random_state=1)
 models = {
-    "three kernels": RPEMEKLClassifier(subset_size=(0.1, 0.3), random_state=0),
+    "three kernels": RPEMEKLClassifier("paper", 1.0, 1.0, subset_size=(0.1, 0.3), random_state=0),
     "greedy selection": GreedyKernelClassifier(stopping="mdl", random_state=0),
 }
 

@@ -198,4 +198,4 @@ def test_a_map_within_no_time_has_few_rows_and_one_within_plenty_all_of_them(cri
 
 
 def test_all_rows_are_a_share_of_one():
-    assert MHKSClassifier().fit(X, CLASSES).subset_size_ == 1.0
+    assert MHKSClassifier(subset_size=None).fit(X, CLASSES).subset_size_ == 1.0

@@ -20,6 +20,7 @@ from mercer.empirical.ensemble import EnsembleMember, ballot, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
 from mercer.empirical.kernel_map import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.learners import ClassLearner, NumberLearner, coupled_ridge, joint_moments
+from mercer.empirical.leave_one_out import PENALTIES, choose_kernels, coupled_leave_one_out
 from mercer.empirical.problem import member_problem, subset
 from mercer.empirical.training import fit_job, make_jobs
 from mercer.engine import Sample, make_plan
@@ -408,3 +409,34 @@ def test_numbers_are_judged_by_the_squared_error_of_rows_held_out():
     f = views.values(found.weights, found.bias).mean(0)
     error = (rows.sample.weight * held) @ (f - rows.sample.Y).square().sum(1)
     assert float(scores[1, 0]) == pytest.approx(-float(error), rel=1e-9)
+
+
+@pytest.mark.parametrize("lam", [-1.0, -0.5, 0.0, 2.0])
+def test_leave_one_out_in_closed_form_is_a_fit_without_each_row(lam):
+    rng = np.random.default_rng(0)
+    features = [rng.normal(size=(12, r)) for r in (3, 2)]
+    y, weight = rng.normal(size=12), rng.uniform(0.5, 2.0, 12)
+    ours = coupled_leave_one_out(*_tensors(features, y[:, None], weight), lam, [0.1, 3.0])
+    for c, found in zip([0.1, 3.0], ours, strict=True):
+        for row in range(12):
+            # a row of next to no weight has no influence, and the oracle still gives its value
+            values, _ = oracle.coupled(features, y, np.where(np.arange(12) == row, 1e-13, weight), c, lam)
+            assert abs(float(found[row, 0]) - values.mean(0)[row]) < 1e-4
+
+
+def _tensors(features, *others):
+    return [torch.as_tensor(phi) for phi in features], *map(torch.as_tensor, others)
+
+
+def test_the_selected_kernels_have_the_least_leave_one_out_error_of_the_preferred_sets():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (120, 3))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=120)
+    sample = Sample(TensorRows(torch.as_tensor(X)), torch.as_tensor(y)[:, None], torch.ones(120), PLAN)
+    chosen = choose_kernels(sample, None, [-1.0], PENALTIES, 120, np.random.default_rng(0))
+    losses = {line["kernels"]: line["loss"] for line in chosen.report}
+    best = min(losses.values())
+    preferred = min(loss for name, loss in losses.items() if name.startswith("one width and relevances"))
+    assert best <= preferred
+    wanted = [line for line in chosen.report if line["regularization"] == chosen.c]
+    assert min(line["loss"] for line in wanted) in (best, preferred)

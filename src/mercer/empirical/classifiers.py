@@ -37,7 +37,7 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
     ----------
     multiclass : "auto", "one-vs-one" ("ovo") or "one-vs-rest" ("ovr"), default "auto"
         One machine per pair of classes, on that pair's rows (as in the paper), or one per class on shared maps; "auto"
-        takes pairs up to 45 classes, and pairs of more than 64 are refused.
+        takes pairs up to 3 classes, and pairs of more than 64 are refused.
     learning_rate : float, default 0.99
         The paper's ρ, above 0 and at most 1: beyond it the objective may rise.
     initial_margin : float, default 1e-6
@@ -100,13 +100,16 @@ class MHKSClassifier(EnsembleClassifier):
 
     Parameters
     ----------
-    kernel : a kernel, a name or a function, default "gaussian"
+    kernel : "auto", a kernel, a name or a function, default "auto"
+        "auto": the mean of a Gaussian at one width for all columns and one at a length-scale over each column's
+        relevance, with a linear kernel added; the width by leave-one-out errors in closed form on at most 1000 rows.
         A radial kernel by name has the mean distance between rows as length-scale.
-    regularization : float, "paper" or several floats, default 1.0
-        The penalty c; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
-        Against a number, weights count as in scikit-learn's `Ridge`.
-    subset_size : None, int, float or several, default None
-        Rows that make the map: all for None, a share for a float; the best of several by cross-validation.
+    regularization : "auto", float, "paper" or several floats, default "auto"
+        The penalty c: "auto" by leave-one-out errors in closed form, of classes as ±1; the best by cross-validation of
+        several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows. Against a number, weights count as in
+        scikit-learn's `Ridge`.
+    subset_size : int, None, float or several, default 500
+        Rows that make the map, at random: all for None, a share for a float; the best of several by cross-validation.
 
     References
     ----------
@@ -118,17 +121,18 @@ class MHKSClassifier(EnsembleClassifier):
     >>> from mercer.datasets import make_ripley
     >>> X, y = make_ripley(250, random_state=0)
     >>> model = MHKSClassifier(random_state=0).fit(X, y)
-    >>> bool(model.score(*make_ripley(1000, random_state=1)) > 0.88)
+    >>> bool(model.score(*make_ripley(1000, random_state=1)) > 0.87)
     True
     """
 
-    kernel: Any = "gaussian"
-    regularization: Annotated[Any, one_or_several(0.0)] = 1.0
+    kernel: Any = "auto"
+    regularization: Annotated[Any, one_or_several(0.0)] = "auto"
     _: KW_ONLY
-    subset_size: Annotated[Any, ROWS | sequence_of(ROWS)] = None
+    subset_size: Annotated[Any, ROWS | sequence_of(ROWS)] = 500
 
     def _candidates(self) -> ParameterGrid:
-        return ParameterGrid([self.kernel], self._penalty(), subset_size=self.subset_size)
+        kernels = self.kernel if isinstance(self.kernel, str) and self.kernel == "auto" else [self.kernel]
+        return ParameterGrid(kernels, self._penalty(), subset_size=self.subset_size, merged=True)
 
 
 @estimator_dataclass
@@ -154,8 +158,8 @@ class MultiKernelMHKSClassifier(SeveralKernels, EnsembleClassifier):
     >>> from mercer.datasets import make_ripley
     >>> X, y = make_ripley(250, random_state=0)
     >>> model = MultiKernelMHKSClassifier().fit(X, y)
-    >>> model.members_[0][0].agreement.shape
-    (3,)
+    >>> model.members_[0][0].agreement.shape  # one width, and relevances
+    (2,)
     """
 
     def _candidates(self) -> ParameterGrid:
@@ -179,7 +183,7 @@ class RPEMEKLClassifier(RandomMembers, SeveralKernels, EnsembleClassifier):
     >>> from mercer import RPEMEKLClassifier
     >>> from mercer.datasets import make_ripley
     >>> X, y = make_ripley(250, random_state=0)
-    >>> model = RPEMEKLClassifier(regularization="paper", coupling="paper", subset_size=50, random_state=0).fit(X, y)
+    >>> model = RPEMEKLClassifier("paper", "paper", "paper", subset_size=50, random_state=0).fit(X, y)
     >>> bool(model.score(*make_ripley(1000, random_state=1)) > 0.88), len(model.members_[0])
     (True, 3)
     """

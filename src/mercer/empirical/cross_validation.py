@@ -1,9 +1,9 @@
-"""Cross-validation of the penalty c, the coupling λ and the subset size p."""
+"""Selection of kernels, the penalty c, the coupling λ and the subset size p: leave-one-out or cross-validation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,18 @@ from torch import Tensor
 from mercer.base.out_of_fold import stratified_folds
 from mercer.clock import Clock
 from mercer.empirical.coordinates import MappedRows
+from mercer.empirical.kernel_map import mean_distance, resolve_kernels, subset_number
 from mercer.empirical.learners import LARGEST_COUPLING, Grid, MemberLearner
+from mercer.empirical.leave_one_out import (
+    LEAST_OF_CLASSES,
+    PENALTIES,
+    TRIAL_ROWS,
+    KernelSet,
+    LeaveOneOutChoice,
+    choose_kernels,
+)
 from mercer.empirical.problem import MemberProblem
+from mercer.engine import Sample
 from mercer.preprocessing.weights import penalty_in_units, warn_of_small_weights
 
 #: The values of c and λ among which MEKL13 chooses.
@@ -32,9 +42,62 @@ class ParameterGrid:
     coupling: Any = 0.0
     subset_size: Any = None
     n_members: int = 1
+    #: The values of λ that "auto" compares.
+    couplings_tried: tuple[float, ...] = (0.0, 1.0)
+    #: Whether targets are ±1.
+    classes: bool = True
+    #: c by leave-one-out, for weights of mean one.
+    chosen_c: float | None = None
+    #: Whether kernels that "auto" selects are used as one, their mean.
+    merged: bool = False
+
+    def resolved(
+        self, sample: Sample, unit: float, clock: Clock, rng: np.random.Generator
+    ) -> tuple[ParameterGrid, list[dict[str, Any]]]:
+        """Replace "auto" by leave-one-out choices on the whole sample, and report the trials.
+
+        Weights of the sample are divided by `unit`. Machines of pairs of classes share the choice.
+        """
+        automatic = {name for name in ("kernels", "c", "coupling") if _is_auto(getattr(self, name))}
+        automatic -= {"coupling"} if self.merged else set()
+        if not automatic:
+            return self, []
+        seed, size = int(rng.integers(2**31)), several(self.subset_size)[0]
+        chosen = clock.group.first(lambda: self._leave_one_out(sample, unit, clock, size, np.random.default_rng(seed)))
+        values: dict[str, Any] = {"kernels": chosen.kernels}
+        if "c" in automatic:
+            values["chosen_c"] = chosen.c
+        if "coupling" in automatic:
+            values["coupling"] = chosen.lam
+        return replace(self, **values), chosen.report
+
+    def _leave_one_out(
+        self, sample: Sample, unit: float, clock: Clock, size: Any, rng: np.random.Generator
+    ) -> LeaveOneOutChoice:
+        """Score kernels and parameters on a part of the rows whose weights sum to those of all."""
+        limit = TRIAL_ROWS
+        if clock.seconds is not None:
+            limit = min(max(int(ROWS_A_SECOND * clock.seconds), LEAST_ROWS), limit)
+        part = sample.part(sample.draw(limit, rng))
+        part = replace(part, weight=part.weight * (sample.weight.sum() / part.weight.sum()))
+        sets = None
+        if not _is_auto(self.kernels):
+            kernels = resolve_kernels(self.kernels, mean_distance(part.rows, part.weight, rng))
+            sets = [KernelSet(kernels, "given")]
+        couplings = self.couplings_tried if _is_auto(self.coupling) else several(self.coupling)
+        penalties = [c for c in PENALTIES if c >= LEAST_OF_CLASSES or not self.classes]
+        if not isinstance(self.c, str):
+            penalties = [float(c) / unit for c in several(self.c)]
+        n_basis, couplings = subset_number(size, sample.n_alive), [-1.0] if self.merged else couplings
+        chosen = choose_kernels(part, sets, couplings, penalties, n_basis, rng, self.classes)
+        if self.merged and sets is None:
+            chosen = replace(chosen, kernels=[KernelSet(chosen.kernels, "merged").mean()])
+        return chosen
 
     def penalties(self, unit: float, total: float) -> dict[float, float]:
         """The values of c for weights divided by `unit`, whose sum is then `total`, with the values the user gave."""
+        if self.chosen_c is not None:
+            return {self.chosen_c: self.chosen_c * unit}
         if isinstance(self.c, str):  # the paper's grid refers to weights of mean one
             return {c: c * unit for c in PAPER_GRID}
         penalties = {penalty_in_units(float(c), unit): float(c) for c in several(self.c)}
@@ -44,6 +107,10 @@ class ParameterGrid:
     def couplings(self, n_kernels: int) -> list[float]:
         """The values of λ; a single kernel has no coupling."""
         return [min(float(lam), LARGEST_COUPLING) for lam in several(self.coupling)] if n_kernels > 1 else [0.0]
+
+
+def _is_auto(choice: Any) -> bool:
+    return isinstance(choice, str) and choice == "auto"
 
 
 def several(choice: Any) -> list[Any]:

@@ -37,8 +37,8 @@ from mercer.stop_reason import StopReason
 
 
 def one_or_several(least: float) -> Rule:
-    """The paper's grid, or a number of at least `least`, or several."""
-    return literal("paper") | number(least) | sequence_of(number(least))
+    """Leave-one-out, the paper's grid, or a number of at least `least`, or several."""
+    return literal("auto", "paper") | number(least) | sequence_of(number(least))
 
 
 def _is_jobs(value: Any) -> bool:
@@ -54,20 +54,23 @@ class SeveralKernels:
 
     Parameters
     ----------
-    kernels : "paper", a kernel, name or function, or several, default "paper"
-        "paper": the normalised linear kernel and Gaussians at the mean distance between rows and at a tenth of it.
-        To give kernel l a penalty c_l, scale it: c/c_l times k_l.
-    regularization : float, "paper" or several floats, default 1.0
-        The penalty c; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
-        Against a number, weights count as in scikit-learn's `Ridge`.
-    coupling : float, "paper" or several floats, default 1.0
-        λ ≥ 0, which shrinks the kernels' functions towards their mean; the best by cross-validation of several,
-        together with c. All pairs of candidates share maps and moments.
+    kernels : "auto", "paper", a kernel, name or function, or several, default "auto"
+        "auto": a Gaussian at one width for all columns and one at a length-scale over each column's relevance, both
+        with a linear kernel added; the width, and whether one of them is used at two widths instead, by leave-one-out
+        errors in closed form on at most 1000 rows. "paper": the normalised linear kernel and Gaussians at the mean
+        distance between rows and at a tenth of it. To give kernel l a penalty c_l, scale it: c/c_l times k_l.
+    regularization : "auto", float, "paper" or several floats, default "auto"
+        The penalty c: "auto" by leave-one-out errors in closed form, of classes as ±1; the best by cross-validation of
+        several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows. Against a number, weights count as in
+        scikit-learn's `Ridge`.
+    coupling : "auto", float, "paper" or several floats, default "auto"
+        λ ≥ 0, which shrinks the kernels' functions towards their mean: "auto" by leave-one-out errors, together with
+        c; the best by cross-validation of several. All pairs of candidates share maps and moments.
     """
 
-    kernels: Any = "paper"
-    regularization: Annotated[Any, one_or_several(0.0)] = 1.0
-    coupling: Annotated[Any, one_or_several(0.0)] = 1.0
+    kernels: Any = "auto"
+    regularization: Annotated[Any, one_or_several(0.0)] = "auto"
+    coupling: Annotated[Any, one_or_several(0.0)] = "auto"
 
 
 @dataclass(eq=False, repr=False)
@@ -158,6 +161,8 @@ class EnsembleEstimator(BaseKernelEstimator):
         The number or share of rows used for maps: 1.0 for all of them.
     cv_scores_ : ndarray of shape (sizes, pairs of c and λ)
         Score of every candidate on held-out rows: the weight of the rows right, or minus the squared error.
+    leave_one_out_report_ : list of dict
+        Kernels, c, λ and leave-one-out error of each trial of "auto"; empty without one.
     objective_path_ : ndarray
         The objective of the first member after each step.
     n_iter_ : int
@@ -215,12 +220,13 @@ class EnsembleEstimator(BaseKernelEstimator):
         group = current_group()
         clock, rng = Clock(self.time_budget, group=group), self._generator(group)
         task = self._task(X, y, sample_weight, group)
-        problems = self._problems(task, rng)
-        training, choices = self._training(task, problems, rng, clock)
+        candidates, report = self._candidates().resolved(task.sample, task.unit, clock, rng)
+        problems = self._problems(task, candidates.kernels, rng)
+        training, choices = self._training(task, candidates, problems, rng, clock)
         before = clock.elapsed()
         trained, unfinished = training.run(problems)
         refits = MemberRefits.of(task, training, problems, clock.elapsed() - before)
-        return self._keep(**self._described(refits, trained, unfinished), **choices)
+        return self._keep(**self._described(refits, trained, unfinished), **choices, leave_one_out_report_=report)
 
     def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:
         """Read the table and code it."""
@@ -234,23 +240,28 @@ class EnsembleEstimator(BaseKernelEstimator):
         plan = make_plan(given.rows.n_rows, self.device, self.dtype, self.memory_limit)
         inputs = find_inputs(given, Y, plan, self.scale_inputs, may_bend=False)
         coded, w = (torch.as_tensor(part, dtype=torch.float64, device=plan.device) for part in (Y, given.weight))
-        sample = Sample(inputs.rows(given.rows, plan), coded, w, plan)
+        groups = None if given.layout is None else given.layout.group
+        sample = Sample(inputs.rows(given.rows, plan), coded, w, plan, groups)
         n_classes = len(targets.classes) if self._classes else 0
         return EnsembleTask(given, targets, inputs, sample, unit, n_classes, self._pairs(n_classes))
 
-    def _problems(self, task: EnsembleTask, rng: np.random.Generator) -> list[MemberProblem]:
+    def _problems(self, task: EnsembleTask, kernels: Any, rng: np.random.Generator) -> list[MemberProblem]:
         """One problem for every machine."""
         original = task.given.original_indices(np.arange(task.sample.n_rows))
-        kernels = self._candidates().kernels
         if task.pairs:
             return pair_problems(task.sample, original, task.pairs, kernels, rng)
         return [member_problem(task.sample, original, kernels, rng)]
 
     def _training(
-        self, task: EnsembleTask, problems: list[MemberProblem], rng: np.random.Generator, clock: Clock
+        self,
+        task: EnsembleTask,
+        candidates: ParameterGrid,
+        problems: list[MemberProblem],
+        rng: np.random.Generator,
+        clock: Clock,
     ) -> tuple[Training, dict[str, Any]]:
         """Select c, λ and p; return how members are trained, and the fitted attributes of the selection."""
-        candidates, learner, group = self._candidates(), self._learner(clock), clock.group
+        learner, group = self._learner(clock), clock.group
         penalties = candidates.penalties(task.unit, task.sample.total_weight)
         grid = list(product(penalties, candidates.couplings(len(problems[0].kernels))))
         sizes, seed = several(candidates.subset_size), int(rng.integers(2**31))

@@ -23,7 +23,7 @@ MULTICLASS = {
     "ovr": "one-vs-rest",
 }
 #: Classes up to which "auto" trains a machine for every pair of them, and up to which a user may ask for it.
-FEW_CLASSES, MOST_CLASSES = 45, 64
+FEW_CLASSES, MOST_CLASSES = 3, 64
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,12 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
 
     Parameters
     ----------
-    regularization : float, "paper" or several floats, default 0.1
-        The penalty c; the best by cross-validation of several, "paper" being 2⁻⁴, …, 2⁴ times the mean weight of rows.
-        Against a number, weights count as in scikit-learn's `Ridge`.
-    coupling : float, "paper" or several floats, default -1.0
-        λ ≥ −1; the default is most accurate where kernels differ in worth. The best by cross-validation of several,
-        together with c.
+    regularization : "auto", float, "paper" or several floats, default "auto"
+        The penalty c: "auto" by leave-one-out errors in closed form; the best by cross-validation of several, "paper"
+        being 2⁻⁴, …, 2⁴ times the mean weight of rows. Against a number, weights count as in scikit-learn's `Ridge`.
+    coupling : float, "auto", "paper" or several floats, default -1.0
+        λ ≥ −1; the default is most accurate where kernels differ in worth. "auto" takes the best of −1, 0 and 1 by
+        leave-one-out errors, together with c; of several the best by cross-validation.
 
     References
     ----------
@@ -60,11 +60,13 @@ class RPEMEKLRegressor(IntervalRegressor, RandomMembers, SeveralKernels, Ensembl
     (True, True)
     """
 
-    regularization: Annotated[Any, one_or_several(0.0)] = 0.1
+    regularization: Annotated[Any, one_or_several(0.0)] = "auto"
     coupling: Annotated[Any, one_or_several(-1.0)] = -1.0
 
     def _candidates(self) -> ParameterGrid:
-        return ParameterGrid(self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members)
+        return ParameterGrid(
+            self.kernels, self._penalty(), self.coupling, self.subset_size, self.n_members, (-1.0, 0.0, 1.0), False
+        )
 
     def _learner(self, clock: Clock) -> MemberLearner:
         return NumberLearner(step_callbacks("passes") if self.callbacks else ())
