@@ -211,6 +211,7 @@ class Boosting(Resumable, ForwardEstimator):
             and self.loss == "auto"
             and penalty is None
             and task.data.shard.group.size == 1
+            and task.Y.shape[1] <= self._selection_settings.likelihood_classes
             and self._exact(*size, task.plan, Logistic())
         )
         return EnsembleSearch(
@@ -252,7 +253,9 @@ class Boosting(Resumable, ForwardEstimator):
         It does if sizes are left open, the loss is squared or a likelihood, rows are few enough for the penalty, and
         time allows it.
         """
-        most = plan.exact_rows(penalty) if loss.quadratic else likelihood_rows(plan) if loss.likelihood else 0
+        most = (
+            plan.exact_rows(penalty) if loss.quadratic else likelihood_rows(plan, n_outputs) if loss.likelihood else 0
+        )
         fits = self._sizes_are_open() and n_rows <= most
         if not fits or self.time_budget is None:
             return fits

@@ -29,7 +29,7 @@ from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap, find_inputs
 from mercer.preprocessing.read import TableData
 from mercer.selection import precise
-from mercer.selection.candidate import LikelihoodEnsemble, SelectedEnsemble, SelectedKernel
+from mercer.selection.candidate import SelectedEnsemble, SelectedKernel
 from mercer.selection.halving import select
 from mercer.selection.kernel_choice import choose_kernel, is_precomputed, is_tuned
 from mercer.selection.more_rows import MoreRows
@@ -167,7 +167,7 @@ class EnsembleSearch:
         if len(self.column_sets) > 1:  # an encoding far behind the other is left out
             least = min(ensemble.loss for _, ensemble in found)
             found = [pair for pair in found if pair[1].loss <= self.settings.near_ratio * least]
-        gains = self._likelihood_gains([ensemble.by_likelihood for _, ensemble in found])
+        gains = self._likelihood_gains([ensemble for _, ensemble in found])
         members = [
             replace(in_all_columns(member, columns), share=member.share / len(found))
             for columns, ensemble in found
@@ -175,13 +175,13 @@ class EnsembleSearch:
         ]
         return replace(self._selection(members, report), by_likelihood=gains)
 
-    def _likelihood_gains(self, ensembles: list[LikelihoodEnsemble | None]) -> bool:
-        """Whether the log likelihood has less held-out log loss than least squares in all selections, beyond chance."""
-        tried = [ensemble for ensemble in ensembles if ensemble is not None]
+    def _likelihood_gains(self, ensembles: list[SelectedEnsemble]) -> bool:
+        """Whether the log likelihood has clearly less held-out log loss than least squares, over all selections."""
+        tried = [ensemble.by_likelihood for ensemble in ensembles if ensemble.by_likelihood is not None]
         if len(tried) < len(ensembles):
             return False
-        gain, error, loss = (np.mean([getattr(one, name) for one in tried]) for name in ("gain", "error", "loss"))
-        return bool(gain > max(self.settings.likelihood_gain * loss, self.settings.likelihood_errors * error))
+        loss, by_squares = (np.mean([one.loss for one in group]) for group in (tried, ensembles))
+        return bool(loss < (1 - self.settings.likelihood_gain) * by_squares)
 
     def ensemble_for_group(self, *, repeated: bool) -> Selection:
         """The same ensemble for all processes of a group: the first one selects it."""

@@ -49,15 +49,10 @@ class SelectedKernel:
 
 @dataclass(frozen=True)
 class LikelihoodEnsemble:
-    """Selected kernels with penalties for kernel logistic regression, and their held-out log loss.
-
-    `gain` is the mean by which it is below the log loss of least squares, `error` the standard error of this mean.
-    """
+    """Selected kernels with penalties for kernel logistic regression, and their held-out log loss."""
 
     members: list[SelectedKernel]
     loss: float
-    gain: float
-    error: float
 
 
 @dataclass(frozen=True)

@@ -47,20 +47,14 @@ def ensemble(search: Search, pool: Sequence[Candidate]) -> SelectedEnsemble:
     found = SelectedEnsemble(members, search.report, loss, score.constant, link)
     if not search.likelihood or search.expired():
         return found
-    assert link is not None
     kernels = [LikelihoodCandidate(search, ranked[k]) for k in chosen]
-    return replace(
-        found, by_likelihood=likelihood_ensemble(search, found, kernels, score.log_probability(average, link))
-    )
+    return replace(found, by_likelihood=likelihood_ensemble(search, found, kernels))
 
 
 def likelihood_ensemble(
-    search: Search, by_squares: SelectedEnsemble, kernels: Sequence[LikelihoodCandidate], beaten: Tensor
+    search: Search, by_squares: SelectedEnsemble, kernels: Sequence[LikelihoodCandidate]
 ) -> LikelihoodEnsemble:
-    """The ensemble of the same kernels by kernel logistic regression, each with the penalty of least held-out loss.
-
-    `beaten` are the log probabilities of the held-out rows' classes by least squares.
-    """
+    """The ensemble of the same kernels by kernel logistic regression, each with the penalty of least held-out loss."""
     search.run([kernel.tuned for kernel in kernels])
     score = replace(kernels[0].candidate.view.score, logits=True)
     order = sorted(range(len(kernels)), key=lambda k: kernels[k].loss)
@@ -70,14 +64,7 @@ def likelihood_ensemble(
         if share:
             kernel = Sum(by_squares.members[k].kernel, Bias(1.0))  # an intercept, nearly without a penalty
             members.append(replace(by_squares.members[k], kernel=kernel, penalty=kernels[k].lam, share=share))
-    average = torch.zeros_like(score.Y)
-    for k, share in zip(order, shares, strict=True):
-        average += share * kernels[k].logits
-    gain = score.log_probability(average, None) - beaten
-    weight = score.weight / score.weight.sum()
-    mean = float(weight @ gain)
-    error = float((weight.square() @ (gain - mean).square()).sqrt())
-    return LikelihoodEnsemble(members, loss, mean, error)
+    return LikelihoodEnsemble(members, loss)
 
 
 def constant_ensemble(search: Search, loss: float) -> SelectedEnsemble:

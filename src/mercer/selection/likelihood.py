@@ -21,15 +21,13 @@ from mercer.losses import Loss
 #: Newton steps at most, and steps of conjugate gradients in each at most.
 NEWTON_STEPS, GRADIENT_STEPS = 30, 40
 #: Decrease of the objective that ends Newton's method, as a share of the total weight.
-TOLERANCE = 1e-6
+TOLERANCE = 1e-5
 #: The residual of Newton's equations at which conjugate gradients end, as a share of the right-hand side.
 RESIDUAL = 0.1
 #: Halvings of a Newton step at most.
 HALVINGS = 12
-#: The preconditioner is factored again if the mean curvature changes by this factor.
-REFACTOR_RATIO = 4.0
-#: The least curvature of a preconditioner, as a share of the loss's largest one.
-LEAST_CURVATURE = 1e-4
+#: The curvature of the preconditioner, as a share of the loss's largest one.
+CURVATURE_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -58,19 +56,21 @@ class KernelLikelihood:
     def __init__(self, K: Tensor, Y: Tensor, weight: Tensor, lam: float, loss: Loss) -> None:
         self.Y, self.weight, self.lam, self.loss = Y[:, :, None].to(K), weight[:, None, :].to(K), lam, loss
         self.K = K
-        self._factor(loss.bound * float(weight.sum() / (weight > 0).sum().clamp(min=1)))
+        self.curvature = CURVATURE_SHARE * loss.bound * float(weight.sum() / (weight > 0).sum().clamp(min=1))
+        shifted = K.clone()
+        shifted.diagonal().add_(lam / self.curvature)
+        self.factor = cholesky(shifted)[0]
 
     def fit(self, start: Tensor | None = None, expired: Callable[[], bool] = lambda: False) -> LikelihoodFit:
         """Minimise from the coefficients `start`, or from zero, until steps gain nothing or time has `expired`."""
         n, p, g = len(self.Y), self.Y.shape[1], self.weight.shape[2]
-        alpha = self.Y.new_zeros(n, p, g) if start is None else start.to(self.Y) * (self.weight > 0)
+        alpha = self.Y.new_zeros(n, p, g) if start is None else start.to(self.Y)
         f = self._product(alpha)
         value = self._objective(alpha, f)
         enough = TOLERANCE * self.weight.sum((0, 1))
         n_steps = 0
         while n_steps < NEWTON_STEPS and not expired():
             n_steps += 1
-            self._follow_curvature(f)
             step, change = self._newton_step(alpha, f)
             length = torch.ones_like(value)
             for _ in range(HALVINGS):
@@ -88,20 +88,6 @@ class KernelLikelihood:
     def _objective(self, alpha: Tensor, f: Tensor) -> Tensor:
         data = (self.weight * self.loss.value(self.Y, f)).sum((0, 1))
         return data + 0.5 * self.lam * (alpha * f).sum((0, 1))
-
-    def _factor(self, curvature: float) -> None:
-        """Factor the preconditioner for a curvature of the weighted losses."""
-        self.curvature = curvature
-        shifted = self.K.clone()
-        shifted.diagonal().add_(self.lam / curvature)
-        self.factor = cholesky(shifted)[0]
-
-    def _follow_curvature(self, f: Tensor) -> None:
-        """Factor again if the mean curvature at values `f` is far from that of the preconditioner."""
-        curvature = self.weight * self.loss.curvature(self.Y, f)
-        mean = float(curvature.sum() / ((self.weight > 0).sum() * f.shape[1]))
-        if not self.curvature / REFACTOR_RATIO < mean < self.curvature * REFACTOR_RATIO:
-            self._factor(max(mean, LEAST_CURVATURE * self.loss.bound))
 
     def _newton_step(self, alpha: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """The step δ of the coefficients and the change Kδ of the values."""
