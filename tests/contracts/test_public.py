@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -32,6 +34,18 @@ def test_every_name_exists_once_and_nothing_else_is_exported():
     assert all(hasattr(mercer, name) for name in mercer.__all__)
     public = {name for name, value in vars(mercer).items() if not name.startswith("_") and not inspect.ismodule(value)}
     assert public == set(mercer.__all__)
+
+
+def test_an_import_loads_neither_torch_nor_scikit_learn_and_an_estimator_no_other_family():
+    code = """
+import sys
+import mercer
+assert not {"torch", "sklearn", "pandas"} & set(sys.modules)
+assert "KernelBoostingRegressor" in dir(mercer)
+from mercer import KernelBoostingRegressor
+assert not {"mercer.gp", "mercer.mixture", "mercer.empirical", "mercer.reporting"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_parts_that_are_not_imported_are_there_when_asked_for():

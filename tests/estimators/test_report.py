@@ -18,12 +18,12 @@ from sklearn.preprocessing import StandardScaler
 
 import mercer
 from mercer.kernels import Bias, Gaussian
-from mercer.report import svg
-from mercer.report.distance import distances
-from mercer.report.effects import sampled_shapley
-from mercer.report.subject import Subject
-from mercer.report.svg import Line, Points, bars, chart, round_values, short
-from mercer.report.table import Table
+from mercer.reporting import svg
+from mercer.reporting.distance import distances
+from mercer.reporting.effects import sampled_shapley
+from mercer.reporting.subject import Subject
+from mercer.reporting.svg import Line, Points, bars, chart, round_values, short
+from mercer.reporting.table import Table
 
 X, Y = make_friedman1(260, 5, noise=0.3, random_state=0)
 CLASSES = np.digitize(Y, [12.0, 16.0])

@@ -25,7 +25,7 @@ from mercer.cli.tables import TABLE, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
 from mercer.parts import require, visible
-from mercer.report.section import to_json
+from mercer.reporting.section import to_json
 
 #: Exit codes: done; something is broken; the table, the model or the arguments are not what they should be; Ctrl-C.
 DONE, BROKEN, REFUSED, INTERRUPTED = 0, 1, 2, 130

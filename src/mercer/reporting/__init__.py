@@ -1,5 +1,5 @@
 """A fitted model on one page: `report` gathers sections, `Report` holds them, `page` writes them down."""
 
-from mercer.report.report import Report, report
+from mercer.reporting.report import Report, report
 
 __all__ = ["Report", "report"]

@@ -22,8 +22,8 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from mercer.report.subject import Subject
-from mercer.report.table import Table
+from mercer.reporting.subject import Subject
+from mercer.reporting.table import Table
 
 #: Most training rows of the baselines, and most levels of a category that they tell apart.
 MAX_ROWS, MAX_LEVELS = 100_000, 200

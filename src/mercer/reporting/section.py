@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.report.svg import grouped, short
+from mercer.reporting.svg import grouped, short
 
 
 @dataclass(frozen=True)

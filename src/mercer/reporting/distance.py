@@ -18,9 +18,9 @@ from mercer.forward.kernel_metric import sensitivity
 from mercer.kernels import Kernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read_new
-from mercer.report.section import Figure, Section
-from mercer.report.subject import Subject
-from mercer.report.svg import Line, chart, short
+from mercer.reporting.section import Figure, Section
+from mercer.reporting.subject import Subject
+from mercer.reporting.svg import Line, chart, short
 
 #: The share of basis vectors (or of a component's rows) within the reach.
 WITHIN = 0.99

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.stats import t
 from sklearn.metrics import confusion_matrix
 
-from mercer.report.section import Figure, Grid, Section
-from mercer.report.subject import Subject
-from mercer.report.svg import Band, Line, Points, chart, short
+from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.subject import Subject
+from mercer.reporting.svg import Band, Line, Points, chart, short
 
 #: Points of a scatter plot, outputs and inputs that are drawn, bins along an input, classes in one table.
 CLOUD, OUTPUTS, INPUTS, BINS, CLASSES = 700, 4, 6, 10, 12

@@ -16,9 +16,9 @@ import numpy as np
 
 from mercer.explain.shapley import operations, shapley_values
 from mercer.forward.relevance import BACKGROUND_ROWS
-from mercer.report.section import Figure, Grid, Section
-from mercer.report.subject import Subject
-from mercer.report.svg import LETTERS, NEGLIGIBLE, Band, Line, bars, chart, short, shorten
+from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.subject import Subject
+from mercer.reporting.svg import LETTERS, NEGLIGIBLE, Band, Line, bars, chart, short, shorten
 
 #: Inputs and points along each, rows that are averaged, levels of a category.
 INPUTS, POINTS, ROWS, LEVELS = 4, 21, 150, 12

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mercer.report.section import Figure, Grid, Section
-from mercer.report.subject import Subject
-from mercer.report.svg import bars, short, shorten
-from mercer.report.table import MISSING
+from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.subject import Subject
+from mercer.reporting.svg import bars, short, shorten
+from mercer.reporting.table import MISSING
 
 #: Rows of tables and bars that are shown.
 MAX_COLUMNS, MAX_BARS, MAX_CANDIDATES, MAX_MODELS, MAX_LOCAL_COLUMNS = 60, 15, 15, 20, 6

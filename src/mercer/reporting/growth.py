@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from mercer.doctor import PACKAGES, installed
-from mercer.report.baselines import error_of
-from mercer.report.section import Figure, Grid, Section
-from mercer.report.subject import Subject
-from mercer.report.svg import Line, chart, short
+from mercer.reporting.baselines import error_of
+from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.subject import Subject
+from mercer.reporting.svg import Line, chart, short
 
 #: Test rows, and steps, of the curve of test errors.
 CURVE_ROWS, CURVE_STEPS = 2000, 60

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mercer.report.baselines import baselines, error_of
-from mercer.report.distance import learned_share
-from mercer.report.section import Figure, Grid, Section
-from mercer.report.subject import Subject
-from mercer.report.svg import bars, short
+from mercer.reporting.baselines import baselines, error_of
+from mercer.reporting.distance import learned_share
+from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.subject import Subject
+from mercer.reporting.svg import bars, short
 from mercer.stop_reason import StopKind, kinds_of
 
 #: Models whose errors differ by less than this share are called alike.

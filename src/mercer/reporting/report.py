@@ -10,16 +10,16 @@ from typing import Any
 
 from mercer.atomic_write import write_atomically
 from mercer.parts import require, visible
-from mercer.report.distance import distance_section
-from mercer.report.effects import effects_section, rows_section
-from mercer.report.errors import fit_section, residual_section
-from mercer.report.growth import cost_section, growth_section, repeat_section
-from mercer.report.model import columns_section, kernel_section, local_section, race_section
-from mercer.report.page import page
-from mercer.report.section import Section, to_json
-from mercer.report.subject import Subject
-from mercer.report.trust import trust_section
-from mercer.report.verdict import advice, verdict_section
+from mercer.reporting.distance import distance_section
+from mercer.reporting.effects import effects_section, rows_section
+from mercer.reporting.errors import fit_section, residual_section
+from mercer.reporting.growth import cost_section, growth_section, repeat_section
+from mercer.reporting.model import columns_section, kernel_section, local_section, race_section
+from mercer.reporting.page import page
+from mercer.reporting.section import Section, to_json
+from mercer.reporting.subject import Subject
+from mercer.reporting.trust import trust_section
+from mercer.reporting.verdict import advice, verdict_section
 
 #: Every section in the order of the page; each returns None where the model has nothing to show.
 SECTIONS = (

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from mercer.report.section import Figure, Grid, Section
-from mercer.report.subject import Subject
-from mercer.report.svg import Line, chart
+from mercer.reporting.section import Figure, Grid, Section
+from mercer.reporting.subject import Subject
+from mercer.reporting.svg import Line, chart
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 #: Bins of rows by their probability.

@@ -16,7 +16,7 @@ from mercer.data import RowSource, as_source
 from mercer.data.hashes import hash_rows
 from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.validate import host
-from mercer.report.svg import date, short, shorten
+from mercer.reporting.svg import date, short, shorten
 
 #: The text of a missing level.
 MISSING = "missing"

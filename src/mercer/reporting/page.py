@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from mercer.report.section import Grid, Section
+from mercer.reporting.section import Grid, Section
 
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--text:#1c2330;--soft:#56606f;--line:#d8dde5;--card:#f5f7fa;--link:#0b5cad;
