@@ -8,10 +8,10 @@ SEED ?= 0
 
 # Tests whose tolerances are about rounding, and the few of them that every run of CI repeats in another rounding.
 NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py tests/contracts/test_kernels.py \
-	tests/contracts/test_products.py tests/contracts/test_bend.py tests/families tests/estimators/test_border.py
+	tests/contracts/test_products.py tests/contracts/test_bend.py tests/families tests/estimators/test_forward_estimators.py
 FEW_NUMERICAL := tests/contracts/test_linalg.py tests/contracts/test_losses.py tests/contracts/test_kernels.py \
-	tests/estimators/test_border.py::test_float32_tiles_change_predictions_no_more_than_rounding_of_the_tiles_may \
-	tests/estimators/test_border.py::test_polished_weights_are_as_near_to_the_optimum_as_the_polish_promises
+	tests/estimators/test_forward_estimators.py::test_float32_tiles_change_predictions_no_more_than_rounding_of_the_tiles_may \
+	tests/estimators/test_forward_estimators.py::test_polished_weights_are_as_near_to_the_optimum_as_the_polish_promises
 # The plainest kernels that BLAS has for this machine, and torch's without vector instructions.
 CORE := $(if $(filter aarch64 arm64,$(shell uname -m)),ARMV8,Nehalem)
 PLAIN := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=$(CORE) MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
@@ -43,7 +43,7 @@ test-rounding: $(READY)
 	$(PLAIN) $(BIN)/python -m pytest -n 2 $(NUMERICAL)
 	OMP_NUM_THREADS=1 OPENBLAS_CORETYPE=$(CORE) $(BIN)/python -m pytest -n 2 $(NUMERICAL)
 	OMP_NUM_THREADS=2 $(BIN)/python -m pytest $(NUMERICAL)
-	OMP_NUM_THREADS=1 MERCER_TEST_ROWS=shuffled $(BIN)/python -m pytest -n 2 tests/estimators/test_border.py
+	OMP_NUM_THREADS=1 MERCER_TEST_ROWS=shuffled $(BIN)/python -m pytest -n 2 tests/estimators/test_forward_estimators.py
 
 test-rounding-quick: $(READY)
 	$(PLAIN) $(BIN)/python -m pytest -n 2 $(FEW_NUMERICAL)

@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import mercer.forward.boosting
-import mercer.forward.checkpoint
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.distributed import LostProcessError
+from mercer.forward.checkpoint import Checkpoint
 from mercer.forward.learners import Ensemble
 from mercer.kernels import Function, Gaussian, Matern32
 
@@ -93,9 +92,8 @@ def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch, refinement)
 
     Both fits begin from one folder, so the selection runs once.
     """
-    monkeypatch.setattr(mercer.forward.boosting, "LEARNERS", 3)
-    refinement(min_gain=0.05)
-    monkeypatch.setattr(mercer.forward.checkpoint, "SHARE", np.inf)  # written after every learner
+    refinement(first_learners=3, min_gain=0.05)
+    monkeypatch.setattr(Checkpoint, "write_share", np.inf)  # written after every learner
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (600, 2))
     y = np.sin(4 * X[:, 0]) + np.sin(30 * X[:, 1])

@@ -204,12 +204,11 @@ def test_classes_of_many_rows_are_told_apart_by_stages_that_look_at_small_margin
 
 
 def test_with_time_to_spare_further_models_are_averaged(large, refinement, monkeypatch):
-    monkeypatch.setattr(average, "MAX_MODELS", 2)
     monkeypatch.setattr(average, "best_subset", lambda task, predictions: list(range(len(predictions))))
-    refinement(min_gain=0.02)
+    refinement(min_gain=0.02, max_models=2)
     X, y = wiggly(1200)
     model = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
-    monkeypatch.setattr(average, "MAX_MODELS", 1)
+    refinement(max_models=1)
     alone = KernelBoostingRegressor(random_state=0, time_budget=200.0, metric=None).fit(X, y)
     assert len(model.expansions_) > len(alone.expansions_)
     assert model.score(X, y) > 0.9
@@ -263,7 +262,7 @@ def grown_within(monkeypatch, takes, first, spare, kept=(0,)):
     members = [KernelMember(None, Gaussian(), 1.0, name=name) for name in (first, *spare)]
     choice = SimpleNamespace(members=members[:1], runners_up=members[1:], seconds=0.0)
     task = SimpleNamespace(selection=choice, row_targets=None)
-    average.best_average(task, grow(members[0]), grow, watch)
+    average.best_average(task, grow(members[0]), grow, watch, max_models=32)
     return names
 
 

@@ -15,8 +15,6 @@ from mercer.forward.refinement_stages import STAGES_SHARE
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
 from mercer.preprocessing.targets import ClassTargets
 
-#: The most models that are fitted within a time budget.
-MAX_MODELS = 32
 #: Time that must remain for one more model: in units of the last model of the same candidate, or as a share of the
 #: budget for a candidate that was not fitted yet. A model that is cut short is scored like any other.
 TIME_FACTOR, UNTRIED_SHARE = 1.2, 0.1
@@ -25,9 +23,13 @@ SCORING_ROWS = 10_000
 
 
 def best_average(
-    task: Task, first: list[FittedMember], fit_model: Callable[[KernelMember], list[FittedMember]], budget: Clock
+    task: Task,
+    first: list[FittedMember],
+    fit_model: Callable[[KernelMember], list[FittedMember]],
+    budget: Clock,
+    max_models: int,
 ) -> list[FittedMember]:
-    """Average the best of several models: the first one, and further ones while time allows.
+    """Average the best of several models: the first one, and further ones while time allows, at most `max_models`.
 
     Each candidate of the selection is fitted once, runners-up too. Then the candidates whose models the average keeps
     are fitted again, with other random numbers. A candidate that would take too long is skipped.
@@ -42,7 +44,7 @@ def best_average(
         if member.name in seconds:
             needed = TIME_FACTOR * seconds[member.name]
         interrupted = models[-1][-1].fit.interrupted
-        return not interrupted and len(models) < MAX_MODELS and budget.remaining(until=STAGES_SHARE) > needed
+        return not interrupted and len(models) < max_models and budget.remaining(until=STAGES_SHARE) > needed
 
     queue, best, n_scored = candidates[1:] or candidates, [0], 0
     while n_scored < len(models):  # the last round added a model

@@ -56,8 +56,8 @@ SELECTION_SHARE, LOCAL_SCALES_SHARE, TRIAL_FITS_SHARE = 0.35, 0.4, 0.6
 EXACT_SHARE, SHORT_SHARE, SAFETY_FACTOR = 0.75, 0.15, 1.3
 #: The most steps of a polish, and the share of the remaining time that it may take if refinement stages follow.
 POLISH_STEPS, POLISH_SHARE = 50, 0.3
-#: Default number of learners, and rows from which the curvature of a learner is estimated.
-LEARNERS, GRAM_ROWS = 20, 10_000
+#: Rows from which the curvature of a learner is estimated.
+GRAM_ROWS = 10_000
 #: Kernel values of one pass up to which a polish is worth its passes in float64, on a CPU and on a GPU.
 POLISHED_VALUES = {"cpu": 1e9, "cuda": 3e9}
 #: Kernels that are selected most often for large tables. Their programs are compiled during the selection.
@@ -290,8 +290,9 @@ class Boosting(Resumable, ForwardEstimator):
             gram_rows = GRAM_ROWS if many_rows else None
         require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
         block_lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
+        n_learners = self.n_learners
         return BoostingSettings(
-            n_learners=LEARNERS if isinstance(self.n_learners, str) else self.n_learners,
+            n_learners=self._refinement_settings.first_learners if isinstance(n_learners, str) else n_learners,
             learner_size=size,
             subset_size=subset,
             gram_rows=gram_rows,
@@ -392,7 +393,7 @@ class Boosting(Resumable, ForwardEstimator):
                 task, member, self._begin_fit(task.problem(member), task.held_out, rng), budget, 1.0
             )
 
-        return best_average(task, first, fit_model, budget)
+        return best_average(task, first, fit_model, budget, self._refinement_settings.max_models)
 
     def _polish_steps(self, fit: ForwardFit, index: Tensor, budget: Clock) -> tuple[int, str | None]:
         """The most steps of a polish, and the reason if there are none."""

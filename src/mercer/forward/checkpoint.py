@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -39,8 +39,6 @@ FORMAT = 3
 FREE = ("checkpoint", "device", "memory_limit")
 #: The wanted contents of a folder that cannot be read, in error messages.
 UNDAMAGED = "a checkpoint that is whole; remove the folder to begin anew"
-#: The largest share of the time for writing, about.
-SHARE = 0.05
 
 
 @component
@@ -110,8 +108,9 @@ class FitState:
 
 @dataclass
 class Checkpoint:
-    """The state of a fit, kept in a folder."""
+    """The state of a fit, kept in a folder; writing takes a share of about `write_share` of the time at most."""
 
+    write_share: ClassVar[float] = 0.05
     folder: Path
     group: Group
     fingerprint: Fingerprint
@@ -166,7 +165,7 @@ class Checkpoint:
         began = time.monotonic()
         if began >= self._next_write:
             self.write()
-            self._next_write = time.monotonic() + (time.monotonic() - began) / SHARE
+            self._next_write = time.monotonic() + (time.monotonic() - began) / self.write_share
 
     def finish(self) -> None:
         """Write the learners that were added since the last write."""

@@ -45,10 +45,11 @@ BeginFit = Callable[[Problem, Tensor | None], ForwardFit]
 
 @dataclass(frozen=True)
 class RefinementSettings:
-    """Numbers of the refinement stages.
+    """Numbers of a boosted model's first learners, refinement stages and further models.
 
     Attributes
     ----------
+    first_learners : learners before the first check, by default
     shorter : factor of the length-scales that is tried at every check
     shortest : further factors, which are tried only when the current kernel is done
     learners_per_check : learners between two trials of a shorter length-scale
@@ -57,8 +58,10 @@ class RefinementSettings:
     max_idle_checks : checks in a row without that gain after which the current kernel is done
     sample_power : `min_gain` is lower for sampled tables, by this power of the share of rows in a sample
     separable : validation error below which stages of a classifier are fitted to rows of small margin only
+    max_models : models that are fitted within a time budget, at most
     """
 
+    first_learners: int = 20
     shorter: float = 0.6
     shortest: tuple[float, ...] = (0.36, 0.216)
     learners_per_check: int = 10
@@ -67,6 +70,7 @@ class RefinementSettings:
     max_idle_checks: int = 2
     sample_power: float = 0.25
     separable: float = 0.1
+    max_models: int = 32
 
 
 @dataclass
