@@ -17,8 +17,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
 
 from mercer.preprocessing.targets import ClassTargets
-from mercer.selection.link import Codes, fitted_link, logit_losses
-from mercer.selection.shrinkage import shrinkage_factor
+from mercer.selection.link import Codes, fitted_link, logit_losses, shrinkage_factor
 
 #: Least share of shrinkage; less is not worth another record in the model.
 LEAST_SHARE = 0.01

@@ -1,7 +1,7 @@
 """Records that describe a kernel's formula to the code that evaluates it: `ClosedForm` and `FusedForm`.
 
-A kernel of the form polynomial times exponential is written once, as a `ClosedForm`. Torch (`profiles`), LLVM
-(`machine_code`), Triton (`mercer.engine.fused_kernels`) and ONNX (`mercer.files.onnx.kernels`) evaluate that record.
+A kernel of the form polynomial times exponential is written once, as a `ClosedForm`. Torch (`mercer.kernels.radial`),
+LLVM (`machine_code`), Triton (`mercer.engine.fused_kernels`) and ONNX (`mercer.files.onnx.kernels`) evaluate it.
 """
 
 from __future__ import annotations

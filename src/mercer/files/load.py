@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from mercer.codec.tree import Decoder
-from mercer.files.save import FORMAT, digest, require_few_values
-from mercer.files.trial import try_one_row
+from mercer.files.save import FORMAT, digest, require_few_values, try_one_row
 from mercer.parts import require
 
 #: How many bytes of arrays a file may ask for, in units of its own size: numbers are stored in half their width, and

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.atomic_write import write_atomically
 from mercer.codec.registry import name_of, registry
 from mercer.codec.tree import Decoder, Encoder
-from mercer.files.trial import try_one_row
 from mercer.forward.expansion import Expansion
 from mercer.parts import require
 from mercer.version import __version__
@@ -119,3 +119,31 @@ def _rounded(expansion: Expansion) -> Expansion:
 
 def _single(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32).astype(array.dtype)
+
+
+def try_one_row(model: Any, size: int) -> None:
+    """Let a model predict one row: shapes that disagree show here, and not when it is in use.
+
+    `size` is the number of bytes of its file, which bounds the number of columns.
+    """
+    D = model.n_features_in_
+    require(type(D) is int and 1 <= D <= size, "n_features_in_", "an integer of columns", D)
+    row, device = np.zeros((1, D)), getattr(model, "device", None)
+    if hasattr(model, "table_") and not hasattr(model, "get_support"):  # columns of any kind may be missing
+        row = np.full((1, D), np.nan)  # but a selector would give them back
+    for name in ("basis_", "means_") if not hasattr(model, "table_") else ():
+        known = getattr(model, name, None)
+        if isinstance(known, np.ndarray) and known.ndim == 2 and known.shape[1] == D and len(known):
+            row = known[:1].astype(np.float64)
+            break
+    if device is not None:
+        model.device = "cpu"
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        answers = [getattr(model, ask)(row) for ask in ("predict", "predict_proba", "transform") if hasattr(model, ask)]
+    for answer in answers:
+        finite = isinstance(answer, np.ndarray) and (answer.dtype.kind not in "fc" or bool(np.isfinite(answer).all()))
+        require(finite, "the prediction of the model", "finite numbers", answer)
+    if device is not None:
+        model.device = device
+    require(bool(answers), "the model", f"one that answers, as a {name_of(type(model))} does", "one that does not")

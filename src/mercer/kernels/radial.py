@@ -16,9 +16,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from mercer.codegen.cpu import EXP_BASE_FACTOR, FIRST, TILE, fast_exp, thread_buffer
+from mercer.codegen.cpu import EXP_BASE_FACTOR, FIRST, SECOND, TILE, fast_exp, thread_buffer
 from mercer.codegen.forms import FEW_INPUTS, ClosedForm, FusedForm
-from mercer.codegen.profiles import profile, profile_of_root
 from mercer.kernels.base import checked_number
 from mercer.kernels.stationary import Stationary, StationaryColumns, number_like
 from mercer.parts import component
@@ -94,10 +93,10 @@ class ClosedFormRadial(Radial):
         return self.formula
 
     def profile(self, t: Tensor) -> Tensor:
-        return profile(self.formula, t)[0]
+        return _form_values(self.formula, t)[0]
 
     def profile_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        value, slope = profile(self.formula, t, slope=True)
+        value, slope = _form_values(self.formula, t, slope=True)
         assert slope is not None
         return value, slope
 
@@ -111,7 +110,7 @@ class ClosedFormRadial(Radial):
             return super().at_distance(distance, length)
         form = self.formula
         b = distance * (-form.distance_scale * form.coefficient**0.5 / length)
-        return profile_of_root(self.formula, b)[0]
+        return _values_of_root(self.formula, b)[0]
 
 
 @final
@@ -356,3 +355,43 @@ class _TracedTile(torch.autograd.Function):
         by_right = (left.T @ by_t).mul_(variance) if needed[1] and by_t is not None else None
         by_variance = (weight.reshape(-1) @ value.reshape(-1)).reshape(variance.shape) if needed[2] else None
         return by_left, by_right, by_variance, weight.sum() if needed[3] else None, None, None
+
+
+def _form_values(form: ClosedForm, t: Tensor, slope: bool = False) -> tuple[Tensor, Tensor | None]:
+    """The value and, if `slope`, its derivative in t = −(scaled distance)²; may overwrite `t`, and is never traced.
+
+    >>> form = ClosedForm(root=True, polynomial=(1, 1))
+    >>> value, by_t = _form_values(form, torch.zeros(1, dtype=torch.float64), slope=True)
+    >>> value.item(), by_t.item() * EXP_BASE_FACTOR**2
+    (1.0, 0.5)
+    """
+    if form.root:
+        return _values_of_root(form, t.abs_().sqrt_().neg_(), slope)  # rounding may leave t barely positive
+    value = fast_exp(t, out=t)
+    return value, value / EXP_BASE_FACTOR if slope and EXP_BASE_FACTOR != 1.0 else value
+
+
+def _values_of_root(form: ClosedForm, b: Tensor, slope: bool = False) -> tuple[Tensor, Tensor | None]:
+    """The same for a form of a root, given b = −√−t, which may be overwritten."""
+    if len(form.polynomial) == 1:
+        if not slope:
+            return fast_exp(b, out=b), None
+        value = fast_exp(b)
+        return value, torch.where(b < 0, -0.5 / EXP_BASE_FACTOR * value / b, 0.0)
+    e = fast_exp(b, out=thread_buffer(b, FIRST))
+    by_t = _slope(form, b, e) if slope else None
+    inner = b
+    if len(form.polynomial) == 3:  # 1 + la + qa² = 1 + l(a + (q/l)a²), and b = −ua
+        _, linear, quadratic = form.polynomial
+        inner = torch.addcmul(b, b, b, value=-quadratic / linear / EXP_BASE_FACTOR, out=thread_buffer(b, SECOND))
+    return torch.addcmul(e, e, inner, value=-form.linear, out=b), by_t
+
+
+def _slope(form: ClosedForm, b: Tensor, e: Tensor) -> Tensor:
+    """The derivative in t, from e = exp(−a)."""
+    found = form.slope()
+    assert found is not None
+    divisor, derivative = found[0] * EXP_BASE_FACTOR**2, found[1]
+    if len(derivative.polynomial) == 1:
+        return e * (1 / divisor)
+    return torch.addcmul(e, e, b, value=-derivative.linear).div_(divisor)

@@ -15,8 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from mercer.data import ArrayRows
-from mercer.data.duplicates import has_copies, hash_targets
-from mercer.data.hashes import hash_ranks, hash_rows
+from mercer.data.hashes import has_copies, hash_ranks, hash_rows, hash_targets
 from mercer.preprocessing.read import TableData
 
 #: Tables of at most this many rows are sorted and their copies merged: a weight of 2 then equals the row twice.

@@ -16,9 +16,8 @@ import torch
 from sklearn.base import clone
 
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
-from mercer.data.duplicates import has_copies, hash_pairs, hash_targets
 from mercer.data.group import ALONE
-from mercer.data.hashes import hash_rows
+from mercer.data.hashes import has_copies, hash_pairs, hash_rows, hash_targets
 from mercer.data.raw import RawColumn
 from mercer.parts import require
 from mercer.preprocessing.columns import Layout, TableMap

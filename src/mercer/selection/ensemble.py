@@ -13,14 +13,13 @@ from mercer.kernels import Bias, Kernel, Linear, Scaled, Sum
 from mercer.selection.candidate import BY_LOSS, Candidate, LikelihoodEnsemble, SelectedEnsemble, SelectedKernel
 from mercer.selection.grid import FAMILIES
 from mercer.selection.likelihood_candidate import LikelihoodCandidate
-from mercer.selection.link import FLOORS, Link, fitted_link
+from mercer.selection.link import FLOORS, Link, fitted_link, shrinkage_factor
 from mercer.selection.metric import metric_root
 from mercer.selection.parallel import run_parallel
 from mercer.selection.rows import SelectionRows
 from mercer.selection.score import Score
 from mercer.selection.search import Search
 from mercer.selection.settings import SelectionSettings
-from mercer.selection.shrinkage import shrinkage_factor
 from mercer.selection.view import Fold, View
 
 #: A penalty under which a bias learns nothing: the constant prediction.

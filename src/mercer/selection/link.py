@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mercer.selection.shrinkage import shrinkage_factor
-
 #: Rows of unknown class added to the held-out rows, against overconfident probabilities (`docs/ablations.md`).
 UNKNOWN_ROWS = 1.0
 #: Floors tried, and the floor under which candidates are compared, in shares of 1/classes.
@@ -102,3 +100,22 @@ def fitted_link(codes: Codes, F: Tensor, Y: Tensor, weight: Tensor) -> Link:
     best, plain = Link(codes, floor, float(exponent)), Link(codes, floor, 1.0)
     p, q = (link.probabilities(F).gather(-1, true[:, None])[:, 0] for link in (best, plain))
     return replace(best, exponent=best.exponent ** shrinkage_factor((p / q).log(), weight))
+
+
+def shrinkage_factor(gain: Tensor, weight: Tensor, noise_part: Tensor | None = None) -> float:
+    """The factor on values whose `gain` over the constant was measured: 1 − ½ (standard error / gain)².
+
+    The candidate that is best on some rows is best partly by chance. The slope of the truth on its values is known up
+    to half of the gain's relative error e/g, so this is James and Stein's 1 − (p − 2)/z² for z = 2g/e and the p = 4
+    choices made on these rows: input map, family, length-scale, penalty. A gain far below its standard error leaves
+    nothing. The standard error is that of `noise_part`, or of the whole gain by default.
+
+    >>> import torch
+    >>> [shrinkage_factor(torch.tensor(g), torch.ones(4)) for g in ([1.0, 1.0, 1.0, 1.0], [-1.0, 2.0, -2.0, 2.0])]
+    [1.0, 0.0]
+    """
+    share = weight / weight.sum()
+    mean = (share * gain).sum()
+    noise = gain if noise_part is None else noise_part
+    error = (share.square() * (noise - (share * noise).sum()).square()).sum()
+    return float((1 - 0.5 * error / mean.square()).clamp(min=0)) if mean > 0 else 0.0

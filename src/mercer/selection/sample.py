@@ -1,7 +1,7 @@
 """Rows, targets and weights that tuning uses: checked, a random sample, duplicates merged, weights of mean one.
 
 Weights of mean one make the result independent of their scale. Duplicates are merged first
-(`mercer.data.duplicates`), so a weight of 2 still counts as two duplicates.
+(`mercer.data.hashes`), so a weight of 2 still counts as two duplicates.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import RowSource, as_source
-from mercer.data.duplicates import has_copies, hash_targets
-from mercer.data.hashes import hash_rows
+from mercer.data.hashes import has_copies, hash_rows, hash_targets
 from mercer.parts import require
 
 
