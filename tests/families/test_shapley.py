@@ -20,7 +20,7 @@ from mercer.codegen.compiled import machine_code
 from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
 from mercer.explain import product_code, products
-from mercer.explain.expansions import expansion_of, prepared
+from mercer.explain.expansions import expansion_of, training_mean
 from mercer.explain.mixtures import TOLERANCE, matern, rational_quadratic
 from mercer.explain.products import product_sum, restricted_mixture, sum_over_scales
 from mercer.explain.shapley import block_shape
@@ -158,16 +158,18 @@ def test_machine_code_is_what_torch_says(D, mixture, monkeypatch):
     torch.testing.assert_close(found, sum_over_scales(a, rule), rtol=0, atol=1e-14)
 
 
-def test_what_was_prepared_of_a_model_is_kept_until_it_is_fitted_again_or_gone():
+def test_the_mean_over_training_rows_is_kept_until_the_model_is_fitted_again_or_gone():
     X, y = table()
     model = mercer.GreedyKernelRegressor(12, kernel=kernels.Gaussian(2.0), regularization=1e-3, random_state=0).fit(
         X, y
     )
-    first, known = mercer.shapley_values(model, X[:3]), prepared(model)
-    assert prepared(model) is known
+    first, made = mercer.shapley_values(model, X[:3]), []
+    known = training_mean(model, made.append)
+    assert not made
     again = mercer.shapley_values(model.fit(X, 2 * y), X[:3])
-    assert prepared(model) is not known
+    assert training_mean(model, made.append) is not known
     np.testing.assert_allclose(again.values, 2 * first.values, rtol=0, atol=1e-10)
+    del known
     gone = weakref.ref(model)
     del model
     gc.collect()

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import is_
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn.functional import pad
@@ -39,11 +38,6 @@ class KernelExpansion:
     @property
     def n_outputs(self) -> int:
         return len(self.offset)
-
-    @property
-    def size(self) -> int:
-        """Numbers in all basis vectors and weights."""
-        return sum(part.basis.size + part.weights.size for part in self.expansions)
 
     def shaped(self, values: np.ndarray) -> Any:
         """Numbers whose last axis runs over outputs, in the shape of the model's predictions."""
@@ -82,27 +76,22 @@ class PreparedModel:
     base: Tensor  # the prediction without any input, p
 
 
-T = TypeVar("T")
-#: Fitted attributes from which a model is prepared. While they are the same objects, the prepared model is reused:
-#: preparing takes a fifth of the time of one row. Models of more than MAX_CACHED numbers are not kept, since the rows
-#: take much longer there.
+#: Fitted attributes on which the mean over training rows depends. It is kept while they are the same objects.
 FITTED = ("expansions_", "_models", "ensemble_", "targets_", "inputs_", "table_", "background_")
-MAX_CACHED = 1 << 20
-_prepared_models: WeakKeyDictionary[Any, tuple[list[Any], PreparedModel]] = WeakKeyDictionary()
 _training_means: WeakKeyDictionary[Any, tuple[list[Any], Tensor]] = WeakKeyDictionary()
 
 
-def prepared(model: Any) -> PreparedModel:
-    """Prepare a fitted model for explanations; the result is kept until the model is fitted again."""
-    return _cached(_prepared_models, model, partial(_prepared, model), lambda made: made.expansion.size <= MAX_CACHED)
-
-
 def training_mean(model: Any, statistic: Callable[[RowSource], Tensor]) -> Tensor:
-    """The mean over training rows of a statistic of each row, kept in the same way.
+    """The mean over training rows of a statistic of each row, kept until the model is fitted again.
 
     The training rows are those that the model keeps as its background; else some of its basis vectors.
     """
-    return _cached(_training_means, model, lambda: statistic(ArrayRows(_background(model))).mean(0), lambda _: True)
+    state = [getattr(model, name, None) for name in ("device", *FITTED)]
+    before, mean = _training_means.get(model, ([], None))
+    if mean is None or not all(map(is_, before, state)):
+        mean = statistic(ArrayRows(_background(model))).mean(0)
+        _training_means[model] = state, mean
+    return mean
 
 
 def _background(model: Any) -> np.ndarray:
@@ -113,20 +102,8 @@ def _background(model: Any) -> np.ndarray:
     return first.inputs.decode(torch.as_tensor(first.basis[index]))
 
 
-def _cached(
-    known: WeakKeyDictionary[Any, tuple[list[Any], T]], model: Any, make: Callable[[], T], keep: Callable[[T], bool]
-) -> T:
-    state = [getattr(model, name, None) for name in ("device", *FITTED)]
-    before, made = known.get(model, ([], None)) if isinstance(model, BaseEstimator) else ([], None)
-    if made is not None and all(map(is_, before, state)):
-        return made
-    made = make()
-    if isinstance(model, BaseEstimator) and keep(made):
-        known[model] = state, made
-    return made
-
-
-def _prepared(model: Any) -> PreparedModel:
+def prepared(model: Any) -> PreparedModel:
+    """Prepare a fitted model for explanations."""
     expansion, plan = expansion_of(model), plan_for(model)
     groups = partial(groups_of, getattr(model, "table_", None))
     diagonal = [part for part in expansion.expansions if diagonal_of(part.inputs.transform)]
