@@ -22,6 +22,7 @@ if _typing.TYPE_CHECKING:
     from mercer.files import to_onnx as to_onnx
     from mercer.forward.boosting import KernelBoostingClassifier as KernelBoostingClassifier
     from mercer.forward.boosting import KernelBoostingRegressor as KernelBoostingRegressor
+    from mercer.forward.compress_model import compress as compress
     from mercer.forward.gradient_metric import GradientMetric as GradientMetric
     from mercer.forward.greedy import GreedyKernelClassifier as GreedyKernelClassifier
     from mercer.forward.greedy import GreedyKernelRegressor as GreedyKernelRegressor
@@ -62,6 +63,7 @@ _MODULES = {
     "GaussianMixtureClassifier": "mercer.mixture.densities",
     "NRBFClassifier": "mercer.mixture.classifiers",
     "NRBFRegressor": "mercer.mixture.regressors",
+    "compress": "mercer.forward.compress_model",
     "load": "mercer.files",
     "one_standard_error": "mercer.selection",
     "partial_effects": "mercer.explain.effects",
@@ -96,6 +98,7 @@ __all__ = [
     "GaussianMixtureClassifier",
     "NRBFClassifier",
     "NRBFRegressor",
+    "compress",
     "load",
     "one_standard_error",
     "partial_effects",

@@ -167,7 +167,7 @@ def make_plan(
     >>> make_plan(1000, device="cpu").dtype
     torch.float64
     """
-    where = _device(device)
+    where = chosen_device(device)
     if isinstance(dtype, str) and dtype == "auto":
         tiles = torch.float32 if where.type != "cpu" or n_rows > FLOAT64_ROWS else torch.float64
     else:
@@ -190,7 +190,8 @@ def _bytes(limit: Any) -> float:
     return float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " ")
 
 
-def _device(choice: Any) -> torch.device:
+def chosen_device(choice: Any) -> torch.device:
+    """The device for "auto", a name or a torch device; "auto" takes CUDA where torch finds it."""
     if isinstance(choice, str) and choice == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

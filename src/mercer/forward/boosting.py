@@ -22,6 +22,7 @@ from mercer.forward.average import best_average
 from mercer.forward.boosting_sizes import BoostingSettings, LearnerSizes
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.combine import Combination
+from mercer.forward.compress_members import Compressible
 from mercer.forward.criteria import Criterion
 from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
 from mercer.forward.focus import Focus
@@ -69,7 +70,7 @@ STAGE_LEARNERS = 4
 
 
 @dataclass(eq=False, repr=False)
-class Boosting(Resumable, ForwardEstimator):
+class Boosting(Resumable, Compressible, ForwardEstimator):
     """Parameters and steps that boosted regressors and classifiers share.
 
     Parameters

@@ -15,11 +15,14 @@ from torch import Tensor
 from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.parameters import AUTO, BOOL, NONE, check, integer, number, part_of
 from mercer.clock import Clock
-from mercer.data import current_group
+from mercer.data import ArrayRows, RowSource, current_group
 from mercer.data.group import ALONE
 from mercer.engine import Plan, make_plan
+from mercer.engine.plan import chosen_device
 from mercer.forward.by_loss import by_loss
-from mercer.forward.expansion import Expansion, evaluate
+from mercer.forward.compress_members import Compressed
+from mercer.forward.cost import TIMED_ROWS, prediction_cost
+from mercer.forward.expansion import FEW_ROWS, Expansion, evaluate, evaluate_few
 from mercer.forward.fitted_attributes import fitted_attributes
 from mercer.forward.held_out import Refit, can_refit, held_out_predictions
 from mercer.forward.loop import ForwardFit
@@ -122,6 +125,9 @@ class ForwardEstimator(BaseKernelEstimator):
         The objective after each step.
     stop_reason_ : str
         Why the fit ended, as a sentence.
+    cost_ : dict
+        Number of basis vectors of all expansions ("n_basis"), their bytes, and microseconds of a prediction for one row
+        ("microseconds_single") and per row of 1000 ("microseconds_per_row"), measured when asked for.
     tuning_seconds_ : float
         Seconds spent on model selection.
     """
@@ -236,7 +242,8 @@ class ForwardEstimator(BaseKernelEstimator):
             task, fits, rng = warm.task, warm.fits, warm.fits[0].rng
         parts = self._fit_members(task, fits, rng, budget)
         state = None if fingerprint is None else WarmStartState(fingerprint, task, [part.fit for part in parts])
-        return {**fitted_attributes(task, parts), "_warm": state}
+        compressed = self._compressed(task, parts, budget)
+        return {**fitted_attributes(task, compressed.parts), **compressed.attributes(), "_warm": state}
 
     def _start_fits(self, task: Task, rng: np.random.Generator) -> Iterator[ForwardFit]:
         """Begin the fit of each ensemble member in turn, unless trial fits have begun the only one."""
@@ -407,20 +414,40 @@ class ForwardEstimator(BaseKernelEstimator):
         """Fit further models and average them with the fitted one, if the model does so."""
         return first
 
+    def _compressed(self, task: Task, parts: list[FittedMember], budget: Clock) -> Compressed:
+        """The members with fewer basis vectors, if the model allows it."""
+        return Compressed(parts)
+
     def _answers(self, X: Any, answer: Any, expansions: tuple[Expansion, ...] | None = None) -> np.ndarray:
         check_is_fitted(self)
-        source = read_new(self, X)
+        source, expansions = read_new(self, X), expansions or self.expansions_
+        if self._predicts_at_once(source):
+            return evaluate_few(expansions, source.take(np.arange(source.n_rows)), answer)
         plan = make_plan(source.n_rows, self.device, self.dtype_, self.memory_limit)
-        return evaluate(expansions or self.expansions_, source, plan, answer, pairwise=self._pairwise)
+        return evaluate(expansions, source, plan, answer, pairwise=self._pairwise)
+
+    def _predicts_at_once(self, source: RowSource) -> bool:
+        """Whether these rows are so few that blocks need no plan: dense rows in the memory of a CPU."""
+        few = source.n_rows <= FEW_ROWS and isinstance(source, ArrayRows) and not self._pairwise
+        return few and chosen_device(self.device).type == "cpu"
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted targets, of the shape `y` had in `fit`; for classifiers the class of each row."""
-        check_is_fitted(self)
-        return self._answers(X, self.targets_.decode)
+        return self._answers(X, self._decode)
+
+    def _decode(self, values: np.ndarray) -> np.ndarray:
+        return self.targets_.decode(values)
 
     def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         values = self._answers(X, np.asarray)
         return values, np.ones_like(values)
+
+    @property
+    def cost_(self) -> dict[str, float]:
+        """Basis vectors, bytes, and microseconds per row, measured now; no times for kernel values and sparse rows."""
+        check_is_fitted(self)
+        plan = make_plan(TIMED_ROWS, self.device, self.dtype_, self.memory_limit)
+        return prediction_cost(self.expansions_, self.background_, plan)
 
     def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
         """Predictions after each step, before any polish.

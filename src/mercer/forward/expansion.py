@@ -6,7 +6,8 @@ A prediction is the sum of a model's expansions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from mercer.data import RowSource, TensorRows
 from mercer.engine import KernelMatrix, Plan
 from mercer.forward.path import ExpansionPath
 from mercer.forward.sparse_rows import entries_of
-from mercer.kernels import Kernel
+from mercer.kernels import Columns, Kernel
 from mercer.kernels.sparse_rows import SparseRowKernel
 from mercer.preprocessing.inputs import InputMap
 
 #: Rows whose outputs are computed at a time.
 OUTPUT_ROWS = 1 << 16
+#: Rows up to which a CPU predicts without blocks: planning them would take longer than the prediction.
+FEW_ROWS = 32
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,20 @@ class Expansion:
         )
         Z = torch.as_tensor(self.basis).to(plan.device, plan.dtype)
         return KernelMatrix(rows, kernel, Z, plan).product(torch.as_tensor(self.weights))
+
+    def at_few_rows(self, X: Tensor) -> Tensor:
+        """f at a few rows in a CPU's memory, n × p, without a plan; the kernel is bound to its basis vectors once."""
+        columns, W = self._bound
+        return columns(self.inputs.kernel_rows(X, W)) @ W
+
+    @cached_property
+    def _bound(self) -> tuple[Columns, Tensor]:
+        """The kernel bound to its basis vectors, and the weights, in the precision of the fit."""
+        dtype = getattr(torch, self.dtype)
+        return self.kernel.columns(torch.as_tensor(self.basis).to(dtype)), torch.as_tensor(self.weights).to(dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -92,6 +109,16 @@ def evaluate(
     for block in blocks[1:]:
         outputs[block] = output(f[block].double().cpu().numpy())
     return outputs
+
+
+def evaluate_few(
+    expansions: Sequence[Expansion], X: Tensor, output: Callable[[np.ndarray], np.ndarray] = np.asarray
+) -> np.ndarray:
+    """The result of `evaluate` for a few rows in a CPU's memory, in a fraction of its time."""
+    f = expansions[0].at_few_rows(X)
+    for expansion in expansions[1:]:
+        f = f + expansion.at_few_rows(X)
+    return output(f.double().numpy())
 
 
 def with_row_index(source: RowSource, plan: Plan) -> TensorRows:

@@ -134,7 +134,14 @@ def _leave_one_out(fit: ForwardFit, row_targets: np.ndarray | None) -> HeldOutPr
     if not bool(known.any()):  # a single row has none
         return None
     rows = problem.rows.shard.spaced(known, MAX_ROWS)
-    return _with_targets(fit, row_targets, rows, left_out[rows], problem.basis(rows))
+    return left_out_predictions(fit, row_targets, rows, left_out[rows])
+
+
+def left_out_predictions(
+    fit: ForwardFit, row_targets: np.ndarray | None, rows: Tensor, values: Tensor
+) -> HeldOutPredictions:
+    """Held-out predictions that are known already: `values` (n × p) at `rows`."""
+    return _with_targets(fit, row_targets, rows, values, fit.problem.basis(rows))
 
 
 def _out_of_fold(

@@ -70,6 +70,13 @@ class ExpansionPath:
             stages.append(BlockPath(R, [coef.cpu().numpy() for coef in path], terms, snapshots))
         return cls(entries, blocks[0].span.coef.shape[1] if blocks else 1, stages)
 
+    @classmethod
+    def of_weights(cls, rows: np.ndarray, W: np.ndarray) -> ExpansionPath:
+        """The path of one step to these weights (m × p)."""
+        m, p = W.shape
+        eye = np.eye(p)
+        return cls(rows, p, [BlockPath(eye, [eye], [(np.arange(m), W, slice(0, p))], [])])
+
     @property
     def n_steps(self) -> int:
         return sum(len(stage.terms) for stage in self.stages)

@@ -71,10 +71,10 @@ class InputMap:
         fits = plan.holds_rows(source.n_rows, source.n_columns)
         return encoded.in_memory(plan.chunk_rows(source.n_columns)) if fits else encoded
 
-    def kernel_rows(self, block: Any, plan: Plan) -> Tensor:
-        """A block of rows as the kernel sees it, on the plan's device and in its precision."""
-        farthest = FARTHEST[plan.dtype]
-        return self.encode(torch.as_tensor(block).to(plan.device)).clamp_(-farthest, farthest).to(plan.dtype)
+    def kernel_rows(self, block: Any, like: Plan | Tensor) -> Tensor:
+        """A block of rows as the kernel sees it, on the device of a plan or tensor and in its precision."""
+        farthest = FARTHEST[like.dtype]
+        return self.encode(torch.as_tensor(block).to(like.device)).clamp_(-farthest, farthest).to(like.dtype)
 
 
 class EncodedRows(TransformedRows):

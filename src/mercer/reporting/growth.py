@@ -31,7 +31,7 @@ def growth_section(subject: Subject) -> Section | None:
     n_steps = min(int(subject.estimator.n_steps_), len(history["n_basis"]))
     size, seconds = np.asarray(history["n_basis"])[:n_steps], np.asarray(history["seconds"])[:n_steps]
     if n_steps < 2 or subject.inner_table is not subject.table:
-        return _growth([f"All {size[-1]} basis vectors came in one step."], {"n_basis": size})
+        return _one_step(subject.estimator, size)
     if not hasattr(subject.estimator, "_stages"):
         words = [
             f"{size[-1]} basis vectors came in {n_steps} steps. The file does not tell how good the model was after "
@@ -39,6 +39,21 @@ def growth_section(subject: Subject) -> Section | None:
         ]
         return _growth(words, {"n_basis": size, "seconds": seconds})
     return _error_curve(subject, size, seconds + float(getattr(subject.estimator, "tuning_seconds_", 0.0)))
+
+
+def _one_step(model: Any, size: np.ndarray) -> Section:
+    """A fit of one step, and the sizes to which it could have been compressed."""
+    words, path = [f"All {size[-1]} basis vectors came in one step."], getattr(model, "compression_path_", None)
+    if path is None or len(path["n_basis"]) < 2:
+        return _growth(words, {"n_basis": size})
+    words.append(f"Compression: {model.compression_reason_}.")
+    sizes, rises = np.asarray(path["n_basis"]), 100 * np.asarray(path["rise"])
+    kept, allowed = sum(len(part.basis) for part in model.expansions_), 100 * getattr(model, "compression_tol", 0.01)
+    caption = f"Rise of the error by fewer basis vectors, at most, in %; {kept} basis vectors were kept."
+    marks = [Line(sizes, rises, "bound", 0, dots=True)]
+    marks.append(Line(sizes[[0, -1]], np.array([allowed, allowed]), "tolerance", dashed=True))
+    drawn = chart(marks, "basis vectors", "rise of the error (%)", caption, log="xy")
+    return _growth(words, {"n_basis": size, "compression": path}, [Figure(drawn, caption)])
 
 
 def _growth(words: list[str], numbers: dict[str, Any], figures: Sequence[Figure] = ()) -> Section:

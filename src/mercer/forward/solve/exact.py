@@ -59,6 +59,7 @@ class AllRows(Learner):
 
     resumable: ClassVar[bool] = False  # one step, which a resumed fit repeats
     left_out: Tensor | None = field(default=None, init=False)
+    n_folds: int = field(default=0, init=False)  # folds of `fold_rows` that were left out; 0 if each row by itself
     clock: Clock = field(default_factory=Clock, init=False)
     time_share: float = field(default=1.0, init=False)
 
@@ -76,7 +77,7 @@ class AllRows(Learner):
             found = exact_likelihood(block.problem, index, self.expired)
             self._keep_left_out(block.problem, index, found.left_out)
             return Functions(index, found.A, found.values.to(block.problem.plan.dtype).T.contiguous(), solved=True)
-        A, left_out = exact_ridge(block.problem, index, leaves_out=True, expired=self.expired)
+        A, left_out, self.n_folds = solve_exactly(block.problem, index, leaves_out=True, expired=self.expired)
         if left_out is not None:
             self._keep_left_out(block.problem, index, left_out)
         return Functions(index, A, _values(block.problem, index, A))
@@ -127,12 +128,19 @@ def exact_ridge(
     memory, the factor is computed by panels and half of it is kept: the same numbers but for the order of sums.
     Conjugate gradients end early once `expired` returns true: fewer steps are a stronger regularisation.
     """
+    return solve_exactly(problem, index, leaves_out, expired)[:2]
+
+
+def solve_exactly(
+    problem: Problem, index: Tensor, leaves_out: bool = False, expired: Callable[[], bool] = lambda: False
+) -> tuple[Tensor, Tensor | None, int]:
+    """The results of `exact_ridge`, and the number of folds that were left out; 0 if each row by itself."""
     n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
     folds = iterative_folds(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
     if folds is not None and (found := _by_conjugate_gradients(problem, X, y, ridge, folds, expired)) is not None:
-        return found
+        return *found, folds
     last = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
     if folds:  # the same rows as those ensemble members that were solved by conjugate gradients
         last = fold_rows(n, folds).to(index.device)
@@ -144,12 +152,12 @@ def exact_ridge(
     a, left_out = torch.empty_like(y), torch.full_like(y, torch.nan)
     a[order] = solution
     if not leaves_out:
-        return a, None
+        return a, None, 0
     if corner.device.type == "cpu" and m >= FLOAT32_DIAGONAL_ROWS and float32_factor_suffices(n, float(ridge.min())):
         corner = corner.float()  # leave-one-out predictions need few digits: two thirds of the time
     diagonal = inverse_diagonal(corner).double()
     left_out[last] = y[last] - solution[n - m :] / diagonal[:, None]
-    return a, left_out
+    return a, left_out, 0
 
 
 def _by_conjugate_gradients(
