@@ -21,12 +21,7 @@ PENALTIES = tuple(10.0 ** (k / 2) for k in range(-12, 2))
 #: The middle length-scale of each family, in typical distances; steps are factors of two.
 LENGTHS = {"gaussian": 0.8, "matern32": 1.4, "matern12": 5.6, "cityblock": 1.4, "linear": 1.0}
 #: Steps of the length-scale that the first stage tries, and steps at most in either direction.
-FIRST_LENGTHS = {"matern32": (-1, 0, 1), "matern12": (0,), "cityblock": (-1, 0, 1), "gaussian": (0,), "linear": (0,)}
-MOST_STEPS = 3
-#: Share of the loss that each half decade of a smaller penalty must gain: smaller penalties need double precision.
-PENALTY_PRICE = 1e-3
-#: The factor on the loss of each penalty where penalties are compared.
-PRICES = tuple((1 + PENALTY_PRICE) ** -k for k in range(len(PENALTIES)))
+FIRST_LENGTHS, MOST_STEPS = (-1, 0, 1), 3
 #: Penalties down to which kernel matrices are made and factored in single precision. Smooth families have smaller
 #: eigenvalues.
 SINGLE_PRECISION, SINGLE_PRECISION_SMOOTH = 2e-5, 0.9e-4
@@ -36,8 +31,7 @@ SINGLE_PRECISION, SINGLE_PRECISION_SMOOTH = 2e-5, 0.9e-4
 class GridPoint:
     """A family with a length-scale and a penalty, as steps on the grid.
 
-    `factor` is the length-scale in typical distances, `lam` the penalty, `dtype` the precision of kernel matrices, and
-    `price` the factor on losses where penalties are compared.
+    `factor` is the length-scale in typical distances, `lam` the penalty, `dtype` the precision of kernel matrices.
     """
 
     family: str
@@ -46,7 +40,6 @@ class GridPoint:
     factor: float = field(init=False, compare=False)
     lam: float = field(init=False, compare=False)
     dtype: torch.dtype = field(init=False, compare=False)
-    price: float = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         place = min(max(self.penalty, 0), len(PENALTIES) - 1)  # a point outside the grid is never scored
@@ -55,7 +48,6 @@ class GridPoint:
         object.__setattr__(self, "factor", LENGTHS[self.family] * 2.0**self.length)
         object.__setattr__(self, "lam", lam)
         object.__setattr__(self, "dtype", torch.float32 if lam >= least else torch.float64)
-        object.__setattr__(self, "price", PRICES[place])
 
     @classmethod
     def near(cls, family: str, factor: float, lam: float) -> GridPoint:

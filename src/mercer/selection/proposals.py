@@ -18,7 +18,7 @@ import torch
 
 from mercer.selection.candidate import BY_LOSS, Candidate
 from mercer.selection.descent import LEAST_FLOAT32_PENALTY, Descent
-from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, PRICES, ROUGH_FAMILIES, GridPoint
+from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, ROUGH_FAMILIES, GridPoint
 from mercer.selection.metric import tile
 from mercer.selection.parallel import in_background
 from mercer.selection.ridge import leave_one_out_path
@@ -53,12 +53,11 @@ def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     rows, n, column_map = search.rows, search.stage.n_fit, search.settings.column_maps[0]
     Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped[column_map][:n]
     score, penalties = Score(Y, weight, rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
-    prices = torch.tensor(PRICES, dtype=torch.float64, device=Y.device)
 
     def best(family: str) -> list[Candidate]:
         began, trials = time.perf_counter(), list[Trial]()
         view = View(column_map, [Fold(Z, Y, weight, Z[:0])], score, [torch.ones_like(Z[0])])
-        for length in FIRST_LENGTHS[family]:
+        for length in (0,) if family == "linear" else FIRST_LENGTHS:
             if family == "linear":  # with a constant, or leave-one-out would see centred columns sum to zero
                 K = Z @ Z.T / Z.shape[1] + 1.0
             else:
@@ -66,10 +65,10 @@ def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
                 K = tile(FAMILIES[family], distance, LENGTHS[family] * 2.0**length * view.unit(family))
             values = leave_one_out_path(K, Y, weight, penalties)
             losses = score(values).nan_to_num(math.inf)
-            k = int((losses * prices).argmin())
+            k = int(losses.argmin())
             trials.append(Trial(GridPoint(family, length, k), float(losses[k]), values[k]))
         view.release()
-        return [Candidate(view, min(trials, key=attrgetter("priced_loss")), time.perf_counter() - began)]
+        return [Candidate(view, min(trials, key=attrgetter("loss")), time.perf_counter() - began)]
 
     return search.run([partial(best, family) for family in search.settings.families])
 
@@ -198,7 +197,6 @@ def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> li
 
 def descend_on_held_out_error(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
     """Descend on the held-out error of the best candidate of each distance."""
-    settings = search.settings
     least = 2 if search.metric == "full" else 1  # dimensions of a transform: a diagonal has one, a matrix two
     ranked = sorted((c for c in pool if c.family != "linear"), key=BY_LOSS)
     ranked = [c for c in ranked if c.view.transforms[0].ndim >= least]
@@ -207,8 +205,7 @@ def descend_on_held_out_error(search: Search, pool: Sequence[Candidate]) -> list
         partial(_descended, search, candidate)
         for candidate in by_distance.values()
         # the evidence has found the metric already where noise is that small
-        if candidate.loss <= settings.descent_near_ratio * ranked[0].loss
-        and candidate.point.lam >= LEAST_FLOAT32_PENALTY
+        if candidate.point.lam >= LEAST_FLOAT32_PENALTY
     ]
     return search.run(tasks)
 

@@ -75,8 +75,6 @@ class SelectionSettings:
         Candidates that reach the last stage, at most, and those that take further gradient steps there.
     descent_rows, descent_divisor : int
         Rows of a descent on the k-fold error: at most, and all rows over this number.
-    descent_near_ratio : float
-        A candidate with this many times the best loss has no descent.
     members, draws : int
         Members of the ensemble at most, and draws of its greedy averaging.
     usual : float
@@ -135,7 +133,6 @@ class SelectionSettings:
     n_continued: int = 2
     descent_rows: int = 1500
     descent_divisor: int = 3
-    descent_near_ratio: float = 1.1
     members: int = 4
     draws: int = 12
     usual: float = 200.0

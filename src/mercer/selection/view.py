@@ -80,9 +80,6 @@ class Trial:
     values: Tensor = field(repr=False)
     duals: list[Tensor | None] = field(default_factory=list, repr=False)
 
-    def __post_init__(self) -> None:
-        self.priced_loss = self.loss * self.point.price
-
 
 @dataclass
 class View:
@@ -154,7 +151,7 @@ class View:
             for by_length, by_penalty in NEIGHBOURS[:2] if start.family == "linear" else NEIGHBOURS:
                 if len(self.trials) - n_before < most:
                     found = self._better(centre, by_length, by_penalty)
-                    if found.priced_loss < best.priced_loss:
+                    if found.loss < best.loss:
                         best, improved = found, True
         return best
 
@@ -164,7 +161,7 @@ class View:
         if not point.inside:
             return trial
         found = self.trial(point)
-        return found if found.priced_loss < trial.priced_loss else trial
+        return found if found.loss < trial.loss else trial
 
     def stepped(self, step: MetricStep) -> View:
         """The view after one more step of the metric."""
