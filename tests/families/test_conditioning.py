@@ -155,7 +155,7 @@ def test_the_rounding_foretold_is_the_rounding_met():
     for kernel in (100.0 * Matern52(20.0), 1e4 * Gaussian(30.0), Gaussian(0.5), Linear() + 1.0):
         sample = Sample(TensorRows(X), y, torch.ones(1000).double(), make_plan(1000, device="cpu"))
         problem = Problem(sample, kernel, 0.01)
-        a, _ = exact_ridge(problem, torch.arange(1000))
+        a, _, _ = exact_ridge(problem, torch.arange(1000))
         met = float((kernel(X.float(), X.float()).double() @ a - kernel(X, X) @ a).square().mean().sqrt())
         foretold, _ = rounding(kernel, 0.01, X[::3], y[::3], torch.ones(334), 1000)
         # eps bounds the rounding of an entry, not that of the rows themselves, which short kernels see (1e-5)
@@ -267,8 +267,8 @@ def short_of_memory(problem: Problem) -> Problem:
 def test_where_memory_is_short_the_same_rows_are_left_out_by_panels():
     problem = nearly_polynomial(300, torch.float64, lam=0.05, variance=10.0)
     everything = torch.arange(300)
-    _, whole = exact_ridge(problem, everything, leaves_out=True)
-    _, by_panels = exact_ridge(short_of_memory(problem), everything, leaves_out=True)
+    _, whole, _ = exact_ridge(problem, everything, leaves_out=True)
+    _, by_panels, _ = exact_ridge(short_of_memory(problem), everything, leaves_out=True)
     # the systems have the condition n·variance/λ = 6e4 at most, and a few hundred roundings
     np.testing.assert_allclose(by_panels, whole, atol=1e-8)
 
@@ -291,7 +291,7 @@ def test_a_factor_by_panels_bears_every_kernel_that_the_whole_factor_bears(kerne
     K = kernel(X, X)
     residuals = []
     for at in (problem, short_of_memory(problem)):
-        a, others = exact_ridge(at, torch.arange(300), leaves_out=True)
+        a, others, _ = exact_ridge(at, torch.arange(300), leaves_out=True)
         assert bool(others.isfinite().all())
         residuals.append(float((K @ a + lam * a - y).norm() / y.norm()))
     assert residuals[1] <= 30 * residuals[0] + 1e-6

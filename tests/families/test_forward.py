@@ -260,7 +260,7 @@ def test_all_rows_in_one_learner_is_kernel_ridge(p):
 @pytest.mark.parametrize("lam", [10.0, 1e-2, 1e-6])
 def test_where_memory_is_short_kernel_ridge_is_the_same_by_panels(p, lam):
     problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=lam)
-    whole, _ = exact_ridge(problem, torch.arange(N))
+    whole, _, _ = exact_ridge(problem, torch.arange(N))
     tight = problem.with_sample(plan=replace(problem.plan, memory_limit=8 * N * N))
     assert not tight.plan.holds_square(N)
     assert tight.plan.exact_rows() >= N
@@ -273,9 +273,9 @@ def test_where_memory_is_short_kernel_ridge_is_the_same_by_panels(p, lam):
 @over_outputs
 def test_a_factor_of_single_precision_leads_to_the_same_kernel_ridge(p, monkeypatch):
     problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=0.1)
-    whole, others = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    whole, others, _ = exact_ridge(problem, torch.arange(N), leaves_out=True)
     monkeypatch.setattr(exact, "FLOAT32_FACTOR_ROWS", 2)
-    by_steps, nearly = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    by_steps, nearly, _ = exact_ridge(problem, torch.arange(N), leaves_out=True)
     torch.testing.assert_close(by_steps, whole, rtol=0, atol=1e-9 * float(whole.abs().max()))
     # the diagonal of the inverse has the digits of single precision, less the condition number's three
     torch.testing.assert_close(nearly, others, rtol=0, atol=1e-3)
@@ -286,7 +286,7 @@ def test_rows_left_out_are_what_the_others_predict_wherever_they_stand(p, monkey
     monkeypatch.setattr(exact, "LEFT_OUT_ROWS", 7)
     problem = replace(make_problem(p=p, weight=np.random.default_rng(1).uniform(0.5, 2, N)), lam=0.1)
     K, Y, w = dense(problem)
-    a, others = exact_ridge(problem, torch.arange(N), leaves_out=True)
+    a, others, _ = exact_ridge(problem, torch.arange(N), leaves_out=True)
     np.testing.assert_allclose(K @ a.numpy() + 0.1 / w[:, None] * a.numpy(), Y, atol=1e-9)
     seen = np.flatnonzero(torch.isfinite(others).all(1).numpy())
     assert len(seen) == 7

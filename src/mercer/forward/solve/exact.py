@@ -77,7 +77,7 @@ class AllRows(Learner):
             found = exact_likelihood(block.problem, index, self.expired)
             self._keep_left_out(block.problem, index, found.left_out)
             return Functions(index, found.A, found.values.to(block.problem.plan.dtype).T.contiguous(), solved=True)
-        A, left_out, self.n_folds = solve_exactly(block.problem, index, leaves_out=True, expired=self.expired)
+        A, left_out, self.n_folds = exact_ridge(block.problem, index, leaves_out=True, expired=self.expired)
         if left_out is not None:
             self._keep_left_out(block.problem, index, left_out)
         return Functions(index, A, _values(block.problem, index, A))
@@ -117,8 +117,8 @@ def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
 
 def exact_ridge(
     problem: Problem, index: Tensor, leaves_out: bool = False, expired: Callable[[], bool] = lambda: False
-) -> tuple[Tensor, Tensor | None]:
-    r"""Exact weights a = G⁻¹y, and on demand leave-one-out predictions.
+) -> tuple[Tensor, Tensor | None, int]:
+    r"""Exact weights a = G⁻¹y, on demand held-out predictions, and the folds of these: 0 if each row by itself.
 
     Both come from one factor of G = K + λD⁻¹ in float64, D the rows' weights. Without row i the prediction at that row
     is :math:`y_i - a_i/[G^{-1}]_{ii}`. It is computed for at most `LEFT_OUT_ROWS` evenly spaced rows and is NaN
@@ -128,13 +128,6 @@ def exact_ridge(
     memory, the factor is computed by panels and half of it is kept: the same numbers but for the order of sums.
     Conjugate gradients end early once `expired` returns true: fewer steps are a stronger regularisation.
     """
-    return solve_exactly(problem, index, leaves_out, expired)[:2]
-
-
-def solve_exactly(
-    problem: Problem, index: Tensor, leaves_out: bool = False, expired: Callable[[], bool] = lambda: False
-) -> tuple[Tensor, Tensor | None, int]:
-    """The results of `exact_ridge`, and the number of folds that were left out; 0 if each row by itself."""
     n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
