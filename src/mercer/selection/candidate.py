@@ -30,6 +30,15 @@ class Candidate:
         self.family = self.point.family
 
     @property
+    def n_fit(self) -> int:
+        return self.view.n_fit
+
+    @property
+    def values(self) -> Tensor:
+        """Values at the rows that score."""
+        return self.trial.values
+
+    @property
     def name(self) -> str:
         return f"{self.view.column_map}, {self.view.metric}, {self.family}"
 
@@ -53,6 +62,24 @@ class LikelihoodEnsemble:
 
     members: list[SelectedKernel]
     loss: float
+
+
+@dataclass(frozen=True)
+class EvidenceCandidate:
+    """A kernel that the evidence found, as it will be fitted, with its values at the rows that score."""
+
+    selected: SelectedKernel
+    values: Tensor = field(repr=False)
+    n_fit: int
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.selected.name
+
+    @property
+    def loss(self) -> float:
+        return self.selected.loss
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from mercer.kernels import Bias, Kernel, Linear, Scaled, Sum
-from mercer.selection.candidate import BY_LOSS, Candidate, LikelihoodEnsemble, SelectedEnsemble, SelectedKernel
+from mercer.selection.candidate import (
+    BY_LOSS,
+    Candidate,
+    EvidenceCandidate,
+    LikelihoodEnsemble,
+    SelectedEnsemble,
+    SelectedKernel,
+)
 from mercer.selection.grid import FAMILIES
 from mercer.selection.likelihood_candidate import LikelihoodCandidate
 from mercer.selection.link import FLOORS, Link, fitted_link, shrinkage_factor
@@ -26,12 +33,13 @@ from mercer.selection.view import Fold, View
 CONSTANT_PENALTY = 1e12
 
 
-def ensemble(search: Search, pool: Sequence[Candidate]) -> SelectedEnsemble:
+def ensemble(
+    search: Search, pool: Sequence[Candidate], of_evidence: Sequence[EvidenceCandidate] = ()
+) -> SelectedEnsemble:
     """Average candidates by their held-out values; the constant where the average is not better."""
-    rows = search.rows
-    ranked = sorted(pool, key=BY_LOSS)
-    score = ranked[0].view.score
-    values = [candidate.trial.values for candidate in ranked]
+    rows, score = search.rows, pool[0].view.score
+    ranked: list[Candidate | EvidenceCandidate] = sorted([*pool, *of_evidence], key=BY_LOSS)
+    values = [candidate.values for candidate in ranked]
     zero = [] if rows.codes is not None else [torch.zeros_like(score.Y)]  # a link shrinks by itself
     shares, loss = greedy_average(values + zero, score, search.settings)
     chosen = sorted((k for k in range(len(values)) if shares[k]), key=lambda k: -shares[k])
@@ -46,7 +54,7 @@ def ensemble(search: Search, pool: Sequence[Candidate]) -> SelectedEnsemble:
     found = SelectedEnsemble(members, search.report, loss, score.constant, link)
     if not search.likelihood or search.expired():
         return found
-    kernels = [LikelihoodCandidate(search, ranked[k]) for k in chosen]
+    kernels = [LikelihoodCandidate(search, candidate) for k in chosen if isinstance(candidate := ranked[k], Candidate)]
     return replace(found, by_likelihood=likelihood_ensemble(search, found, kernels))
 
 
@@ -100,11 +108,13 @@ def greedy_average(values: Sequence[Tensor], score: Score, settings: SelectionSe
     return [count / sum(counts) for count in counts], best
 
 
-def _refitted(rows: SelectionRows, candidate: Candidate, share: float) -> SelectedKernel:
+def _refitted(rows: SelectionRows, candidate: Candidate | EvidenceCandidate, share: float) -> SelectedKernel:
     """An ensemble member: the candidate's last metric step learned again from all rows, held-out ones included.
 
     Folds give the mean of their metrics. A descent is not repeated, since it takes far longer.
     """
+    if isinstance(candidate, EvidenceCandidate):
+        return replace(candidate.selected, share=share)
     view, point = candidate.view, candidate.point
     if view.steps and not view.steps[-1].descent:
         Z = rows.mapped[view.column_map][: rows.n_metric]

@@ -142,14 +142,15 @@ class EvidenceSearch:
     def _value(self, kernel: Kernel, noise: float) -> float:
         return self._evidence(kernel, noise, None).value
 
-    def radial(self, families: Sequence[type[Stationary]]) -> dict[str, Point]:
+    def radial(self, families: Sequence[type[Stationary]], near: dict[str, Point] | None = None) -> dict[str, Point]:
         """The best point of each family, smoothest first; each starts from the best point of the families before.
 
-        If rows are many, a search on a subsample provides the starts. Rougher families are skipped after two in a row
-        have less evidence than a smoother one, or one has far less; the subsample alone may decide the latter.
+        If rows are many, a search on a subsample provides the starts, unless points `near` the best ones are known.
+        Rougher families are skipped after two in a row have less evidence than a smoother one, or one has far less;
+        the subsample alone may decide the latter.
         """
-        subsampled = self.subsampled()
-        near: dict[str, Point] = {}
+        subsampled = self.subsampled() if near is None else None
+        near = {} if near is None else near
         decisive = DECISIVE_NATS
         if subsampled is not None:
             near = subsampled.radial(families)

@@ -16,6 +16,7 @@ from mercer.clock import Clock
 from mercer.selection import proposals
 from mercer.selection.candidate import Candidate, SelectedEnsemble
 from mercer.selection.ensemble import constant_ensemble, ensemble
+from mercer.selection.evidence_kernels import evidence_candidates
 from mercer.selection.rows import SelectionRows
 from mercer.selection.search import Search, survivors
 from mercer.selection.settings import DEFAULT_SETTINGS, SelectionSettings, Stage
@@ -60,7 +61,7 @@ def select(
         for propose, until in proposed:
             if not (pool and search.expired(until)):
                 pool = pool + propose(search, pool)
-    return ensemble(search, pool)
+    return ensemble(search, pool, evidence_candidates(search, pool))
 
 
 def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:

@@ -83,12 +83,16 @@ class SelectionRows:
         n_seen = max(n_fit, self.n_evidence)  # no row scores a metric that it helped to learn
         return [(index[:n_fit], index[n_seen : n_seen + stage.n_score])]
 
+    def score(self, stage: Stage) -> Score:
+        """The score of values at a stage's scoring rows."""
+        scoring = torch.cat([score for _, score in self.parts(stage)])
+        return Score(self.Y[scoring], self.weight[scoring], self.codes)
+
     def view(self, column_map: str, stage: Stage, steps: tuple[MetricStep, ...] = ()) -> View:
         """The view of a column map on a stage's rows, after learning these steps of the metric from them."""
         Z, parts = self.mapped[column_map], self.parts(stage)
-        scoring = torch.cat([score for _, score in parts])
         folds = [Fold(Z[fit], self.Y[fit], self.weight[fit], Z[score]) for fit, score in parts]
-        score = Score(self.Y[scoring], self.weight[scoring], self.codes)
+        score = self.score(stage)
         ones = [torch.ones_like(folds[0].X[0]) for _ in parts]
         view = View(column_map, folds, score, ones, groups=self.groups)
         for step in steps:

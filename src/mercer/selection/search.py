@@ -10,7 +10,7 @@ from typing import Any
 
 from mercer.clock import Clock
 from mercer.progress import report_step
-from mercer.selection.candidate import BY_LOSS, Candidate
+from mercer.selection.candidate import BY_LOSS, Candidate, EvidenceCandidate
 from mercer.selection.grid import GridPoint
 from mercer.selection.parallel import run_parallel
 from mercer.selection.rows import SelectionRows
@@ -61,13 +61,18 @@ class Search:
     def run(self, tasks: Sequence[Callable[[], list[Candidate]]]) -> list[Candidate]:
         """Score candidates in parallel, and report them in the order of their tasks."""
         found = [candidate for part in run_parallel(tasks, self.rows.device) for candidate in part]
+        self.report_scores(found)
         for candidate in found:
-            line = {"candidate": candidate.name, "stage": self.stage.name, "rows": candidate.view.n_fit}
-            self.report.append(line | {"loss": candidate.loss, "seconds": candidate.seconds})
-            report_step("selection", state=self.report[-1])
             self.known.setdefault((candidate.view.metric, candidate.family), candidate.point)
             self.best = min(self.best, candidate.loss)
         return found
+
+    def report_scores(self, found: Sequence[Candidate | EvidenceCandidate]) -> None:
+        """Write a line of the report for each candidate."""
+        for candidate in found:
+            line = {"candidate": candidate.name, "stage": self.stage.name, "rows": candidate.n_fit}
+            self.report.append(line | {"loss": candidate.loss, "seconds": candidate.seconds})
+            report_step("selection", state=self.report[-1])
 
     def tuned_view(
         self, column_map: str, steps: tuple[MetricStep, ...], starts: Mapping[str, GridPoint], most: int

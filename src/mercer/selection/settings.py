@@ -52,6 +52,13 @@ class SelectionSettings:
         Whether the evidence proposes a metric.
     evidence_rows, evidence_rows_per_input, evidence_most_rows : int
         Rows of the evidence: at least, for each input, at most.
+    evidence_kernel_rows : int
+        Rows of the evidence that finds smooth kernels, at most.
+    smooth_loss, smooth_noise : float
+        Smooth kernels are searched for if the best loss is at most the first share of the targets' variance, and the
+        noise that a Gaussian kernel leaves at most the second.
+    smooth_rows : int
+        Rows of the search for this first Gaussian kernel.
     gradient_steps, last_gradient_steps : int
         Steps of a gradient metric before the last stage, and in it.
     full_metric_inputs : int
@@ -116,6 +123,10 @@ class SelectionSettings:
     evidence_rows: int = 400
     evidence_rows_per_input: int = 16
     evidence_most_rows: int = 600
+    evidence_kernel_rows: int = 1000
+    smooth_loss: float = 0.2
+    smooth_noise: float = 0.02
+    smooth_rows: int = 200
     gradient_steps: int = 3
     last_gradient_steps: int = 2
     full_metric_inputs: int = 1000
