@@ -188,6 +188,16 @@ def test_a_function_without_noise_that_needs_its_rows_keeps_them():
     assert model.compression_reason_.startswith("all 600 rows are kept")
 
 
+@pytest.mark.parametrize("n_basis", ["auto", 5])
+def test_constant_and_perfectly_known_targets_are_no_trouble(n_basis):
+    X, _ = noisy_table(500, 0)
+    model = KernelBoostingRegressor(kernel="gaussian", n_basis=n_basis, random_state=0)
+    np.testing.assert_allclose(model.fit(X, np.full(500, 3.0)).predict(X), 3.0)
+    assert model.compression_reason_ == "left out: a fitted function is zero"
+    model.fit(X, X[:, 0])
+    assert n_basis == 5 or model.score(X, X[:, 0]) > 0.999
+
+
 def test_few_rows_are_all_kept():
     X, y = noisy_table(100, 0)
     model = KernelBoostingRegressor(random_state=0).fit(X, y)

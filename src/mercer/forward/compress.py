@@ -47,12 +47,11 @@ from mercer.losses import Loss, Squared
 #: Basis vectors of the first block; later blocks add this share of the present size.
 FIRST_BLOCK, GROWTH = 16, 0.25
 #: Rows from which a block is chosen, for each of its basis vectors.
-CANDIDATES = 3
+CANDIDATES = 2
 #: Share of a kernel column's squared norm that must lie outside the span of the basis vectors before it.
 NOVELTY = 1e-9
-#: A path ends early if its error, continued as a power of the size, would be this many times too large at its end; it
-#: is continued from the last `TREND_SIZES` sizes.
-HOPELESS, TREND_SIZES = 1.5, 4
+#: A path ends early if the rise, continued as a power of the size from the last sizes, would be too large at its end.
+TREND_SIZES = 4
 #: ρ, the correlation of a compression's changes with the errors of the full model.
 CORRELATION = 0.12
 #: The least curvature of a loss that counts: rows far on the right side of a boundary have next to none.
@@ -178,7 +177,7 @@ class Judges:
         curvature = self.loss.curvature(self.targets, self.left_out)
         square = float((self.weight @ (curvature * change.square())).sum())
         error = 2 * float((self.weight @ self.loss.value(self.targets, self.left_out)).sum())
-        share = max(square, SMALLEST) / max(error, SMALLEST)
+        share = square / max(error, SMALLEST)
         rise = share + 2 * CORRELATION * math.sqrt(share)
         return math.sqrt(1 + rise) - 1 if self.root else rise
 
@@ -209,8 +208,8 @@ class CompressionPath:
         return self.predictions[self.sizes.index(size)] - self.judges.values
 
     def rise(self, size: int, share: float = 1.0) -> float:
-        """The share by which the error rises at most if the function is a `share` of an average."""
-        return self.judges.rise(share * self.change(size))
+        """The share by which the error rises at most if the function is a `share` of an average of independent ones."""
+        return self.judges.rise(math.sqrt(share) * self.change(size))
 
 
 def compression_path(
@@ -219,7 +218,7 @@ def compression_path(
     """Choose basis vectors among `rows` until the error rises by at most `tol`, or there are `most`.
 
     `f` (n × p) has the values of the full model at `rows`. The path ends early if the function has no hope to be within
-    the tolerance as a `share` of an average; ``tol=0`` goes on to `most` basis vectors.
+    the tolerance as a `share` of an average whose other errors are independent; ``tol=0`` goes on to `most`.
     """
     is_candidate = problem.distinct[rows].clone()
     is_candidate[judges.places] = False
@@ -255,7 +254,7 @@ def grown(basis: GrowingBasis, judges: Judges, tol: float, share: float = 1.0) -
         sizes.append(basis.size)
         predictions.append(hat.predictions())
         change = predictions[-1] - judges.values
-        rises.append(judges.rise(share * change))
+        rises.append(judges.rise(math.sqrt(share) * change))
         if tol and (judges.rise(change) <= tol or _is_hopeless(sizes, rises, most, tol)):
             break
     m = basis.size
@@ -288,12 +287,13 @@ class LeftOutRows:
 
 
 def _is_hopeless(sizes: list[int], rises: list[float], most: int, tol: float) -> bool:
-    """Whether the rise, continued as a power of the size, would be far above `tol` at the largest size."""
+    """Whether the rise, continued as a power of the size, would be above `tol` at the largest size."""
     if len(sizes) <= TREND_SIZES or 4 * sizes[-1] < most:
         return False
     before, now = sizes[-1 - TREND_SIZES], sizes[-1]
-    power = math.log(rises[-1] / rises[-1 - TREND_SIZES]) / math.log(now / before)
-    return rises[-1] * (most / now) ** power > HOPELESS * tol
+    fallen = max(rises[-1], SMALLEST) / max(rises[-1 - TREND_SIZES], SMALLEST)
+    power = math.log(fallen) / math.log(now / before)
+    return rises[-1] * (most / now) ** power > tol
 
 
 @dataclass(frozen=True)

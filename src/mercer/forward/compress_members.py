@@ -28,7 +28,7 @@ from mercer.stop_reason import StopReason
 FEWEST_ROWS = 500
 #: The largest compressed size: a share of the rows, and at most so many basis vectors on a CPU and on a GPU. A larger
 #: one would take longer than a quarter of the fit (8000 rows, one core: 11 s, of which 1 s for each kernel).
-LARGEST_SHARE, MOST_VECTORS = 0.4, {"cpu": 1200, "cuda": 8000}
+LARGEST_SHARE, MOST_VECTORS = 1 / 3, {"cpu": 1200, "cuda": 8000}
 #: The largest share of all basis vectors that a compression may leave to be worth its change of predictions.
 WORTHWHILE = 0.5
 #: Rows that judge a size, at most and as a share of all rows.
@@ -81,6 +81,8 @@ def _compressed(parts: list[FittedMember], n_basis: int | None, tol: float, task
         return Compressed(parts, reason)
     classes, row_targets = isinstance(task.targets, ClassTargets), task.row_targets
     paths = _paths(parts, n_basis, tol, classes)
+    if not all(path.sizes for path in paths):
+        return Compressed(parts, "left out: a fitted function is zero")
     n_rows, most = parts[0].fit.problem.n_candidates, WORTHWHILE * sum(len(part.final.index) for part in parts)
     if len(paths) < len(parts):
         return Compressed(parts, _all_kept(parts, paths, tol))
@@ -122,6 +124,8 @@ def _paths(parts: list[FittedMember], n_basis: int | None, tol: float, classes: 
         find = compression_path if problem.loss.quadratic else likelihood_path
         path = find(problem, rows, part.fit.f[rows], _judges(part, classes), most, wanted, share)
         paths.append(path)
+        if not path.sizes:
+            break
         n_failed += n_basis is None and path.rise(path.sizes[-1], share) > tol
         if n_failed > WORTHWHILE * len(parts):
             break

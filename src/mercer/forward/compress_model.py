@@ -88,6 +88,7 @@ def compress(model: Model, X: Any, y: Any, n_basis: int | str = "auto", tol: flo
     require(not isinstance(source, SparseRows), "X", "dense", "a wide sparse matrix")
     table = JudgedTable(model, source, y)
     paths = [table.path(part, int(n_basis) if given else None, tol) for part in model.expansions_]
+    require(all(path.sizes for path in paths), "model", "of functions that are not zero", "a constant")
     curve = JointSizes(paths, [1.0] * len(paths)).curve(math.inf if given else tol)
     at = curve[0] if given else [at for at in curve if at.rise <= tol][-1]
     made = copy.copy(model)
