@@ -469,8 +469,8 @@ def test_held_out_rows_have_no_say_in_means_of_targets():
     weight = np.ones(300)
     weight[:100] = 0
     model = boosted()
-    held = read(model, frame, y, numeric=True).with_weights(weight)
-    other = read(model, frame, np.where(weight == 0, 1e3, y), numeric=True).with_weights(weight)
+    held = read(model, frame, y, classes=False).with_weights(weight)
+    other = read(model, frame, np.where(weight == 0, 1e3, y), classes=False).with_weights(weight)
     np.testing.assert_allclose(held.rows.X[:, 0] * np.abs(y).max(), other.rows.X[:, 0] * 1e3, rtol=1e-9)
 
 

@@ -14,7 +14,7 @@ from mercer import KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.data import Runs, TensorRows
 from mercer.data.column_maps import ColumnMap
-from mercer.data.group import ALONE
+from mercer.data.group import ONE_PROCESS
 from mercer.engine import Sample, make_plan
 from mercer.evidence.exact import log_evidence
 from mercer.forward.local_length_scales import LocalLengthScales
@@ -129,7 +129,7 @@ def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch
     inputs, other = (InputMap(np.zeros(4), np.ones(4), maps, turn) for turn in (np.ones(4), np.full(4, 2.0)))
     first = KernelMember(inputs, Gaussian(2.0), 10.0, name="a")
     second = KernelMember(other, Gaussian(1.0), 0.1, name="b")
-    given = read(KernelBoostingRegressor(), X, y, None, numeric=True)
+    given = read(KernelBoostingRegressor(), X, y, None, classes=False)
 
     def seen(free_penalty: bool = True) -> Selection:
         plan, rng = make_plan(1500, device="cpu", dtype="float64"), np.random.default_rng(0)
@@ -179,7 +179,7 @@ def patches_of(group, n: int) -> list[np.ndarray]:
 
 @pytest.mark.cluster
 def test_processes_that_share_a_table_see_the_neighbourhoods_of_one():
-    alone = patches_of(ALONE, 400)
+    alone = patches_of(ONE_PROCESS, 400)
     for found in cluster.on_processes(3, patches_of, 400):
         for shared, alone_values in zip(found, alone, strict=True):
             np.testing.assert_allclose(shared, alone_values)

@@ -12,7 +12,7 @@ import torch
 from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.data import TensorRows
-from mercer.data.group import ALONE
+from mercer.data.group import ONE_PROCESS
 from mercer.engine import KernelMatrix, Sample, make_plan
 from mercer.forward import average, boosting
 from mercer.forward.average import averaged, best_subset
@@ -306,12 +306,12 @@ def test_more_rows_find_length_scales_that_few_rows_miss():
     settings = replace(DEFAULT_SETTINGS, more_evidence_rows=(150, 150), more_fit_rows=(400, 400))
     plan = make_plan(len(X), device="cpu", memory_limit=2**30)
     stage = MoreRows(X, Y, weight, plan, 0, Clock(5.0), settings)
-    ranked, report = stage.rescored([*candidates, *stage.evidence_candidates()], ALONE)
+    ranked, report = stage.rescored([*candidates, *stage.evidence_candidates()], ONE_PROCESS)
     assert ranked[0].loss <= min(line["loss"] for line in report) + 1e-12
     assert ranked[0].loss < 0.2 * float(Y.square().mean())
     assert all(other.loss <= (1 + settings.runner_up) * ranked[0].loss for other in ranked)
     little = replace(plan, memory_limit=MATRICES * 8 * 100**2)
-    _, report = MoreRows(X, Y, weight, little, 0, Clock(5.0), settings).rescored(candidates, ALONE)
+    _, report = MoreRows(X, Y, weight, little, 0, Clock(5.0), settings).rescored(candidates, ONE_PROCESS)
     assert {line["rows"] for line in report} == {100}
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mercer import KernelBoostingClassifier
-from mercer.data.group import ALONE
+from mercer.data.group import ONE_PROCESS
 from mercer.forward import boosting, trial_fits
 from mercer.forward.combine import JointPursuit
 from mercer.forward.criteria import LargestResiduals
@@ -30,7 +30,7 @@ def names(choice: Selection) -> list[str]:
 
 
 def task_of(*members: KernelMember):
-    given = SimpleNamespace(n_alive=1000, shard=SimpleNamespace(group=ALONE))
+    given = SimpleNamespace(n_alive=1000, shard=SimpleNamespace(group=ONE_PROCESS))
     return SimpleNamespace(data=given, selection=Selection(list(members[:1]), runners_up=list(members[1:])))
 
 

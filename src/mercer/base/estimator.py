@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, SECONDS, literal
-from mercer.data.group import ALONE, Group
+from mercer.data.group import ONE_PROCESS, Group
 from mercer.engine.sample import generator
 from mercer.preprocessing.columns import column_table
 
@@ -211,7 +211,7 @@ class BaseKernelEstimator(SaveMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _generator(self, group: Group = ALONE) -> np.random.Generator:
+    def _generator(self, group: Group = ONE_PROCESS) -> np.random.Generator:
         """The random numbers of a fit, the same on all processes."""
         rng = generator(self.random_state)
         rng.bit_generator.state = group.first(lambda: rng.bit_generator.state)

@@ -23,7 +23,7 @@ POINTER = FLOAT.as_pointer()
 DOUBLE = ir.DoubleType()
 DOUBLES = ir.VectorType(DOUBLE, 16)
 #: Bits below the exponent of a number, the integers of its size, and LLVM's name for it.
-MANTISSA, WHOLE, NAMES = {FLOAT: 23, DOUBLE: 52}, {FLOAT: INT32, DOUBLE: INT}, {FLOAT: "f32", DOUBLE: "f64"}
+MANTISSA, INTEGERS, NAMES = {FLOAT: 23, DOUBLE: 52}, {FLOAT: INT32, DOUBLE: INT}, {FLOAT: "f32", DOUBLE: "f64"}
 #: Kinds of arguments: an array of numbers (single, double), an integer, a number; to LLVM and to Python.
 KINDS = {
     "f": (POINTER, ctypes.c_void_p),
@@ -126,7 +126,7 @@ class Writer:
     def raised(self, vector: Any, exponents: Any) -> Any:
         """The vector times two to the power of integers, which stand in the lowest bits of `exponents`."""
         b, kind = self.build, vector.type
-        ints = ir.VectorType(WHOLE[kind.element], kind.count)
+        ints = ir.VectorType(INTEGERS[kind.element], kind.count)
         shifted = b.shl(b.bitcast(exponents, ints), ir.Constant(ints, [MANTISSA[kind.element]] * kind.count))
         return b.bitcast(b.add(b.bitcast(vector, ints), shifted), kind)
 

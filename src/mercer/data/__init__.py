@@ -20,7 +20,7 @@ from mercer.data.libsvm import LibsvmRows
 from mercer.data.npy import NpyRows
 from mercer.data.parquet import ParquetRows, parquet_files, stored_names
 from mercer.data.prefetch import read_ahead
-from mercer.data.shard import WHOLE, Runs, Shard
+from mercer.data.shard import UNDIVIDED, Runs, Shard
 from mercer.data.source import RowSource, spaced_rows
 from mercer.data.sparse import SparseRows, sparse_matrix
 from mercer.parts import require
@@ -41,7 +41,7 @@ __all__ = [
     "Shard",
     "SparseRows",
     "TensorRows",
-    "WHOLE",
+    "UNDIVIDED",
     "as_source",
     "current_group",
     "find_bend",

@@ -13,14 +13,14 @@ from torch import Tensor
 from mercer.data.columns import choose_columns
 from mercer.data.frames import holds_numbers
 from mercer.data.group import Group
-from mercer.data.shard import WHOLE, Runs, Shard, even_run
+from mercer.data.shard import UNDIVIDED, Runs, Shard, even_run
 from mercer.data.source import RowSource, TransformedRows
 
 
 class TensorRows(RowSource):
     """Rows of a two-dimensional tensor on any device."""
 
-    def __init__(self, X: Tensor, shard: Shard = WHOLE) -> None:
+    def __init__(self, X: Tensor, shard: Shard = UNDIVIDED) -> None:
         self.X, self.shard = X, shard
         self.n_rows, self.n_columns = X.shape
 
@@ -35,7 +35,7 @@ class TensorRows(RowSource):
 class ArrayRows(RowSource):
     """Rows of a two-dimensional NumPy array; a memory map is read block by block."""
 
-    def __init__(self, X: np.ndarray, shard: Shard = WHOLE) -> None:
+    def __init__(self, X: np.ndarray, shard: Shard = UNDIVIDED) -> None:
         self.X, self.shard = X, shard
         self.n_rows, self.n_columns = X.shape
 

@@ -67,9 +67,9 @@ class Group:
         return max(self.gather(number))
 
 
-ALONE = Group()
+ONE_PROCESS = Group()
 
-_current: ContextVar[Group] = ContextVar("group", default=ALONE)
+_current: ContextVar[Group] = ContextVar("group", default=ONE_PROCESS)
 
 
 def current_group() -> Group:

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data.group import ALONE, Group
+from mercer.data.group import ONE_PROCESS, Group
 
 
 class Shard:
     """The whole table, on one process: local indices are global ones."""
 
-    group: Group = ALONE
+    group: Group = ONE_PROCESS
 
     @property
     def divided(self) -> bool:
@@ -104,7 +104,7 @@ class Shard:
         return float(self.group.sum(torch.tensor(number, dtype=torch.float64)))
 
 
-WHOLE = Shard()
+UNDIVIDED = Shard()
 
 
 class Runs(Shard):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer.data.group import Group
 from mercer.data.raw import RawColumn
-from mercer.data.shard import WHOLE, Runs, Shard, even_run
+from mercer.data.shard import UNDIVIDED, Runs, Shard, even_run
 
 
 class RowSource(ABC):
@@ -26,7 +26,7 @@ class RowSource(ABC):
     n_rows: int
     n_columns: int
     #: Which rows of the table these are.
-    shard: Shard = WHOLE
+    shard: Shard = UNDIVIDED
 
     @abstractmethod
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:

@@ -7,7 +7,7 @@ import os
 
 import torch
 
-from mercer.data.group import ALONE, Group, current_group, set_group
+from mercer.data.group import ONE_PROCESS, Group, current_group, set_group
 from mercer.distributed.group import ProcessGroup, environment_store, reach_store
 from mercer.parts import require
 
@@ -36,8 +36,8 @@ def init(timeout: float = TIMEOUT, backend: str = "auto") -> Group:
     require(timeout > 0, "timeout", "positive seconds", timeout)
     require(backend in ("auto", "gloo", "nccl"), "backend", "'auto', 'gloo' or 'nccl'", backend)
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
-        return ALONE
-    if current_group() is not ALONE:
+        return ONE_PROCESS
+    if current_group() is not ONE_PROCESS:
         return current_group()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank = int(os.environ.get("LOCAL_RANK", 0))

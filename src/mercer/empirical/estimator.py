@@ -17,7 +17,7 @@ from mercer.base.out_of_fold import Refits
 from mercer.base.parameters import NONE, Rule, check, integer, literal, number, sequence_of
 from mercer.clock import Clock
 from mercer.data import RowSource, current_group
-from mercer.data.group import ALONE, Group
+from mercer.data.group import ONE_PROCESS, Group
 from mercer.empirical.cross_validation import ParameterGrid, choose, several
 from mercer.empirical.ensemble import MemberEnsemble
 from mercer.empirical.kernel_map import ROWS
@@ -231,8 +231,8 @@ class EnsembleEstimator(BaseKernelEstimator):
     def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:
         """Read the table and code it."""
         # every process has all rows and trains a share of the members
-        readers = group if isinstance(X, RowSource) and X.shard.divided else ALONE
-        given = read(self, X, y, sample_weight, numeric=not self._classes, group=readers)
+        readers = group if isinstance(X, RowSource) and X.shard.divided else ONE_PROCESS
+        given = read(self, X, y, sample_weight, classes=self._classes, group=readers)
         given = collect_small_table(given, given.shard.length(given.rows.n_rows))
         weight, unit = unit_weights(given.weight)
         targets = code_targets(given.y, weight, classes=self._classes)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.data import Group
-from mercer.data.group import ALONE
+from mercer.data.group import ONE_PROCESS
 from mercer.empirical.coordinates import MappedRows, Stack, stacks
 from mercer.empirical.ensemble import EnsembleMember
 from mercer.empirical.hokashyap import Solution
@@ -53,7 +53,7 @@ class Training:
     seeds: np.ndarray
     n_jobs: int | None = None
     clock: Clock = field(default_factory=Clock)
-    group: Group = ALONE  # each of its processes trains a share of the members, on rows that all of them have
+    group: Group = ONE_PROCESS  # each of its processes trains a share of the members, on rows that all of them have
 
     def run(self, problems: Sequence[MemberProblem]) -> tuple[list[Trained], StopReason | None]:
         """Train all members of all problems; the reason names what the time budget left undone, if anything."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import WHOLE, Shard
+from mercer.data import UNDIVIDED, Shard
 from mercer.forward.posterior import KernelFactor
 from mercer.forward.problem import Problem
 from mercer.forward.span import Functions, FunctionSpan
@@ -52,7 +52,7 @@ class Block:
         min_novelty: float = 0.0,
     ) -> None:
         self.problem, self.subset, self.gram_noise, self.min_novelty = problem, subset, gram_noise, min_novelty
-        self.full_shard: Shard = WHOLE  # of the whole problem
+        self.full_shard: Shard = UNDIVIDED  # of the whole problem
         self.f = f.clone()
         self.metric = problem.loss.bound * problem.weight
         self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, offset=f)

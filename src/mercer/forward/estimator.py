@@ -16,7 +16,7 @@ from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.parameters import AUTO, BOOL, NONE, check, integer, number, part_of
 from mercer.clock import Clock
 from mercer.data import ArrayRows, RowSource, current_group
-from mercer.data.group import ALONE
+from mercer.data.group import ONE_PROCESS
 from mercer.engine import Plan, make_plan
 from mercer.engine.plan import chosen_device
 from mercer.forward.by_loss import by_loss
@@ -205,9 +205,9 @@ class ForwardEstimator(BaseKernelEstimator):
         selection there are none yet, and an earlier model stays.
         """
         check(self)
-        group = ALONE if self._pairwise else current_group()  # kernel values refer to rows and columns alike
+        group = ONE_PROCESS if self._pairwise else current_group()  # kernel values refer to rows and columns alike
         budget = Clock(self.time_budget, group=group)
-        data, plan = plan_for(read(self, X, y, sample_weight, numeric=not self._classes, group=group), self)
+        data, plan = plan_for(read(self, X, y, sample_weight, classes=self._classes, group=group), self)
         fitting = fitting_group(data, group)
         if fitting.size == 1:
             attributes = self._fitted(data, plan, X_val, y_val, budget)
@@ -317,7 +317,7 @@ class ForwardEstimator(BaseKernelEstimator):
     ) -> tuple[TableData, np.ndarray, Tensor | None]:
         """The table and its targets with validation rows of weight zero, and the places of these rows, if any."""
         if X_val is not None:
-            X_val, y_val = read_held_out(self, data, X_val, y_val, numeric=not self._classes)
+            X_val, y_val = read_held_out(self, data, X_val, y_val, classes=self._classes)
             if self._classes:
                 targets.require_known(y_val, "y_val")
             return append_validation_rows(data, Y, X_val, targets.encode(y_val))

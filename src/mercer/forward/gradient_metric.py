@@ -106,7 +106,7 @@ class GradientMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseKern
         """Find the mapping from rows `X` (array, frame, tensor, file or row source) and targets `y`."""
         check(self)
         classes = self.task == "classification" or (self.task == "auto" and y is not None and holds_classes(y))
-        data = read(self, X, y, sample_weight, numeric=not classes)
+        data = read(self, X, y, sample_weight, classes=classes)
         targets = code_targets(data.y, data.weight, classes=classes, centred=True)
         rng = self._generator()
         data, Y, noise = merge_duplicate_inputs(data, targets.encode(data.y), rng, by_targets=classes)

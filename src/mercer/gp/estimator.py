@@ -15,7 +15,7 @@ from mercer.base.estimator import BaseKernelEstimator
 from mercer.base.parameters import NONE, Rule, check, integer, literal, number, part_of
 from mercer.clock import Clock
 from mercer.data import current_group
-from mercer.data.group import ALONE
+from mercer.data.group import ONE_PROCESS
 from mercer.engine import make_plan
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
@@ -155,11 +155,9 @@ class SparseGP(BaseKernelEstimator):
         """
         check(self)
         approximation = self._prior()
-        group = ALONE if approximation.dense else current_group()  # dense models see few rows, every process all
+        group = ONE_PROCESS if approximation.dense else current_group()  # dense models see few rows, every process all
         clock = Clock(self.time_budget, group=group)
-        given = collect_small_table(
-            read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS
-        )
+        given = collect_small_table(read(self, X, y, sample_weight, classes=self._classes, group=group), MERGED_ROWS)
         made = partial(self._fitted, given, approximation, clock)
         self._keep(**fitting_group(given, group).first(made))
         clock.raise_interrupt()

@@ -172,9 +172,7 @@ class MixtureEstimator(BaseKernelEstimator):
         check(self)
         group = current_group()
         clock = Clock(self.time_budget, group=group)
-        given = collect_small_table(
-            read(self, X, y, sample_weight, numeric=not self._classes, group=group), MERGED_ROWS
-        )
+        given = collect_small_table(read(self, X, y, sample_weight, classes=self._classes, group=group), MERGED_ROWS)
         self._keep(**fitting_group(given, group).first(lambda: self._fitted(given, clock)))
         clock.raise_interrupt()
         return self
@@ -287,7 +285,7 @@ class MixtureEstimator(BaseKernelEstimator):
     def responsibilities(self, X: Any, y: Any) -> np.ndarray:
         """p(j | x, y): the responsibility of each component for rows `X` with targets `y`, n × k."""
         check_is_fitted(self)
-        y = checked_targets(host(y), not self._classes, self)
+        y = checked_targets(host(y), self._classes, self)
         if self._classes:
             self.targets_.require_known(y, "y")
         Y, n = self._encode(self.targets_, y), read_new(self, X).n_rows

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.data import WHOLE, ArrayRows, Group, Runs
-from mercer.data.group import ALONE
+from mercer.data import UNDIVIDED, ArrayRows, Group, Runs
+from mercer.data.group import ONE_PROCESS
 from mercer.engine import Plan, make_plan
 from mercer.preprocessing.duplicates import MERGED_ROWS
 from mercer.preprocessing.read import TableData
@@ -36,7 +36,7 @@ def fitting_group(data: TableData, group: Group) -> Group:
 
     Estimators call ``fitting_group(data, group).first(fit)`` after `collect_small_table`.
     """
-    return group if data.shard is WHOLE else ALONE
+    return group if data.shard is UNDIVIDED else ONE_PROCESS
 
 
 def agreed_plan(data: TableData, settings: Any, dtype: Any) -> Plan:

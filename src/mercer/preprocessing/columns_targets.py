@@ -120,17 +120,17 @@ def _shrunk(sums: np.ndarray, prior: np.ndarray, prior_rows: np.ndarray) -> np.n
     return (sums[:, :-1] + prior_rows * prior) / (sums[:, -1:] + prior_rows)
 
 
-def averaged_targets(y: np.ndarray, *, numeric: bool) -> np.ndarray:
+def averaged_targets(y: np.ndarray, *, classes: bool) -> np.ndarray:
     """The targets of target means (n × p): numbers, scaled to at most 1, or an indicator of each class.
 
     Two classes need one indicator; of very many classes only the most frequent get one.
     """
-    if numeric:
+    if not classes:
         Y = y.reshape(len(y), -1).astype(np.float64)
         size = np.abs(Y).max(0)
         return Y / np.where(size > 0, size, 1.0)  # squares of these are finite
-    classes, counts = np.unique(y, return_counts=True)
-    chosen = classes[1:] if len(classes) == 2 else classes[np.sort(np.argsort(-counts, kind="stable")[:MOST_CLASSES])]
+    labels, counts = np.unique(y, return_counts=True)
+    chosen = labels[1:] if len(labels) == 2 else labels[np.sort(np.argsort(-counts, kind="stable")[:MOST_CLASSES])]
     return (y[:, None] == chosen).astype(np.float64)
 
 

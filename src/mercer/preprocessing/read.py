@@ -16,7 +16,7 @@ import torch
 from sklearn.base import clone
 
 from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_source
-from mercer.data.group import ALONE
+from mercer.data.group import ONE_PROCESS
 from mercer.data.hashes import has_copies, hash_pairs, hash_rows, hash_targets
 from mercer.data.raw import RawColumn
 from mercer.parts import require
@@ -152,15 +152,15 @@ def read(
     y: Any,
     sample_weight: Any = None,
     *,
-    numeric: bool = False,
-    group: Group = ALONE,
+    classes: bool = True,
+    group: Group = ONE_PROCESS,
     supervised: bool = True,
 ) -> TableData:
     """Read rows, targets and weights from arrays, frames, tensors, files or sources; refuse bad ones in a sentence.
 
     `y=None` takes the target column of a file or source. The other arguments are those of `TableReader`.
     """
-    reader = TableReader(estimator, numeric, supervised, group)
+    reader = TableReader(estimator, classes, supervised, group)
     X = dense_or_sparse(X, estimator)
     if isinstance(X, SOURCES):
         return reader.finish(reader.read_source(dense_or_sparse(as_source(X), estimator), y, sample_weight))
@@ -174,7 +174,7 @@ def read(
 
 def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> TableData:
     """Read a table without targets, for transformers; its targets are zeros."""
-    reader = TableReader(estimator, numeric=True, supervised=False, group=ALONE)
+    reader = TableReader(estimator, classes=False, supervised=False, group=ONE_PROCESS)
     X = dense_or_sparse(X, estimator)
     if isinstance(X, SOURCES):
         source = dense_or_sparse(as_source(X), estimator)
@@ -189,13 +189,13 @@ def read_rows(estimator: Any, X: Any, sample_weight: Any = None) -> TableData:
 class TableReader:
     """Readers for one fit, one for each kind of table.
 
-    `numeric` targets are real numbers in one column or several, others are classes. Where an estimator is
+    Targets are `classes`, or real numbers in one column or several. Where an estimator is
     `supervised`, copies of rows are merged and levels encoded by target means. A `group` of processes shares a table
     that all of them name.
     """
 
     estimator: Any
-    numeric: bool
+    classes: bool
     supervised: bool
     group: Group
 
@@ -215,18 +215,18 @@ class TableReader:
         else:
             coded = self._encode(table, y, weight)
             data = TableData(ArrayRows(coded.X), y, weight, names, target, row_indices, coded.table, coded.means)
-        return data if self.group is ALONE else _own_part(data, self.group)
+        return data if self.group is ONE_PROCESS else _own_part(data, self.group)
 
     def read_source(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
         """Read a file or row source: columns of mixed types whole, numbers by blocks."""
         if isinstance(source, SparseRows):
-            require(self.group is ALONE, "X", "dense where processes share a table", "a wide sparse matrix")
-        if source.shard.divided and self.group is ALONE:
+            require(self.group is ONE_PROCESS, "X", "dense where processes share a table", "a wide sparse matrix")
+        if source.shard.divided and self.group is ONE_PROCESS:
             wanted = f"whole on each process for a {type(self.estimator).__name__}"
             require(source.shard.group.size == 1, "X", wanted, type(source).__name__)
         if source.mixed:
             return self._read_mixed(source, y, sample_weight)
-        if source.shard.divided or self.group is ALONE:
+        if source.shard.divided or self.group is ONE_PROCESS:
             return self._read_own_rows(source, y, sample_weight)
         return self._read_shared(source, y, sample_weight)
 
@@ -264,18 +264,18 @@ class TableReader:
         """The targets passed with a source, or those of its target column with the name of that column."""
         if y is not None:
             return y, None
-        y = source.real_targets() if self.numeric else source.targets()
+        y = source.targets() if self.classes else source.real_targets()
         require(y is not None, "y", "given, or a target column of the source", None)
         return y, source.target_name
 
     def _checked(self, y: Any) -> np.ndarray:
-        return checked_targets(host(y), self.numeric, self.estimator)
+        return checked_targets(host(y), self.classes, self.estimator)
 
     def _encode(self, columns: list[RawColumn], y: np.ndarray, weight: np.ndarray) -> EncodedTable:
         """Turn raw columns into coordinates; only supervised estimators see target means."""
         targets, twice = None, False
         if self.supervised:
-            targets = averaged_targets(y, numeric=self.numeric)
+            targets = averaged_targets(y, classes=self.classes)
             twice = self.estimator._encodes_twice(len(weight))
         coded = encode_table(columns, targets, weight, twice=twice)
         if getattr(self.estimator, "verbose", False):
@@ -364,13 +364,13 @@ def _encode_new(estimator: Any, X: Any) -> RowSource:
 
 
 def read_held_out(
-    estimator: Any, data: TableData, X_val: Any, y_val: Any, *, numeric: bool
+    estimator: Any, data: TableData, X_val: Any, y_val: Any, *, classes: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read validation rows and their targets, checked as those of `fit` were and against them."""
     require(isinstance(data.rows, ArrayRows), "X_val", "None where X is a file or a row source", type(X_val))
     require(y_val is not None, "y_val", "given with X_val", None)
     X_val = _encode_like(estimator, data, host(dense_or_sparse(X_val, estimator)))
-    y_val = checked_targets(host(y_val), numeric, estimator)
+    y_val = checked_targets(host(y_val), classes, estimator)
     y_val = y_val[:, 0] if data.y.ndim == 1 and y_val.shape == (len(X_val), 1) else y_val
     require(len(y_val) == len(X_val), "y_val", f"of the length of X_val, {len(X_val)}", len(y_val))
     require(y_val.shape[1:] == data.y.shape[1:], "y_val", f"of the shape of y, {data.y.shape}", y_val.shape)

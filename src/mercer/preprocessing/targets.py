@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from mercer.data import WHOLE, Shard
+from mercer.data import UNDIVIDED, Shard
 from mercer.parts import require
 
 #: Targets are clipped at this many interquartile ranges from the quartiles under a robust loss: Tukey's fences.
@@ -25,7 +25,7 @@ class RealTargets:
     flat: bool
 
     @classmethod
-    def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE) -> RealTargets:
+    def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = UNDIVIDED) -> RealTargets:
         """Fit mean and scale; `y` is divided by a power of two first, so that no square leaves the range of float64."""
         Y = _columns(y)
         unit = _power_of_two(shard.group.max(float(np.abs(Y).max(initial=0.0))))
@@ -55,7 +55,7 @@ class ClassTargets:
     offset: np.ndarray | float = 0.0
 
     @classmethod
-    def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE, *, centred: bool = False) -> ClassTargets:
+    def of(cls, y: np.ndarray, weight: np.ndarray, shard: Shard = UNDIVIDED, *, centred: bool = False) -> ClassTargets:
         """The classes of the rows of positive weight; `centred` codes have mean zero."""
         if len(y):
             with np.errstate(invalid="ignore"):  # scikit-learn casts huge numbers to integers
@@ -96,7 +96,7 @@ Targets = RealTargets | ClassTargets
 
 
 def code_targets(
-    y: np.ndarray, weight: np.ndarray, *, classes: bool, centred: bool = False, shard: Shard = WHOLE
+    y: np.ndarray, weight: np.ndarray, *, classes: bool, centred: bool = False, shard: Shard = UNDIVIDED
 ) -> Any:
     """Fit the codes of targets; `shard` tells which rows of a shared table they belong to."""
     return ClassTargets.of(y, weight, shard, centred=centred) if classes else RealTargets.of(y, weight, shard)

@@ -23,15 +23,15 @@ FEW_OF, FEW_LITTLE = 100, 5e-3
 CALLED = {"M": "dates", "m": "durations", "c": "complex numbers: Complex data not supported"}
 
 
-def checked_targets(y: Any, numeric: bool, estimator: Any) -> np.ndarray:
+def checked_targets(y: Any, classes: bool, estimator: Any) -> np.ndarray:
     """Targets as an array: classes in one column, or finite real numbers in one column or several."""
     require(not isinstance(y, str | bytes | dict), "y", "one target for each row, such as X['price']", y)
     y = _plain(y)
-    _require_numbers(y) if numeric else _require_labels(y)
+    _require_labels(y) if classes else _require_numbers(y)
     with np.errstate(invalid="ignore"):  # a NaN of a broken file is refused in a sentence
-        y = np.asarray(_check_y(y, multi_output=numeric, y_numeric=numeric, estimator=estimator))
+        y = np.asarray(_check_y(y, multi_output=not classes, y_numeric=not classes, estimator=estimator))
     require(y.ndim in (1, 2) and len(y) > 0, "y", "of one or two dimensions with at least one row", y.shape)
-    if numeric:
+    if not classes:
         y = y.astype(np.float64)
         require(bool(np.isfinite(y).all()), "y", "finite numbers", "NaN or infinity")
         _warn_of_far_values(y, estimator)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.data import WHOLE, Shard
+from mercer.data import UNDIVIDED, Shard
 from mercer.parts import require, warn
 
 #: Largest penalty in units of the mean weight: larger ones change nothing, and its square is still finite.
 LARGEST_PENALTY = 1e100
 
 
-def unit_weights(weight: np.ndarray, shard: Shard = WHOLE) -> tuple[np.ndarray, float]:
+def unit_weights(weight: np.ndarray, shard: Shard = UNDIVIDED) -> tuple[np.ndarray, float]:
     """Weights divided by their mean over the rows of positive weight, and that mean.
 
     >>> unit_weights(np.array([2e300, 0.0, 6e300]))
@@ -45,7 +45,7 @@ def warn_of_small_weights(penalty: float, unit: float, total: float, parameter: 
         )
 
 
-def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray, shard: Shard = WHOLE) -> np.ndarray:
+def class_weighted(class_weight: Any, y: np.ndarray, weight: np.ndarray, shard: Shard = UNDIVIDED) -> np.ndarray:
     """Weights of rows times the weights of their classes.
 
     >>> class_weighted("balanced", np.array(["a", "b", "b", "b"]), np.ones(4)).round(3).tolist()
