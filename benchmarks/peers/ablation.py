@@ -35,6 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "smooth kernels": {"families": ("matern32", "matern12", "cityblock", "linear")},
     "column maps": {"column_maps": ("standard",)},
     "evidence": {"evidence": False},
+    "evidence kernels": {"smooth_loss": 0.0},
     "gradient metric": {"gradient_steps": 0},
     "descents": {"descent_rows": 0},
     "more rows in the last stage": {"last_most_rows": 1500},
