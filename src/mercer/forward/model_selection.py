@@ -180,8 +180,8 @@ class EnsembleSearch:
         tried = [ensemble.by_likelihood for ensemble in ensembles if ensemble.by_likelihood is not None]
         if len(tried) < len(ensembles):
             return False
-        loss, by_squares = (np.mean([one.loss for one in group]) for group in (tried, ensembles))
-        return bool(loss < (1 - self.settings.likelihood_gain) * by_squares)
+        gain, error, loss = (np.mean([getattr(one, name) for one in tried]) for name in ("gain", "error", "loss"))
+        return bool(gain > max(self.settings.likelihood_gain * loss, self.settings.likelihood_errors * error))
 
     def ensemble_for_group(self, *, repeated: bool) -> Selection:
         """The same ensemble for all processes of a group: the first one selects it."""

@@ -58,10 +58,15 @@ class SelectedKernel:
 
 @dataclass(frozen=True)
 class LikelihoodEnsemble:
-    """Selected kernels with penalties for kernel logistic regression, and their held-out log loss."""
+    """Selected kernels with penalties for kernel logistic regression, and their held-out log loss.
+
+    `gain` is the mean by which it is below the log loss of least squares, `error` the standard error of this mean.
+    """
 
     members: list[SelectedKernel]
     loss: float
+    gain: float
+    error: float
 
 
 @dataclass(frozen=True)

@@ -55,23 +55,33 @@ def ensemble(
     if not search.likelihood or search.expired():
         return found
     kernels = [LikelihoodCandidate(search, candidate) for k in chosen if isinstance(candidate := ranked[k], Candidate)]
-    return replace(found, by_likelihood=likelihood_ensemble(search, found, kernels))
+    if link is None or len(kernels) < len(members):
+        return found
+    beaten = score.log_probability(average, link)
+    return replace(found, by_likelihood=likelihood_ensemble(search, found, kernels, beaten))
 
 
 def likelihood_ensemble(
-    search: Search, by_squares: SelectedEnsemble, kernels: Sequence[LikelihoodCandidate]
+    search: Search, by_squares: SelectedEnsemble, kernels: Sequence[LikelihoodCandidate], beaten: Tensor
 ) -> LikelihoodEnsemble:
-    """The ensemble of the same kernels by kernel logistic regression, each with the penalty of least held-out loss."""
+    """The ensemble of the same kernels by kernel logistic regression, each with the penalty of least held-out loss.
+
+    `beaten` are the log probabilities of the held-out rows' classes by least squares.
+    """
     search.run([kernel.tuned for kernel in kernels])
     score = replace(kernels[0].candidate.view.score, logits=True)
     order = sorted(range(len(kernels)), key=lambda k: kernels[k].loss)
     shares, loss = greedy_average([kernels[k].logits for k in order], score, search.settings)
-    members = []
+    members, average = [], torch.zeros_like(score.Y)
     for k, share in zip(order, shares, strict=True):
         if share:
+            average += share * kernels[k].logits
             kernel = Sum(by_squares.members[k].kernel, Bias(1.0))  # an intercept, nearly without a penalty
             members.append(replace(by_squares.members[k], kernel=kernel, penalty=kernels[k].lam, share=share))
-    return LikelihoodEnsemble(members, loss)
+    gain, weight = score.log_probability(average) - beaten, score.weight / score.weight.sum()
+    mean = weight @ gain
+    error = (weight.square() @ (gain - mean).square()).sqrt()
+    return LikelihoodEnsemble(members, loss, float(mean), float(error))
 
 
 def constant_ensemble(search: Search, loss: float) -> SelectedEnsemble:

@@ -50,7 +50,7 @@ class KernelLikelihood:
     >>> K, Y = torch.eye(2, dtype=torch.float64), torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     >>> fit = KernelLikelihood(K, Y, torch.ones(2, 1, dtype=torch.float64), 0.5, Logistic()).fit()
     >>> fit.values.flatten().round(decimals=3).tolist()  # f = 2 σ(−f)
-    [0.813, -0.813]
+    [0.675, -0.675]
     """
 
     def __init__(self, K: Tensor, Y: Tensor, weight: Tensor, lam: float, loss: Loss) -> None:

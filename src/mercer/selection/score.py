@@ -47,10 +47,17 @@ class Score:
         """The loss of the constant less that of values n × p, for each row; classes go through the link."""
         if link is None:
             return (self.Y.square() - (F - self.Y).square()).sum(-1)
-        classes, prior = link.codes.classes(self.Y)[:, None], Link(link.codes, FLOORS[0], 1.0)
-        p = link.probabilities(F).gather(-1, classes)[:, 0]
-        q = prior.probabilities(torch.zeros_like(F)).gather(-1, classes)[:, 0]
-        return (p / q).log()
+        prior = Link(link.codes, FLOORS[0], 1.0)
+        return self.log_probability(F, link) - self.log_probability(torch.zeros_like(F), prior)
+
+    def log_probability(self, F: Tensor, link: Link | None = None) -> Tensor:
+        """The log probability of each row's class by values n × p through a link, or by log odds."""
+        classes = self._classes
+        if link is not None:
+            return link.probabilities(F).gather(-1, classes[:, None])[:, 0].log()
+        factor = logit_losses(F, classes, self.weight / self.weight.sum())[1]
+        scores = factor * (torch.cat([torch.zeros_like(F), F], -1) if F.shape[-1] == 1 else F)
+        return scores.log_softmax(-1).gather(-1, classes[:, None])[:, 0]
 
     def noise_part(self, F: Tensor) -> Tensor:
         """The part of the gain f² + 2 f (y − f) in squared error that comes from residuals."""

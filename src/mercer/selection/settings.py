@@ -74,8 +74,9 @@ class SelectionSettings:
         A candidate survives only if its values differ from a better one's by this share of the squared error.
     min_gain : float
         Share of the loss that a further step or ensemble member must gain.
-    likelihood_gain : float
-        Share of the log loss that kernel logistic regression must gain over least squares, which is faster.
+    likelihood_gain, likelihood_errors : float
+        Share of the log loss, and standard errors of the gain, by which kernel logistic regression must be better than
+        least squares, which is faster.
     likelihood_classes : int
         Classes up to which it is tried: its time grows with them.
     survivors, n_continued : int
@@ -139,6 +140,7 @@ class SelectionSettings:
     distinct: float = 0.03
     min_gain: float = 0.003
     likelihood_gain: float = 0.01
+    likelihood_errors: float = 1.0
     likelihood_classes: int = 10
     survivors: int = 6
     n_continued: int = 2
