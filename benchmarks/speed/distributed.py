@@ -31,7 +31,7 @@ LEARNERS, SIZE = 3, 100
 MODELS: dict[str, Any] = {
     "boosting": lambda: KernelBoostingRegressor(20, learner_size=200, kernel="gaussian", polish=False, random_state=0),
     "sparse GP": lambda: SparseGPRegressor(50, kernel="gaussian", max_iter=20, random_state=0),
-    "mixture": lambda: ENRBFRegressor(8, max_iter=60, random_state=0),
+    "mixture": lambda: ENRBFRegressor(8, training="em", max_iter=60, random_state=0),
 }
 
 
@@ -53,7 +53,7 @@ def counted(n_learners: int) -> KernelBoostingRegressor:
 GIVEN: dict[str, Any] = {
     "boosting": lambda: counted(20),
     "sparse GP": lambda: SparseGPRegressor(50, kernel=Gaussian(2.0), max_iter=5, random_state=0),
-    "mixture": lambda: ENRBFRegressor(8, max_iter=20, n_init=1, random_state=0),
+    "mixture": lambda: ENRBFRegressor(8, training="em", max_iter=20, n_init=1, random_state=0),
 }
 
 

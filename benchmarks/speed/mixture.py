@@ -115,7 +115,15 @@ def memory(n: int) -> None:
 def fit(rows: str, targets: str) -> None:
     y = np.load(targets, mmap_mode="r")
     model = ENRBFRegressor(
-        K, covariance_type="full", n_init=1, max_iter=5, tol=0.0, memory_limit=1 << 28, device="cpu", random_state=0
+        K,
+        training="em",
+        covariance_type="full",
+        n_init=1,
+        max_iter=5,
+        tol=0.0,
+        memory_limit=1 << 28,
+        device="cpu",
+        random_state=0,
     )
     began = time.perf_counter()
     model.fit(rows, y)

@@ -37,7 +37,7 @@ def models() -> dict[str, Any]:
         "greedy, exchanged": mercer.GreedyKernelRegressor(20, exchange=True, step_size=1, **FIXED),
         "sparse GP": mercer.SparseGPRegressor(64, max_iter=8, **GAUSSIAN),
         "sparse GP of classes": mercer.SparseGPClassifier(32, max_iter=4, **GAUSSIAN),
-        "mixture": mercer.ENRBFRegressor(4, max_iter=20, random_state=0),
+        "mixture": mercer.ENRBFRegressor(4, training="em", max_iter=20, random_state=0),
         "empirical kernels": mercer.RPEMEKLRegressor(
             "paper", 0.1, n_members=3, subset_size=100, random_state=0, dtype="float64"
         ),

@@ -15,7 +15,7 @@ from mercer.plots import plot_gates, plot_slopes
 rng = np.random.default_rng(0)
 x = rng.uniform(0, 10, 500)
 y = np.where(x < 3, 2 * x, np.where(x < 7, 6 - 1.5 * (x - 3), 3 * (x - 7))) + rng.normal(0, np.where(x < 7, 0.2, 0.8))
-model = ENRBFRegressor("auto", max_components=6, random_state=0).fit(x[:, None], y)
+model = ENRBFRegressor("auto", training="em", max_components=6, random_state=0).fit(x[:, None], y)
 order = np.argsort(model.means_[:, 0])
 print("  centre   slope   noise")
 for j in order:

@@ -20,13 +20,16 @@ from mercer.empirical.training import fit_job
 from mercer.evidence.optimise import optimise
 from mercer.forward.loop import ForwardFit
 from mercer.kernels import Gaussian
+from mercer.mixture.closed_form import GateSearch
 from mercer.mixture.fit import fit_classes, fit_mixture
 from mercer.selection.metric import tile
 
 SOURCE = Path(mercer.__file__).parent
 ESTIMATORS = [face for name in mercer.__all__ if isinstance(face := getattr(mercer, name), type)]
 #: Where an algorithm begins; those that are no function of their own module begin in `fit` itself.
-ALGORITHMS = {function.__code__ for function in (ForwardFit.run, optimise, fit_mixture, fit_classes, fit_job)}
+ALGORITHMS = {
+    function.__code__ for function in (ForwardFit.run, optimise, fit_mixture, fit_classes, GateSearch.best, fit_job)
+}
 WITHOUT = {"ARDSelector", "EmpiricalKernelMap", "GradientMetric"}
 
 
@@ -75,7 +78,7 @@ def hops(model: Any, X: np.ndarray, y: np.ndarray, ends: set[CodeType]) -> list[
 def test_from_fit_to_its_algorithm_there_are_at_most_eight_hops(face):
     X = np.random.default_rng(0).uniform(-2, 2, (20, 2))
     y = np.sin(X[:, 0])
-    given = {"kernel": Gaussian(), "regularization": 0.1}
+    given = {"kernel": Gaussian(), "regularization": 0.1, "n_components": 2}
     model = face(**{key: value for key, value in given.items() if key in inspect.signature(face).parameters})
     way = hops(model, X, (y > 0).astype(int) if is_classifier(model) else y, ALGORITHMS)
     assert way, "none of the algorithms was called"

@@ -60,7 +60,8 @@ class Categorical(ClassTable):
 
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
         counts = moments[:, layout.size :]
-        return replace(self, table=counts / counts.sum(1, keepdim=True))
+        mass = counts.sum(1, keepdim=True)
+        return replace(self, table=torch.where(mass > 0, counts / mass.clamp(min=1e-300), self.table))
 
 
 @final

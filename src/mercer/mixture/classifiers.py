@@ -15,21 +15,37 @@ from torch import Tensor
 from mercer.base.calibration import Temperature, fit_calibration
 from mercer.base.classifier import ClassWeightMixin
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.parameters import number
+from mercer.base.parameters import AUTO, integer, literal, number
 from mercer.engine import Sample
-from mercer.mixture.class_experts import LogisticExperts
-from mercer.mixture.em import Mixture, posterior
+from mercer.mixture.class_experts import LogisticExperts, indicators
+from mercer.mixture.closed_form import (
+    LEAST_OF_CLASSES,
+    PENALTIES,
+    GateSearch,
+    doubled_sizes,
+    located_size,
+    location_reason,
+)
+from mercer.mixture.em import EMResult, Mixture, fit_em, posterior
 from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import columns
 from mercer.mixture.fit import Fitted, MixtureSettings
+from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import logistic_weights
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
+from mercer.preprocessing.weights import penalty_in_units
 from mercer.progress import report_step
 from mercer.stop_reason import StopReason
 
+#: λ where it is "auto" and training is in two steps.
+PLAIN_PENALTY = 1e-2
+#: The largest curvature of the logistic loss; that of the squared loss is one.
+LOGISTIC_CURVATURE = 0.25
+#: Bounds of the penalty of local logistic models where it is "auto".
+LOGISTIC_PENALTIES = 0.1, 1.0
 #: Training rows for calibration if none can be held out.
 CALIBRATION_ROWS = 2000
 
@@ -49,6 +65,21 @@ class MixtureClassifier(ClassWeightMixin, ClassifierMixin, MixtureEstimator):
     """
 
     _classes: ClassVar[bool] = True
+    #: Whether local models have slopes, where gates are found by leave-one-out errors.
+    _linear: ClassVar[bool] = False
+    #: Whether they are shares of classes.
+    _shares: ClassVar[bool] = False
+
+    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
+        if getattr(self, "training", "em") != "leave-one-out":
+            return super()._size(sample, trials, setting, rng)
+        codes = 2 * indicators(sample.Y.T, setting.n_classes).T - 1
+        coded = replace(sample, Y=codes[:, 1:] if setting.n_classes == 2 else codes)
+        penalties = [c for c in PENALTIES if c >= LEAST_OF_CLASSES]
+        k = self.n_components
+        sizes = doubled_sizes(1, self.max_components) if isinstance(k, str) else [k]
+        kind = {"classes": True, "shares": self._shares, "narrow": self._linear or self._shares}
+        return located_size(coded, GateSearch(setting, sizes, self._linear, penalties, **kind), rng)
 
     def _calibrated(
         self, fitted: Fitted, targets: ClassTargets, given: TableData, refits: MixtureRefits
@@ -95,6 +126,12 @@ class MixtureClassifier(ClassWeightMixin, ClassifierMixin, MixtureEstimator):
         return self.classes_[self.predict_proba(X).argmax(1)]
 
 
+def fit_experts(sample: Sample, mixture: Mixture, setting: MixtureSettings) -> EMResult:
+    """Fit the local models by EM, the gates being fixed: the conditional likelihood of the classes."""
+    fixed = replace(mixture, fixed=True)
+    return fit_em(sample, fixed, setting.max_iter, setting.tol, setting.callbacks, clock=setting.clock)
+
+
 def log_probabilities(p: np.ndarray) -> np.ndarray:
     """Logarithms of probabilities n × C, clipped away from zero."""
     return np.log(np.maximum(p / p.sum(1, keepdims=True), np.finfo(float).tiny))
@@ -115,9 +152,15 @@ class ENRBFClassifier(MixtureClassifier):
 
     Parameters
     ----------
-    regularization : float, default 1.0
-        λ, on inputs of unit variance; 1/C of scikit-learn's `LogisticRegression`, which one component is. Weights of
-        rows count against it; without it their unit means nothing.
+    training : "leave-one-out" or "em", default "leave-one-out"
+        "leave-one-out" takes centres by k-means and one covariance for all gates, as `NRBFClassifier` does; width and
+        size have the least leave-one-out errors of local linear models of the classes as ±1, and EM fits the local
+        logistic models alone: the conditional likelihood. "em" maximises the joint likelihood of inputs and classes
+        over gates and local models.
+    regularization : "auto" or float, default "auto"
+        λ, on inputs of unit variance; 1/C of scikit-learn's `LogisticRegression`, which one component is. "auto" is a
+        quarter of the penalty of the local linear models, between 0.1 and 1, and 1 for "em". Weights of rows count
+        against a number; without it their unit means nothing.
 
     Attributes
     ----------
@@ -142,7 +185,28 @@ class ENRBFClassifier(MixtureClassifier):
     """
 
     _: KW_ONLY
-    regularization: Annotated[float, number(0.0)] = 1.0
+    training: Annotated[str, literal("leave-one-out", "em")] = "leave-one-out"
+    regularization: Annotated[float | str, AUTO | number(0.0)] = "auto"
+
+    _linear: ClassVar[bool] = True
+
+    def _ridge(self, unit: float, total: float) -> float:
+        if isinstance(self.regularization, str):
+            return penalty_in_units(LOGISTIC_PENALTIES[1], unit)
+        return super()._ridge(unit, total)
+
+    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
+        size = super()._size(sample, trials, setting, rng)
+        if size.ridge is None or not isinstance(self.regularization, str):
+            return replace(size, ridge=None)
+        return replace(size, ridge=float(np.clip(LOGISTIC_CURVATURE * size.ridge, *LOGISTIC_PENALTIES)))
+
+    def _train(
+        self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
+    ) -> Fitted:
+        if self.training == "em" or start is None:
+            return super()._train(sample, k, setting, rng, start)
+        return Fitted(fit_experts(sample, replace(start, experts=self._experts(sample, setting)(k)), setting))
 
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         D, C = sample.rows.n_columns, setting.n_classes
@@ -168,9 +232,15 @@ class NRBFClassifier(MixtureClassifier):
 
     Parameters
     ----------
-    regularization : float, default 1e-2
-        λ; weights of rows count against it. At least 1e-9 for each row, so that the weights of separable
-        classes are finite.
+    training : "leave-one-out" or "two-step", default "leave-one-out"
+        "leave-one-out" takes centres by k-means and one covariance for all gates: of the shape `covariance_type`, where
+        "diagonal" means one over the squared relevance of each column if relevances lower the error. Width and size
+        have the least leave-one-out errors (squared hinge, in closed form, on at most 1000 rows) of a ridge regression
+        of the classes as ±1. "two-step" fits a Gaussian mixture to the inputs by EM.
+    regularization : "auto" or float, default "auto"
+        λ; weights of rows count against it. "auto" is a quarter of the penalty of that ridge regression, a quarter
+        being the largest curvature of the logistic loss, and 0.01 for "two-step". At least 1e-9 for each row, so that
+        the weights of separable classes are finite.
 
     Attributes
     ----------
@@ -192,7 +262,20 @@ class NRBFClassifier(MixtureClassifier):
     """
 
     _: KW_ONLY
-    regularization: Annotated[float, number(0.0)] = 1e-2
+    training: Annotated[str, literal("leave-one-out", "two-step")] = "leave-one-out"
+    regularization: Annotated[float | str, AUTO | number(0.0)] = "auto"
+    max_components: Annotated[int, integer()] = 160
+
+    def _ridge(self, unit: float, total: float) -> float:
+        if isinstance(self.regularization, str):
+            return penalty_in_units(PLAIN_PENALTY, unit)
+        return super()._ridge(unit, total)
+
+    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
+        size = super()._size(sample, trials, setting, rng)
+        if size.ridge is None or not isinstance(self.regularization, str):
+            return replace(size, ridge=None)
+        return replace(size, ridge=LOGISTIC_CURVATURE * size.ridge)
 
     def _em_share(self) -> float:
         return 0.8
@@ -200,7 +283,11 @@ class NRBFClassifier(MixtureClassifier):
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
-        result = super()._train(sample, k, setting, rng, start).result
+        if self.training == "leave-one-out":
+            assert start is not None
+            result = EMResult(start, [0.0], location_reason(setting.clock, "gates and size"))
+        else:
+            result = super()._train(sample, k, setting, rng, start).result
         weights, why = logistic_weights(sample, result.mixture, setting.n_classes, setting.ridge, setting.clock)
         both = StopReason(f"{result.stop_reason}; then {why}", *result.stop_reason.kinds, *why.kinds)
         return Fitted(replace(result, stop_reason=both), weights)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.parameters import BOOL
+from mercer.base.parameters import AUTO, BOOL, integer, literal
 from mercer.engine import Sample
 from mercer.mixture.class_experts import Categorical, ClassTable
-from mercer.mixture.classifiers import MixtureClassifier
+from mercer.mixture.classifiers import MixtureClassifier, fit_experts
 from mercer.mixture.em import Mixture
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.fit import Fitted, MixtureSettings, fit_classes
@@ -60,6 +60,8 @@ class GaussianMixtureClassifier(MixtureClassifier):
     (True, [-1, -1, 1, 1])
     """
 
+    n_components: Annotated[int | str, AUTO | integer()] = 5
+
     _grows: ClassVar[bool] = False
 
     def _wanted(self, k: int, n_classes: int) -> int:
@@ -84,8 +86,11 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
 
     Parameters
     ----------
+    training : "leave-one-out" or "em", default "leave-one-out"
+        "leave-one-out" finds gates as `NRBFClassifier` does, by the errors of shares that are counted without each row,
+        and EM fits the shares alone. "em" fits a Gaussian mixture.
     supervised : bool, default True
-        Whether EM maximises the likelihood of inputs and classes together, or the mixture is fitted to the inputs
+        For "em": whether the likelihood of inputs and classes is maximised, or the mixture is fitted to the inputs
         alone and the shares are counted afterwards.
 
     Attributes
@@ -109,7 +114,11 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
     """
 
     _: KW_ONLY
+    training: Annotated[str, literal("leave-one-out", "em")] = "leave-one-out"
     supervised: Annotated[bool, BOOL] = True
+    max_components: Annotated[int, integer()] = 160
+
+    _shares: ClassVar[bool] = True
 
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         if not self.supervised:
@@ -120,6 +129,9 @@ class CommonBasisMixtureClassifier(MixtureClassifier):
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
+        if self.training == "leave-one-out" and start is not None:
+            counted = Categorical(class_shares(sample, start, setting.n_classes))
+            return Fitted(fit_experts(sample, replace(start, experts=counted), setting))
         if self.supervised:
             return super()._train(sample, k, setting, rng, start)
         start = None if start is None else replace(start, experts=NoExperts())

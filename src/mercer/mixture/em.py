@@ -33,12 +33,13 @@ FAR = 1e100
 
 @dataclass(frozen=True)
 class Mixture:
-    """Gates and experts of k components; `floor` and `layout` go with their M steps."""
+    """Gates and experts of k components; `floor` and `layout` go with their M steps, which keep `fixed` gates."""
 
     gates: Gates
     experts: Experts
     floor: Floor
     layout: Features
+    fixed: bool = False
 
     @property
     def n_components(self) -> int:
@@ -207,7 +208,7 @@ def fit_em(
 
 def maximisation(mixture: Mixture, state: Expectation, step: float = 1.0) -> Mixture:
     """The M step: gates and experts of the next mixture."""
-    gates = gates_from_sums(state.moments, mixture.layout, mixture.floor)
+    gates = mixture.gates if mixture.fixed else gates_from_sums(state.moments, mixture.layout, mixture.floor)
     return replace(
         mixture, gates=gates, experts=mixture.experts.updated(state.moments, state.sums, mixture.layout, step)
     )
@@ -217,9 +218,11 @@ def _proposals(sample: Sample, mixture: Mixture, state: Expectation, may_move: b
     """Propose next mixtures: an empty component moved to the worst row, the M step, then shorter Newton steps.
 
     Dead components are removed; one of them may return as the component that is moved. There is no proposal if all
-    components are dead or sums are NaN.
+    components are dead or sums are NaN. Components of fixed gates stay where they are.
     """
     rows = state.moments[:, 0] / sample.mean_weight
+    if mixture.fixed:
+        rows = torch.ones_like(rows)
     alive = (rows > DEAD).nonzero()[:, 0]
     if not len(alive):
         return

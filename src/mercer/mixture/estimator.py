@@ -51,10 +51,11 @@ class MixtureEstimator(BaseKernelEstimator):
 
     Parameters
     ----------
-    n_components : int or "auto", default 5
-        Components, each with its local model. "auto" takes the smallest number whose cross-validated score (minus the
-        root mean square error; of classes the share that is right) is within one standard error of the best, among
-        1 … `max_components`: every one up to 10, then steps of a fifth.
+    n_components : int or "auto", default "auto"
+        Components, each with its local model. "auto" takes the smallest number whose score is within one standard error
+        of the best, among 1 … `max_components`. The score is cross-validated (minus the root mean square error; of
+        classes the share that is right), for every number up to 10, then in steps of a fifth; or it is the
+        leave-one-out error in closed form where training is by "leave-one-out", for numbers that double.
     covariance_type : "full", "diagonal" (or "diag"), "spherical" or "tied", default "diagonal"
         Shape of the gates' covariances; "tied" is one full matrix for all.
     max_components : int, default 20
@@ -96,7 +97,10 @@ class MixtureEstimator(BaseKernelEstimator):
     log_likelihood_path_ : ndarray
         Penalised log-likelihood per row after each iteration.
     cv_results_ : dict of arrays
-        Scores behind ``n_components="auto"``, named as in scikit-learn's `GridSearchCV`.
+        Scores behind ``n_components="auto"``, named as in scikit-learn's `GridSearchCV`; of "leave-one-out" minus the
+        mean loss of rows, its deviation over rows, the standard error of its difference from the best, width and λ.
+    regularization_ : float
+        λ used; 0 for models of densities.
     mixture_ : Mixture
         The model itself, for coded inputs and targets.
     inputs_ : InputMap
@@ -105,7 +109,7 @@ class MixtureEstimator(BaseKernelEstimator):
         How targets are coded.
     """
 
-    n_components: Annotated[int | str, AUTO | integer()] = 5
+    n_components: Annotated[int | str, AUTO | integer()] = "auto"
     _: KW_ONLY
     covariance_type: Annotated[str, literal(*COVARIANCES, "diag")] = "diagonal"
     max_components: Annotated[int, integer()] = 20
@@ -191,13 +195,14 @@ class MixtureEstimator(BaseKernelEstimator):
         setting = self._setting(ridge, variance, clock, len(targets.classes) if self._classes else 0)
         setting = replace(setting, rounding=rounding_variance(sample))
         rng = self._generator(shard.group)
-        size = self._size(sample, self._trials(setting, targets), rng)
+        size = self._size(sample, self._trials(setting, targets), setting, rng)
+        setting = setting if size.ridge is None else replace(setting, ridge=size.ridge)
         before = clock.elapsed()
         k = size.sizes[-1]
         fitted = self._train(sample, k, setting, rng, size.start)
         seconds = clock.elapsed() - before + size.seconds
         labels = Y[sample.alive, 0] if self._classes else np.zeros(len(sample.alive))
-        unheard = self._trials(replace(setting, callbacks=()), targets)
+        unheard = replace(self._trials(replace(setting, callbacks=()), targets), located=size.located)
         refits = MixtureRefits(sample, labels, clock, seconds, unheard, size.sizes)
         fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
         return {
@@ -210,11 +215,15 @@ class MixtureEstimator(BaseKernelEstimator):
             "inputs_": inputs,
             "mixture_": fitted.mixture,
             "cv_results_": size.results,
+            "regularization_": setting.ridge * unit,
         }
 
     def _ridge(self, unit: float, total: float) -> float:
-        """λ for weights divided by `unit`, whose sum then is `total`; 0 for models of densities."""
-        penalty = float(getattr(self, "regularization", 0.0))
+        """λ for weights divided by `unit`, whose sum then is `total`; 0 for models of densities, or if it is chosen."""
+        given = getattr(self, "regularization", 0.0)
+        if isinstance(given, str):
+            return 0.0
+        penalty = float(given)
         warn_of_small_weights(penalty, unit, total, "regularization")
         return penalty_in_units(penalty, unit)
 
@@ -239,7 +248,7 @@ class MixtureEstimator(BaseKernelEstimator):
             n_classes=n_classes,
         )
 
-    def _size(self, sample: Sample, trials: Trials, rng: np.random.Generator) -> ChosenSize:
+    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
         """The number of components: given, or selected by cross-validation with a start and its scores."""
         if not isinstance(self.n_components, str):
             return ChosenSize([self.n_components])

@@ -105,6 +105,8 @@ class Trials:
     clock: Clock
     grows: bool = True
     classes: bool = False
+    #: Gates that every fit takes as they are.
+    located: Mixture | None = None
 
     def growing(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Iterator[Fitted]:
         """Fit each size, from the one before it with its worst components split."""
@@ -116,6 +118,8 @@ class Trials:
 
     def start(self, sample: Sample, sizes: list[int], rng: np.random.Generator) -> Mixture | None:
         """Make the start of a fit of the last size by growing through the smaller sizes, as the scored ones did."""
+        if self.located is not None:
+            return self.located
         start = None
         if self.grows and len(sizes) > 1:
             for fitted in self.growing(choice_sample(sample, rng, self.clock), sizes[:-1], rng):
@@ -129,13 +133,16 @@ class Trials:
 class ChosenSize:
     """The sizes up to the selected one, which is the last, and the mixture from which its fit starts.
 
-    `results` are the scores of all folds, and `seconds` the time that the growth of `start` took.
+    `results` are the scores of all folds, and `seconds` the time that the growth of `start` took. Gates and penalty
+    that the selection has `located` are kept by the fit.
     """
 
     sizes: list[int]
     start: Mixture | None = None
     results: dict[str, Any] | None = None
     seconds: float = 0.0
+    located: Mixture | None = None
+    ridge: float | None = None
 
 
 def chosen_size(sample: Sample, trials: Trials, largest: int, n_folds: int, rng: np.random.Generator) -> ChosenSize:

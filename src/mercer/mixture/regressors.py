@@ -15,23 +15,35 @@ from torch import Tensor
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.intervals import IntervalRegressor, Intervals
 from mercer.base.out_of_fold import FOLDED_ROWS
-from mercer.base.parameters import literal, number
+from mercer.base.parameters import AUTO, integer, literal, number
 from mercer.engine import Sample
-from mercer.mixture.em import Mixture
+from mercer.mixture.closed_form import (
+    LEAST_OF_SLOPES,
+    PENALTIES,
+    GateSearch,
+    doubled_sizes,
+    located_size,
+    location_reason,
+)
+from mercer.mixture.em import EMResult, Mixture
 from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.features import columns
 from mercer.mixture.fit import Fitted, MixtureSettings
 from mercer.mixture.gradient import fit_gradient
+from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import least_squares, local_noise, misleading
 from mercer.mixture.predictions import LEFT_OUT_ROWS, conditional_mean, leave_one_out_scale, mean_and_variance
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import RealTargets
+from mercer.preprocessing.weights import penalty_in_units
 
 #: Ways of training, each with EM's share of the time budget.
-TRAININGS = {"em": 1.0, "two-step": 0.9, "gradient": 0.5}
+TRAININGS = {"leave-one-out": 1.0, "em": 1.0, "two-step": 0.9, "gradient": 0.5}
+#: λ of the other trainings where it is "auto".
+PLAIN_PENALTY = 1e-2
 
 
 @dataclass(eq=False, repr=False)
@@ -40,15 +52,18 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
 
     Parameters
     ----------
-    training : "em", "two-step" or "gradient", default "em"
-        "em" maximises the joint likelihood of inputs and targets. "two-step" fits the mixture to the inputs alone, then
-        all local models by one ridge regression on the activations, (ΦᵀΦ + λI)⁻¹Φᵀy. "gradient" starts where EM ends
-        and lowers the squared error over all parameters by L-BFGS: the slowest, and on targets without noise the most
-        accurate.
-    regularization : float, default 1e-2
+    training : "leave-one-out", "em", "two-step" or "gradient", default "leave-one-out"
+        "leave-one-out" takes centres by k-means and one covariance for all gates: of the shape `covariance_type`, where
+        "diagonal" means one over the squared relevance of each column if relevances lower the error. Output weights are
+        a ridge regression on the activations, (ΦᵀΦ + λI)⁻¹Φᵀy; the width of the gates, λ and the size have its least
+        leave-one-out errors, in closed form on at most 1000 rows. The most accurate, but weights of wide gates are no
+        local means: to read local models, take "em". It maximises the joint likelihood of inputs and targets.
+        "two-step" fits the mixture to the inputs alone, then the same ridge regression. "gradient" starts where EM ends
+        and lowers the squared error over all parameters by L-BFGS: the slowest.
+    regularization : "auto" or float, default "auto"
         λ, on inputs and targets of unit variance: of the slopes of local models where training is by EM, else of all
-        output weights. Weights of rows count against it as in scikit-learn's `Ridge`; without it their unit means
-        nothing.
+        output weights. "auto" is found by leave-one-out errors, and 0.01 for the other trainings. Weights of rows count
+        against a number as in scikit-learn's `Ridge`; without it their unit means nothing.
 
     Attributes
     ----------
@@ -61,8 +76,8 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
     """
 
     _: KW_ONLY
-    training: Annotated[str, literal(*TRAININGS)] = "em"
-    regularization: Annotated[float, number(0.0)] = 1e-2
+    training: Annotated[str, literal(*TRAININGS)] = "leave-one-out"
+    regularization: Annotated[float | str, AUTO | number(0.0)] = "auto"
 
     _classes: ClassVar[bool] = False
     #: Whether local models have slopes.
@@ -91,12 +106,30 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         return lambda k: NoExperts() if self.training == "two-step" else self._start(k, sample, setting.ridge)
 
+    def _ridge(self, unit: float, total: float) -> float:
+        if isinstance(self.regularization, str):
+            return penalty_in_units(PLAIN_PENALTY, unit)
+        return super()._ridge(unit, total)
+
+    def _size(self, sample: Sample, trials: Trials, setting: MixtureSettings, rng: np.random.Generator) -> ChosenSize:
+        if self.training != "leave-one-out":
+            return super()._size(sample, trials, setting, rng)
+        given, k = self.regularization, self.n_components
+        least = LEAST_OF_SLOPES if self._linear else 0.0
+        penalties = [c for c in PENALTIES if c >= least] if isinstance(given, str) else [setting.ridge]
+        sizes = doubled_sizes(1, self.max_components) if isinstance(k, str) else [k]
+        return located_size(sample, GateSearch(setting, sizes, self._linear, penalties), rng)
+
     def _train(
         self, sample: Sample, k: int, setting: MixtureSettings, rng: np.random.Generator, start: Mixture | None = None
     ) -> Fitted:
-        if self.training == "two-step" and start is not None:
-            start = replace(start, experts=NoExperts())
-        fitted = super()._train(sample, k, setting, rng, start)
+        if self.training == "leave-one-out":
+            assert start is not None
+            found = location_reason(setting.clock, "gates, size and penalty")
+            fitted = Fitted(EMResult(start, [], found))
+        else:
+            start = replace(start, experts=NoExperts()) if self.training == "two-step" and start is not None else start
+            fitted = super()._train(sample, k, setting, rng, start)
         if self.training == "em" and not misleading(sample, fitted.mixture):
             return fitted
         result, ridge = fitted.result, setting.ridge
@@ -112,6 +145,8 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         noise = torch.maximum(local_noise(sample, result.mixture, weights), experts.floor)
         slopes = {"coef": weights[:, 1:].mT.contiguous()} if self._linear else {}
         experts = replace(experts, intercept=weights[:, 0], noise=noise, **slopes)
+        if not result.path:
+            result = replace(result, path=[-0.5 * float(noise.mean())])
         return Fitted(replace(result, mixture=replace(result.mixture, experts=experts)))
 
     def _described(self, fitted: Fitted, inputs: InputMap, targets: RealTargets, sample: Sample) -> dict[str, Any]:
@@ -231,6 +266,9 @@ class NRBFRegressor(MixtureRegressor):
     >>> bool(model.score(X, y) > 0.5), model.intercept_.shape
     (True, (8,))
     """
+
+    _: KW_ONLY
+    max_components: Annotated[int, integer()] = 160
 
     _linear: ClassVar[bool] = False
 
