@@ -58,7 +58,7 @@ def test_a_file_gives_back_what_was_saved(name, tmp_path):
 
 
 def test_a_stop_reason_keeps_its_kinds_in_files_and_pickles(tmp_path):
-    model = mercer.NRBFRegressor(max_iter=1, random_state=0).fit(ROWS, NUMBERS)
+    model = mercer.NRBFRegressor(3, training="em", max_iter=1, random_state=0).fit(ROWS, NUMBERS)
     model.save(tmp_path / "m.mercer")
     assert describe(tmp_path / "m.mercer")["fitted"]["stop_reason_"] == model.stop_reason_
     for again in (mercer.load(tmp_path / "m.mercer"), pickle.loads(pickle.dumps(model))):
