@@ -78,7 +78,7 @@ html_theme_options = {
 html_sidebars = {"index": [], "changes": [], "contributing": []}
 
 #: Pages of the guides, in this order, as far as they are there.
-GUIDES = ("tables", "report", "explain", "files", "cluster")
+GUIDES = ("tables", "report", "explain", "compression", "files", "cluster")
 
 
 def list_guides(app, name, source):

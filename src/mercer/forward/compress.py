@@ -54,6 +54,8 @@ NOVELTY = 1e-9
 TREND_SIZES = 4
 #: ρ, the correlation of a compression's changes with the errors of the full model.
 CORRELATION = 0.12
+#: Rise of the log loss of calibrated probabilities over the rise of the squared error of class codes: 1.3 on waveform.
+LOG_LOSS_FACTOR = 1.5
 #: The least curvature of a loss that counts: rows far on the right side of a boundary have next to none.
 LEAST_CURVATURE = 1e-3
 #: Squared errors below this are zero.
@@ -157,7 +159,7 @@ class Judges:
     `values` are the predictions that a compressed model is compared with, and `left_out` those of the full model
     without these rows, which tell its error. They are the same where the compressed model leaves the rows out as well:
     all at once, as a fold, if `together`, otherwise each one by itself. With `root` the error is the root of the mean
-    loss, as for numbers; otherwise it is the mean loss, as for classes.
+    loss, as for numbers; otherwise it is the log loss, as for classes.
     """
 
     places: Tensor
@@ -179,7 +181,9 @@ class Judges:
         error = 2 * float((self.weight @ self.loss.value(self.targets, self.left_out)).sum())
         share = square / max(error, SMALLEST)
         rise = share + 2 * CORRELATION * math.sqrt(share)
-        return math.sqrt(1 + rise) - 1 if self.root else rise
+        if self.root:
+            return math.sqrt(1 + rise) - 1
+        return LOG_LOSS_FACTOR * rise if self.loss.quadratic else rise
 
 
 @dataclass(frozen=True)

@@ -215,9 +215,7 @@ def _all_kept(parts: list[FittedMember], paths: list[CompressionPath], tol: floa
 
 
 def _error(judges: Judges) -> str:
-    if judges.root:
-        return "error"
-    return "squared error" if judges.loss.quadratic else "log loss"
+    return "error" if judges.root else "log loss"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -232,7 +230,7 @@ class Compressible:
         have `learner_size` basis vectors instead.
     compression_tol : float, default 0.01
         The share by which the error of held-out rows may rise by the compression: the root mean squared error, or the
-        mean loss for classes. It is bounded by the change of left-out predictions (`mercer.forward.compress`).
+        log loss for classes. It is bounded by the change of left-out predictions (`mercer.forward.compress`).
 
     Attributes
     ----------
