@@ -24,7 +24,7 @@ from mercer.datasets import load
 CLASSIFIERS = [name for name in mercer.__all__ if name.endswith("Classifier")]
 #: Classification tables of numbers.
 TABLES = [
-    "arrhythmia", "cmc", "covtype", "ecoli", "gal_protein", "glass", "house_votes_84", "ijcnn1", "ionosphere", "iris",
+    "arrhythmia", "cmc", "covtype", "ecoli", "glass", "house_votes_84", "ijcnn1", "ionosphere", "iris",
     "letter", "musk1", "page_blocks", "pima", "raetsch_banana", "raetsch_breast_cancer", "raetsch_diabetis",
     "raetsch_german", "raetsch_heart", "raetsch_image", "raetsch_titanic", "raetsch_waveform", "ripley", "segment",
     "sonar", "spambase", "usps", "waveform21", "wdbc", "wine",
