@@ -38,7 +38,7 @@ MODELS = {
     "softmax": mercer.SparseGPClassifier(6, multi_class="softmax", **GP),
     "a subset of classes": mercer.SparseGPClassifier(30, approximation="sd", **GP),
     "local constants": mercer.NRBFRegressor(3, **SHORT),
-    "local lines": mercer.ENRBFRegressor(3, **SHORT),
+    "local lines": mercer.ENRBFRegressor(3, training="em", **SHORT),
     "by gradient": mercer.NRBFRegressor(3, training="gradient", **SHORT),
     "two-step": mercer.ENRBFRegressor(3, training="two-step", **SHORT),
     "local logits": mercer.ENRBFClassifier(3, **SHORT),

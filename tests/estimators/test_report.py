@@ -164,9 +164,9 @@ def test_what_chance_may_make_is_not_called_a_fault():
 
 def test_a_search_that_ran_out_of_iterations_or_time_is_told_so():
     """The advice comes from the kind of the stop reason, not from its words."""
-    hurried = mercer.NRBFRegressor(2, n_init=1, max_iter=1, random_state=0)
+    hurried = mercer.NRBFRegressor(2, training="em", n_init=1, max_iter=1, random_state=0)
     assert any("raise max_iter" in advice for advice in made(hurried).advice)
-    late = mercer.NRBFRegressor(2, n_init=1, time_budget=1e-9, random_state=0)
+    late = mercer.NRBFRegressor(2, training="em", n_init=1, time_budget=1e-9, random_state=0)
     assert any("time budget ended the fit" in advice for advice in made(late).advice)
 
 

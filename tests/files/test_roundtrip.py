@@ -36,7 +36,10 @@ def holds_tensor(value: Any) -> bool:
         return any(holds_tensor(one) for one in value)
     if isinstance(value, dict):
         return any(holds_tensor(one) for one in value.values())
-    held = vars(value) if hasattr(value, "__dict__") and type(value).__module__.startswith("mercer") else {}
+    if not type(value).__module__.startswith("mercer"):
+        return False
+    caches = "__getstate__" in vars(type(value))  # what is cached is left out of a pickle
+    held = value.__getstate__() if caches else getattr(value, "__dict__", {})
     return any(holds_tensor(one) for one in held.values())
 
 

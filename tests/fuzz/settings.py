@@ -72,6 +72,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "n_rows": (2, 5, 100, 1000),
     "optimize_inducing": (True, False, "auto"),
     "optimize_kernel": (True, False, "auto"),
+    "compression_tol": (0.001, 0.01, 0.5),
     "patience": (1, 10),
     "penalty": ("auto", "rkhs", "gram"),
     "polish": (True, False, "auto"),
@@ -127,7 +128,7 @@ QUICK = {"max_iter": 5, "tuning_rows": 40, "n_init": 1, "n_inducing": 8, "max_co
 
 
 #: Public functions that take fitted models, which have fuzz tests of their own (`tests.files`).
-OF_MODELS = {"load", "report", "save", "to_onnx"}
+OF_MODELS = {"compress", "load", "report", "save", "to_onnx"}
 
 
 def parameters(name: str) -> list[str]:
