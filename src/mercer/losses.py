@@ -217,6 +217,16 @@ class Softmax(Loss):
         return p * (u - (p * u).sum(1, keepdim=True))
 
 
+def class_likelihood(n_outputs: int) -> Loss:
+    """The likelihood of classes coded in so many columns: logistic for one, softmax for more.
+
+    >>> from mercer.losses import class_likelihood
+    >>> class_likelihood(1), class_likelihood(3)
+    (Logistic(), Softmax())
+    """
+    return Logistic() if n_outputs == 1 else Softmax()
+
+
 def _identity(f: Tensor) -> Tensor:
     """The identity between outputs, as wide as Hessians of outputs `f` are."""
     eye = torch.eye(f.shape[1], dtype=f.dtype, device=f.device)

@@ -149,7 +149,7 @@ class BaseKernelEstimator(SaveMixin, BaseEstimator):
     verbose : bool, default False
         Show one progress bar over all phases of the fit; the logger "mercer" gets the same events.
     callbacks : function, several or None, default None
-        Called with an `Event` after each step of every phase: tuning, race, learners, polish, … (`phase`, `step`,
+        Called with an `Event` after each step of every phase: tuning, selection, learners, polish, … (`phase`, `step`,
         `total`, `seconds`, `left`, and the `state` of the fit). A callback that returns true ends the fit, in phases
         that can end early with a model.
 

@@ -116,12 +116,13 @@ def has_copies(inputs: np.ndarray, targets: np.ndarray) -> bool:
     tied = n_rows > 1
     equal_pairs = np.bincount(of_input.reshape(-1)[first], weights=times * (times - 1.0), minlength=len(n_rows))[tied]
     equal = float((equal_pairs / (n_rows[tied] - 1)).sum() / n_rows[tied].sum())  # every tied row counts the same
-    _, counts = np.unique(targets, return_counts=True)
-    by_chance = float((counts * (counts - 1.0)).sum()) / (len(targets) * (len(targets) - 1.0))
-    if equal >= 1 - DIFFERENT * (1 - by_chance):
-        return True
-    _, counts = np.unique(targets[first], return_counts=True)
-    return float((counts * (counts - 1.0)).sum()) <= RARE * len(first) * (len(first) - 1.0)
+    return equal >= 1 - DIFFERENT * (1 - _agreement(targets)) or _agreement(targets[first]) <= RARE
+
+
+def _agreement(targets: np.ndarray) -> float:
+    """The chance that two different rows have equal targets; a single row agrees with none."""
+    n, (_, counts) = len(targets), np.unique(targets, return_counts=True)
+    return float((counts * (counts - 1.0)).sum()) / max(n * (n - 1.0), 1.0)
 
 
 def hash_pairs(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a fitted model costs to keep and to ask: basis vectors, bytes and measured time."""
+"""Costs of a fitted model: basis vectors and bytes to keep, measured time to predict."""
 
 from __future__ import annotations
 

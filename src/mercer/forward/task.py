@@ -15,7 +15,7 @@ from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection, Unspecified, problem_of
 from mercer.forward.path import ExpansionPath, FittedExpansion
 from mercer.forward.problem import Problem
-from mercer.losses import Logistic, Loss, Softmax
+from mercer.losses import Loss, class_likelihood
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets, clip_outliers
@@ -53,7 +53,7 @@ class Task:
         """The same task with classes fitted by their log likelihood: codes ±1, logistic or softmax loss."""
         codes = np.sign(self.Y + self.targets.offset)
         targets = ClassTargets(self.targets.classes)
-        return replace(self, Y=codes, targets=targets, loss=resolve_loss("logistic", codes.shape[1], classes=True))
+        return replace(self, Y=codes, targets=targets, loss=class_likelihood(codes.shape[1]))
 
     def problem(self, member: KernelMember) -> Problem:
         """The problem that an ensemble member minimises."""
@@ -90,9 +90,7 @@ def resolve_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     for_numbers = "'squared' or 'pinball' for regression: the others are for classes"
     require(classes or loss.for_numbers, "loss", for_numbers, choice)
     require(not classes or loss.quadratic or not loss.for_numbers, "loss", "one for classes", choice)
-    if isinstance(loss, Logistic | Softmax):
-        return Softmax() if n_outputs > 1 else Logistic()
-    return loss
+    return class_likelihood(n_outputs) if loss.likelihood else loss
 
 
 def clip_far_targets(data: TableData, loss: Loss) -> np.ndarray:

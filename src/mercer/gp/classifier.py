@@ -28,7 +28,7 @@ from mercer.gp.model import FittedGP, fitted_attributes
 from mercer.gp.search import best_family
 from mercer.gp.task import GPTask
 from mercer.kernels import Kernel, Scaled, as_kernel
-from mercer.losses import Logistic, Softmax
+from mercer.losses import class_likelihood
 from mercer.parts import require
 from mercer.preprocessing.duplicates import merged
 from mercer.preprocessing.read import TableData
@@ -133,7 +133,7 @@ class SparseGPClassifier(ClassWeightMixin, ClassifierMixin, SparseGP):
         """Maximise the evidence over kernel and inducing inputs, then make a pass over all rows."""
         data = task.data
         free = ({"kernel"} if self._tunes() else set()) | ({"basis"} if self._moves(task.approximation) else set())
-        loss = Logistic() if data.Y.shape[1] == 1 else Softmax()
+        loss = class_likelihood(data.Y.shape[1])
         known: dict[str, Tensor] = {}
 
         def evidence(rows: Sample) -> LaplaceEvidence:

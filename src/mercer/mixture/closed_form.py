@@ -117,7 +117,7 @@ def _deviation(losses: Tensor, weight: Tensor) -> float:
 
 @dataclass(frozen=True)
 class GateSearch:
-    """What the trials need besides the rows: settings, the sizes, whether local models have slopes, and the loss.
+    """Arguments of the trials besides the rows: settings, the sizes, whether local models have slopes, and the loss.
 
     With `shares` the local models are shares of classes (`shares_without`), which have no penalty. Gates are `narrow`
     where probabilities of local models are averaged: wide ones would need values beyond 0 and 1.

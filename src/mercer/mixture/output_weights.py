@@ -16,7 +16,7 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.engine import Sample, each_block
 from mercer.linalg import cholesky, minimize_lbfgs, minimize_newton
-from mercer.losses import Logistic, Softmax
+from mercer.losses import class_likelihood
 from mercer.mixture.class_experts import indicators
 from mercer.mixture.em import Mixture, posterior
 from mercer.mixture.features import columns
@@ -176,7 +176,7 @@ def _penalised_loss(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The log loss under output weights W (c × k) with its penalty: value, slope (ck) and Hessian (ck × ck)."""
     c = len(W)
-    loss = Logistic() if c == 1 else Softmax()
+    loss = class_likelihood(c)
 
     def statistic(A: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         f, t = (W @ A)[None], (y if c == 1 else indicators(y, c))[None]

@@ -80,7 +80,7 @@ def _maps(model: Any) -> str:
     return f"Kernels see them {'; others '.join(dict.fromkeys(names))}."
 
 
-def race_section(subject: Subject) -> Section | None:
+def selection_section(subject: Subject) -> Section | None:
     """The candidates of model selection, and their losses on held-out rows."""
     report = getattr(subject.estimator, "tuning_report_", None)
     runs = [line for line in report or [] if isinstance(line, dict) and np.isfinite(line.get("loss", np.nan))]

@@ -14,7 +14,7 @@ from mercer.reporting.distance import distance_section
 from mercer.reporting.effects import effects_section, rows_section
 from mercer.reporting.errors import fit_section, residual_section
 from mercer.reporting.growth import cost_section, growth_section, repeat_section
-from mercer.reporting.model import columns_section, kernel_section, local_section, race_section
+from mercer.reporting.model import columns_section, kernel_section, local_section, selection_section
 from mercer.reporting.page import page
 from mercer.reporting.section import Section, to_json
 from mercer.reporting.subject import Subject
@@ -33,7 +33,7 @@ SECTIONS = (
     local_section,
     distance_section,
     growth_section,
-    race_section,
+    selection_section,
     columns_section,
     cost_section,
     repeat_section,

@@ -20,7 +20,7 @@ from mercer.selection.candidate import (
 )
 from mercer.selection.grid import FAMILIES
 from mercer.selection.likelihood_candidate import LikelihoodCandidate
-from mercer.selection.link import FLOORS, Link, fitted_link, shrinkage_factor
+from mercer.selection.link import FLOORS, Link, fitted_link, mean_and_variance, shrinkage_factor
 from mercer.selection.metric import metric_root
 from mercer.selection.parallel import run_parallel
 from mercer.selection.rows import SelectionRows
@@ -69,7 +69,7 @@ def likelihood_ensemble(
     `beaten` are the log probabilities of the held-out rows' classes by least squares.
     """
     search.run([kernel.tuned for kernel in kernels])
-    score = replace(kernels[0].candidate.view.score, logits=True)
+    score = kernels[0].score
     order = sorted(range(len(kernels)), key=lambda k: kernels[k].loss)
     shares, loss = greedy_average([kernels[k].logits for k in order], score, search.settings)
     members, average = [], torch.zeros_like(score.Y)
@@ -78,10 +78,8 @@ def likelihood_ensemble(
             average += share * kernels[k].logits
             kernel = Sum(by_squares.members[k].kernel, Bias(1.0))  # an intercept, nearly without a penalty
             members.append(replace(by_squares.members[k], kernel=kernel, penalty=kernels[k].lam, share=share))
-    gain, weight = score.log_probability(average) - beaten, score.weight / score.weight.sum()
-    mean = weight @ gain
-    error = (weight.square() @ (gain - mean).square()).sqrt()
-    return LikelihoodEnsemble(members, loss, float(mean), float(error))
+    gain, variance = mean_and_variance(score.log_probability(average) - beaten, score.weight)
+    return LikelihoodEnsemble(members, loss, float(gain), float(variance.sqrt()))
 
 
 def constant_ensemble(search: Search, loss: float) -> SelectedEnsemble:

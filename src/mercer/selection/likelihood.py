@@ -32,11 +32,10 @@ CURVATURE_SHARE = 0.4
 
 @dataclass(frozen=True)
 class LikelihoodFit:
-    """Dual coefficients and values (n × p × g) of g problems that share a kernel matrix, and Newton steps taken."""
+    """Dual coefficients and values (n × p × g) of g problems that share a kernel matrix."""
 
     alpha: Tensor
     values: Tensor
-    n_steps: int
 
 
 class KernelLikelihood:
@@ -68,9 +67,9 @@ class KernelLikelihood:
         f = self._product(alpha)
         value = self._objective(alpha, f)
         enough = TOLERANCE * self.weight.sum((0, 1))
-        n_steps = 0
-        while n_steps < NEWTON_STEPS and not expired():
-            n_steps += 1
+        for _ in range(NEWTON_STEPS):
+            if expired():
+                break
             step, change = self._newton_step(alpha, f)
             length = torch.ones_like(value)
             for _ in range(HALVINGS):
@@ -83,7 +82,7 @@ class KernelLikelihood:
             value = value - gain
             if bool((gain <= enough).all()):
                 break
-        return LikelihoodFit(alpha, f, n_steps)
+        return LikelihoodFit(alpha, f)
 
     def _objective(self, alpha: Tensor, f: Tensor) -> Tensor:
         data = (self.weight * self.loss.value(self.Y, f)).sum((0, 1))

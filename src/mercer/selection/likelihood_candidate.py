@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mercer.losses import Logistic, Loss, Softmax
+from mercer.losses import class_likelihood
 from mercer.selection.candidate import Candidate
 from mercer.selection.likelihood import KernelLikelihood
 from mercer.selection.view import Trial
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 FIRST_SHARE, FACTOR, MOST_STEPS = 0.1, 10**0.5, 6
 #: Rows that fit at most.
 MOST_ROWS = 1500
-
-
-def likelihood_of(n_outputs: int) -> Loss:
-    """The loss of classes coded in so many columns: logistic for one, softmax for more."""
-    return Softmax() if n_outputs > 1 else Logistic()
 
 
 class LikelihoodCandidate:
@@ -73,7 +68,7 @@ class LikelihoodCandidate:
         for k, (fold, (K, K_score)) in enumerate(zip(self.candidate.view.folds, self._tiles, strict=True)):
             n, p = len(K), fold.Y.shape[1]
             Y = 2 * codes.shares(fold.Y[:n])[:, -p:] - 1
-            problem = KernelLikelihood(K, Y, fold.weight[:n, None], lam, likelihood_of(p))
+            problem = KernelLikelihood(K, Y, fold.weight[:n, None], lam, class_likelihood(p))
             alpha = self._duals[k] = problem.fit(self._duals[k]).alpha
             values.append(K_score @ alpha[:, :, 0])
         return torch.cat(values).to(self.score.Y)

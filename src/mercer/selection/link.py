@@ -70,7 +70,12 @@ def log_losses(codes: Codes, F: Tensor, true: Tensor, weight: Tensor, floor: flo
 
 def logit_losses(F: Tensor, true: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The same for log odds of two classes (one column) or logits of more: least log loss, and the factor on them."""
-    return scaled_log_losses(torch.cat([torch.zeros_like(F), F], -1) if F.shape[-1] == 1 else F, true, weight)
+    return scaled_log_losses(all_logits(F), true, weight)
+
+
+def all_logits(F: Tensor) -> Tensor:
+    """A column for each class: log odds of two classes (one column) are those of the second beside zero."""
+    return torch.cat([torch.zeros_like(F), F], -1) if F.shape[-1] == 1 else F
 
 
 def scaled_log_losses(scores: Tensor, true: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,8 +119,14 @@ def shrinkage_factor(gain: Tensor, weight: Tensor, noise_part: Tensor | None = N
     >>> [shrinkage_factor(torch.tensor(g), torch.ones(4)) for g in ([1.0, 1.0, 1.0, 1.0], [-1.0, 2.0, -2.0, 2.0])]
     [1.0, 0.0]
     """
+    mean, variance = mean_and_variance(gain, weight)
+    if noise_part is not None:
+        variance = mean_and_variance(noise_part, weight)[1]
+    return float((1 - 0.5 * variance / mean.square()).clamp(min=0)) if mean > 0 else 0.0
+
+
+def mean_and_variance(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted mean of values, and the variance of this mean: its squared standard error."""
     share = weight / weight.sum()
-    mean = (share * gain).sum()
-    noise = gain if noise_part is None else noise_part
-    error = (share.square() * (noise - (share * noise).sum()).square()).sum()
-    return float((1 - 0.5 * error / mean.square()).clamp(min=0)) if mean > 0 else 0.0
+    mean = (share * values).sum()
+    return mean, (share.square() * (values - mean).square()).sum()

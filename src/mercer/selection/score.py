@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mercer.selection.link import FLOORS, Codes, Link, log_losses, logit_losses
+from mercer.selection.link import FLOORS, Codes, Link, all_logits, log_losses, logit_losses
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class Score:
         if link is not None:
             return link.probabilities(F).gather(-1, classes[:, None])[:, 0].log()
         factor = logit_losses(F, classes, self.weight / self.weight.sum())[1]
-        scores = factor * (torch.cat([torch.zeros_like(F), F], -1) if F.shape[-1] == 1 else F)
-        return scores.log_softmax(-1).gather(-1, classes[:, None])[:, 0]
+        return (factor * all_logits(F)).log_softmax(-1).gather(-1, classes[:, None])[:, 0]
 
     def noise_part(self, F: Tensor) -> Tensor:
         """The part of the gain f² + 2 f (y − f) in squared error that comes from residuals."""
