@@ -77,4 +77,6 @@ def said(model: Any, X: np.ndarray = NEW) -> dict[str, np.ndarray]:
         answers["std"] = model.predict(X, return_std=True)[1]
     if hasattr(model, "predict_interval"):
         answers["interval"] = model.predict_interval(X)
+    if hasattr(model, "set_scores_"):
+        answers["set"] = model.predict_set(X)
     return answers

@@ -37,7 +37,7 @@ def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> fl
     >>> round(fit_temperature(np.array([[-1.0], [1.0]]), np.array([[-1.0], [1.0]]), np.ones(2)), 2)  # p = 2/3
     1.44
     """
-    true, weight = _class_indices(Y), weight / weight[weight > 0].mean()
+    true, weight = class_indices(Y), weight / weight[weight > 0].mean()
     n_classes = max(Y.shape[1], 2)
     size = np.bincount(true, weights=weight, minlength=n_classes)
     soft = (np.eye(n_classes) * size[:, None] + 1) / (size[:, None] + n_classes)  # a row for each class
@@ -54,7 +54,7 @@ def fit_temperature(values: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> fl
     return float(np.exp(minimize_scalar(negative_log_likelihood, bounds=(-7.0, 7.0), method="bounded").x))
 
 
-def _class_indices(Y: np.ndarray) -> np.ndarray:
+def class_indices(Y: np.ndarray) -> np.ndarray:
     """The index of each row's class, from codes n × p that are largest there."""
     return (Y[:, 0] > 0).astype(int) if Y.shape[1] == 1 else Y.argmax(1)
 
@@ -207,7 +207,7 @@ def cross_fitted(
         others[half] = False
         link = fit_calibration(targets, values[others], Y[others], weight[others], log_odds=log_odds)
         p[half] = link.probabilities(targets.decisions(values[half]))
-    truth = _class_indices(targets.decisions(Y))
+    truth = class_indices(targets.decisions(Y))
     logs = np.log(np.clip(p[np.arange(len(p)), truth], 1e-15, None))
     return float(-(weight @ logs) / weight.sum()), calibration_error(p, truth, weight)
 
@@ -224,7 +224,7 @@ def fit_calibration(
     if not alive.any():
         return Temperature()
     decisions, codes, weight = (values + targets.offset)[alive], (Y + targets.offset)[alive], weight[alive]
-    true = _class_indices(codes)
+    true = class_indices(codes)
     link = _log_odds_link(decisions, true, weight) if log_odds else _link(targets, decisions, codes, weight)
     return shrink_towards_rates(link, decisions, true, weight, chosen)
 

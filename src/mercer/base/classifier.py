@@ -1,4 +1,4 @@
-"""Base classes of classifiers: class weights, decision values and calibrated probabilities."""
+"""Base classes of classifiers: class weights, decision values, calibrated probabilities and prediction sets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.base.calibration import FloorAndPower, Shrunk, Temperature
+from mercer.base.calibration import FloorAndPower, Shrunk, Temperature, class_indices, fit_calibration
+from mercer.base.intervals import ROUNDING, Intervals
 from mercer.base.parameters import NONE, Rule, literal
-from mercer.parts import as_float
+from mercer.parts import as_float, require
 from mercer.preprocessing.targets import ClassTargets
 
 
@@ -39,8 +40,81 @@ class ClassWeightMixin:
     class_weight: Annotated[Any, CLASS_WEIGHT] = None
 
 
+def sums_before(p: np.ndarray) -> np.ndarray:
+    """For each class, the sum of the probabilities of more probable classes, n × C.
+
+    >>> sums_before(np.array([[0.2, 0.5, 0.3]])).tolist()
+    [[0.8, 0.0, 0.5]]
+    """
+    order = np.argsort(-p, axis=1, kind="stable")
+    sums = np.take_along_axis(p, order, axis=1).cumsum(1)
+    before = np.column_stack([np.zeros(len(p)), sums[:, :-1]])
+    out = np.empty_like(p)
+    np.put_along_axis(out, order, before, axis=1)
+    return out
+
+
+def fit_set_scores(p: np.ndarray, true: np.ndarray, weight: np.ndarray) -> Intervals:
+    """Scores of prediction sets: `sums_before` of the true class, at rows that the model was not fitted to."""
+    scores = sums_before(p)[np.arange(len(p)), true][:, None]
+    return Intervals.of(scores, weight) if (weight > 0).any() else Intervals(scores[:0], scores[:0], 0)
+
+
+def fit_probabilities(
+    targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, chosen: int = 1, *, log_odds: bool = False
+) -> dict[str, Any]:
+    """The attributes `calibration_` and `set_scores_`, from values of held-out rows (see `fit_calibration`)."""
+    link = fit_calibration(targets, values, Y, weight, chosen, log_odds=log_odds)
+    p, true = link.probabilities(targets.decisions(values)), class_indices(targets.decisions(Y))
+    return {"calibration_": link, "set_scores_": fit_set_scores(p, true, weight)}
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
-class DecisionClassifier(ClassWeightMixin, ClassifierMixin):
+class SetClassifier(ClassWeightMixin, ClassifierMixin):
+    """A classifier with probabilities and prediction sets.
+
+    Attributes
+    ----------
+    set_scores_ : Intervals
+        Sorted scores of rows that the model was not fitted to, from which `predict_set` takes its bound: the sum of the
+        probabilities of the classes that are more probable than the true one.
+    """
+
+    set_scores_: ClassVar[Intervals]
+    predict_proba: ClassVar[Callable[..., np.ndarray]]
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Sets of classes that hold the true class with probability `coverage`, as a mask of shape (n, classes).
+
+        Column k says whether the class ``classes_[k]`` is in the set of a row. Sets are adaptive (Romano, Sesia and
+        Candès 2020, without randomisation): they take classes by falling probability while the probabilities before a
+        class sum to at most a bound. So they are large where the model is unsure, never empty, and grow with
+        `coverage`. The bound is the ⌈(n + 1) · coverage⌉-th smallest of these sums at the true classes of n rows that
+        the model was not fitted to. Where n is too small for that, sets hold all classes: 90 % takes 9 rows.
+        Coverage holds on average over new rows like those of `fit`, and is higher where the most probable class alone
+        is right more often. With `class_weight` it holds for weighted rows.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from mercer import GreedyKernelClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = GreedyKernelClassifier(10, kernel="gaussian", random_state=0).fit(X[::2], y[::2])
+        >>> sets = model.predict_set(X[1::2], coverage=0.95)
+        >>> sets.shape, bool((sets.sum(1) >= 1).all())
+        ((75, 3), True)
+        >>> bool(sets[range(75), y[1::2]].mean() > 0.9)  # classes are 0, 1, 2
+        True
+        """
+        check_is_fitted(self)
+        require(0 < as_float(coverage) < 1, "coverage", "a number above 0 and below 1", coverage)
+        known = hasattr(self, "set_scores_")
+        require(known, "the model", "fitted again to have prediction sets", "a file of version 0.2.0")
+        return sums_before(self.predict_proba(X)) <= self.set_scores_.upper(float(coverage)) + ROUNDING
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DecisionClassifier(SetClassifier):
     """A classifier by decision values.
 
     Its `_answers(X, answer)` applies the function `answer` to the model's values (n × p) at rows `X`.

@@ -113,6 +113,19 @@ class Intervals:
         """
         return np.stack([self._quantiles(q, k) for k in range(self.scores.shape[1])])
 
+    def upper(self, coverage: float) -> np.ndarray:
+        """The bound that holds a new score with probability `coverage` at least, for each output; p numbers.
+
+        It is the ⌈(n + 1) · coverage⌉-th smallest of n scores, or the next larger one that is stored; infinite where
+        there are too few rows.
+
+        >>> Intervals.of(np.array([[3.0], [1.0], [2.0]]), np.ones(3)).upper(0.6)
+        array([3.])
+        """
+        known = self.below >= coverage - ROUNDING
+        scores = np.concatenate([self.scores, np.full((1, self.scores.shape[1]), np.inf)])
+        return np.array([scores[np.append(column, True).argmax(), k] for k, column in enumerate(known.T)])
+
     def _quantiles(self, q: np.ndarray, k: int) -> np.ndarray:
         below, scores, n = self.below[:, k], self.scores[:, k], self.n_rows
         found = np.interp(q, below, scores)

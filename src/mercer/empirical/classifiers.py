@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from mercer.base.calibration import fit_calibration
-from mercer.base.classifier import DecisionClassifier
+from mercer.base.classifier import DecisionClassifier, fit_probabilities
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import integer, literal, number, sequence_of
 from mercer.clock import Clock
@@ -80,7 +79,7 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
         values = ensemble.at(part) if found is None else found[1]
         return {
             "agreement_": np.array([share + [np.nan] * (H - len(share)) for share in shares]),
-            "calibration_": fit_calibration(refits.task.targets, values, _on_host(part.Y), _on_host(part.weight)),
+            **fit_probabilities(refits.task.targets, values, _on_host(part.Y), _on_host(part.weight)),
         }
 
 

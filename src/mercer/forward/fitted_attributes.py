@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mercer.base.calibration import cross_fitted, fit_calibration
+from mercer.base.calibration import cross_fitted
+from mercer.base.classifier import fit_probabilities
 from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.data import SparseRows
 from mercer.forward.expansion import Expansion, StagedExpansion
@@ -42,7 +43,7 @@ def fitted_attributes(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
         **data.columns(),
         **final.kept,
         "classes_": task.targets.classes if classes else None,
-        "calibration_": _calibration(task, parts) if classes else None,
+        **(_probabilities(task, parts) if classes else {}),
         "intervals_": None if classes else _intervals(task, parts),
         "targets_": task.targets,
         "inputs_": first.member.inputs,
@@ -129,12 +130,12 @@ def _without_columns(task: Task) -> bool:
     return task.pairwise or isinstance(task.data.rows, SparseRows)
 
 
-def _calibration(task: Task, parts: list[FittedMember]) -> Any:
-    """The map from decision values to probabilities."""
+def _probabilities(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
+    """The map from decision values to probabilities, and scores of prediction sets."""
     report_step("calibration")
     held_out = ensemble_predictions(parts)
     values, targets, weight = held_out.values, held_out.targets, held_out.weight
-    return fit_calibration(task.targets, values, targets, weight, N_CHOSEN, log_odds=task.loss.likelihood)
+    return fit_probabilities(task.targets, values, targets, weight, N_CHOSEN, log_odds=task.loss.likelihood)
 
 
 def _calibration_line(task: Task, parts: list[FittedMember]) -> list[dict[str, Any]]:

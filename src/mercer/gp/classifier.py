@@ -7,14 +7,16 @@ from dataclasses import KW_ONLY, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import torch
 from scipy.special import expit, roots_hermitenorm
 from scipy.stats import norm, qmc
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.classifier import ClassWeightMixin
+from mercer.base.calibration import class_indices
+from mercer.base.classifier import SetClassifier, fit_set_scores
 from mercer.base.estimator import estimator_dataclass, to_numpy
+from mercer.base.intervals import Intervals
 from mercer.base.parameters import integer, literal
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
@@ -24,6 +26,7 @@ from mercer.evidence.laplace import LaplaceEvidence
 from mercer.evidence.posterior import Posterior
 from mercer.evidence.starts import named_family, plain_start, spread_rows
 from mercer.gp.estimator import SparseGP
+from mercer.gp.leave_one_out import CALIBRATION_ROWS, leave_one_out_latent
 from mercer.gp.model import FittedGP, fitted_attributes
 from mercer.gp.search import best_family
 from mercer.gp.task import GPTask
@@ -43,7 +46,7 @@ LEAST_PIVOT = 1e-9
 
 
 @estimator_dataclass
-class SparseGPClassifier(ClassWeightMixin, ClassifierMixin, SparseGP):
+class SparseGPClassifier(SetClassifier, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
     The classes' probability is the logistic (or softmax) function of latent functions whose prior is sparse; the
@@ -100,7 +103,23 @@ class SparseGPClassifier(ClassWeightMixin, ClassifierMixin, SparseGP):
         fit = self._dense if approximation.dense else self._sparse
         models = [to_numpy(fit(class_task)) for class_task in self._class_tasks(task)]
         attributes = fitted_attributes(models, given, inputs, task.data.plan)
-        return {**attributes, "targets_": targets, "classes_": targets.classes}
+        scores = self._set_scores(task, models)
+        return {**attributes, "targets_": targets, "classes_": targets.classes, "set_scores_": scores}
+
+    def _set_scores(self, task: GPTask, models: list[FittedGP]) -> Intervals:
+        """Scores of prediction sets, from rows that are left out in closed form, or were not in the subset."""
+        index = task.data.spaced(CALIBRATION_ROWS)
+        part = task.data.part(index)
+        dense, columns = task.approximation.dense, part.Y.split(part.Y.shape[1] // len(models), dim=1)
+        found = []
+        for model, Y in zip(models, columns, strict=True):
+            fitted = torch.as_tensor(np.isin(index, model.index) if dense else np.ones(len(index)))
+            rows = replace(part, Y=Y, weight=part.weight * fitted.to(part.weight))
+            alpha = 0.0 if dense else task.approximation.alpha
+            moments = leave_one_out_latent(model, alpha, rows, class_likelihood(Y.shape[1]))
+            found.append(to_numpy(moments))
+        p = self._probabilities(*_joined(found))
+        return fit_set_scores(p, class_indices(part.Y.cpu().numpy()), part.weight.double().cpu().numpy())
 
     def _prior(self) -> Approximation:
         approximation = super()._prior()
@@ -161,11 +180,7 @@ class SparseGPClassifier(ClassWeightMixin, ClassifierMixin, SparseGP):
     def latent_mean_and_covariance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Means (n × c) and covariances (n × c × c) of the latent functions; one of them for two classes."""
         check_is_fitted(self)
-        found = self._moments(X)
-        if len(found) == 1:
-            return found[0]
-        variances = np.stack([cov[:, 0, 0] for _, cov in found], 1)
-        return np.concatenate([mean for mean, _ in found], 1), variances[:, :, None] * np.eye(len(found))
+        return _joined(self._moments(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Log odds of the averaged probabilities: one number for two classes, one column per class for more."""
@@ -176,7 +191,9 @@ class SparseGPClassifier(ClassWeightMixin, ClassifierMixin, SparseGP):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities averaged over the posterior (eq. 4.11), in the order of `classes_`."""
         check_is_fitted(self)
-        mean, cov = self.latent_mean_and_covariance(X)
+        return self._probabilities(*self.latent_mean_and_covariance(X))
+
+    def _probabilities(self, mean: np.ndarray, cov: np.ndarray) -> np.ndarray:
         if self.multi_class == "softmax" and mean.shape[1] > 1:
             return mean_softmax(mean, cov)
         p = mean_logistic(mean, np.diagonal(cov, axis1=1, axis2=2))
@@ -186,6 +203,14 @@ class SparseGPClassifier(ClassWeightMixin, ClassifierMixin, SparseGP):
         """The most probable class of each row."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
+
+
+def _joined(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances of all latent functions, from those of one model or of independent ones."""
+    if len(found) == 1:
+        return found[0]
+    variances = np.stack([cov[:, 0, 0] for _, cov in found], 1)
+    return np.concatenate([mean for mean, _ in found], 1), variances[:, :, None] * np.eye(len(found))
 
 
 def _latent(kernel: Kernel) -> Kernel:

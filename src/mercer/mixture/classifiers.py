@@ -8,12 +8,11 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.calibration import Temperature, fit_calibration
-from mercer.base.classifier import ClassWeightMixin
+from mercer.base.calibration import Temperature
+from mercer.base.classifier import SetClassifier, fit_probabilities
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import AUTO, integer, literal, number
 from mercer.engine import Sample
@@ -51,7 +50,7 @@ CALIBRATION_ROWS = 2000
 
 
 @dataclass(eq=False, repr=False)
-class MixtureClassifier(ClassWeightMixin, ClassifierMixin, MixtureEstimator):
+class MixtureClassifier(SetClassifier, MixtureEstimator):
     """Targets are classes.
 
     Attributes
@@ -96,7 +95,7 @@ class MixtureClassifier(ClassWeightMixin, ClassifierMixin, MixtureEstimator):
         p = probabilities(fitted, part) if found is None else found[1]
         codes = np.where(np.arange(p.shape[1]) == part.Y[:, :1].cpu().numpy(), 1.0, -1.0)
         weight = part.weight.double().cpu().numpy()
-        return {"calibration_": fit_calibration(ClassTargets(targets.classes), log_probabilities(p), codes, weight)}
+        return fit_probabilities(ClassTargets(targets.classes), log_probabilities(p), codes, weight)
 
     def _encode(self, targets: ClassTargets, y: np.ndarray) -> np.ndarray:
         return targets.class_indices(y).astype(np.float64)[:, None]
