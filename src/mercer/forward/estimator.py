@@ -25,6 +25,7 @@ from mercer.forward.cost import TIMED_ROWS, prediction_cost
 from mercer.forward.expansion import FEW_ROWS, Expansion, evaluate, evaluate_few
 from mercer.forward.fitted_attributes import fitted_attributes
 from mercer.forward.held_out import Refit, can_refit, held_out_predictions
+from mercer.forward.influence import InfluenceMixin
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection, Unspecified
 from mercer.forward.path import FittedExpansion
@@ -57,7 +58,7 @@ SOLVING_SHARE = 0.9
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ForwardEstimator(BaseKernelEstimator):
+class ForwardEstimator(InfluenceMixin, BaseKernelEstimator):
     """Base of models that are fitted step by step: a subclass defines `_begin_fit`, its stopping rules and `_finish`.
 
     Parameters

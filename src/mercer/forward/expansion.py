@@ -20,6 +20,7 @@ from mercer.forward.path import ExpansionPath
 from mercer.forward.sparse_rows import entries_of
 from mercer.kernels import Columns, Kernel
 from mercer.kernels.sparse_rows import SparseRowKernel
+from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap
 
 #: Rows whose outputs are computed at a time.
@@ -64,6 +65,19 @@ class Expansion:
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective Σ w V(y, f) + ½λ‖f‖² that an expansion f minimises, and the `share` of f in the model.
+
+    A row that has weight one for the user has the weight `unit` here.
+    """
+
+    loss: Loss
+    lam: float
+    share: float
+    unit: float
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from mercer.base.calibration import cross_fitted
 from mercer.base.classifier import fit_probabilities
 from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.data import SparseRows
-from mercer.forward.expansion import Expansion, StagedExpansion
+from mercer.forward.expansion import Expansion, Objective, StagedExpansion
 from mercer.forward.held_out import rounding_errors, rounding_matters
 from mercer.forward.kernel_metric import metric_matrix, sensitivity
 from mercer.forward.problem import Problem
@@ -63,6 +63,10 @@ def fitted_attributes(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
         "history_": history.as_arrays(),
         "n_steps_": max(part.before + part.n_steps for part in parts),
         "stop_reason_": StopReason.joined(part.stop_reason for part in parts),
+        "_objectives": tuple(
+            Objective(part.fit.problem.loss, float(part.final.lam), part.member.share, data.weight_unit)
+            for part in parts
+        ),
         "_stages": [_staged(part, expansion) for part, expansion in zip(parts, expansions, strict=True)],
     }
 

@@ -104,7 +104,7 @@ def normalise_weights(data: TableData, noise: float, penalty: float | str) -> Ta
     """The table with weights of mean `noise` if the penalty is "auto"; with a given penalty weights stay."""
     mean = data.shard.total(data.weight.sum()) / data.n_alive
     if isinstance(penalty, str):
-        return replace(data, weight=data.weight * (noise / mean))
+        return replace(data, weight=data.weight * (noise / mean), weight_unit=noise / mean)
     require(mean <= LARGEST_WEIGHT, "the mean of sample_weight", f"at most {LARGEST_WEIGHT:g}", mean)
     return data
 

@@ -4,7 +4,14 @@ Matplotlib is imported by the functions that draw.
 """
 
 from mercer.plots.checks import plot_calibration, plot_coverage, plot_history, plot_race, plot_residuals
-from mercer.plots.inputs import plot_effect, plot_relevance, plot_shapley, plot_shapley_row, plot_uncertainty
+from mercer.plots.inputs import (
+    plot_effect,
+    plot_influence,
+    plot_relevance,
+    plot_shapley,
+    plot_shapley_row,
+    plot_uncertainty,
+)
 from mercer.plots.mixture import plot_boundary, plot_gates, plot_slopes
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "plot_effect",
     "plot_gates",
     "plot_history",
+    "plot_influence",
     "plot_race",
     "plot_relevance",
     "plot_residuals",

@@ -1,4 +1,4 @@
-"""Pictures of the inputs: relevance, partial effects, Shapley values, and the uncertainty along one of them.
+"""Pictures of the inputs: relevance, partial effects, Shapley values, influence, and uncertainty along one of them.
 
 Every function draws into `ax` (a new one if None) and returns it; nothing is shown or saved.
 """
@@ -36,6 +36,26 @@ def plot_relevance(model: Any, names: Sequence[str] | None = None, ax: Any = Non
     ax.barh(np.arange(len(order)), relevance[order], color=["C0" if kept[d] else "0.8" for d in order])
     ax.set_yticks(np.arange(len(order)), [labels[d] for d in order])
     ax.set_xlabel("relevance")
+    ax.margins(y=0.01)
+    return ax
+
+
+def plot_influence(effects: Any, names: Sequence[str] | None = None, ax: Any = None, most: int = 15) -> Any:
+    """Bars of the training rows of largest effect on one prediction, the largest on top; returns the axes.
+
+    `effects` are those of one row and one output, such as ``model.row_influence(X, X_train, y_train)[0]``.
+
+    >>> ax = plot_influence([0.1, -0.7, 0.2], names=["Ann", "Bob", "Cid"], most=2)
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['Cid', 'Bob']
+    """
+    effects = np.asarray(effects, dtype=np.float64)
+    require(effects.ndim == 1, "effects", "those of one row and one output", effects.shape)
+    order = np.argsort(np.abs(effects), kind="stable")[-most:]
+    ax = axes(ax, height=0.6 + 0.22 * len(order))
+    ax.barh(np.arange(len(order)), effects[order], color=["C0" if effects[i] >= 0 else "C3" for i in order])
+    ax.set_yticks(np.arange(len(order)), [f"row {i}" if names is None else str(names[i]) for i in order])
+    ax.set_xlabel("effect on the prediction")
     ax.margins(y=0.01)
     return ax
 

@@ -56,6 +56,7 @@ class TableData:
     means: CrossFit | None = None  # the cross-fitted target means among these codes
     constants: Constants | None = None  # columns of one value, where all columns are numbers
     validation_weight: np.ndarray | None = None  # of held-out rows, whose `weight` is zero; None means 1 each
+    weight_unit: float = 1.0  # by which the user's weights were multiplied
 
     @property
     def alive(self) -> np.ndarray:

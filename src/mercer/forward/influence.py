@@ -1,0 +1,171 @@
+r"""Influence of training rows: how a prediction changes if a row is left out, in closed form.
+
+With :math:`\phi` the kernel values to the basis vectors and A the Hessian of the objective, one Newton step without
+row i changes the prediction at x by
+
+.. math:: f(x) - f_{-i}(x) = \frac{\phi(x)^\top A^{-1} \phi(x_i)\, w_i r_i}{1 - w_i V''_i\, \phi(x_i)^\top A^{-1}
+    \phi(x_i)}, \qquad r_i = -V'(y_i, f(x_i)) .
+
+For the squared loss this is exact: f₋ᵢ is the minimum without row i, with the same kernel, basis vectors and penalty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from mercer.base.out_of_fold import LARGEST
+from mercer.data import RowSource, SparseRows
+from mercer.engine import KernelMatrix, Plan, Sample, each_block, make_plan
+from mercer.forward.expansion import Expansion, Objective
+from mercer.linalg import cholesky, whitening
+from mercer.losses import Pinball
+from mercer.parts import require
+from mercer.preprocessing.read import read_new
+from mercer.preprocessing.validate import checked_targets, checked_weights, host
+from mercer.preprocessing.weights import class_weighted
+
+#: Change of predictions by a refit, as a share of the targets' size, beyond which rows are not those of the fit, or the
+#: model is not the minimum of its objective.
+LARGEST_CHANGE = 0.1
+
+
+@dataclass(frozen=True)
+class RowEffects:
+    """An expansion, its objective, and its training rows in kernel coordinates, in float64."""
+
+    expansion: Expansion
+    objective: Objective
+    rows: RowSource
+    Y: Tensor
+    weight: Tensor
+    plan: Plan
+
+    def effects(self, new: RowSource) -> tuple[Tensor, float]:
+        """Effects of all training rows at new rows, N × n × p, and the change of predictions by a refit."""
+        loss, lam, kernel = self.objective.loss, self.objective.lam, self.expansion.kernel
+        Z = torch.as_tensor(self.expansion.basis).to(self.plan.device, torch.float64)
+        W = torch.as_tensor(self.expansion.weights).to(Z) / self.objective.share
+        Q = kernel(Z, Z)
+        B = whitening(Q)
+        K, K_new = (KernelMatrix(rows, kernel, Z, self.plan, uses=3) for rows in (self.rows, new))
+        f = K.product(W)
+        slope = self.weight[:, None] * loss.residual(self.Y, f)
+        curvature = self.weight[:, None] * loss.curvature(self.Y, f).expand_as(f)
+        gradient = B.map.T @ (K.transposed(slope) - lam * (Q @ W))
+        out, change = Z.new_empty(self.rows.n_rows, new.n_rows, f.shape[1]), 0.0
+        for k in range(f.shape[1]):
+            if k == 0 or not loss.quadratic:  # outputs share the curvature of the squared loss
+                hessian, _ = K.moments(self.Y, weight=curvature[:, k], whiten=B)
+                hessian.diagonal().add_(lam)
+                factor = cholesky(hessian)[0]
+                root = torch.linalg.solve_triangular(factor, B.map.T, upper=False).T  # of A⁻¹, m × r
+                cross, leverage = self._cross(Z, root, K_new.product(root))
+            out[:, :, k] = cross * (slope[:, k] / (1 - (curvature[:, k] * leverage).clamp(max=LARGEST)))[:, None]
+            step = torch.cholesky_solve(gradient[:, [k]], factor)
+            change += float((step.T @ (hessian @ step - lam * step)).clamp(min=0) / curvature[:, k].sum())
+        return out, change
+
+    def _cross(self, Z: Tensor, root: Tensor, at_new: Tensor) -> tuple[Tensor, Tensor]:
+        """φ(x)ᵀA⁻¹φ(x_i) of training rows and new rows (N × n), and of each training row with itself."""
+        cross = Z.new_empty(self.rows.n_rows, len(at_new))
+        leverage = Z.new_empty(self.rows.n_rows)
+        columns = self.expansion.kernel.columns(Z).specialise(self.rows.n_rows)
+
+        def visit(where: slice, block: Tensor) -> None:
+            half = columns(block) @ root
+            cross[where] = half @ at_new.T
+            leverage[where] = half.square().sum(1)
+
+        each_block(self.rows, self.plan, self.plan.tile_rows(len(Z)), visit)
+        return cross, leverage
+
+
+class InfluenceMixin:
+    """The method `row_influence` of boosted and greedy models."""
+
+    expansions_: ClassVar[tuple[Expansion, ...]]
+    targets_: ClassVar[Any]
+    device: Any
+    memory_limit: Any
+    _classes: ClassVar[bool]
+    _objectives: ClassVar[tuple[Objective, ...]]
+
+    def row_influence(self, X: Any, X_train: Any, y_train: Any, sample_weight: Any = None) -> np.ndarray:
+        """The effect of each training row on each prediction: the prediction less that without the row.
+
+        The effects follow in closed form, without refits; kernel, basis vectors, penalty and the scale of targets
+        stay. They are exact for models of squared loss whose weights minimise the objective: exact solutions,
+        compressed or not, and greedy models. They are one Newton step for likelihoods and nearly minimal weights. A
+        model does not keep its training rows, so they are given again. Rows that `fit` held out count as fitted. N
+        training rows and m basis vectors cost Nm² operations.
+
+        Parameters
+        ----------
+        X : array, frame, tensor, file or row source of n rows
+            Rows to predict for.
+        X_train, y_train : the N rows and targets of `fit`
+            Others are refused where a refit on them would change predictions by more than a tenth of the targets' size.
+        sample_weight : array of N weights, optional
+            The weights of `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n, N), or (n, N, p) for several outputs or more than two classes
+            Effects in units of the target; for classifiers those on `decision_function`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mercer import KernelBoostingRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0])
+        >>> y[20] += 2.0  # a wrong target
+        >>> model = KernelBoostingRegressor(kernel="gaussian", random_state=0).fit(X, y)
+        >>> effects = model.row_influence([[3.0]], X, y)
+        >>> effects.shape, int(effects[0].argmax())
+        ((1, 40), 20)
+        """
+        check_is_fitted(self)
+        pairwise = getattr(self, "_pairwise", False)
+        require(not pairwise, "kernel", "other than 'precomputed' for row_influence", "precomputed")
+        known = hasattr(self, "_objectives") and len(self._objectives) == len(self.expansions_)
+        require(known, "the model", "fitted again to have row_influence", "a file of version 0.2.0")
+        loss = self._objectives[0].loss
+        require(not isinstance(loss, Pinball), "loss", "one with a second derivative for row_influence", "pinball")
+        source, train = read_new(self, X), read_new(self, X_train)
+        for name, rows in (("X", source), ("X_train", train)):
+            require(not isinstance(rows, SparseRows), name, "dense for row_influence", "a wide sparse matrix")
+        sample = self._training_sample(train, y_train, sample_weight)
+        plan, size = sample.plan, float((sample.weight @ sample.Y.square()).sum() / sample.weight.sum())
+        total = torch.zeros(train.n_rows, source.n_rows, sample.Y.shape[1], dtype=torch.float64, device=plan.device)
+        for expansion, objective in zip(self.expansions_, self._objectives, strict=True):
+            rows, new = (expansion.inputs.rows(part, plan) for part in (train, source))
+            weight = objective.unit * sample.weight
+            found, change = RowEffects(expansion, objective, rows, sample.Y, weight, plan).effects(new)
+            wanted = "those of fit, and the weights of the model nearly those of a refit"
+            seen = f"a change of {100 * (change / size) ** 0.5:.0f} % of the targets by a refit"
+            require(change <= LARGEST_CHANGE**2 * size, "X_train and y_train", wanted, seen)
+            total += objective.share * found
+        effects = total.cpu().numpy().transpose(1, 0, 2) * getattr(self.targets_, "scale", 1.0)
+        single = sample.Y.shape[1] == 1 and getattr(self.targets_, "flat", True)
+        return effects[:, :, 0] if single else effects
+
+    def _training_sample(self, train: RowSource, y_train: Any, sample_weight: Any) -> Sample:
+        """Checked targets, coded, and weights of training rows, in float64."""
+        y = checked_targets(host(y_train), self._classes, self)
+        require(len(y) == train.n_rows, "y_train", f"of the length of X_train, {train.n_rows}", len(y))
+        if self._classes:
+            self.targets_.require_known(y, "y_train")
+        Y = self.targets_.encode(y)
+        n_outputs = self.expansions_[0].weights.shape[1]
+        require(Y.shape[1] == n_outputs, "y_train", f"of {n_outputs} columns as in fit", Y.shape[1])
+        weight = class_weighted(getattr(self, "class_weight", None), y, checked_weights(sample_weight, train.n_rows))
+        plan = replace(make_plan(train.n_rows, self.device, "float64", self.memory_limit), dtype=torch.float64)
+        codes, weights = (torch.as_tensor(part, device=plan.device).double() for part in (Y, weight))
+        return Sample(train, codes, weights, plan)
