@@ -3,6 +3,7 @@
 import gc
 import os
 
+import pytest
 from hypothesis import settings
 
 # What imports and collecting make stays to the end: looking through it again and again takes a fifth of collecting, and
@@ -30,3 +31,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")  # no window opens
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("fresh", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+@pytest.fixture
+def two_folds(monkeypatch):
+    """Calibrate by refits in two folds instead of five, which take most of a small fit: for tests of something else."""
+    monkeypatch.setattr("mercer.base.out_of_fold.N_FOLDS", 2)

@@ -17,6 +17,8 @@ import mercer
 from mercer.data import CsvRows
 from mercer.kernels import Gaussian
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (90, 2))
 Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.05 * rng.normal(size=90)
@@ -26,7 +28,13 @@ FIXED: dict[str, Any] = {"kernel": Gaussian(1.0), "regularization": 0.01, "rando
 BOOSTED: dict[str, Any] = FIXED | {"learner_size": 10, "subset_size": 50}
 GP: dict[str, Any] = {"max_iter": 2, "random_state": 0, "kernel": 2.0 * Gaussian(1.0), "optimize_kernel": True}
 SHORT: dict[str, Any] = {"n_init": 1, "max_iter": 5, "random_state": 0}
-DRAWN: dict[str, Any] = {"n_members": 2, "subset_size": 20, "random_state": 0}
+DRAWN: dict[str, Any] = {
+    "kernels": "paper",
+    "regularization": 1.0,
+    "n_members": 2,
+    "subset_size": 20,
+    "random_state": 0,
+}
 MODELS = {
     "boosted numbers": mercer.KernelBoostingRegressor(3, **BOOSTED),
     "boosted classes": mercer.KernelBoostingClassifier(3, **BOOSTED),
@@ -46,8 +54,8 @@ MODELS = {
     "a mixture per class": mercer.GaussianMixtureClassifier(2, **SHORT),
     "common basis": mercer.CommonBasisMixtureClassifier(3, **SHORT),
     "common basis of rows alone": mercer.CommonBasisMixtureClassifier(3, supervised=False, **SHORT),
-    "MHKS": mercer.MHKSClassifier(),
-    "several kernels": mercer.MultiKernelMHKSClassifier(multiclass="one-vs-rest"),
+    "MHKS": mercer.MHKSClassifier(Gaussian(1.0)),
+    "several kernels": mercer.MultiKernelMHKSClassifier("paper", multiclass="one-vs-rest"),
     "members for classes": mercer.RPEMEKLClassifier(**DRAWN),
     "members for numbers": mercer.RPEMEKLRegressor(**DRAWN),
     "kernel map": mercer.EmpiricalKernelMap(subset_size=10, criterion="max-res", random_state=0),

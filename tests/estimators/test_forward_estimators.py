@@ -35,6 +35,8 @@ from mercer.forward.criteria import MaxResidual
 from mercer.forward.stopping import AkaikeInformation, MinimumDescriptionLength
 from mercer.kernels import Gaussian, Linear, Polynomial
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 N, D = 120, 3
 #: Everything fixed that tuning would choose, so that tests are about the rest and quick.
 FIXED: dict[str, Any] = {"kernel": Gaussian(1.5), "regularization": 1e-2, "random_state": 0}
@@ -191,7 +193,7 @@ def test_a_clone_has_the_parameters_and_nothing_fitted(face):
     assert repr(copy) == repr(fitted)
 
 
-@over_estimators
+@pytest.mark.parametrize("face", [GREEDY[0], BOOSTING[1]], ids=lambda face: face.__name__)
 def test_a_grid_search_reaches_into_the_kernel_and_a_pipeline(face):
     """Numbers of a NumPy grid are NumPy's own."""
     size = "n_basis" if face in GREEDY else "learner_size"
@@ -424,7 +426,7 @@ def test_the_model_is_cut_back_to_the_minimum_of_its_criterion(rule):
     np.testing.assert_allclose(fitted.predict(X), shorter.predict(X), atol=1e-9)
 
 
-@pytest.mark.parametrize("stopping", ["mdl", "aic", AkaikeInformation(), None], ids=str)
+@pytest.mark.parametrize("stopping", ["mdl", "aic", None], ids=str)
 def test_pruning_leaves_a_smaller_model_that_is_its_own_best_fit(stopping):
     options = {"n_basis": 40, "criterion": "random", "regularization": 1e-3}
     whole = model(GREEDY[0], stopping=stopping, **options).fit(X, Y)
@@ -536,9 +538,13 @@ UPDATES = ["full", "qr", "mrx", "one"]
 REPEATED = np.random.default_rng(2).integers(0, 3, N)
 
 
-@pytest.mark.parametrize("face", GREEDY, ids=lambda face: face.__name__)
-@pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize("criterion", ["max-res", "mp", "random"])
+#: Every update meets every criterion, and both meet numbers and classes.
+WEIGHTED = [
+    (GREEDY[(i + j) % 2], u, c) for i, u in enumerate(UPDATES) for j, c in enumerate(["max-res", "mp", "random"])
+]
+
+
+@pytest.mark.parametrize(("face", "update", "criterion"), WEIGHTED)
 def test_a_weight_of_two_is_the_row_twice(face, update, criterion):
     y = y_for(face)
     weighted = model(face, update=update, criterion=criterion).fit(X, y, sample_weight=REPEATED)
@@ -725,7 +731,7 @@ SOUND = {
     "large numbers": (1e8 * X, None),
     "far from the origin": (X + 1e8, None),
     "columns of every scale": (X * np.array([1e-8, 1.0, 1e8]), None),
-    "more columns than rows": (np.random.default_rng(0).standard_normal((20, 200)), None),
+    "more columns than rows": (np.random.default_rng(0).standard_normal((20, 60)), None),
 }
 
 
@@ -777,13 +783,12 @@ ILL = {
 
 
 @over_estimators
-@pytest.mark.parametrize("regularization", [0.0, 1e-2])
 @pytest.mark.parametrize(("rows", "options"), ILL.values(), ids=ILL)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # they are said to be what they are
-def test_an_ill_conditioned_gram_matrix_ends_in_a_sound_stop(face, regularization, rows, options):
+def test_an_ill_conditioned_gram_matrix_ends_in_a_sound_stop(face, rows, options):
     how = {"n_basis": 24} if face in GREEDY else {"n_learners": 3, "learner_size": 30, "subset_size": 60}
     y = y_for(face)
-    for dtype in ("float64", "float32"):
+    for regularization, dtype in ((0.0, "float64"), (0.0, "float32"), (1e-2, "float32")):
         fitted = model(face, **{**options, **how, "regularization": regularization, "dtype": dtype}).fit(rows, y)
         assert np.isfinite(values(fitted, rows)).all()
         assert np.isfinite(fitted.objective_path_).all()

@@ -1,4 +1,4 @@
-"""Mixtures of local experts at the border: known limits, other libraries, degenerate data, any source, pictures."""
+"""Estimators of mixtures of local experts: known limits, other libraries, degenerate data, any source, pictures."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ from mercer.base.calibration import Temperature
 from mercer.datasets import THREE_GAUSSIANS, make_sin2, make_three_gaussians
 from mercer.mixture import gradient
 from mercer.plots.mixture import plot_boundary, plot_gates, plot_slopes
+
+pytestmark = pytest.mark.usefixtures("two_folds")
 
 mpl.use("Agg")
 
@@ -133,7 +135,7 @@ def _goes_on_in_scikit_learn(Z, model, means, covariances, kind) -> GaussianMixt
 
 def test_with_full_covariances_it_is_the_conditional_mean_of_scikit_learns_mixture_over_x_and_y():
     exact: dict[str, Any] = {"regularization": 0.0, "covariance_floor": 1e-9, "tol": 1e-12, "max_iter": 3000}
-    model = ENRBFRegressor(3, training="em", covariance_type="full", random_state=0, **exact).fit(X, Y)
+    model = ENRBFRegressor(3, training="em", covariance_type="full", n_init=1, random_state=0, **exact).fit(X, Y)
     means, covariances = [], []
     for m, C, b, b0, s2 in zip(
         model.means_, model.covariances_, model.coef_, model.intercept_, model.noise_variances_, strict=True
@@ -146,7 +148,8 @@ def test_with_full_covariances_it_is_the_conditional_mean_of_scikit_learns_mixtu
 
 
 def test_local_constants_with_diagonal_covariances_are_scikit_learns_diagonal_mixture_over_x_and_y():
-    model = NRBFRegressor(3, training="em", covariance_floor=1e-9, tol=1e-12, max_iter=3000, random_state=0).fit(X, Y)
+    exact: dict[str, Any] = {"covariance_floor": 1e-9, "tol": 1e-12, "max_iter": 3000}
+    model = NRBFRegressor(3, training="em", n_init=1, random_state=0, **exact).fit(X, Y)
     means = np.column_stack([model.means_, model.intercept_])
     covariances = np.column_stack([model.covariances_, model.noise_variances_])
     theirs = _goes_on_in_scikit_learn(np.column_stack([X, Y]), model, means, covariances, "diag")
@@ -194,7 +197,7 @@ def test_as_many_basis_functions_as_rows_interpolate_when_trained_by_gradient():
 @pytest.mark.parametrize("face", REGRESSORS)
 def test_gradient_training_ends_below_the_squared_error_it_starts_from(face):
     two = face(6, n_init=1, random_state=0).fit(X, Y)
-    trained = face(6, training="gradient", n_init=1, random_state=0).fit(X, Y)
+    trained = face(6, training="gradient", n_init=1, max_iter=40, random_state=0).fit(X, Y)
     assert np.mean((trained.predict(X) - Y) ** 2) < np.mean((two.predict(X) - Y) ** 2)
     assert never_falls(trained.log_likelihood_path_)
 
@@ -215,7 +218,7 @@ def test_several_outputs_are_answered_together_and_in_their_own_units(face, trai
 
 
 def test_the_deviation_is_that_of_draws_from_the_mixture():
-    model = ENRBFRegressor(3, training="em", random_state=0).fit(X, Y)
+    model = ENRBFRegressor(3, training="em", n_init=1, max_iter=30, random_state=0).fit(X, Y)
     gates = model.gate_probabilities(X[:5])
     draws = np.random.default_rng(0)
     f, std = model.predict(X[:5], return_std=True)
@@ -272,8 +275,8 @@ def test_one_standard_error_is_the_rule_done_by_trying(n_folds, n_sizes, seed):
 def test_one_standard_error_refits_a_grid_search():
     data = make_sin2(random_state=0)
     grid = GridSearchCV(
-        ENRBFRegressor(training="em", n_init=1, random_state=0),
-        {"n_components": [1, 2, 4, 6, 8]},
+        ENRBFRegressor(training="em", n_init=1, max_iter=30, random_state=0),
+        {"n_components": [1, 2, 4, 6]},
         cv=3,
         scoring="neg_root_mean_squared_error",
         refit=one_standard_error,
@@ -289,7 +292,7 @@ def test_one_standard_error_says_what_it_lacks():
 
 
 def test_the_automatic_size_is_the_one_its_scores_call_for():
-    options: dict[str, Any] = {"training": "em", "n_init": 1, "random_state": 0}
+    options: dict[str, Any] = {"training": "em", "n_init": 1, "max_iter": 30, "random_state": 0}
     model = ENRBFRegressor("auto", max_components=5, **options).fit(*make_sin2(random_state=0))
     assert model.n_components_ == model.cv_results_["param_n_components"][one_standard_error(model.cv_results_)]
     assert 2 <= model.n_components_ <= 5
@@ -390,6 +393,8 @@ def test_a_class_all_of_whose_rows_weigh_nothing_is_none(face, monkeypatch):
 @over_faces
 @pytest.mark.parametrize("penalty", [0.0, 1e300])
 def test_penalties_of_nothing_and_of_everything_give_numbers(face, penalty):
+    if penalty > 0 and "regularization" not in face().get_params():
+        pytest.skip("it has no penalty")
     for weight in (None, np.full(len(X), 1e-30), np.full(len(X), 1e30)):
         options: dict[str, Any] = {"n_init": 1, "max_iter": 5, "random_state": 0}
         if "regularization" in face().get_params():
@@ -412,10 +417,9 @@ def test_classes_told_apart_perfectly_have_finite_weights_without_a_penalty():
 
 @over_faces
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
-@pytest.mark.parametrize("where", [1e20, 1e154, 1e300])
-def test_rows_however_far_away_get_finite_answers(face, kind, where):
+def test_rows_however_far_away_get_finite_answers(face, kind):
     model = face(3, covariance_type=kind, n_init=1, max_iter=5, random_state=0).fit(X, y_for(face))
-    far = where * np.array([[1.0, 1.0, 1.0], [-1.0, 0.0, 1.0]])
+    far = np.vstack([where * np.array([[1.0, 1.0, 1.0], [-1.0, 0.0, 1.0]]) for where in (1e20, 1e154, 1e300)])
     assert np.isfinite(finest(model, far)).all()
     np.testing.assert_allclose(model.gate_probabilities(far).sum(1), 1.0)
     assert np.isfinite(model.score_samples(far)).all()
@@ -487,7 +491,7 @@ def test_a_warning_says_where_small_weights_leave_nothing_to_learn():
 def test_many_rows_start_from_a_sample_and_fit_within_a_small_memory():
     draws = np.random.default_rng(0)
     rows = draws.normal(size=(30_000, 2)) + 6 * draws.integers(0, 3, size=(30_000, 1))
-    model = GaussianMixtureClassifier(3, memory_limit=1 << 21, random_state=0).fit(rows, rows.sum(1) > 12)
+    model = GaussianMixtureClassifier(3, n_init=1, memory_limit=1 << 21, random_state=0).fit(rows, rows.sum(1) > 12)
     assert model.n_components_ == 6
     assert never_falls(model.log_likelihood_path_)
     assert model.score(rows, rows.sum(1) > 12) > 0.95
@@ -630,14 +634,15 @@ def test_pictures_show_gates_slopes_and_boundaries():
     import matplotlib.pyplot as plt
 
     flat, y = make_sin2(random_state=0)
-    curve = ENRBFRegressor(3, training="em", n_init=1, random_state=0).fit(flat, y)
+    short: dict[str, Any] = {"n_init": 1, "max_iter": 20, "random_state": 0}
+    curve = ENRBFRegressor(3, training="em", **short).fit(flat, y)
     assert len(plot_gates(curve, flat).lines) == 3
     assert len(plot_slopes(curve, flat, y).lines) == 5  # rows, three local lines, the whole
-    lines = ENRBFRegressor(2, n_init=1, random_state=0).fit(X, Y)
+    lines = ENRBFRegressor(2, **short).fit(X, Y)
     assert plot_slopes(lines).images[0].get_array().shape == (2, 3)
     plane, labels = make_three_gaussians(random_state=0)
     for kind in ("full", "diagonal"):
-        model = ENRBFClassifier(3, training="em", covariance_type=kind, n_init=1, random_state=0).fit(plane, labels)
+        model = ENRBFClassifier(3, training="em", covariance_type=kind, **short).fit(plane, labels)
         assert len(plot_gates(model).lines) == 6  # an ellipse and a centre each
         assert len(plot_boundary(model, plane, labels, truth=THREE_GAUSSIANS.posterior).collections) == 2
     with pytest.raises(ValueError, match="the number of inputs must be 2 for a boundary, got 3"):
