@@ -230,6 +230,6 @@ def keep(estimator: Any, **fitted: Any) -> Any:
         name: value if name == "_warm" else to_numpy(value) for name, value in fitted.items() if value is not None
     }
     for name in vars(estimator).get("_kept", ()):
-        delattr(estimator, name)
+        vars(estimator).pop(name, None)
     vars(estimator).update(attributes, _kept=tuple(attributes))
     return estimator

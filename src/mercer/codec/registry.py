@@ -45,6 +45,7 @@ MODULES = (
     "mercer.forward.model_selection",  # in checkpoints: the selected kernels
     "mercer.forward.sparse_rows",
     "mercer.forward.nystroem",
+    "mercer.forward.partial_fit",
     "mercer.forward.path",
     "mercer.forward.stopping",
     "mercer.mixture.class_experts",

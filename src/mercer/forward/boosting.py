@@ -210,6 +210,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         likelihood = (
             self._classes
             and self.loss == "auto"
+            and not self.updatable
             and penalty is None
             and task.data.shard.group.size == 1
             and task.Y.shape[1] <= self._selection_settings.likelihood_classes
@@ -380,7 +381,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
 
     def _is_open_ended(self) -> bool:
         """Whether kernel and sizes are left open in a fit that is not to be continued."""
-        return self._selects_kernels() and self._sizes_are_open() and not self.warm_start
+        return self._selects_kernels() and self._sizes_are_open() and not (self.warm_start or self.updatable)
 
     def _more_models(
         self, task: Task, first: list[FittedMember], budget: Clock, rng: np.random.Generator

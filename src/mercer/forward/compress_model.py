@@ -99,7 +99,8 @@ def compress(model: Model, X: Any, y: Any, n_basis: int | str = "auto", tol: flo
         return made
     reason = f"{at.n_basis} of {before} basis vectors: the error rises by at most about {100 * at.rise:.2g} %"
     made.__dict__ |= Compressed([], reason, curve).attributes() | table.attributes(model, paths, at)
-    made.__dict__.pop("_stages", None)
+    for name in ("_stages", "_statistics"):
+        made.__dict__.pop(name, None)
     if getattr(model, "intervals_", None) is not None and at.rise > tol:
         made.__dict__["intervals_"] = widened(made.__dict__["intervals_"], 1 + at.rise)
     return made

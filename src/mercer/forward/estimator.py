@@ -28,6 +28,7 @@ from mercer.forward.held_out import Refit, can_refit, held_out_predictions
 from mercer.forward.influence import InfluenceMixin
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import KernelMember, Selection, Unspecified
+from mercer.forward.partial_fit import PartialFitMixin
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation, interrupted
@@ -58,7 +59,7 @@ SOLVING_SHARE = 0.9
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ForwardEstimator(InfluenceMixin, BaseKernelEstimator):
+class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     """Base of models that are fitted step by step: a subclass defines `_begin_fit`, its stopping rules and `_finish`.
 
     Parameters
@@ -244,7 +245,8 @@ class ForwardEstimator(InfluenceMixin, BaseKernelEstimator):
         parts = self._fit_members(task, fits, rng, budget)
         state = None if fingerprint is None else WarmStartState(fingerprint, task, [part.fit for part in parts])
         compressed = self._compressed(task, parts, budget)
-        return {**fitted_attributes(task, compressed.parts), **compressed.attributes(), "_warm": state}
+        attributes = {**fitted_attributes(task, compressed.parts), **compressed.attributes()}
+        return {**attributes, **self._kept_statistics(compressed.parts), "_warm": state}
 
     def _start_fits(self, task: Task, rng: np.random.Generator) -> Iterator[ForwardFit]:
         """Begin the fit of each ensemble member in turn, unless trial fits have begun the only one."""
@@ -290,6 +292,7 @@ class ForwardEstimator(InfluenceMixin, BaseKernelEstimator):
         targets = self._coded(data, self._first_loss())
         Y = targets.encode(data.y)
         loss = resolve_loss(self._first_loss(), Y.shape[1], classes=self._classes)
+        self._require_updatable(loss, data.rows)
         noise = 1.0
         if not self._pairwise:
             data, Y, noise = merge_duplicate_inputs(data, Y, rng, by_targets=self._classes or not loss.quadratic)

@@ -180,6 +180,7 @@ class BaseGreedyKernel(ForwardEstimator):
         # With the columns of K + σ²I every row can meet its target, so no size rule would ever stop the fit.
         sized = any(isinstance(rule, BY_RESIDUAL) for rule in self._size_rules()) and self.regularization == "auto"
         options: dict[str, Any] = {"lam": 0.0, "gram_noise": 0.0 if sized else problem.lam} if gram else {}
+        require(not (gram and self.updatable), "updatable", "False unless the penalty is λ‖f‖²", True)
         options["min_novelty"] = self.min_novelty
         if self.update == "mrx":
             kind: type[Block] = MinimalResidualBlock if self.exchange else PlainMinimalResidualBlock

@@ -91,9 +91,6 @@ class InfluenceMixin:
 
     expansions_: ClassVar[tuple[Expansion, ...]]
     targets_: ClassVar[Any]
-    device: Any
-    memory_limit: Any
-    _classes: ClassVar[bool]
     _objectives: ClassVar[tuple[Objective, ...]]
 
     def row_influence(self, X: Any, X_train: Any, y_train: Any, sample_weight: Any = None) -> np.ndarray:
@@ -141,7 +138,7 @@ class InfluenceMixin:
         source, train = read_new(self, X), read_new(self, X_train)
         for name, rows in (("X", source), ("X_train", train)):
             require(not isinstance(rows, SparseRows), name, "dense for row_influence", "a wide sparse matrix")
-        sample = self._training_sample(train, y_train, sample_weight)
+        sample = training_sample(self, train, y_train, sample_weight, ("X_train", "y_train"))
         plan, size = sample.plan, float((sample.weight @ sample.Y.square()).sum() / sample.weight.sum())
         total = torch.zeros(train.n_rows, source.n_rows, sample.Y.shape[1], dtype=torch.float64, device=plan.device)
         for expansion, objective in zip(self.expansions_, self._objectives, strict=True):
@@ -156,16 +153,16 @@ class InfluenceMixin:
         single = sample.Y.shape[1] == 1 and getattr(self.targets_, "flat", True)
         return effects[:, :, 0] if single else effects
 
-    def _training_sample(self, train: RowSource, y_train: Any, sample_weight: Any) -> Sample:
-        """Checked targets, coded, and weights of training rows, in float64."""
-        y = checked_targets(host(y_train), self._classes, self)
-        require(len(y) == train.n_rows, "y_train", f"of the length of X_train, {train.n_rows}", len(y))
-        if self._classes:
-            self.targets_.require_known(y, "y_train")
-        Y = self.targets_.encode(y)
-        n_outputs = self.expansions_[0].weights.shape[1]
-        require(Y.shape[1] == n_outputs, "y_train", f"of {n_outputs} columns as in fit", Y.shape[1])
-        weight = class_weighted(getattr(self, "class_weight", None), y, checked_weights(sample_weight, train.n_rows))
-        plan = replace(make_plan(train.n_rows, self.device, "float64", self.memory_limit), dtype=torch.float64)
-        codes, weights = (torch.as_tensor(part, device=plan.device).double() for part in (Y, weight))
-        return Sample(train, codes, weights, plan)
+
+def training_sample(model: Any, rows: RowSource, y: Any, sample_weight: Any, names: tuple[str, str]) -> Sample:
+    """Rows that were read with their checked and coded targets and their weights, in float64."""
+    y = checked_targets(host(y), model._classes, model)
+    require(len(y) == rows.n_rows, names[1], f"of the length of {names[0]}, {rows.n_rows}", len(y))
+    if model._classes:
+        model.targets_.require_known(y, names[1])
+    Y, n_outputs = model.targets_.encode(y), model.expansions_[0].weights.shape[1]
+    require(Y.shape[1] == n_outputs, names[1], f"of {n_outputs} columns as in fit", Y.shape[1])
+    weight = class_weighted(getattr(model, "class_weight", None), y, checked_weights(sample_weight, rows.n_rows))
+    plan = replace(make_plan(rows.n_rows, model.device, "float64", model.memory_limit), dtype=torch.float64)
+    codes, weights = (torch.as_tensor(part, device=plan.device).double() for part in (Y, weight))
+    return Sample(rows, codes, weights, plan)

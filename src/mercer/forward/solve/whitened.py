@@ -29,7 +29,7 @@ class WhitenedCoordinates:
 
     def __init__(self, problem: Problem, index: Tensor, uses: int) -> None:
         problem.plan.require_square(len(index), copies=4)
-        self.problem, self.index = _in_float64(problem), index
+        self.problem, self.index = in_float64(problem), index
         self.basis = problem.basis(index).double()
         Q = self.problem.gram(self.basis)
         Q.diagonal().add_(_rounding_ridge(Q, problem))
@@ -146,7 +146,7 @@ def _rounding_ridge(Q: Tensor, problem: Problem) -> float:
     return of_Q + of_tiles / max(problem.lam, 1e-300)
 
 
-def _in_float64(problem: Problem) -> Problem:
+def in_float64(problem: Problem) -> Problem:
     """The same rows, targets and weights with tiles in float64."""
     if problem.plan.dtype == torch.float64:
         return problem
