@@ -160,6 +160,7 @@ class IntervalRegressor(RegressorMixin):
     intervals_: Intervals
     targets_: RealTargets
     inputs_: InputMap
+    device: Any
     memory_limit: Any
     _location_and_scale: Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
@@ -192,12 +193,17 @@ class IntervalRegressor(RegressorMixin):
             levels = np.array(np.nan)
         valid = levels.ndim <= 1 and levels.size > 0 and bool(((levels > 0) & (levels < 1)).all())
         require(valid, "q", "a number above 0 and below 1, or several", q)
-        values, scale = self._location_and_scale(X)
-        if self.intervals_.local is not None:
-            source = read_new(self, X)
-            plan = make_plan(source.n_rows, "cpu", "float64", self.memory_limit)
-            scale = scale * self.intervals_.local.at_rows(source, self.inputs_, values, plan)
+        values, scale = self._values_and_scale(X)
         quantiles = self.intervals_.quantiles(np.atleast_1d(levels))  # p × q
         offsets = (np.where(np.isinf(score), score, scale * score) for score in quantiles.T)
         decoded = [self.targets_.decode(values + offset) for offset in offsets]
         return decoded[0] if levels.ndim == 0 else np.stack(decoded, -1)
+
+    def _values_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Predictions of the coded targets and the scale of their scores, both n × p."""
+        values, scale = self._location_and_scale(X)
+        if self.intervals_.local is None:
+            return values, scale
+        source = read_new(self, X)
+        plan = make_plan(source.n_rows, "cpu", "float64", self.memory_limit)
+        return values, scale * self.intervals_.local.at_rows(source, self.inputs_, values, plan)

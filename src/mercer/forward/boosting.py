@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mercer.base.classifier import DecisionClassifier
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.intervals import IntervalRegressor
 from mercer.base.parameters import ANY_FUNCTION, AUTO, BOOL, NONE, integer, literal, number, part_of, sequence_of
 from mercer.clock import Clock
 from mercer.data import SparseRows
@@ -41,6 +40,7 @@ from mercer.forward.stage_sampling import affordable_stage_rows, draw_sample
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import FittedMember, Task
 from mercer.forward.trial_fits import select_by_learning_curve
+from mercer.forward.uncertainty import UncertainExpansions
 from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Logistic, Loss
 from mercer.parts import require
@@ -423,7 +423,7 @@ def time_to_begin(fit: ForwardFit, budget: Clock, share: float) -> bool:
 
 
 @estimator_dataclass
-class KernelBoostingRegressor(IntervalRegressor, Boosting):
+class KernelBoostingRegressor(UncertainExpansions, Boosting):
     r"""Kernel regression by boosting with ensembles of basis vectors.
 
     Minimises over functions of the RKHS, learner by learner,

@@ -71,13 +71,14 @@ class Expansion:
 class Objective:
     """The objective Σ w V(y, f) + ½λ‖f‖² that an expansion f minimises, and the `share` of f in the model.
 
-    A row that has weight one for the user has the weight `unit` here.
+    A row that has weight one for the user has the weight `unit` here; `weight` is the total weight of all rows.
     """
 
     loss: Loss
     lam: float
     share: float
     unit: float
+    weight: float
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,7 @@ def fitted_attributes(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
         "history_": history.as_arrays(),
         "n_steps_": max(part.before + part.n_steps for part in parts),
         "stop_reason_": StopReason.joined(part.stop_reason for part in parts),
-        "_objectives": tuple(
-            Objective(part.fit.problem.loss, float(part.final.lam), part.member.share, data.weight_unit)
-            for part in parts
-        ),
+        "_objectives": tuple(_objective(part, data.weight_unit) for part in parts),
         "_stages": [_staged(part, expansion) for part, expansion in zip(parts, expansions, strict=True)],
     }
 
@@ -95,6 +92,11 @@ def _expansion(part: FittedMember, dtype: str) -> Expansion:
     weights = part.member.share * part.final.weights.double().cpu().numpy()
     kernel, basis = _restricted(part.final.kernel, part.final.basis.double().cpu().numpy())
     return Expansion(part.member.inputs, kernel, basis, weights, dtype)
+
+
+def _objective(part: FittedMember, unit: float) -> Objective:
+    problem = part.fit.problem
+    return Objective(problem.loss, float(part.final.lam), part.member.share, unit, problem.sample.total_weight)
 
 
 def _restricted(kernel: Kernel, basis: np.ndarray) -> tuple[Kernel, np.ndarray]:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from mercer.base.classifier import DecisionClassifier
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.intervals import IntervalRegressor
 from mercer.base.parameters import AUTO, BOOL, NONE, integer, literal, number, part_of, sequence_of
 from mercer.clock import Clock
 from mercer.data import TensorRows
@@ -43,6 +42,7 @@ from mercer.forward.stopping import (
     Validation,
 )
 from mercer.forward.task import Task
+from mercer.forward.uncertainty import UncertainExpansions
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
@@ -287,7 +287,7 @@ def _choose_family(
 
 
 @estimator_dataclass
-class GreedyKernelRegressor(IntervalRegressor, BaseGreedyKernel):
+class GreedyKernelRegressor(UncertainExpansions, BaseGreedyKernel):
     r"""A sparse kernel model with greedily chosen basis vectors.
 
     Minimises over the chosen set I and its weights

@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.estimator import estimator_dataclass, to_numpy
-from mercer.base.intervals import IntervalRegressor
 from mercer.base.parameters import AUTO, number
 from mercer.clock import Clock
 from mercer.data import TensorRows
@@ -34,6 +33,7 @@ from mercer.evidence.starts import (
     plain_start,
     spread_rows,
 )
+from mercer.forward.uncertainty import UncertainRegressor
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import leave_one_out_intervals, predictive_noise
 from mercer.gp.model import FittedGP, fitted_attributes
@@ -42,6 +42,7 @@ from mercer.gp.task import GPTask
 from mercer.kernels import Gaussian, Kernel
 from mercer.parts import require, require_integer
 from mercer.preprocessing.duplicates import merged
+from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData, read_new
 from mercer.preprocessing.targets import RealTargets
 from mercer.selection import tune_kernel, tune_noise
@@ -53,7 +54,7 @@ LITTLE_NOISE = 1e-4
 
 
 @estimator_dataclass
-class SparseGPRegressor(IntervalRegressor, SparseGP):
+class SparseGPRegressor(UncertainRegressor, SparseGP):
     r"""Gaussian process regression on few inducing inputs, with predictions that know their uncertainty.
 
     Maximises the log evidence of the targets under a sparse prior (Q = K_nm K_mm⁻¹ K_mn),
@@ -260,6 +261,15 @@ class SparseGPRegressor(IntervalRegressor, SparseGP):
     def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         [(mean, cov)] = self._moments(X)
         return mean, np.broadcast_to(np.sqrt(cov[:, 0] + self._models[0].predictive_noise), mean.shape)
+
+    def _noise_and_model(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        [(mean, cov)] = self._moments(X)
+        noise = np.full_like(mean, np.sqrt(self._models[0].predictive_noise))
+        return noise, np.broadcast_to(np.sqrt(cov[:, 0]), mean.shape)
+
+    def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
+        model: FittedGP = self._models[0]
+        return model.kernel, self.inputs_, np.asarray(model.posterior.basis, dtype=np.float64)
 
     def _few(self, X: Any) -> Tensor:
         """New rows as the kernel sees them, few enough for a matrix of their covariances."""

@@ -11,21 +11,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from scipy.stats import chi2
 
-from mercer.forward.kernel_metric import sensitivity
+from mercer.forward.uncertainty import WITHIN, basis_distances
 from mercer.kernels import Kernel
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read_new
 from mercer.reporting.section import Figure, Section
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import Line, chart, short
-
-#: The share of basis vectors (or of a component's rows) within the reach.
-WITHIN = 0.99
-#: Most basis vectors that rows are compared with: a nearest-neighbour search in many dimensions costs their number.
-MAX_BASIS = 20_000
 
 
 def distances(subject: Subject) -> tuple[np.ndarray, float, str] | None:
@@ -34,18 +28,10 @@ def distances(subject: Subject) -> tuple[np.ndarray, float, str] | None:
     if hasattr(model, "means_") and hasattr(model, "covariances_"):
         return _from_components(subject)
     kernel, inputs, basis = _coordinates(model)
-    if basis is None or len(basis) < 10:
+    if basis is None:
         return None
-    curvature = sensitivity(kernel, basis.shape[1])
-    if curvature is None or not curvature.any():
-        return None
-    rows = inputs.encode(torch.as_tensor(_rows(subject))).numpy() * np.sqrt(curvature)
-    vectors = np.unique(basis[:MAX_BASIS] * np.sqrt(curvature), axis=0)
-    if len(vectors) < 10:
-        return None
-    tree = cKDTree(vectors)
-    between = tree.query(vectors, k=2)[0][:, 1]
-    return tree.query(rows)[0], float(np.quantile(between, WITHIN)), "basis vector"
+    found = basis_distances(kernel, inputs, basis, _rows(subject))
+    return None if found is None else (*found, "basis vector")
 
 
 def _rows(subject: Subject) -> np.ndarray:

@@ -61,6 +61,12 @@ def _coverage(subject: Subject) -> Section | None:
         f"its promise; chance alone makes up to ±{noise:.1%}. "
         + (f"They are too {lean}." if lean else "They can be trusted.")
     ]
+    share = _noise_share(subject)
+    if share is not None:
+        words.append(
+            f"Noise of the targets makes {share:.0%} of the squared error that the model expects; the rest is its own "
+            "uncertainty, which more rows would lower."
+        )
     rows = [[f"{a:.0%}", f"{b:.1%}", c] for a, b, c in zip(LEVELS, reached, widths, strict=True)]
     table = Grid("Coverage", ["promised", "held", "mean width"], rows)
     caption = "Share of test rows inside intervals of each promised coverage; on the dashed line the promise is kept."
@@ -70,8 +76,20 @@ def _coverage(subject: Subject) -> Section | None:
         Line(diagonal, diagonal, "promise", dashed=True),
     ]
     drawn = chart(marks, "promised coverage", "share of test rows inside", caption)
-    numbers = {"promised": LEVELS, "held": reached, "mean_width": widths, "too": lean}
+    numbers = {"promised": LEVELS, "held": reached, "mean_width": widths, "too": lean, "noise_share": share}
     return Section("trust", "Can its intervals be trusted?", words, numbers, [table], [Figure(drawn, caption)])
+
+
+def _noise_share(subject: Subject) -> float | None:
+    """The share of noise in the squared error that the model expects at the test rows; None if it does not know."""
+    if not hasattr(subject.estimator, "predict_uncertainty"):
+        return None
+    try:
+        found = subject.estimator.predict_uncertainty(subject.inner_table.X)
+    except ValueError:  # of another loss than the squared one, or of kernel values
+        return None
+    share = float(np.sum(found.noise**2) / np.sum(found.total**2))
+    return share if np.isfinite(share) else None
 
 
 def _calibration(subject: Subject) -> Section | None:

@@ -1,0 +1,115 @@
+"""Uncertainty of predictions: noise and model are those of a Gaussian process, calibrated on held-out rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
+
+import mercer
+from mercer import kernels
+
+KERNEL = {"kernel": kernels.Gaussian(0.7), "regularization": 0.05, "scale_inputs": False, "random_state": 0}
+MODELS = {
+    "exact": mercer.KernelBoostingRegressor(n_basis=None, **KERNEL),
+    "compressed": mercer.KernelBoostingRegressor(n_basis=60, **KERNEL),
+    "greedy": mercer.GreedyKernelRegressor(60, **KERNEL),
+    "selected kernels": mercer.KernelBoostingRegressor(random_state=0),
+    "gp": mercer.SparseGPRegressor(40, kernel="gaussian", max_iter=20, random_state=0),
+}
+over_models = pytest.mark.parametrize("name", MODELS)
+
+
+def smooth(n: int, seed: int, noise: float = 0.2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    f = np.sin(2 * X[:, 0]) * X[:, 1]
+    return X, f, f + noise * rng.normal(size=n)
+
+
+def test_an_exact_solution_has_the_deviations_of_a_gaussian_process_up_to_one_factor():
+    X, _, y = smooth(200, 0)
+    X_new = np.random.default_rng(1).uniform(-5, 5, (100, 2))
+    found = mercer.KernelBoostingRegressor(n_basis=None, **KERNEL).fit(X, y).predict_uncertainty(X_new)
+    process = GaussianProcessRegressor(RBF(0.7), alpha=0.05, optimizer=None).fit(X, y)
+    ratio = found.model / process.predict(X_new, return_std=True)[1]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-6)
+
+
+@over_models
+def test_noise_and_model_are_of_the_size_of_the_errors_they_stand_for(name):
+    """Noise of 0.2; errors of the function at 1000 new rows inside, within a factor of two of what the model says."""
+    X, _, y = smooth(300, 0)
+    X_new, f, _ = smooth(1000, 1)
+    model = MODELS[name].fit(X, y)
+    found = model.predict_uncertainty(X_new)
+    assert np.sqrt(np.mean(found.noise**2)) == pytest.approx(0.2, rel=0.3)
+    said, seen = np.sqrt(np.mean(found.model**2)), np.sqrt(np.mean((model.predict(X_new) - f) ** 2))
+    assert 0.5 < said / seen < 2.0
+    np.testing.assert_allclose(found.total**2, found.noise**2 + found.model**2)
+
+
+@over_models
+def test_far_rows_are_uncertain(name):
+    X, _, y = smooth(300, 0)
+    X_new, _, _ = smooth(200, 1)
+    model = MODELS[name].fit(X, y)
+    near, far = model.predict_uncertainty(X_new), model.predict_uncertainty(X_new + 50.0)
+    assert far.outside.all()
+    assert near.outside.mean() < 0.2
+    assert np.median(far.model) > 5 * np.median(near.model)
+    assert (far.distance > near.distance).all()
+
+
+def test_noise_follows_the_local_size_of_residuals():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (800, 2))
+    y = np.sin(2 * X[:, 0]) + np.where(X[:, 0] > 0, 0.5, 0.1) * rng.normal(size=800)
+    model = mercer.KernelBoostingRegressor(kernel="gaussian", random_state=0).fit(X, y)
+    noise = model.predict_uncertainty(X).noise
+    assert noise[X[:, 0] > 0.3].mean() > 2 * noise[X[:, 0] < -0.3].mean()
+
+
+def test_units_outputs_and_mixed_tables():
+    X, _, y = smooth(200, 0)
+    model = mercer.GreedyKernelRegressor(40, **KERNEL)
+    one = model.fit(X, y).predict_uncertainty(X)
+    scaled = model.fit(X, 1000 * y + 7).predict_uncertainty(X)
+    np.testing.assert_allclose(scaled.total, 1000 * one.total, rtol=1e-6)
+    two = model.fit(X, np.stack([y, -y], 1)).predict_uncertainty(X)
+    assert two.noise.shape == two.model.shape == two.total.shape == (200, 2)
+    assert two.distance.shape == (200,)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(k=np.where(y > 0, "up", "down"))
+    found = mercer.KernelBoostingRegressor(kernel="gaussian", random_state=0).fit(frame, y).predict_uncertainty(frame)
+    assert np.isfinite(found.total).all()
+
+
+def test_kernels_without_a_distance_have_none():
+    X, _, y = smooth(80, 0)
+    how = {"regularization": 0.1, "random_state": 0}
+    model = mercer.GreedyKernelRegressor(20, kernel=lambda A, B: (1 + A @ B.T) ** 2, **how).fit(X, y)
+    found = model.predict_uncertainty(X)
+    assert np.isnan(found.distance).all()
+    assert not found.outside.any()
+
+
+def test_the_report_has_the_share_of_noise():
+    X, _, y = smooth(200, 0)
+    X_new, _, y_new = smooth(100, 1)
+    numbers = mercer.report(MODELS["exact"].fit(X, y), X_new, y_new).to_dict()
+    found = MODELS["exact"].predict_uncertainty(X_new)
+    share = np.sum(found.noise**2) / np.sum(found.total**2)
+    assert numbers["trust"]["noise_share"] == pytest.approx(share)
+
+
+def test_models_without_it_say_so():
+    X, _, y = smooth(80, 0)
+    quantile = mercer.KernelBoostingRegressor(loss="pinball", **KERNEL).fit(X, y)
+    with pytest.raises(ValueError, match="loss must be squared for predict_uncertainty"):
+        quantile.predict_uncertainty(X)
+    K = np.exp(-0.5 * np.square(X[:, None] - X).sum(-1))
+    precomputed = mercer.KernelBoostingRegressor(kernel="precomputed", regularization=0.1).fit(K, y)
+    with pytest.raises(ValueError, match="kernel must be other than 'precomputed'"):
+        precomputed.predict_uncertainty(K)
