@@ -14,6 +14,8 @@ from mercer import kernels
 from mercer.base.calibration import calibration_error
 from mercer.datasets import make_ripley
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 QUICK = {
     "KernelBoostingClassifier": {"kernel": "gaussian", "tuning_rows": 60},
     "GreedyKernelClassifier": {"kernel": "gaussian", "tuning_rows": 60, "n_basis": 15},

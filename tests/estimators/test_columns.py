@@ -22,6 +22,8 @@ from mercer.data import CsvRows, ParquetRows
 from mercer.kernels import Gaussian, Linear
 from mercer.selection.settings import DEFAULT_SETTINGS
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 N = 120
 
 
@@ -598,25 +600,26 @@ def test_days_that_matter_one_by_one_have_means_of_their_own():
     assert another_year == pytest.approx(model.table_.codes[-1].prior.item())
 
 
-def test_a_mixed_table_averages_several_races(monkeypatch):
+def test_a_mixed_table_averages_several_selections(monkeypatch):
     from mercer.forward.boosting import Boosting
 
     rng = np.random.default_rng(0)
     town, area = rng.integers(0, 3, 80), rng.normal(size=80)
-    frame, y = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area}), town + np.sin(3 * area)
+    frame = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area})
+    y = town + np.sin(3 * area) + 0.5 * rng.normal(size=80)
     once = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
     settings = replace(DEFAULT_SETTINGS, repeated_from=50)
     monkeypatch.setattr(Boosting, "_selection_settings", settings)
     twice = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
     assert len(twice.tuning_report_) > len(once.tuning_report_)
-    # the model of the only race is one of those of several, at a third of its weights; members come by their shares
+    # the model of the only selection is one of those of several, at a third of its weights
     first = once.expansions_[0].weights
     assert any(np.allclose(3 * one.weights, first, rtol=1e-9) for one in twice.expansions_)
     fixed = mercer.KernelBoostingRegressor(n_kernels=1, random_state=0).fit(frame, y)
     assert len(fixed.expansions_) == 1
 
 
-def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(monkeypatch):
+def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_another(monkeypatch):
     """Every coordinate but those of a column coded twice is seen by all; answers to every question still come.
 
     A coding whose loss is too many times the other's has no say: with a factor of one the better one is alone.
@@ -629,7 +632,8 @@ def test_levels_of_many_rows_are_seen_by_one_race_and_their_means_by_another(mon
 
     rng = np.random.default_rng(0)
     town, area = rng.integers(0, 4, 150), rng.normal(size=150)
-    frame, y = pd.DataFrame({"town": np.array(list("abcd"))[town], "area": area}), town + np.sin(3 * area)
+    frame = pd.DataFrame({"town": np.array(list("abcd"))[town], "area": area})
+    y = town + np.sin(3 * area) + 0.5 * rng.normal(size=150)
     far(1.0)
     alone = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
     far(np.inf)

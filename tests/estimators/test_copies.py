@@ -17,6 +17,12 @@ def noisy():
     return X, np.sin(X[:, 0]) + 0.5 * X[:, 1] + rng.normal(0, 0.7, N + NEW)
 
 
+@pytest.fixture(scope="module")
+def plain(noisy):
+    X, y = noisy
+    return fitted(X[:N], y[:N])
+
+
 def fitted(X, y, weight=None):
     return mercer.KernelBoostingRegressor(random_state=0).fit(X, y, sample_weight=weight)
 
@@ -39,10 +45,10 @@ WHOLE = np.random.default_rng(1).integers(1, 6, N)
     ],
     ids=["integer weights", "multiples", "repeated", "bootstrap"],
 )
-def test_copies_leave_penalty_error_and_intervals_as_they_are(noisy, rows, weight):
+def test_copies_leave_penalty_error_and_intervals_as_they_are(noisy, plain, rows, weight):
     """The number of different rows is what counts: 300, or 190 in the bootstrap."""
     X, y = noisy
-    plain, model = fitted(X[:N], y[:N]), fitted(X[rows], y[rows], weight)
+    model = fitted(X[rows], y[rows], weight)
     assert model.regularization_ > 0.1 * plain.regularization_  # copies on both sides: a thousandth
     assert model.score(X[N:], y[N:]) > plain.score(X[N:], y[N:]) - 0.05  # weights waste a fifth of the rows
     # 600 new rows and 190 residuals or more: a standard deviation of 0.025, two of which are allowed

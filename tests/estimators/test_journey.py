@@ -22,6 +22,8 @@ import mercer
 from mercer.kernels import Gaussian
 from mercer.selection import kernel_choice as tuning
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 FIXED: dict[str, Any] = {"kernel": Gaussian(1.5), "regularization": 0.1, "random_state": 0}
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (60, 3))

@@ -14,6 +14,8 @@ from mercer import ARDSelector, ENRBFRegressor, GreedyKernelRegressor, GreedyNys
 from mercer.data import CsvRows
 from mercer.kernels import Gaussian
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (40, 2))
 y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]

@@ -15,6 +15,8 @@ from mercer import KernelBoostingClassifier, KernelBoostingRegressor
 from mercer.data.raw import days, text_column
 from mercer.kernels import Gaussian
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 N = 60
 rng = np.random.default_rng(0)
 X = rng.normal(size=(N, 2)).round(3)

@@ -22,6 +22,8 @@ from mercer import (
     NRBFRegressor,
 )
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (120, 2))
 Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]

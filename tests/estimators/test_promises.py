@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -21,9 +22,11 @@ from mercer import (
 )
 from mercer.kernels import Gaussian
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (150, 2))
-Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]
+Y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=150)
 CLASSES = (Y > 0).astype(int)
 FIXED: dict[str, Any] = {"kernel": Gaussian(1.0), "regularization": 0.01, "random_state": 0}
 
@@ -122,7 +125,7 @@ def weighed(face: Any, scale: float) -> np.ndarray:
     return face(kernel=Gaussian(1.0), random_state=0).fit(X, Y, weight * scale).predict(X)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1 / 150, 1e200])
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
 @pytest.mark.parametrize("face", [KernelBoostingRegressor, GreedyKernelRegressor], ids=lambda face: face.__name__)
 def test_only_ratios_of_weights_matter_where_the_penalty_is_tuned(face, scale):
     """Weights of mean one are the same numbers again up to rounding, and the model follows them continuously."""
@@ -265,11 +268,13 @@ def test_a_budget_that_allows_the_exact_solution_takes_it():
     np.testing.assert_array_equal(hurried.predict(X), plain.predict(X))
 
 
-def test_more_time_than_the_default_needs_gives_the_default_model():
-    """With a category: such tables of 400 rows average three selections, with and without a budget."""
+def test_more_time_than_the_default_needs_gives_the_default_model(monkeypatch):
+    """With a category: such tables average three selections, with and without a budget."""
+    settings = replace(KernelBoostingRegressor._selection_settings, repeated_from=100)
+    monkeypatch.setattr(KernelBoostingRegressor, "_selection_settings", settings)
     some = np.random.default_rng(2)
-    frame = pd.DataFrame({"a": some.normal(size=420), "k": some.choice(list("uvw"), 420)})
-    target = np.sin(frame["a"]) + (frame["k"] == "u") + 0.1 * some.normal(size=420)
+    frame = pd.DataFrame({"a": some.normal(size=120), "k": some.choice(list("uvw"), 120)})
+    target = np.sin(frame["a"]) + (frame["k"] == "u") + 0.5 * some.normal(size=120)
     plain = KernelBoostingRegressor(random_state=0, metric=None).fit(frame, target)
     patient = KernelBoostingRegressor(random_state=0, metric=None, time_budget=3600.0).fit(frame, target)
     assert len(patient.tuning_report_) == len(plain.tuning_report_)

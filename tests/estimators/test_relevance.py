@@ -11,6 +11,8 @@ from sklearn.metrics.pairwise import polynomial_kernel
 import mercer
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern32, Polynomial, Scaled
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 
 def one_input(n: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """y = 3·x0 on four columns, with little noise."""

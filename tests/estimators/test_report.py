@@ -25,6 +25,8 @@ from mercer.reporting.subject import Subject
 from mercer.reporting.svg import Line, Points, bars, chart, round_values, short
 from mercer.reporting.table import Table
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 X, Y = make_friedman1(260, 5, noise=0.3, random_state=0)
 CLASSES = np.digitize(Y, [12.0, 16.0])
 LEARN, JUDGE = slice(0, 180), slice(180, None)

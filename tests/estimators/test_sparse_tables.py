@@ -12,6 +12,8 @@ from mercer import GreedyKernelRegressor, KernelBoostingClassifier, KernelBoosti
 from mercer.kernels import Bias, Gaussian, Laplacian, Linear, Matern32, Normalized, Polynomial
 from mercer.kernels.sparse_rows import Entries, SparseRowKernel
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 WIDE = 600
 
 

@@ -87,12 +87,13 @@ def test_a_fit_that_was_cut_off_ends_with_the_undisturbed_model(name, tmp_path):
         np.testing.assert_array_equal(plain.predict(X), whole.predict(X))
 
 
-def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch, refinement):
+def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch, refinement, settings):
     """Learners of further stages, tried ones too, are absorbed again and not made again.
 
     Both fits begin from one folder, so the selection runs once.
     """
     refinement(first_learners=3, min_gain=0.05)
+    settings(smooth_loss=0.0)  # no search for smooth kernels
     monkeypatch.setattr(Checkpoint, "write_share", np.inf)  # written after every learner
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (600, 2))
@@ -111,17 +112,17 @@ def test_stages_go_on_where_they_were_cut_off(tmp_path, monkeypatch, refinement)
         made.append(step)
         return propose(self, block, step, rng)
 
-    settings = {"random_state": 0, "metric": None, "n_kernels": 1, "memory_limit": "1GB"}
+    options = {"random_state": 0, "metric": None, "n_kernels": 1, "memory_limit": "1GB"}
     with cluster.as_if_large():
         with pytest.raises(CutOff):
-            KernelBoostingRegressor(**settings, checkpoint=begun, callbacks=after(1)).fit(X, y)
+            KernelBoostingRegressor(**options, checkpoint=begun, callbacks=after(1)).fit(X, y)
         shutil.copytree(begun, done)
         with pytest.raises(CutOff):
-            KernelBoostingRegressor(**settings, checkpoint=begun, callbacks=cut).fit(X, y)
+            KernelBoostingRegressor(**options, checkpoint=begun, callbacks=cut).fit(X, y)
         monkeypatch.setattr(Ensemble, "next", counted)
-        resumed = KernelBoostingRegressor(**settings, checkpoint=begun).fit(X, y)
+        resumed = KernelBoostingRegressor(**options, checkpoint=begun).fit(X, y)
         n_made = len(made)
-        whole = KernelBoostingRegressor(**settings, checkpoint=done).fit(X, y)
+        whole = KernelBoostingRegressor(**options, checkpoint=done).fit(X, y)
     assert resumed.n_steps_ > 7  # or there would be no stage to cut off
     assert n_made <= len(made) - n_made - 6
     np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))

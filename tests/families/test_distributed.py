@@ -176,7 +176,7 @@ ALL = [*MODELS, *SELECTED, *OTHERS]
 OF_EACH_FAMILY = ["watched and polished", "two classes", "exchanged", "two classes chosen for", "the bound"]
 OF_EACH_FAMILY += ["two classes by Laplace", "mixture of experts", "three classes by densities"]
 OF_EACH_FAMILY += ["two classes by shares", "sizes tried", "members of numbers", "three classes by members"]
-SIZES = [(2, QUICK, ["watched and polished", "mixture of experts"])]
+SIZES = [(2, QUICK, ["watched and polished"])]
 SIZES += [pytest.param(n, ALL, OF_EACH_FAMILY, marks=pytest.mark.cluster) for n in (1, 2, 3, 8)]
 
 

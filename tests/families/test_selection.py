@@ -323,7 +323,7 @@ def test_the_same_seed_gives_the_same_selection(small):
 
 def test_parallel_tasks_select_what_sequential_ones_do(small):
     X = rows(600, 3)
-    y = torch.sin(X[:, 0]) + 0.1 * rows(600, 1, seed=1)[:, 0]
+    y = torch.sin(X[:, 0]) + 0.5 * rows(600, 1, seed=1)[:, 0]
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2):

@@ -48,7 +48,7 @@ def is_evidence_kernel(member):
 
 
 @pytest.mark.parametrize(
-    ("function", "n_inputs", "n"), [(friedman1, 10, 200), (otl_circuit, 6, 200), (friedman1, 10, 1000)]
+    ("function", "n_inputs", "n"), [(friedman1, 10, 200), (otl_circuit, 6, 200), (friedman1, 10, 700)]
 )
 def test_a_smooth_function_is_learned_as_well_as_by_a_named_gaussian_kernel(function, n_inputs, n):
     X, y, X_test, truth = table(function, n_inputs, n)
