@@ -198,13 +198,18 @@ def calibration_error(p: np.ndarray, truth: np.ndarray, weight: np.ndarray, bins
 
 
 def cross_fitted(
-    targets: ClassTargets, values: np.ndarray, Y: np.ndarray, weight: np.ndarray, *, log_odds: bool = False
+    targets: ClassTargets,
+    values: np.ndarray,
+    Y: np.ndarray,
+    weight: np.ndarray,
+    first_half: np.ndarray | None = None,
+    *,
+    log_odds: bool = False,
 ) -> tuple[float, float]:
-    """Log loss and calibration error of rows, each half calibrated by the other half."""
+    """Log loss and calibration error of rows, each half calibrated by the other half: every second row, or a mask."""
     p = np.empty((len(Y), len(targets.classes)))
-    for half in (slice(0, None, 2), slice(1, None, 2)):
-        others = np.ones(len(Y), dtype=bool)
-        others[half] = False
+    first = np.arange(len(Y)) % 2 == 0 if first_half is None else first_half
+    for half, others in ((first, ~first), (~first, first)):
         link = fit_calibration(targets, values[others], Y[others], weight[others], log_odds=log_odds)
         p[half] = link.probabilities(targets.decisions(values[half]))
     truth = class_indices(targets.decisions(Y))

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from mercer.base.calibration import FloorAndPower, Shrunk, Temperature, class_indices, fit_calibration
 from mercer.base.intervals import ROUNDING, Intervals
 from mercer.base.parameters import NONE, Rule, literal
+from mercer.data.row_groups import RowGroups
 from mercer.parts import as_float, require
 from mercer.preprocessing.targets import ClassTargets
 
@@ -54,19 +55,30 @@ def sums_before(p: np.ndarray) -> np.ndarray:
     return out
 
 
-def fit_set_scores(p: np.ndarray, true: np.ndarray, weight: np.ndarray) -> Intervals:
+def fit_set_scores(
+    p: np.ndarray, true: np.ndarray, weight: np.ndarray, row_groups: RowGroups | None = None
+) -> Intervals:
     """Scores of prediction sets: `sums_before` of the true class, at rows that the model was not fitted to."""
     scores = sums_before(p)[np.arange(len(p)), true][:, None]
-    return Intervals.of(scores, weight) if (weight > 0).any() else Intervals(scores[:0], scores[:0], 0)
+    if not (weight > 0).any():
+        return Intervals(scores[:0], scores[:0], 0)
+    return Intervals.of(scores, weight, None, row_groups)
 
 
 def fit_probabilities(
-    targets: ClassTargets, values: Any, Y: np.ndarray, weight: np.ndarray, chosen: int = 1, *, log_odds: bool = False
+    targets: ClassTargets,
+    values: Any,
+    Y: np.ndarray,
+    weight: np.ndarray,
+    chosen: int = 1,
+    *,
+    log_odds: bool = False,
+    row_groups: RowGroups | None = None,
 ) -> dict[str, Any]:
     """The attributes `calibration_` and `set_scores_`, from values of held-out rows (see `fit_calibration`)."""
     link = fit_calibration(targets, values, Y, weight, chosen, log_odds=log_odds)
     p, true = link.probabilities(targets.decisions(values)), class_indices(targets.decisions(Y))
-    return {"calibration_": link, "set_scores_": fit_set_scores(p, true, weight)}
+    return {"calibration_": link, "set_scores_": fit_set_scores(p, true, weight, row_groups)}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -18,8 +18,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.noise_scale import fit_local_scale
+from mercer.base.noise_scale import FOLDS, fit_local_scale
 from mercer.data import RowSource
+from mercer.data.row_groups import RowGroups
 from mercer.engine import Sample, make_plan
 from mercer.parts import as_float, require
 from mercer.preprocessing.inputs import InputMap
@@ -35,16 +36,22 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class CalibrationRows:
-    """Calibration rows as the kernel sees them (n × d), and their coordinates in the table (n × D)."""
+    """Calibration rows as the kernel sees them (n × d), and their coordinates in the table (n × D).
+
+    `row_groups` are those of these rows.
+    """
 
     rows: np.ndarray
     table: np.ndarray
+    row_groups: RowGroups | None = None
 
     @classmethod
-    def of(cls, rows: Tensor, source: RowSource, index: Any) -> CalibrationRows:
+    def of(cls, rows: Tensor, source: RowSource, index: Any, row_groups: RowGroups | None = None) -> CalibrationRows:
         """The rows of these indices of a table."""
-        table = source.fetch(torch.as_tensor(index).cpu())
-        return cls(rows.double().cpu().numpy(), table.double().cpu().numpy())
+        index = torch.as_tensor(index).cpu()
+        table = source.fetch(index)
+        together = None if row_groups is None else row_groups.take(index.numpy())
+        return cls(rows.double().cpu().numpy(), table.double().cpu().numpy(), together)
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Intervals:
 
     scores: np.ndarray
     below: np.ndarray
-    n_rows: int  # of the scores, before they were thinned out
+    n_rows: int  # of the scores, before they were thinned out; independent ones
     local: Any = None  # a `LocalScale` for new rows, beside the model's own scale
 
     @classmethod
@@ -71,8 +78,10 @@ class Intervals:
     ) -> Intervals:
         """From residuals and the model's own scale, both n × p; a local scale is added where it pays."""
         scores = residuals / np.maximum(scale, np.finfo(float).tiny)
-        local, further = fit_local_scale(calibration.rows, values, scores, weight, calibration.table)
-        return cls.of(scores / further, weight, local)
+        together = calibration.row_groups
+        folds = None if together is None else together.folds(FOLDS)
+        local, further = fit_local_scale(calibration.rows, values, scores, weight, calibration.table, folds)
+        return cls.of(scores / further, weight, local, together)
 
     @classmethod
     def calibrated(
@@ -87,18 +96,24 @@ class Intervals:
         return cls.fitted((Y - values) / kept, scale, values, weight, rows)
 
     @classmethod
-    def of(cls, scores: np.ndarray, weight: np.ndarray, local: Any = None) -> Intervals:
+    def of(
+        cls, scores: np.ndarray, weight: np.ndarray, local: Any = None, row_groups: RowGroups | None = None
+    ) -> Intervals:
         """From scores of weighted rows; a weight of two equals the row twice.
 
-        Of n rows of equal weight, the i-th smallest score has exactly i/(n + 1) of the new scores below it.
+        Of n rows of equal weight, the i-th smallest score has exactly i/(n + 1) of the new scores below it. Rows of a
+        group have similar scores, so they count as fewer rows (`RowGroups.independent_rows`).
         """
         alive = weight > 0
         scores, weight = scores[alive], weight[alive] / weight[alive].mean()
         order = scores.argsort(0)
-        w = weight[order]
-        below = (w.cumsum(0) - 0.5 * w + 0.5) / (len(w) + 1)
+        w, n = weight[order], len(scores)
+        if row_groups is not None:
+            n = max(round(row_groups.take(alive).independent_rows(scores)), 1)
+            w = w * (n / len(scores))
+        below = (w.cumsum(0) - 0.5 * w + 0.5) / (n + 1)
         stored = _stored_scores(len(w))
-        return cls(np.take_along_axis(scores, order, 0)[stored], below[stored], len(w), local)
+        return cls(np.take_along_axis(scores, order, 0)[stored], below[stored], n, local)
 
     def quantiles(self, q: np.ndarray) -> np.ndarray:
         """Quantiles of new scores for each output, p × q; infinite where there are too few rows.

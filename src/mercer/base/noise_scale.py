@@ -98,11 +98,12 @@ def fit_local_scale(
     residuals: np.ndarray,
     weight: np.ndarray,
     table: np.ndarray | None = None,
+    folds: np.ndarray | None = None,
 ) -> tuple[LocalScale | None, np.ndarray]:
     """Fit a local scale, and return it with the cross-fitted scale of each row (n × p).
 
     Returns None and ones where one scale is enough. `rows` are as the kernel sees them, `table` has their coordinates
-    in the table.
+    in the table. `folds` numbers the folds of the cross-fitted scales, which are random otherwise.
     """
     constant = None, np.ones_like(residuals)
     index = spaced_rows(weight, min(CENTRES, int((weight > 0).sum()) // ROWS_PER_CENTRE))
@@ -119,7 +120,8 @@ def fit_local_scale(
     features = _ScaleFeatures(_around(rows, centres, unit), _positions(table, knots), knots, values, level)
     w = weight / weight[weight > 0].mean()
     logs = np.log(np.abs(residuals) + floor)
-    held_out = _cross_fitted(features, logs, w)
+    folds = np.random.default_rng(0).permutation(len(logs)) % FOLDS if folds is None else folds
+    held_out = _cross_fitted(features, logs, w, folds)
     centred = logs - np.average(logs, axis=0, weights=w)
     if not (w @ (centred - held_out) ** 2 < (1 - LEAST_GAIN) * (w @ centred**2)).any():
         return constant
@@ -131,9 +133,9 @@ def fit_local_scale(
     return LocalScale(centres, unit, level, middle, width, weights, *ends, columns, knots[columns]), np.exp(held_out)
 
 
-def _cross_fitted(features: _ScaleFeatures, logs: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _cross_fitted(features: _ScaleFeatures, logs: np.ndarray, w: np.ndarray, folds: np.ndarray) -> np.ndarray:
     """Logarithms of scales about their mean, of each fold by the rows of the other folds, n × p."""
-    folds, held_out = np.random.default_rng(0).permutation(len(logs)) % FOLDS, np.zeros_like(logs)
+    held_out = np.zeros_like(logs)
     for fold in range(FOLDS):
         test = folds == fold
         known = np.where(test, 0.0, w)

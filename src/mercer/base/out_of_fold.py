@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
+from mercer.data.row_groups import RowGroups, Split
 from mercer.engine import Sample
 from mercer.linalg import cholesky
 from mercer.progress import without_progress
@@ -20,6 +21,8 @@ from mercer.progress import without_progress
 FOLDED_ROWS, N_FOLDS = 1000, 5
 #: With more rows, a single refit holds out about a tenth of them, at most this many.
 HELD_OUT_ROWS = 2000
+#: Refits of many rows where row groups are held out: a tenth of the rows would be too few groups.
+GROUP_REFITS = 2
 
 #: Largest leverage: residuals beyond it are rounding.
 LARGEST = 1 - 1e-6
@@ -71,8 +74,19 @@ def calibration_folds(labels: np.ndarray) -> list[np.ndarray]:
     return [rows for rows in held_out if len(rows)]
 
 
+def calibration_splits(labels: np.ndarray, row_groups: RowGroups | None) -> list[Split]:
+    """The same by whole row groups, where there are any, or by stretches of time."""
+    if row_groups is None:
+        return [Split(fold, fold) for fold in calibration_folds(labels)]
+    return row_groups.splits(N_FOLDS if len(labels) <= FOLDED_ROWS else GROUP_REFITS, most=HELD_OUT_ROWS)
+
+
 def out_of_fold(
-    labels: np.ndarray, refit: Callable[[np.ndarray], np.ndarray], clock: Clock, seconds: float
+    labels: np.ndarray,
+    refit: Callable[[np.ndarray], np.ndarray],
+    clock: Clock,
+    seconds: float,
+    row_groups: RowGroups | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Rows and their out-of-fold values (n × p); ``refit(rows)`` returns the values of the rows that it holds out.
 
@@ -81,13 +95,13 @@ def out_of_fold(
     """
     rows: list[np.ndarray] = []
     values: list[np.ndarray] = []
-    for fold in calibration_folds(labels):
+    for left_out, scored in calibration_splits(labels, row_groups):
         if clock.expired(needing=seconds):
             break
         before = clock.elapsed()
         with without_progress():
-            values.append(refit(fold))
-        rows.append(fold)
+            values.append(refit(left_out)[np.isin(left_out, scored)])
+        rows.append(scored)
         seconds = clock.elapsed() - before
     return (np.concatenate(rows), np.concatenate(values)) if rows else None
 

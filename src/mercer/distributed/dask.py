@@ -66,8 +66,21 @@ class DaskMixin:
         attributes: dict[str, Any] = vars(self)
         return keep(local, **{name: attributes[name] for name in attributes.get("_kept", ())})
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        groups: Any = None,
+        time_order: Any = None,
+        gap: Any = None,
+    ) -> Self:
         """Fit to a Dask dataframe or array `X` with targets `y` in a Dask series or array of the same partitions."""
+        for name, value in (("groups", groups), ("time_order", time_order), ("gap", gap)):
+            require(value is None, name, "None on Dask, whose workers divide the rows", type(value))
         require(y is not None, "y", "given: a Dask series or array", None)
         require(X_val is None and y_val is None, "X_val", "None on Dask; use validation_fraction", type(X_val))
         client, key = self.client_, uuid.uuid4().hex

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from mercer.data import RowSource, TensorRows
+from mercer.data.row_groups import RowGroups
 from mercer.engine.plan import Plan
 
 
@@ -43,6 +44,8 @@ class Sample:
     groups: np.ndarray | None = None
     #: Weights of the held-out rows, whose `weight` is zero; one each if None.
     validation_weight: Tensor | None = None
+    #: Rows that every split keeps together.
+    row_groups: RowGroups | None = None
 
     @property
     def n_rows(self) -> int:
@@ -86,13 +89,23 @@ class Sample:
         where = torch.as_tensor(index, device=self.plan.device)
         block = self.rows.fetch(index).to(self.plan.device, self.plan.dtype)
         Y, weight = self.rows.pick(self.Y.T, where).T.contiguous(), self.rows.pick(self.weight, where)
-        return Sample(TensorRows(block), Y, weight, self.plan, self.groups)
+        return Sample(TensorRows(block), Y, weight, self.plan, self.groups, row_groups=self._together(where))
 
     def here(self, places: Tensor) -> Sample:
         """The sample restricted to these local rows of this process, in order; other processes keep theirs."""
         rows = TensorRows(self.rows.take(places), self.rows.shard.part(places))
         held_out = None if self.validation_weight is None else self.validation_weight[places]
-        return replace(self, rows=rows, Y=self.Y[places], weight=self.weight[places], validation_weight=held_out)
+        return replace(
+            self,
+            rows=rows,
+            Y=self.Y[places],
+            weight=self.weight[places],
+            validation_weight=held_out,
+            row_groups=self._together(places),
+        )
+
+    def _together(self, index: Tensor) -> RowGroups | None:
+        return None if self.row_groups is None else self.row_groups.take(index.cpu().numpy())
 
     def in_tiles(self, plan: Plan) -> Sample:
         """The sample with targets and weights on the plan's device, in the precision of its tiles."""

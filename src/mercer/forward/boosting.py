@@ -187,7 +187,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             compiled_ahead(kernel, data.n_columns, plan)
         search = self._search(task, Y, rng, budget)
         selection = search.single()
-        if self.metric is not None:
+        if self.metric is not None and data.row_groups is None:  # nearest rows are often of the same group
             seconds = None if self.time_budget is None else budget.remaining(until=LOCAL_SCALES_SHARE)
             clock = Clock(seconds, group=data.shard.group)
             stage = LocalLengthScales(data, Y, plan, rng, clock, search.penalty is None, self._selection_settings)
@@ -272,7 +272,10 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
 
     def _uses_all_rows(self, data: TableData, task: Task, selection: Selection) -> bool:
         size = data.n_alive, task.Y.shape[1], data.rows.n_columns
-        return all(self._exact(*size, task.plan, task.loss, member.lam) for member in selection.members)
+        whole = data.row_groups is None  # otherwise conjugate gradients leave no rows out
+        return all(
+            self._exact(*size, task.plan, task.loss, member.lam if whole else 0.0) for member in selection.members
+        )
 
     def _learner_sizes(self, n_rows: int, plan: Plan) -> LearnerSizes:
         return LearnerSizes.default(n_rows, self._selection_settings.many_rows, plan.device.type)
@@ -305,7 +308,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     def _begin_fit(self, problem: Problem, held_out: Tensor | None, rng: np.random.Generator) -> ForwardFit:
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
         n_rows = problem.n_candidates
-        penalty = 0.0 if problem.rows.shard.divided else problem.lam
+        penalty = 0.0 if problem.rows.shard.divided or problem.sample.row_groups is not None else problem.lam
         outputs, columns = problem.n_outputs, problem.rows.n_columns
         exact = self._exact(n_rows, outputs, columns, problem.plan, problem.loss, penalty)
         settings = self._settings(n_rows, problem.plan)

@@ -66,16 +66,21 @@ def _best_penalty(member: KernelMember, sample: Sample, task: Task, clock: Clock
 
 
 def _held_out(member: KernelMember, sample: Sample, task: Task) -> Tensor:
-    """Out-of-fold predictions of all rows."""
-    values = torch.zeros_like(sample.Y)
-    for rows in torch.arange(len(sample.Y), device=sample.Y.device).tensor_split(FOLDS):
+    """Out-of-fold predictions of all rows; NaN at rows that no fold scores."""
+    values = torch.full_like(sample.Y, torch.nan)
+    if sample.row_groups is None:
+        splits = [(rows, rows) for rows in torch.arange(len(sample.Y), device=sample.Y.device).tensor_split(FOLDS)]
+    else:
+        splits = [(torch.as_tensor(s.left_out), torch.as_tensor(s.scored)) for s in sample.row_groups.splits(FOLDS)]
+    for left_out, scored in splits:
         weight = sample.weight.clone()
-        weight[rows] = 0.0
+        weight[left_out] = 0.0
         problem = Problem(replace(sample, weight=weight), member.kernel, member.lam, task.loss)
-        values[rows] = polish(problem, problem.candidates(), max_iter=STEPS).f[rows]
+        values[scored] = polish(problem, problem.candidates(), max_iter=STEPS).f[scored]
     return values
 
 
 def _loss(sample: Sample, values: Tensor, task: Task) -> float:
     losses = task.loss.value(sample.Y, values).double().reshape(len(values), -1).mean(1)
-    return float(sample.weight.double() @ losses / sample.weight.sum())
+    weight = torch.where(losses.isnan(), 0.0, sample.weight.double())
+    return float(weight @ losses.nan_to_num() / weight.sum())

@@ -157,7 +157,9 @@ def _judges(part: FittedMember, classes: bool) -> Judges:
     known = left_out.isfinite().all(1).nonzero()[:, 0]
     least_squares, on_cpu = problem.loss.quadratic, problem.plan.device.type == "cpu"
     folds = iterative_folds(len(rows), problem.n_outputs, True) if least_squares and on_cpu else None
-    if folds:
+    if learner.last_fold is not None:
+        known = torch.isin(rows, learner.last_fold).nonzero()[:, 0]
+    elif folds:
         known = known[::folds]
     else:
         most = min(JUDGING_ROWS, int(JUDGING_SHARE * len(rows)))

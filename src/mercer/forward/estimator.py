@@ -38,6 +38,7 @@ from mercer.forward.task import (
     around_constant,
     clip_far_targets,
     normalise_weights,
+    rescale_shares,
     resolve_loss,
     selection_targets,
 )
@@ -48,6 +49,7 @@ from mercer.parts import require
 from mercer.preprocessing.collect import fitting_group, plan_for
 from mercer.preprocessing.duplicates import merge_duplicate_inputs
 from mercer.preprocessing.read import TableData, read, read_held_out, read_new
+from mercer.preprocessing.row_groups import read_row_groups
 from mercer.preprocessing.targets import Targets, code_targets
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
@@ -197,19 +199,39 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         return False
 
     @with_progress
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        groups: Any = None,
+        time_order: Any = None,
+        gap: Any = None,
+    ) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
         `X_val`, `y_val`: validation rows in place of a `validation_fraction` of the training rows. They stop the fit
         and calibrate probabilities and intervals; `history_["validation"]` holds their mean loss after each step. They
-        do not change the predictions of an exact solution. With ``warm_start=True`` a second call on the same rows
-        continues the first fit. Ctrl-C keeps the learners fitted so far and raises KeyboardInterrupt; during model
-        selection there are none yet, and an earlier model stays.
+        do not change the predictions of an exact solution.
+
+        `groups`, one label for each row or the name of a column: rows of one group, such as a patient, are on one side
+        of every split, fold and validation set, so that kernels, penalties, probabilities and intervals are those for
+        new groups. `time_order`, numbers, dates or the name of a column, does the same for the future: rows are
+        predicted by earlier rows alone, which end at least `gap` before them (in units of `time_order`; days for
+        dates). A column that is named stays an input.
+
+        With ``warm_start=True`` a second call on the same rows continues the first fit. Ctrl-C keeps the learners
+        fitted so far and raises KeyboardInterrupt; in model selection there are none, and an earlier model stays.
         """
         check(self)
         group = ONE_PROCESS if self._pairwise else current_group()  # kernel values refer to rows and columns alike
         budget = Clock(self.time_budget, group=group)
-        data, plan = plan_for(read(self, X, y, sample_weight, classes=self._classes, group=group), self)
+        together = read_row_groups(X, groups, time_order, gap)
+        data = read(self, X, y, sample_weight, classes=self._classes, group=group, row_groups=together)
+        data, plan = plan_for(data, self)
         fitting = fitting_group(data, group)
         if fitting.size == 1:
             attributes = self._fitted(data, plan, X_val, y_val, budget)
@@ -272,7 +294,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
             if not parts:
                 raise
             budget.interrupt()
-        parts = _rescale_shares(members, parts)
+        parts = rescale_shares(members, parts)
         if budget.interrupted:
             return parts
         try:
@@ -476,12 +498,3 @@ def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
     return not budget.interrupted and (
         fit.learner.resumable or not budget.expired(needing=fit.seconds, until=SOLVING_SHARE)
     )
-
-
-def _rescale_shares(members: list[KernelMember], fitted_members: list[FittedMember]) -> list[FittedMember]:
-    """Divide the shares of members that an interrupt or the time budget left out among the fitted ones."""
-    places = {part.member.place for part in fitted_members}
-    if len(places) >= len(members):
-        return fitted_members
-    factor = sum(member.share for member in members) / sum(members[place].share for place in places)
-    return [replace(part, member=replace(part.member, share=factor * part.member.share)) for part in fitted_members]

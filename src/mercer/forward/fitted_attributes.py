@@ -12,8 +12,9 @@ from mercer.base.calibration import cross_fitted
 from mercer.base.classifier import fit_probabilities
 from mercer.base.intervals import CalibrationRows, Intervals
 from mercer.data import SparseRows
+from mercer.data.row_groups import RowGroups
 from mercer.forward.expansion import Expansion, Objective, StagedExpansion
-from mercer.forward.held_out import rounding_errors, rounding_matters
+from mercer.forward.held_out import HeldOutPredictions, rounding_errors, rounding_matters
 from mercer.forward.kernel_metric import metric_matrix, sensitivity
 from mercer.forward.problem import Problem
 from mercer.forward.relevance import background_rows, effect_shares
@@ -141,7 +142,14 @@ def _probabilities(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
     report_step("calibration")
     held_out = ensemble_predictions(parts)
     values, targets, weight = held_out.values, held_out.targets, held_out.weight
-    return fit_probabilities(task.targets, values, targets, weight, N_CHOSEN, log_odds=task.loss.likelihood)
+    likelihood, together = task.loss.likelihood, _row_groups(task, held_out)
+    return fit_probabilities(task.targets, values, targets, weight, N_CHOSEN, log_odds=likelihood, row_groups=together)
+
+
+def _row_groups(task: Task, held_out: HeldOutPredictions) -> RowGroups | None:
+    """The groups of held-out rows."""
+    together = task.data.row_groups
+    return None if together is None or held_out.index is None else together.take(held_out.index.cpu().numpy())
 
 
 def _calibration_line(task: Task, parts: list[FittedMember]) -> list[dict[str, Any]]:
@@ -150,7 +158,9 @@ def _calibration_line(task: Task, parts: list[FittedMember]) -> list[dict[str, A
     if len(held_out.targets) < REPORT_ROWS:
         return []
     values, targets, weight = held_out.values, held_out.targets, held_out.weight
-    loss, error = cross_fitted(task.targets, values, targets, weight, log_odds=task.loss.likelihood)
+    together = _row_groups(task, held_out)
+    halves = None if together is None else together.folds(2) == 0
+    loss, error = cross_fitted(task.targets, values, targets, weight, halves, log_odds=task.loss.likelihood)
     line = {"candidate": "the model", "rows": len(held_out.targets), "loss": loss, "calibration_error": error}
     return [line | {"seconds": time.perf_counter() - began}]
 
@@ -160,6 +170,6 @@ def _intervals(task: Task, parts: list[FittedMember]) -> Intervals:
     held_out = ensemble_predictions(parts)
     residuals = held_out.targets - held_out.values
     if _without_columns(task):
-        return Intervals.of(residuals, held_out.weight)
-    rows = CalibrationRows.of(held_out.rows, task.data.rows, held_out.index)
+        return Intervals.of(residuals, held_out.weight, None, _row_groups(task, held_out))
+    rows = CalibrationRows.of(held_out.rows, task.data.rows, held_out.index, task.data.row_groups)
     return Intervals.fitted(residuals, 1.0, held_out.values, held_out.weight, rows)

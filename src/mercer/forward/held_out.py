@@ -95,7 +95,8 @@ def held_out_predictions(
         return validation
     exact = _leave_one_out(fit, row_targets)
     found = None
-    chosen_by_it = classes and fit.problem.loss.quadratic  # a likelihood has out-of-fold predictions
+    few = fit.problem.n_candidates <= FOLDED_ROWS
+    chosen_by_it = few and classes and fit.problem.loss.quadratic  # a likelihood has out-of-fold predictions
     if refit is not None and (chosen_by_it or exact is None):
         found = _out_of_fold(fit, row_targets, refit, clock or Clock(), classes)
     found = found or exact or _by_leverage(fit, final, row_targets)
@@ -105,10 +106,12 @@ def held_out_predictions(
 def can_refit(fit: ForwardFit, final: FittedExpansion) -> bool:
     """Whether refits in folds are affordable.
 
-    They need few rows on one process, basis vectors that are rows, and no interrupt.
+    They need few rows on one process, basis vectors that are rows, and no interrupt. Row groups need a refit even if
+    rows are many: leverages leave single rows out.
     """
     divided = fit.problem.rows.shard.divided
-    return fit.problem.n_candidates <= FOLDED_ROWS and not (divided or final.moved or fit.interrupted)
+    needed = fit.problem.n_candidates <= FOLDED_ROWS or fit.problem.sample.row_groups is not None
+    return needed and not (divided or final.moved or fit.interrupted)
 
 
 def validation_predictions(
@@ -157,7 +160,9 @@ def _out_of_fold(
         rows = alive[torch.as_tensor(fold, device=alive.device)]
         return _values(refit(rows), problem.basis(rows)).cpu().numpy()
 
-    found = out_of_fold(labels.cpu().numpy(), values, clock, fit.seconds)
+    together = problem.sample.row_groups
+    together = None if together is None else together.take(alive.cpu().numpy())
+    found = out_of_fold(labels.cpu().numpy(), values, clock, fit.seconds, together)
     if found is None:
         return None
     rows = alive[torch.as_tensor(found[0], device=alive.device)]

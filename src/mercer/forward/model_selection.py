@@ -140,6 +140,7 @@ class EnsembleSearch:
         self.X = self.data.rows.fetch(rows).double().cpu()
         self.targets = torch.as_tensor(self.data.pick(self.Y, rows))
         self.weight = torch.as_tensor(self.data.pick(self.data.weight, rows))
+        self.row_groups = None if self.data.row_groups is None else self.data.row_groups.take(rows)
 
     @cached_property
     def column_sets(self) -> list[Tensor]:
@@ -198,7 +199,16 @@ class EnsembleSearch:
         """
         seed, group = int(self.rng.integers(2**31)), self.data.shard.group
         columns = self.column_sets[0]
-        more = MoreRows(self.X[:, columns], self.targets, self.weight, self.plan, seed, self.clock, self.settings)
+        more = MoreRows(
+            self.X[:, columns],
+            self.targets,
+            self.weight,
+            self.plan,
+            seed,
+            self.clock,
+            self.settings,
+            self.row_groups,
+        )
         seconds = self.clock.remaining(until=HALVING_SHARE)
         tasks: list[Callable[[], Any]] = [
             lambda: (self._selected(columns, seconds), self.rng.bit_generator.state),
@@ -224,6 +234,7 @@ class EnsembleSearch:
             metric=self.metric,
             likelihood=self.likelihood,
             settings=self.settings,
+            row_groups=self.row_groups,
             **self._encoding(columns),
         )
 
@@ -295,7 +306,7 @@ def sample_of(data: TableData, Y: np.ndarray, inputs: InputMap, plan: Plan, *, p
     groups = None if pairwise or data.layout is None else data.layout.group
     validation_weight = None if data.validation_weight is None else torch.as_tensor(data.validation_weight, **on_device)
     targets, weight = torch.as_tensor(Y, **on_device), torch.as_tensor(data.weight, **on_device)
-    return Sample(rows, targets, weight, plan, groups, validation_weight)
+    return Sample(rows, targets, weight, plan, groups, validation_weight, data.row_groups)
 
 
 def problem_of(

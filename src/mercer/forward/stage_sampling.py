@@ -63,10 +63,7 @@ def draw_sample(data: TableData, n: int, rng: np.random.Generator, *, classes: b
     if classes:
         numbers, weight = _with_rare_classes(data, numbers, weight, rng)
     rows = ArrayRows(data.rows.fetch(numbers).cpu().numpy())
-    means = None if data.means is None else data.means.take(numbers)
-    return replace(
-        data, rows=rows, y=data.y[numbers], weight=weight, row_indices=data.original_indices(numbers), means=means
-    )
+    return data.with_rows(rows, numbers, weight)
 
 
 def bernoulli(n_rows: int, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -173,10 +170,13 @@ class StageSampler:
         self.candidates: ScoredRows | None = None  # rows of small margin, and some others, of the last stage
 
     def _validation_numbers(self) -> np.ndarray:
-        """Row numbers, in the full table, of validation rows that come from it, in ascending order."""
+        """Row numbers, in the full table, of validation rows that come from it and of rows that stay with them."""
         assert self.sample.row_indices is not None
         places = self.validation.cpu().numpy()
-        numbers = np.sort(self.sample.row_indices[places[places < len(self.sample.row_indices)]])
+        places = places[places < len(self.sample.row_indices)]
+        if self.sample.row_groups is not None and self.table.row_groups is not None and len(places):
+            return np.flatnonzero(self.table.row_groups.beside(self.sample.row_groups.key[places]))
+        numbers = np.sort(self.sample.row_indices[places])
         return numbers if self.table.row_indices is None else np.searchsorted(self.table.row_indices, numbers)
 
     def problem(

@@ -84,6 +84,15 @@ def ensemble_predictions(parts: list[FittedMember]) -> HeldOutPredictions:
     return replace(parts[0].held_out, values=np.asarray(total))
 
 
+def rescale_shares(members: list[KernelMember], fitted_members: list[FittedMember]) -> list[FittedMember]:
+    """Divide the shares of members that an interrupt or the time budget left out among the fitted ones."""
+    places = {part.member.place for part in fitted_members}
+    if len(places) >= len(members):
+        return fitted_members
+    factor = sum(member.share for member in members) / sum(members[place].share for place in places)
+    return [replace(part, member=replace(part.member, share=factor * part.member.share)) for part in fitted_members]
+
+
 def resolve_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     """The loss as an object; the logistic loss in its form for two classes or for more."""
     loss = Loss.resolve(choice, "loss")

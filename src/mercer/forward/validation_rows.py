@@ -34,7 +34,8 @@ def append_validation_rows(
     mean = data.shard.total(data.weight.sum()) / data.n_alive
     weight = np.append(data.weight, np.zeros(len(X_val)))
     validation_weight = np.append(data.weight, np.full(len(X_val), mean))
-    data = replace(data, rows=rows, weight=weight, validation_weight=validation_weight)
+    together = None if data.row_groups is None else data.row_groups.appended(len(X_val))
+    data = replace(data, rows=rows, weight=weight, validation_weight=validation_weight, row_groups=together)
     return data, np.concatenate([Y, Y_val]), torch.arange(n, n + len(X_val))
 
 
@@ -43,7 +44,8 @@ def hold_out(
 ) -> tuple[TableData, Tensor]:
     """Hold out a share of the rows by setting their weights to zero; each class loses the same share.
 
-    Returns the table and the places of these rows on this process.
+    Whole groups, or the latest rows, are held out where rows stay together. Returns the table and the places of the
+    held-out rows on this process.
     """
     alive, shard = torch.as_tensor(data.weight > 0), data.shard
     total = shard.count(alive)
@@ -51,11 +53,36 @@ def hold_out(
     most = min(max(HELD_OUT_ROWS, HELD_OUT_SHARE * total), HELD_OUT_MOST)
     wanted = min(total / 10, most) if isinstance(share, str) else share * total
     n = min(max(round(wanted), 1), total - 2)
+    weight = data.weight.copy()
+    if data.row_groups is not None:
+        left_out, scored = _whole_groups(data, Y, n, rng, classes=classes)
+        weight[left_out] = 0.0
+        return replace(data.with_weights(weight), validation_weight=data.weight), torch.as_tensor(scored)
     held_out = torch.cat(_stratified(shard, _by_class(alive, Y), n, rng)) if classes else shard.draw(alive, n, rng)
     places = np.sort(np.asarray(shard.local(held_out)[1]))
-    weight = data.weight.copy()
     weight[places] = 0.0
     return replace(data.with_weights(weight), validation_weight=data.weight), torch.as_tensor(places)
+
+
+def _whole_groups(
+    data: TableData, Y: np.ndarray, n: int, rng: np.random.Generator, *, classes: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to leave out and those of them that validate: about `n` rows of whole groups, or the latest `n` rows.
+
+    Groups with all rows of a class stay.
+    """
+    assert data.row_groups is not None
+    alive = data.alive
+    groups = data.row_groups.take(alive)
+    left_out, scored = groups.splits(1, most=n, seed=int(rng.integers(2**31)))[0]
+    if classes and not groups.ordered:
+        masks = [mask.numpy()[alive] for mask in _by_class(torch.as_tensor(data.weight > 0), Y)]
+        lost = [mask for mask in masks if mask.sum() == mask[left_out].sum()]
+        kept = np.any([groups.beside(groups.key[mask]) for mask in lost if mask.any()], axis=0)
+        left_out = scored = left_out[~np.broadcast_to(kept, len(alive))[left_out]]
+        wanted = "such that some rows can be held out and each class is in a group that stays"
+        require(len(scored) > 0, "groups", wanted, f"{len(np.unique(groups.key))} groups")
+    return alive[left_out], alive[scored]
 
 
 def _by_class(alive: Tensor, Y: np.ndarray) -> list[Tensor]:

@@ -49,6 +49,8 @@ class Fingerprint:
             "X_val": "none" if X_val is None else f"{hash_table(host(X_val)):016x}",
             "y_val": "none" if y_val is None else f"{hash_table(host(y_val)):016x}",
         }
+        if data.row_groups is not None:
+            table["groups and time_order"] = f"{hash_table(data.row_groups.key, numbers):016x}"
         settings = {name: text(value) for name, value in estimator.get_params().items() if name not in free}
         return cls(table, settings)
 

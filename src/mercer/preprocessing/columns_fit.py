@@ -13,6 +13,7 @@ from hashlib import blake2b
 import numpy as np
 
 from mercer.data.raw import CATEGORICAL, FEW_ROWS, RawColumn, as_levels, is_identifier
+from mercer.data.row_groups import RowGroups
 from mercer.parts import require, warn
 from mercer.preprocessing.columns import (
     BooleanCode,
@@ -68,7 +69,12 @@ class EncodedTable:
 
 
 def encode_table(
-    columns: Sequence[RawColumn], targets: np.ndarray | None, weight: np.ndarray, *, twice: bool = False
+    columns: Sequence[RawColumn],
+    targets: np.ndarray | None,
+    weight: np.ndarray,
+    *,
+    twice: bool = False,
+    row_groups: RowGroups | None = None,
 ) -> EncodedTable:
     """Fit a map to the rows of positive weight; `targets` (n × p) are those of target means, or None.
 
@@ -76,13 +82,14 @@ def encode_table(
     """
     alive = weight > 0
     weight = weight / weight[alive].mean()
-    chooser = _CodeChooser(None if targets is None else targets[alive], weight[alive], twice)
+    together = None if row_groups is None else row_groups.take(alive)
+    chooser = _CodeChooser(None if targets is None else targets[alive], weight[alive], twice, together)
     seen = [replace(column, values=column.values[alive]) for column in columns]
     chosen = [chooser.choose(index, column) for index, column in enumerate(seen)]
     codes = tuple(code for found, _ in chosen for code in found)
     table = TableMap(codes, tuple(described for _, described in chosen))
     _require_some_code(table)
-    means = CrossFit.of(table, columns, targets)
+    means = CrossFit.of(table, columns, targets, row_groups)
     if means is None:
         return EncodedTable(table, table.encode(columns), None)
     table = means.fitted(table, weight)
@@ -102,8 +109,10 @@ def _require_some_code(table: TableMap) -> None:
 class _CodeChooser:
     """Choose the codes of columns in their order, since a copy of an earlier column is left out."""
 
-    def __init__(self, targets: np.ndarray | None, weight: np.ndarray, twice: bool) -> None:
-        self.targets, self.weight, self.twice = targets, weight, twice
+    def __init__(
+        self, targets: np.ndarray | None, weight: np.ndarray, twice: bool, row_groups: RowGroups | None = None
+    ) -> None:
+        self.targets, self.weight, self.twice, self.row_groups = targets, weight, twice, row_groups
         #: Names of the columns so far, by a hash of their values, or of the rows in which they are missing.
         self._names: dict[bytes, str] = {}
 
@@ -160,7 +169,10 @@ class _CodeChooser:
         self, kind: type[TargetMean], index: int, column: RawColumn, known: np.ndarray, **options: float
     ) -> Iterator[Code]:
         """Target means of single numbers or days, where they predict better than those of their neighbours."""
-        if self.targets is None or not single_values_matter(column.values, self.targets[known], self.weight[known]):
+        together = None if self.row_groups is None else self.row_groups.take(known)
+        if self.targets is None or not single_values_matter(
+            column.values, self.targets[known], self.weight[known], together
+        ):
             return
         levels, n_outputs = as_levels(column).levels, self.targets.shape[1]
         yield kind(index, levels, False, np.zeros((len(levels), n_outputs)), np.zeros(n_outputs), **options)
@@ -254,7 +266,9 @@ def _median(values: np.ndarray, weight: np.ndarray) -> float:
     return float(values[order[np.searchsorted(share, 0.5 * share[-1] * (1 - 1e-12))]])
 
 
-def single_values_matter(values: np.ndarray, targets: np.ndarray, weight: np.ndarray) -> bool:
+def single_values_matter(
+    values: np.ndarray, targets: np.ndarray, weight: np.ndarray, row_groups: RowGroups | None = None
+) -> bool:
     """Whether the mean target of a single value predicts held-out rows better than that of its neighbours.
 
     Examples are capital gains of exactly 7298, prices of 9.99, and integer codes. A smooth function of the column
@@ -270,7 +284,8 @@ def single_values_matter(values: np.ndarray, targets: np.ndarray, weight: np.nda
     if not FEWEST_VALUES <= n <= len(values) / ROWS_PER_VALUE:
         return False
     gain = np.zeros(targets.shape[1])
-    half = np.random.default_rng(0).permutation(len(values)) % 2 == 0
+    fold = np.random.default_rng(0).permutation(len(values)) if row_groups is None else row_groups.folds(2)
+    half = fold % 2 == 0
     for fit in (half, ~half):
         counts = np.bincount(index[fit], weights=weight[fit], minlength=n)
         sums = np.column_stack([np.bincount(index[fit], weights=weight[fit] * t, minlength=n) for t in targets[fit].T])

@@ -14,6 +14,7 @@ import numpy as np
 
 from mercer.data.hashes import START, hash_text, mix_hash
 from mercer.data.raw import CATEGORICAL, RawColumn
+from mercer.data.row_groups import RowGroups
 from mercer.preprocessing.columns import TableMap, TargetMean
 
 FOLDS = 5
@@ -36,13 +37,20 @@ class CrossFit:
     folds: np.ndarray
 
     @classmethod
-    def of(cls, table: TableMap, columns: Sequence[RawColumn], targets: np.ndarray | None) -> CrossFit | None:
+    def of(
+        cls,
+        table: TableMap,
+        columns: Sequence[RawColumn],
+        targets: np.ndarray | None,
+        row_groups: RowGroups | None = None,
+    ) -> CrossFit | None:
         """The target means of a table; None where it has none."""
         codes = {index: code for index, code in enumerate(table.codes) if isinstance(code, TargetMean)}
         if not codes or targets is None:
             return None
         levels = np.column_stack([code.level_index(columns[code.column]) for code in codes.values()])
-        return cls(tuple(codes), levels, targets, row_folds(columns, targets))
+        folds = row_folds(columns, targets) if row_groups is None else row_groups.folds(FOLDS)
+        return cls(tuple(codes), levels, targets, folds)
 
     def take(self, index: np.ndarray) -> CrossFit:
         """The rows of these indices alone."""

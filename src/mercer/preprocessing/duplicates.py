@@ -52,10 +52,11 @@ def merged(data: TableData, Y: np.ndarray, *, any_columns: bool = False) -> tupl
         return data, Y
     alive = data.alive
     X = data.rows.X[alive]
-    table = np.column_stack([X, Y[alive]]).astype(np.float64)
+    keys = [] if data.row_groups is None else [data.row_groups.key[alive]]
+    table = np.column_stack([X, Y[alive], *keys]).astype(np.float64)
     _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
     group = group.reshape(-1)
-    if has_copies(hash_rows(X.T, len(X)), hash_targets(Y[alive])):
+    if has_copies(hash_rows([*X.T, *keys], len(X)), hash_targets(Y[alive])):
         index, weight = alive[first], np.bincount(group, weights=data.weight[alive])
     else:
         index = alive[np.argsort(group, kind="stable")]
@@ -84,6 +85,7 @@ def fewer_rows(
     if not isinstance(data.rows, ArrayRows) or data.shard.divided or len(alive) < FEWEST_ROWS:
         return None
     keys = [*data.rows.X.T, *(Y.T if by_targets else ()), *(() if data.means is None else [data.means.folds])]
+    keys += [] if data.row_groups is None else [data.row_groups.key]
     sample = alive[np.linspace(0, len(alive) - 1, FIRST_ROWS).astype(int)]
     if len(np.unique(_hashed_at(keys, sample))) > DISTINCT_SHARE * len(sample):
         return None

@@ -149,9 +149,10 @@ def _bend(data: TableData, Y: np.ndarray, plan: Plan) -> Bend | None:
     X = data.rows.fetch(index).cpu()
     y, w = (torch.as_tensor(data.pick(values, index)) for values in (Y, data.weight))
     keeps_unit = None if data.layout is None else torch.as_tensor(data.layout.keeps_unit)
+    together = None if data.row_groups is None else data.row_groups.take(index)
 
     def find() -> Bend | None:
         bend = find_bend(X, w, keeps_unit)
-        return bend if bend is not None and bending_pays(X, y, w, bend, plan.device) else None
+        return bend if bend is not None and bending_pays(X, y, w, bend, plan.device, together) else None
 
     return data.shard.group.first(find)

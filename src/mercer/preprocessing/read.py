@@ -19,6 +19,7 @@ from mercer.data import ArrayRows, Group, RowSource, Shard, SparseRows, as_sourc
 from mercer.data.group import ONE_PROCESS
 from mercer.data.hashes import has_copies, hash_pairs, hash_rows, hash_targets
 from mercer.data.raw import RawColumn
+from mercer.data.row_groups import RowGroups
 from mercer.parts import require
 from mercer.preprocessing.columns import Layout, TableMap
 from mercer.preprocessing.columns_fit import EncodedTable, encode_table
@@ -31,6 +32,7 @@ from mercer.preprocessing.columns_read import (
 )
 from mercer.preprocessing.columns_targets import CrossFit, averaged_targets, row_hashes
 from mercer.preprocessing.constant_columns import Constants, find_constants
+from mercer.preprocessing.row_groups import require_groups
 from mercer.preprocessing.sources import FiniteRows, dense_or_sparse
 from mercer.preprocessing.validate import checked_targets, checked_weights, host, require_same_order
 from mercer.preprocessing.weights import class_weighted
@@ -57,6 +59,7 @@ class TableData:
     constants: Constants | None = None  # columns of one value, where all columns are numbers
     validation_weight: np.ndarray | None = None  # of held-out rows, whose `weight` is zero; None means 1 each
     weight_unit: float = 1.0  # by which the user's weights were multiplied
+    row_groups: RowGroups | None = None  # rows that every split keeps together
 
     @property
     def alive(self) -> np.ndarray:
@@ -125,10 +128,15 @@ class TableData:
     def rows_at(self, index: np.ndarray, weight: np.ndarray) -> TableData:
         """The rows of these indices of a table in memory, with these weights."""
         assert isinstance(self.rows, ArrayRows)
+        return self.with_rows(ArrayRows(self.rows.X[index]), index, weight)
+
+    def with_rows(self, rows: RowSource, index: np.ndarray, weight: np.ndarray) -> TableData:
+        """The table of these `rows`, which are those of these indices, with these weights."""
         means = None if self.means is None else self.means.take(index)
-        rows = ArrayRows(self.rows.X[index])
+        together = None if self.row_groups is None else self.row_groups.take(index)
+        original = self.original_indices(index)
         return replace(
-            self, rows=rows, y=self.y[index], weight=weight, row_indices=self.original_indices(index), means=means
+            self, rows=rows, y=self.y[index], weight=weight, row_indices=original, means=means, row_groups=together
         )
 
     def with_weights(self, weight: np.ndarray) -> TableData:
@@ -156,12 +164,15 @@ def read(
     classes: bool = True,
     group: Group = ONE_PROCESS,
     supervised: bool = True,
+    row_groups: RowGroups | None = None,
 ) -> TableData:
     """Read rows, targets and weights from arrays, frames, tensors, files or sources; refuse bad ones in a sentence.
 
     `y=None` takes the target column of a file or source. The other arguments are those of `TableReader`.
     """
-    reader = TableReader(estimator, classes, supervised, group)
+    reader = TableReader(estimator, classes, supervised, group, row_groups)
+    whole = row_groups is None or group.size == 1
+    require(whole, "groups and time_order", "None where several processes fit one model", f"{group.size} processes")
     X = dense_or_sparse(X, estimator)
     if isinstance(X, SOURCES):
         return reader.finish(reader.read_source(dense_or_sparse(as_source(X), estimator), y, sample_weight))
@@ -192,13 +203,14 @@ class TableReader:
 
     Targets are `classes`, or real numbers in one column or several. Where an estimator is
     `supervised`, copies of rows are merged and levels encoded by target means. A `group` of processes shares a table
-    that all of them name.
+    that all of them name. Rows of one of `row_groups` stay on one side of every split.
     """
 
     estimator: Any
     classes: bool
     supervised: bool
     group: Group
+    row_groups: RowGroups | None = None
 
     def read_table(
         self, table: Table, y: Any, sample_weight: Any, names: np.ndarray | None, target: str | None = None
@@ -208,14 +220,17 @@ class TableReader:
         y = self._checked(y)
         weight = checked_weights(sample_weight, n_rows)
         y = _require_length(y, n_rows)
-        row_indices = None
+        require_groups(self.row_groups, n_rows)
+        row_indices, together = None, self.row_groups
         if self.supervised and not getattr(self.estimator, "_pairwise", False):
-            table, y, weight, row_indices = _merge_copies(table, y, weight)
+            table, y, weight, row_indices = _merge_copies(table, y, weight, together)
+            together = together.take(row_indices) if together is not None and row_indices is not None else together
         if isinstance(table, np.ndarray):
             data = TableData(ArrayRows(table), y, weight, names, target, row_indices)
         else:
-            coded = self._encode(table, y, weight)
+            coded = self._encode(table, y, weight, together)
             data = TableData(ArrayRows(coded.X), y, weight, names, target, row_indices, coded.table, coded.means)
+        data = replace(data, row_groups=together)
         return data if self.group is ONE_PROCESS else _own_part(data, self.group)
 
     def read_source(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
@@ -245,7 +260,8 @@ class TableReader:
             return TableData(rows, _require_length(y, 0), np.ones(0), names, target)
         y = self._checked(y)
         weight = checked_weights(sample_weight, n_rows, alone=not source.shard.divided)
-        return TableData(rows, _require_length(y, n_rows), weight, names, target)
+        require_groups(self.row_groups, n_rows)
+        return TableData(rows, _require_length(y, n_rows), weight, names, target, row_groups=self.row_groups)
 
     def _read_shared(self, source: RowSource, y: Any, sample_weight: Any) -> TableData:
         """Read this process's run of a source that all processes name; `y` and weights are those of all rows."""
@@ -272,13 +288,15 @@ class TableReader:
     def _checked(self, y: Any) -> np.ndarray:
         return checked_targets(host(y), self.classes, self.estimator)
 
-    def _encode(self, columns: list[RawColumn], y: np.ndarray, weight: np.ndarray) -> EncodedTable:
+    def _encode(
+        self, columns: list[RawColumn], y: np.ndarray, weight: np.ndarray, row_groups: RowGroups | None
+    ) -> EncodedTable:
         """Turn raw columns into coordinates; only supervised estimators see target means."""
         targets, twice = None, False
         if self.supervised:
             targets = averaged_targets(y, classes=self.classes)
             twice = self.estimator._encodes_twice(len(weight))
-        coded = encode_table(columns, targets, weight, twice=twice)
+        coded = encode_table(columns, targets, weight, twice=twice, row_groups=row_groups)
         if getattr(self.estimator, "verbose", False):
             coded.table.print_codes()
         return coded
@@ -301,14 +319,16 @@ def _own_part(data: TableData, group: Group) -> TableData:
 
 
 def _merge_copies(
-    table: Table, y: np.ndarray, weight: np.ndarray
+    table: Table, y: np.ndarray, weight: np.ndarray, row_groups: RowGroups | None
 ) -> tuple[Table, np.ndarray, np.ndarray, np.ndarray | None]:
     """The table with copies of a row merged into one row of their total weight, and the index of each row.
 
     The index is None where there are no copies. Copies are merged before columns are encoded and rows are split, so
-    nothing can separate them.
+    nothing can separate them. Rows of different groups or times are no copies.
     """
     inputs = hash_rows(table.T, len(table)) if isinstance(table, np.ndarray) else row_hashes(table)
+    if row_groups is not None:
+        inputs = hash_pairs(inputs, hash_rows([row_groups.key], len(inputs)))
     targets, alive = hash_targets(y), weight > 0
     if not has_copies(inputs[alive], targets[alive]):
         return table, y, weight, None

@@ -8,7 +8,7 @@ result, since few rows overfit many factors (`mercer.selection.proposals`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.data.row_groups import RowGroups
 from mercer.kernels import Kernel, Radial
 from mercer.linalg import minimize_lbfgs, solve_factored
 from mercer.selection.metric import CACHED_VALUES, apply_transform, distances, radial_slopes, tile
@@ -41,7 +42,8 @@ MOST_CHANCE_GAIN = 0.2
 class Descent:
     """The k-fold error of kernel ridge on rows `X`, targets `Y` (n × p) and weights, under a transform.
 
-    Inputs of one group (`groups` has an index for each input) share their factor.
+    Inputs of one group (`groups` has an index for each input) share their factor. Folds are equal runs of the rows, or
+    end at `ends`.
     """
 
     kernel: Kernel
@@ -52,6 +54,7 @@ class Descent:
     weight: Tensor
     transform: Tensor
     groups: Tensor | None = None
+    ends: Sequence[int] | None = None
     early_gain: float = EARLY_GAIN
 
     def __post_init__(self) -> None:
@@ -100,7 +103,7 @@ class Descent:
         return value, gradient + 2 * PRIOR * theta
 
     def _folds(self) -> Iterator[slice]:
-        ends = [len(self.rows) * k // FOLDS for k in range(FOLDS + 1)]
+        ends = self.ends or [len(self.rows) * k // FOLDS for k in range(FOLDS + 1)]
         return (slice(*pair) for pair in pairwise(ends))
 
     def _held_out(self, K: Tensor, fold: slice, lam: float) -> tuple[Tensor, Tensor, float] | None:
@@ -161,6 +164,12 @@ class Descent:
             return None
         factors = torch.as_tensor(np.exp(found.x[:-1]))[self.group].to(self.transform)
         return self.transform * factors, self.lam * math.exp(found.x[-1])
+
+
+def folded(row_groups: RowGroups) -> tuple[np.ndarray, list[int]]:
+    """Rows in the order of their folds, and the ends of these, the first of which is zero."""
+    fold = row_groups.folds(FOLDS)
+    return np.argsort(fold, kind="stable"), [0, *np.bincount(fold).cumsum().tolist()]
 
 
 def _weighted_absolute_differences(W: Tensor, X: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from mercer.clock import Clock
+from mercer.data.row_groups import RowGroups
 from mercer.selection import proposals
 from mercer.selection.candidate import Candidate, SelectedEnsemble
 from mercer.selection.ensemble import constant_ensemble, ensemble
@@ -39,14 +40,16 @@ def select(
     metric: str | None = "auto",
     likelihood: bool = False,
     settings: SelectionSettings = DEFAULT_SETTINGS,
+    row_groups: RowGroups | None = None,
 ) -> SelectedEnsemble:
     """Select kernels for raw columns `X` (n × D) and centred targets `Y` (n × p: numbers or class codes).
 
     Columns that `keeps_unit` marks, such as indicators of categories, are centred but not scaled; those of one group
     (`groups` has an index for each column) share a length-scale. `metric` allows "diagonal" metrics, "full" ones, both
-    ("auto") or none (None). With `likelihood` the ensemble is also fitted by kernel logistic regression.
+    ("auto") or none (None). With `likelihood` the ensemble is also fitted by kernel logistic regression. Rows of one of
+    `row_groups` are never on both sides of a split.
     """
-    rows = SelectionRows(X, Y, weight, keeps_unit, groups, rng, device, classes, settings)
+    rows = SelectionRows(X, Y, weight, keeps_unit, groups, rng, device, classes, settings, row_groups)
     search = Search(rows, settings, Clock(seconds), metric, likelihood)
     if rows.n < 2:
         return constant_ensemble(search, 1.0)
@@ -75,12 +78,19 @@ def stages(search: Search) -> Iterator[tuple[Stage, Proposals]]:
     first: Proposals = [(proposals.score_column_maps, 0.5)]
     if search.metric is not None:
         first = [*first, (proposals.learn_metrics, 1.0), (proposals.learn_metrics_on_other_maps, 0.4)]
+    n_folds = settings.time_folds if rows.ordered else settings.n_folds
     if rows.n < settings.single_stage_below:
-        yield Stage("all rows", settings.last_fit_rows, 0, settings.n_folds, settings.trials), first
+        yield Stage("all rows", settings.last_fit_rows, 0, n_folds, settings.trials), first
+        return
+    last: Proposals = [(proposals.take_further_gradient_steps, 1.0)]
+    if rows.ordered:  # a single stretch of time would decide by chance
+        n_scores = (-(-n // n_folds) for n in (settings.score_rows, settings.last_score_rows))
+        yield Stage("maps and metrics", settings.fit_rows, next(n_scores), n_folds, settings.trials), first
+        n_fit, most = settings.last_fit_rows, settings.survivors
+        yield Stage("last", n_fit, next(n_scores), n_folds, settings.last_trials, most), last
         return
     yield Stage("maps and metrics", settings.fit_rows, settings.score_rows, 1, settings.trials), first
     n_last = settings.n_last(rows.n, search.short_of_time)
-    last: Proposals = [(proposals.take_further_gradient_steps, 1.0)]
     if rows.n < settings.folded_below:
         yield Stage("last", n_last, 0, settings.last_folds, settings.last_trials, settings.survivors), last
     else:

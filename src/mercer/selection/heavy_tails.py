@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mercer.data import Bend
+from mercer.data.row_groups import RowGroups
 from mercer.selection.ridge import held_out_values
 from mercer.selection.tune import tune_kernel
 
@@ -18,7 +19,9 @@ ROWS, FEWEST_ROWS = 2000, 100
 GAIN = 0.02
 
 
-def bending_pays(X: Tensor, Y: Tensor, weight: Tensor, bend: Bend, device: Any = "auto") -> bool:
+def bending_pays(
+    X: Tensor, Y: Tensor, weight: Tensor, bend: Bend, device: Any = "auto", row_groups: RowGroups | None = None
+) -> bool:
     """Whether kernel ridge on one half of the rows predicts the other half better from bent columns.
 
     >>> from mercer.data import find_bend
@@ -30,13 +33,18 @@ def bending_pays(X: Tensor, Y: Tensor, weight: Tensor, bend: Bend, device: Any =
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(X))[:ROWS])
     if len(order) < FEWEST_ROWS:
         return False
+    half = len(order) // 2
+    if row_groups is not None:
+        split = row_groups.take(order.numpy()).splits(1)[0]
+        fitted = np.delete(np.arange(len(order)), split.left_out)
+        order, half = order[np.concatenate([fitted, split.scored])], len(fitted)
     X, Y, w = X[order].double(), Y[order].double(), weight[order].double()
-    return _held_out_error(bend(X), Y, w, device) < (1 - GAIN) * _held_out_error(X, Y, w, device)
+    return _held_out_error(bend(X), Y, w, half, device) < (1 - GAIN) * _held_out_error(X, Y, w, half, device)
 
 
-def _held_out_error(X: Tensor, Y: Tensor, w: Tensor, device: Any) -> float:
-    """Squared error on the second half of the rows, of an isotropic Matérn kernel tuned on the first half."""
-    half, share = len(X) // 2, (w / w.sum())[:, None]
+def _held_out_error(X: Tensor, Y: Tensor, w: Tensor, half: int, device: Any) -> float:
+    """Squared error on the rows from `half` on, of an isotropic Matérn kernel tuned on the rows before."""
+    share = (w / w.sum())[:, None]
     centred = X - (share * X).sum(0)
     spread = (share * centred.square()).sum(0).sqrt()
     X = centred / spread.where(spread > 0, 1.0)

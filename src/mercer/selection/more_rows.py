@@ -20,6 +20,7 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.data import Group
 from mercer.data.column_maps import KINDS, fit_column_map
+from mercer.data.row_groups import RowGroups
 from mercer.engine import Plan
 from mercer.engine.plan import factored_rows
 from mercer.kernels import Gaussian, Matern32, Stationary
@@ -55,12 +56,17 @@ class MoreRows:
     seed: int
     clock: Clock
     settings: SelectionSettings = DEFAULT_SETTINGS
+    row_groups: RowGroups | None = None
 
     def __post_init__(self) -> None:
         self.on_gpu = self.plan.device.type == "cuda"
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(len(self.X)))
         n_score = min(self.settings.more_score_rows, len(self.X) // 4)
         self.fit_rows, self.score_rows = order[:-n_score], order[-n_score:]
+        if self.row_groups is not None:
+            split = self.row_groups.splits(1, most=n_score, seed=self.seed)[0]
+            self.score_rows = torch.as_tensor(split.scored)
+            self.fit_rows = order[~torch.isin(order, torch.as_tensor(split.left_out))]
 
     def evidence_candidates(
         self, keeps_unit: Tensor | None = None, groups: Tensor | None = None

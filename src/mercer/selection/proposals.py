@@ -14,10 +14,11 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
+import numpy as np
 import torch
 
 from mercer.selection.candidate import BY_LOSS, Candidate
-from mercer.selection.descent import LEAST_FLOAT32_PENALTY, Descent
+from mercer.selection.descent import LEAST_FLOAT32_PENALTY, Descent, folded
 from mercer.selection.grid import FAMILIES, FIRST_LENGTHS, LENGTHS, PENALTIES, ROUGH_FAMILIES, GridPoint
 from mercer.selection.metric import tile
 from mercer.selection.parallel import in_background
@@ -28,6 +29,8 @@ from mercer.selection.view import Fold, MetricStep, Trial, View
 
 #: Powers of a gradient metric, diagonal and full: the first is used in every stage, both in the last.
 POWERS = {False: (1.0, 0.5), True: (0.5, 1.0)}
+#: Folds of the grid where rows stay together.
+GRID_FOLDS = 10
 #: Families that are scored with a gradient metric, diagonal and full.
 GRADIENT_FAMILIES = {False: ("cityblock", "matern32"), True: ("matern32", "matern12")}
 
@@ -49,10 +52,14 @@ def rescore_survivors(search: Search, pool: Sequence[Candidate]) -> list[Candida
 
 
 def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
-    """Score every family on few rows by leave-one-out, for all penalties at once."""
+    """Score every family on few rows by leave-one-out, or leaving row groups out, for all penalties at once."""
     rows, n, column_map = search.rows, search.stage.n_fit, search.settings.column_maps[0]
     Y, weight, Z = rows.Y[:n], rows.weight[:n], rows.mapped[column_map][:n]
-    score, penalties = Score(Y, weight, rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
+    together = rows.together(torch.arange(n))
+    splits = [] if together is None else together.splits(GRID_FOLDS)
+    scored = torch.as_tensor(np.concatenate([split.scored for split in splits])) if splits else torch.arange(n)
+    scored = scored.to(Y.device)
+    score, penalties = Score(Y[scored], weight[scored], rows.codes), torch.tensor(PENALTIES, dtype=torch.float64)
 
     def best(family: str) -> list[Candidate]:
         began, trials = time.perf_counter(), list[Trial]()
@@ -63,7 +70,7 @@ def score_grid(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
             else:
                 distance = view.pair_distances(family)[0].double()
                 K = tile(FAMILIES[family], distance, LENGTHS[family] * 2.0**length * view.unit(family))
-            values = leave_one_out_path(K, Y, weight, penalties)
+            values = leave_one_out_path(K, Y, weight, penalties, splits)[:, scored]
             losses = score(values).nan_to_num(math.inf)
             k = int(losses.argmin())
             trials.append(Trial(GridPoint(family, length, k), float(losses[k]), values[k]))
@@ -218,8 +225,11 @@ def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
     (fold,), (T,) = view.folds, view.transforms
     length = point.factor * view.unit(point.family)
     n = min(search.settings.descent_rows, search.rows.n // search.settings.descent_divisor)
+    rows, ends = np.arange(min(n, len(fold.X))), None
+    if fold.row_groups is not None:
+        rows, ends = folded(fold.row_groups.take(rows))
     kernel = FAMILIES[point.family]
-    descent = Descent(kernel, length, point.lam, fold.X[:n], fold.Y[:n], fold.weight[:n], T, view.groups)
+    descent = Descent(kernel, length, point.lam, fold.X[rows], fold.Y[rows], fold.weight[rows], T, view.groups, ends)
     if not descent.worthwhile or (end := descent.minimise(search.expired)) is None:
         return []
     transform, lam = end

@@ -5,9 +5,12 @@ The objective is Σ w (y − f)² + λ ‖f‖², so the dual coefficients solve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from mercer.data.row_groups import Split
 from mercer.linalg import cholesky, solve_factored
 
 #: Penalty below which a solution in single precision is refined once.
@@ -52,10 +55,11 @@ def held_out_values(K: Tensor, K_score: Tensor, Y: Tensor, weight: Tensor, lam: 
     return K_score @ solve_factored(factor, Y - mean) + mean
 
 
-def leave_one_out_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor) -> Tensor:
+def leave_one_out_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor, splits: Sequence[Split] = ()) -> Tensor:
     """Leave-one-out values for every penalty, L × n × p, from one eigendecomposition.
 
-    The model without row i predicts y − α/C at row i, with C the inverse of K + λ/w and α = C y.
+    The model without row i predicts y − α/C at row i, with C the inverse of K + λ/w and α = C y. With `splits` several
+    rows F are left out together, where the values are y − α/C with the blocks of these rows; other rows have NaN.
 
     >>> Y = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     >>> leave_one_out_path(torch.eye(2, dtype=torch.float64), Y, torch.ones(2), torch.tensor([0.1])).abs().sum().item()
@@ -66,5 +70,14 @@ def leave_one_out_path(K: Tensor, Y: Tensor, weight: Tensor, penalties: Tensor) 
     inverse = 1 / (spectrum.clamp(min=0) + penalties.to(K)[:, None])  # L × n
     rotated = Q.T @ (root * Y)
     dual = Q @ (inverse[:, :, None] * rotated)
+    if splits:
+        values = torch.full_like(dual, torch.nan)
+        for split in splits:
+            out = torch.as_tensor(split.left_out, device=K.device)
+            scored = torch.as_tensor(split.scored, device=K.device)
+            errors = torch.zeros_like(dual)
+            errors[:, out] = torch.linalg.solve((Q[out] * inverse[:, None]) @ Q[out].T, dual[:, out]) / root[out]
+            values[:, scored] = Y[scored] - errors[:, scored]
+        return values
     diagonal = Q.square() @ inverse.T
     return Y - dual / (diagonal.T[:, :, None] * root)

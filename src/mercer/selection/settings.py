@@ -15,9 +15,10 @@ from mercer.selection.grid import FAMILIES
 class Stage:
     """Rows of one stage of successive halving: those that fit, and held-out rows that score.
 
-    With several `folds` all rows score, each fold by models of the others; `n_fit` is then the most rows of a fit.
-    Without folds (0) rows score by leave-one-out. The stage takes at most so many candidates of the stage before, or
-    all of them (None), and tries `trials` grid points for each.
+    With several `folds` all rows score, each fold by models of the others; `n_fit` is then the most rows of a fit. In
+    an order of time each fold scores `n_score` rows, or all of them (0), by models of earlier rows. Without folds (0)
+    rows score by leave-one-out. The stage takes at most so many candidates of the stage before, or all of them (None),
+    and tries `trials` grid points for each.
     """
 
     name: str
@@ -44,8 +45,8 @@ class SelectionSettings:
         The last stage fits `n / last_divisor` rows, between the first and the last of these numbers.
     folded_below, single_stage_below : int
         Smaller tables score all rows in folds: in the last stage, or in a single stage.
-    n_folds, last_folds : int
-        Folds of a single stage, and of a last stage.
+    n_folds, last_folds, time_folds : int
+        Folds of a single stage, of a last stage, and of every stage where rows have an order of time.
     metric_rows : int
         Rows that learn the metric of an ensemble member, at least.
     evidence : bool
@@ -119,6 +120,7 @@ class SelectionSettings:
     single_stage_below: int = 600
     n_folds: int = 3
     last_folds: int = 2
+    time_folds: int = 5
     metric_rows: int = 3000
     evidence: bool = True
     evidence_rows: int = 400

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from mercer.data.row_groups import RowGroups
 from mercer.selection.grid import FAMILIES, GridPoint
 from mercer.selection.metric import (
     TYPICAL_ROWS,
@@ -63,12 +64,16 @@ class MetricStep:
 
 @dataclass(frozen=True)
 class Fold:
-    """Mapped inputs, coded targets and weights of the fit rows, and mapped inputs of the rows that score."""
+    """Mapped inputs, coded targets and weights of the fit rows, and mapped inputs of the rows that score.
+
+    `row_groups` are those of the fit rows.
+    """
 
     X: Tensor
     Y: Tensor
     weight: Tensor
     X_score: Tensor
+    row_groups: RowGroups | None = None
 
 
 @dataclass

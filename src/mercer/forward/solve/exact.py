@@ -6,7 +6,7 @@ of largest size, S = N.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import ClassVar
 
@@ -16,11 +16,12 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.data import spaced_rows
+from mercer.data.row_groups import Split
 from mercer.engine.plan import READ
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
-from mercer.forward.solve.exact_likelihood import exact_likelihood
+from mercer.forward.solve.exact_likelihood import exact_likelihood, group_splits
 from mercer.forward.solve.iterative_ridge import (
     float32_factor_suffices,
     float32_kernel_suffices,
@@ -37,8 +38,8 @@ from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import component
 
-#: Rows of leave-one-out predictions at most.
-LEFT_OUT_ROWS = 2000
+#: Rows of leave-one-out predictions at most, and folds of row groups that are left out.
+LEFT_OUT_ROWS, GROUP_FOLDS = 2000, 10
 #: Rows on a CPU from which a float32 factor, if it suffices, preconditions conjugate gradients in float64, in half the
 #: time of a float64 factor.
 FLOAT32_FACTOR_ROWS = 2500
@@ -59,7 +60,8 @@ class AllRows(Learner):
 
     resumable: ClassVar[bool] = False  # one step, which a resumed fit repeats
     left_out: Tensor | None = field(default=None, init=False)
-    n_folds: int = field(default=0, init=False)  # folds of `fold_rows` that were left out; 0 if each row by itself
+    n_folds: int = field(default=0, init=False)  # folds that were left out; 0 if each row by itself
+    last_fold: Tensor | None = field(default=None, init=False)  # rows of the last fold, if row groups were left out
     clock: Clock = field(default_factory=Clock, init=False)
     time_share: float = field(default=1.0, init=False)
 
@@ -75,14 +77,19 @@ class AllRows(Learner):
             return None
         if not block.problem.loss.quadratic:
             found = exact_likelihood(block.problem, index, self.expired)
-            self._keep_left_out(block.problem, index, found.left_out)
+            self._keep_left_out(block.problem, index, found.left_out, found.splits)
             return Functions(index, found.A, found.values.to(block.problem.plan.dtype).T.contiguous(), solved=True)
-        A, left_out, self.n_folds = exact_ridge(block.problem, index, leaves_out=True, expired=self.expired)
+        splits = group_splits(block.problem, index, GROUP_FOLDS, LEFT_OUT_ROWS)
+        A, left_out, self.n_folds = exact_ridge(
+            block.problem, index, leaves_out=True, expired=self.expired, splits=splits
+        )
         if left_out is not None:
-            self._keep_left_out(block.problem, index, left_out)
+            self._keep_left_out(block.problem, index, left_out, splits)
         return Functions(index, A, _values(block.problem, index, A))
 
-    def _keep_left_out(self, problem: Problem, index: Tensor, values: Tensor) -> None:
+    def _keep_left_out(self, problem: Problem, index: Tensor, values: Tensor, splits: Sequence[Split]) -> None:
+        if splits:
+            self.n_folds, self.last_fold = len(splits), index[torch.as_tensor(splits[-1].scored).to(index.device)]
         self.left_out = torch.full_like(problem.y, torch.nan, dtype=torch.float64)
         self.left_out[index] = values
 
@@ -116,7 +123,11 @@ def _values(problem: Problem, index: Tensor, A: Tensor) -> Tensor:
 
 
 def exact_ridge(
-    problem: Problem, index: Tensor, leaves_out: bool = False, expired: Callable[[], bool] = lambda: False
+    problem: Problem,
+    index: Tensor,
+    leaves_out: bool = False,
+    expired: Callable[[], bool] = lambda: False,
+    splits: Sequence[Split] = (),
 ) -> tuple[Tensor, Tensor | None, int]:
     r"""Exact weights a = G⁻¹y, on demand held-out predictions, and the folds of these: 0 if each row by itself.
 
@@ -127,14 +138,18 @@ def exact_ridge(
     (`iterative_ridge`); folds of some hundred rows are then left out instead. If n × n numbers of float64 take too much
     memory, the factor is computed by panels and half of it is kept: the same numbers but for the order of sums.
     Conjugate gradients end early once `expired` returns true: fewer steps are a stronger regularisation.
+
+    Rows F of each of `splits` are left out together: the predictions there are :math:`y_F - [G^{-1}]_{FF}^{-1} a_F`.
     """
     n = len(index)
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     y, ridge = problem.y[index].double(), problem.lam / problem.weight[index].double()
-    folds = iterative_folds(n, y.shape[1], leaves_out) if X.device.type == "cpu" else None
+    folds = iterative_folds(n, y.shape[1], leaves_out) if X.device.type == "cpu" and not splits else None
     if folds is not None and (found := _by_conjugate_gradients(problem, X, y, ridge, folds, expired)) is not None:
         return *found, folds
     last = torch.as_tensor(spaced_rows(ridge, LEFT_OUT_ROWS if leaves_out else 0), device=index.device)
+    if splits:
+        last = torch.as_tensor(np.unique(np.concatenate([split.left_out for split in splits])), device=index.device)
     if folds:  # the same rows as those ensemble members that were solved by conjugate gradients
         last = fold_rows(n, folds).to(index.device)
     first = torch.ones(n, dtype=torch.bool, device=index.device)
@@ -146,6 +161,16 @@ def exact_ridge(
     a[order] = solution
     if not leaves_out:
         return a, None, 0
+    if splits:
+        places = torch.empty(n, dtype=torch.long, device=index.device)
+        places[last] = torch.arange(m, device=index.device)
+        inverse = torch.cholesky_inverse(corner.double())
+        for out, scored in (map(torch.as_tensor, split) for split in splits):
+            F = places[out.to(index.device)]
+            errors = torch.zeros_like(solution)
+            errors[n - m + F] = torch.linalg.solve(inverse[F[:, None], F], solution[n - m + F])
+            left_out[scored] = y[scored] - errors[n - m + places[scored]]
+        return a, left_out, len(splits)
     if corner.device.type == "cpu" and m >= FLOAT32_DIAGONAL_ROWS and float32_factor_suffices(n, float(ridge.min())):
         corner = corner.float()  # leave-one-out predictions need few digits: two thirds of the time
     diagonal = inverse_diagonal(corner).double()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mercer.data.row_groups import Split
 from mercer.engine import Plan
 from mercer.forward.problem import Problem
 from mercer.selection.likelihood import KernelLikelihood
@@ -22,11 +24,21 @@ FOLDS = 3
 
 
 class LikelihoodSolution(NamedTuple):
-    """Dual coefficients, values, and out-of-fold values of all rows, n × p each."""
+    """Dual coefficients, values, and out-of-fold values of all rows, n × p each.
+
+    `splits` are those of row groups, where only the scored rows have out-of-fold values.
+    """
 
     A: Tensor
     values: Tensor
     left_out: Tensor
+    splits: list[Split]
+
+
+def group_splits(problem: Problem, index: Tensor, n_folds: int, most: float = math.inf) -> list[Split]:
+    """Splits of the rows `index` that keep their groups together, as places among them; none without groups."""
+    row_groups = problem.sample.row_groups
+    return [] if row_groups is None else row_groups.take(index.cpu().numpy()).splits(n_folds, most=most)
 
 
 def likelihood_rows(plan: Plan, n_outputs: int) -> int:
@@ -46,11 +58,16 @@ def exact_likelihood(
     """
     X = problem.rows.take(index).to(problem.plan.device, torch.float64)
     Y, weight = problem.y[index].double(), problem.weight[index].double()
-    n_folds = min(FOLDS, len(index))
+    splits = group_splits(problem, index, FOLDS)
+    n_folds = len(splits) or min(FOLDS, len(index))
     rows = torch.arange(len(index), device=X.device)
-    fold = 1 + rows % n_folds
+    fold = torch.zeros_like(rows) if splits else 1 + rows % n_folds
     weights = weight[:, None].repeat(1, 1 + n_folds)
-    weights[rows, fold] = 0.0
+    for k, (out, scored) in enumerate(splits, 1):
+        weights[out, k], fold[scored] = 0.0, k
+    if not splits:
+        weights[rows, fold] = 0.0
     fit = KernelLikelihood(problem.kernel(X, X), Y, weights, problem.lam, problem.loss).fit(expired=expired)
     left_out = fit.values.gather(2, fold[:, None, None].expand(-1, Y.shape[1], 1))
-    return LikelihoodSolution(fit.alpha[:, :, 0], fit.values[:, :, 0], left_out[:, :, 0])
+    left_out[fold == 0] = torch.nan  # never scored
+    return LikelihoodSolution(fit.alpha[:, :, 0], fit.values[:, :, 0], left_out[:, :, 0], splits)
