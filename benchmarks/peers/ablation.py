@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gradient metric": {"gradient_steps": 0},
     "descents": {"descent_rows": 0},
     "more rows in the last stage": {"last_most_rows": 1500},
-    "several selections": {"repeats": ((0, 1),)},
+    "several selections": {"repeats": 1},
     "distinct survivors": {"distinct": 0.0},
 }
 

@@ -77,7 +77,7 @@ def short_selections(monkeypatch):
     """One step, few trials: these tests check a contract, and not which candidate wins."""
     settings = replace(
         DEFAULT_SETTINGS, gradient_steps=1, survivors=2, trials=2, trials_after_step=2, last_trials=1, grid_rows=60,
-        evidence_rows=100, evidence_rows_per_input=1, smooth_loss=0.0,
+        evidence_rows=100, smooth_loss=0.0,
     )  # fmt: skip
     monkeypatch.setattr(Boosting, "_selection_settings", settings)
     monkeypatch.setattr("mercer.forward.gradient_metric.DEFAULT_SETTINGS", settings)

@@ -3,6 +3,7 @@
 import datetime
 import io
 from dataclasses import replace
+from functools import partial
 
 import joblib
 import numpy as np
@@ -600,23 +601,24 @@ def test_days_that_matter_one_by_one_have_means_of_their_own():
     assert another_year == pytest.approx(model.table_.codes[-1].prior.item())
 
 
-def test_a_mixed_table_averages_several_selections(monkeypatch):
+def test_a_mixed_table_of_classes_averages_two_selections(monkeypatch):
     from mercer.forward.boosting import Boosting
 
     rng = np.random.default_rng(0)
     town, area = rng.integers(0, 3, 80), rng.normal(size=80)
     frame = pd.DataFrame({"town": np.array(["a", "b", "c"])[town], "area": area})
-    y = town + np.sin(3 * area) + 0.5 * rng.normal(size=80)
-    once = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
-    settings = replace(DEFAULT_SETTINGS, repeated_from=50)
+    y = town + np.sin(3 * area) + 0.3 * rng.normal(size=80) > 1
+    Classifier = partial(mercer.KernelBoostingClassifier, loss="squared", n_basis=None, random_state=0)
+    once = Classifier().fit(frame, y)
+    settings = replace(DEFAULT_SETTINGS, repeated_rows=(50, 100))
     monkeypatch.setattr(Boosting, "_selection_settings", settings)
-    twice = mercer.KernelBoostingRegressor(random_state=0).fit(frame, y)
-    assert len(twice.tuning_report_) > len(once.tuning_report_)
-    # the model of the only selection is one of those of several, at a third of its weights
+    twice = Classifier().fit(frame, y)
+    # the model of the only selection is one of those of two, at half of its weights; members come by their shares
     first = once.expansions_[0].weights
-    assert any(np.allclose(3 * one.weights, first, rtol=1e-9) for one in twice.expansions_)
-    fixed = mercer.KernelBoostingRegressor(n_kernels=1, random_state=0).fit(frame, y)
-    assert len(fixed.expansions_) == 1
+    assert any(np.allclose(2 * one.weights, first, rtol=1e-9) for one in twice.expansions_)
+    numbers = mercer.KernelBoostingRegressor(random_state=0).fit(frame, town + np.sin(3 * area))
+    assert [sum(line.get("stage") == "grid" for line in m.tuning_report_) for m in (once, twice, numbers)] == [5, 10, 5]
+    assert len(Classifier(n_kernels=1).fit(frame, y).expansions_) == 1
 
 
 def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_another(monkeypatch):
@@ -627,7 +629,7 @@ def test_levels_of_many_rows_are_seen_by_one_selection_and_their_means_by_anothe
     from mercer.forward.boosting import Boosting
 
     def far(factor: float) -> None:
-        settings = replace(DEFAULT_SETTINGS, repeats=((100, 1),), near_ratio=factor)
+        settings = replace(DEFAULT_SETTINGS, repeated_rows=(0, 100), repeats=1, near_ratio=factor)
         monkeypatch.setattr(Boosting, "_selection_settings", settings)
 
     rng = np.random.default_rng(0)

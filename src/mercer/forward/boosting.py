@@ -164,7 +164,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         """Whether categories get two encodings, with one selection each: if the rows allow only one selection."""
         settings = self._selection_settings
         selects_ensemble = self._selects_kernels() and self.n_kernels == "auto"
-        return selects_ensemble and settings.repeats[-1][0] < n_rows < settings.many_rows
+        return selects_ensemble and settings.repeated_rows[1] < n_rows < settings.many_rows
 
     def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         data, sparse = task.data, isinstance(task.data.rows, SparseRows)

@@ -153,10 +153,10 @@ class EnsembleSearch:
     def ensemble(self, *, repeated: bool) -> Selection:
         """An ensemble by successive halving.
 
-        Mixed tables repeat the selection with rows in another order and average the ensembles.
+        Mixed tables of classes repeat the selection with rows in another order and average the ensembles.
         """
-        mixed = self.data.layout is not None
-        n_selections = self.settings.n_selections(self.data.n_alive) if repeated and mixed else 1
+        repeated = repeated and self.classes and self.data.layout is not None
+        n_selections = self.settings.n_selections(self.data.n_alive) if repeated else 1
         found: list[tuple[Tensor, SelectedEnsemble]] = []
         started = time.perf_counter()
         for columns in self.column_sets * n_selections:

@@ -18,6 +18,10 @@ from mercer.linalg import minimize_lbfgs
 #: Bounds of variance, bias and noise in units of the targets' variance, and the factor within which a length-scale
 #: stays. The least noise of 1e-3 makes single precision sufficient, in half the time.
 VARIANCES, BIASES, NOISES, REACH = (1e-5, 100.0), (1e-5, 10.0), (1e-3, 10.0), 1e3
+#: Prior standard deviation of the logarithms of length-scales around their mean. Without it a long step drops inputs
+#: that matter, and the evidence is flat there: of 16 draws of 512 rows of pumadyn32nm, four of whose 32 inputs matter,
+#: searches end 35 lower in the mean of the logarithm, and of 400 rows 72 lower.
+PRIOR = 1.0
 #: Length-scale at the start, in units of the inputs' norm, and steps at most.
 START, ROUNDS = 0.5, 28
 #: Least gain of a step, as a share of the evidence.
@@ -80,14 +84,21 @@ class Process(NamedTuple):
         gradient = -torch.cat([by_group, 0.5 * torch.stack(others)])
         return value, gradient.double().numpy(), a / diagonal[:, None]
 
+    def objective(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """−log p(Y) less the logarithm of the prior on length-scales, and its gradient."""
+        value, gradient, _ = self.evidence(theta)
+        apart = theta[:-3] - theta[:-3].mean()
+        gradient[:-3] += apart / PRIOR**2
+        return value + 0.5 * float(apart @ apart) / PRIOR**2, gradient
+
     def maximise(self, theta: np.ndarray, rounds: int) -> np.ndarray:
-        """A local maximum of the evidence from θ, after at most `rounds` steps of L-BFGS."""
+        """A local maximum of evidence and prior from θ, after at most `rounds` steps of L-BFGS."""
         reach = math.log(REACH)
         bounds = [(t - reach, t + reach) for t in theta[:-3]]
         bounds += [(math.log(low), math.log(high)) for low, high in (VARIANCES, BIASES, NOISES)]
         # `rounds` was chosen for long first steps, which may go to the bounds
         found = minimize_lbfgs(
-            lambda t: self.evidence(t)[:2], theta, bounds, short=False, maxiter=rounds, maxfun=rounds, ftol=TOLERANCE
+            self.objective, theta, bounds, short=False, maxiter=rounds, maxfun=rounds, ftol=TOLERANCE
         )
         return np.asarray(found.x)
 

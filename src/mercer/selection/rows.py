@@ -70,10 +70,8 @@ class SelectionRows:
 
     @property
     def n_evidence(self) -> int:
-        """Rows of the evidence: many inputs need more, or it settles on some of those that matter."""
-        settings = self.settings
-        wanted = max(settings.evidence_rows, settings.evidence_rows_per_input * self.X.shape[1])
-        return min(wanted, settings.evidence_most_rows, self.n // 2)
+        """Rows of the evidence that proposes a metric."""
+        return min(self.settings.evidence_rows, self.n // 2)
 
     @property
     def n_metric(self) -> int:

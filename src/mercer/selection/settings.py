@@ -51,8 +51,8 @@ class SelectionSettings:
         Rows that learn the metric of an ensemble member, at least.
     evidence : bool
         Whether the evidence proposes a metric.
-    evidence_rows, evidence_rows_per_input, evidence_most_rows : int
-        Rows of the evidence: at least, for each input, at most.
+    evidence_rows : int
+        Rows of the evidence that proposes it.
     evidence_kernel_rows : int
         Rows of the evidence that finds smooth kernels, at most.
     smooth_loss, smooth_noise : float
@@ -89,10 +89,10 @@ class SelectionSettings:
     usual : float
         The whole selection takes about this many times as long as its first stage: with less time left, its last
         stage has fewer rows.
-    repeats : tuple of (rows, selections)
-        Mixed tables of up to that many rows average several selections with rows in another order.
-    repeated_from : int
-        Smaller tables run one selection.
+    repeats : int
+        Selections with rows in another order that mixed tables of classes average.
+    repeated_rows : pair of int
+        Tables with fewer rows than the first number, or more than the second, run one selection.
     many_rows : int
         Tables of this many rows take the stages of large tables, and larger learners.
     more_evidence_rows, more_fit_rows : pair of int
@@ -124,8 +124,6 @@ class SelectionSettings:
     metric_rows: int = 3000
     evidence: bool = True
     evidence_rows: int = 400
-    evidence_rows_per_input: int = 16
-    evidence_most_rows: int = 600
     evidence_kernel_rows: int = 1000
     smooth_loss: float = 0.2
     smooth_noise: float = 0.02
@@ -151,8 +149,8 @@ class SelectionSettings:
     members: int = 4
     draws: int = 12
     usual: float = 200.0
-    repeats: tuple[tuple[int, int], ...] = ((3000, 3), (8000, 2))
-    repeated_from: int = 400
+    repeats: int = 2
+    repeated_rows: tuple[int, int] = (400, 8000)
     many_rows: int = 100_000
     more_evidence_rows: tuple[int, int] = (2000, 6000)
     more_fit_rows: tuple[int, int] = (3000, 10_000)
@@ -162,14 +160,13 @@ class SelectionSettings:
     neighbourhood_share: float = 0.01
 
     def n_selections(self, n_rows: int) -> int:
-        """Selections that a mixed table of this many rows averages.
+        """Selections that a mixed table of this many rows and of classes averages.
 
-        >>> [SelectionSettings().n_selections(n) for n in (100, 1000, 5000, 10_000)]
-        [1, 3, 2, 1]
+        >>> [SelectionSettings().n_selections(n) for n in (100, 1000, 10_000)]
+        [1, 2, 1]
         """
-        if n_rows < self.repeated_from:
-            return 1
-        return next((times for most, times in self.repeats if n_rows <= most), 1)
+        fewest, most = self.repeated_rows
+        return self.repeats if fewest <= n_rows <= most else 1
 
     def n_last(self, n_rows: int, short_of_time: bool) -> int:
         """Rows that the last stage fits; fewer where time is short."""
