@@ -95,6 +95,56 @@ def test_kernels_without_a_distance_have_none():
     assert not found.outside.any()
 
 
+CLASSIFIERS = {
+    "squared": mercer.KernelBoostingClassifier(kernel="gaussian", loss="squared", random_state=0),
+    "likelihood": mercer.KernelBoostingClassifier(kernel="gaussian", loss="logistic", random_state=0),
+    "greedy": mercer.GreedyKernelClassifier(30, kernel="gaussian", random_state=0),
+    "gp": mercer.SparseGPClassifier(20, kernel="gaussian", max_iter=20, random_state=0),
+    "softmax": mercer.SparseGPClassifier(20, kernel="gaussian", max_iter=20, multi_class="softmax", random_state=0),
+}
+
+
+def overlapping(n: int, seed: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes with a border at x₀ = 0, and a third far from them."""
+    rng = np.random.default_rng(seed)
+    third = rng.random(n) < (n_classes == 3) / 3
+    X = 1.5 * rng.normal(size=(n, 2)) + np.where(third, 12.0, 0.0)[:, None]
+    return X, np.where(third, 2, (rng.random(n) < 1 / (1 + np.exp(-3 * X[:, 0]))).astype(int))
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_entropy_is_noise_where_classes_overlap_and_the_model_where_rows_are_missing(name, n_classes):
+    X, y = overlapping(400, 0, n_classes)
+    model = CLASSIFIERS[name].fit(X, y)
+    X_new, y_new = overlapping(400, 1, n_classes)
+    near, far = model.predict_uncertainty(X_new), model.predict_uncertainty(X_new + np.array([[-200.0, -200.0]]))
+    np.testing.assert_allclose(near.total, near.noise + near.model, atol=1e-12)
+    assert (near.total <= np.log(n_classes) + 1e-12).all()
+    border = (np.abs(X_new[:, 0]) < 0.2) & (y_new < 2)
+    assert np.median(near.noise[border]) > 0.75 * np.log(2), "equally probable classes have an entropy of log 2"
+    assert np.median(near.noise[border]) > 3 * np.median(near.model[border])
+    assert np.median(near.total[np.abs(X_new[:, 0]) > 1.5]) < 0.5 * np.median(near.total[border])
+    assert np.median(far.model) > 2 * np.median(near.model)
+    few = np.isnan(near.distance).all()  # basis vectors: fewer than ten have no reach
+    assert few or np.median(far.distance) > np.median(near.distance)
+
+
+def test_deviations_of_a_likelihood_are_those_of_laplaces_method():
+    """Kernel logistic regression is the mode of a Gaussian process of variance k/λ; all rows are basis vectors."""
+    X, y = overlapping(150, 0, 2)
+    k = {"scale_inputs": False, "random_state": 0}
+    model = mercer.KernelBoostingClassifier(kernel=kernels.Gaussian(1.0), regularization=0.25, loss="logistic", **k)
+    process = mercer.SparseGPClassifier(kernel=4.0 * kernels.Gaussian(1.0), approximation="full", max_iter=0, **k)
+    X_new = np.random.default_rng(1).uniform(-4, 4, (100, 2))
+    deviation = model.fit(X, y)._deviation(X_new)[:, 0]
+    mean, cov = process.fit(X, y).latent_mean_and_covariance(X_new)
+    np.testing.assert_allclose(model.decision_function(X_new), mean[:, 0], atol=0.02)
+    ratio = deviation / np.sqrt(cov[:, 0, 0])  # differs by the curvature of single rows, of which the mean is taken
+    assert np.median(ratio) == pytest.approx(1.0, abs=0.05)
+    assert 0.5 < ratio.min() < ratio.max() < 2.0
+
+
 def test_the_report_has_the_share_of_noise():
     X, _, y = smooth(200, 0)
     X_new, _, y_new = smooth(100, 1)
@@ -111,5 +161,7 @@ def test_models_without_it_say_so():
         quantile.predict_uncertainty(X)
     K = np.exp(-0.5 * np.square(X[:, None] - X).sum(-1))
     precomputed = mercer.KernelBoostingRegressor(kernel="precomputed", regularization=0.1).fit(K, y)
-    with pytest.raises(ValueError, match="kernel must be other than 'precomputed'"):
-        precomputed.predict_uncertainty(K)
+    classes = mercer.KernelBoostingClassifier(kernel="precomputed", regularization=0.1).fit(K, y > 0)
+    for model in (precomputed, classes):
+        with pytest.raises(ValueError, match="kernel must be other than 'precomputed'"):
+            model.predict_uncertainty(K)

@@ -79,6 +79,7 @@ def said(model: Any, X: np.ndarray = NEW) -> dict[str, np.ndarray]:
         answers["interval"] = model.predict_interval(X)
     if hasattr(model, "set_scores_"):
         answers["set"] = model.predict_set(X)
-    if hasattr(model, "predict_uncertainty") and (hasattr(model, "_objectives") or hasattr(model, "_models")):
+    known = hasattr(model, "_objectives") or hasattr(model, "_models")
+    if hasattr(model, "predict_uncertainty") and known and not model._pairwise:
         answers["model_uncertainty"] = model.predict_uncertainty(X).model
     return answers

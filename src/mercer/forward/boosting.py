@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from mercer.base.classifier import DecisionClassifier
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import ANY_FUNCTION, AUTO, BOOL, NONE, integer, literal, number, part_of, sequence_of
 from mercer.clock import Clock
@@ -20,6 +19,7 @@ from mercer.engine.fused import compiled_ahead
 from mercer.forward.average import best_average
 from mercer.forward.boosting_sizes import BoostingSettings, LearnerSizes
 from mercer.forward.checkpoint import Resumable
+from mercer.forward.class_uncertainty import UncertainDecisions
 from mercer.forward.combine import Combination
 from mercer.forward.compress_members import Compressible
 from mercer.forward.criteria import Criterion
@@ -459,7 +459,7 @@ class KernelBoostingRegressor(UncertainExpansions, Boosting):
 
 
 @estimator_dataclass
-class KernelBoostingClassifier(DecisionClassifier, Boosting):
+class KernelBoostingClassifier(UncertainDecisions, Boosting):
     r"""Kernel classification by boosting with ensembles of basis vectors.
 
     Classes are coded ±1 and fitted by least squares as in `KernelBoostingRegressor`. Where the exact solution is

@@ -12,7 +12,6 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.classifier import DecisionClassifier
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import AUTO, BOOL, NONE, integer, literal, number, part_of, sequence_of
 from mercer.clock import Clock
@@ -22,6 +21,7 @@ from mercer.engine.sample import Sample
 from mercer.evidence.optimise import refine_basis
 from mercer.evidence.starts import PLAIN_NOISE, family_of, named_family, plain_start, spread_rows
 from mercer.forward.absorb import Block
+from mercer.forward.class_uncertainty import UncertainDecisions
 from mercer.forward.criteria import Criterion, Random
 from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.exchange import ExchangeBlock, MinimalResidualBlock, PlainMinimalResidualBlock, prune
@@ -312,7 +312,7 @@ class GreedyKernelRegressor(UncertainExpansions, BaseGreedyKernel):
 
 
 @estimator_dataclass
-class GreedyKernelClassifier(DecisionClassifier, BaseGreedyKernel):
+class GreedyKernelClassifier(UncertainDecisions, BaseGreedyKernel):
     r"""A sparse kernel classifier with greedily chosen basis vectors.
 
     Classes are coded ±1 and fitted by the loss; several classes share their basis vectors. For one basis per class

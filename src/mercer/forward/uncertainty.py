@@ -38,6 +38,8 @@ from mercer.preprocessing.read import read_new
 WITHIN, FEWEST = 0.99, 10
 #: Most basis vectors that rows are compared with: a nearest-neighbour search in many dimensions costs their number.
 MAX_BASIS = 20_000
+#: The least mean curvature of a loss: that of probabilities of 1e-6.
+LEAST_CURVATURE = 1e-6
 #: Levels of the quantiles of scores that are a standard deviation below and above the mean of normal ones.
 ONE_DEVIATION = norm.cdf([-1.0, 1.0])
 
@@ -49,11 +51,14 @@ class Uncertainty:
     Attributes
     ----------
     noise : ndarray of shape (n,) or (n, p)
-        Standard deviation of targets around the function, which more rows would not lower; in units of the target.
+        Standard deviation of targets around the function, which more rows would not lower; in units of the target. For
+        classes the mean entropy of the probabilities, in nats.
     model : ndarray of shape (n,) or (n, p)
-        Standard deviation of the function itself, which more rows near x would lower.
+        Standard deviation of the function itself, which more rows near x would lower. For classes the mutual
+        information of class and function.
     total : ndarray of shape (n,) or (n, p)
-        Standard deviation of new targets, √(noise² + model²).
+        Standard deviation of new targets, √(noise² + model²). For classes the entropy of the mean probabilities, noise
+        + model.
     distance : ndarray of shape (n,)
         Distance to the nearest basis vector as the kernel sees it; 99 % of the basis vectors are nearer than 1 to
         another one. NaN where the kernel has no distance or there are fewer than ten basis vectors.
@@ -88,16 +93,28 @@ def basis_distances(
     return tree.query(coded)[0], float(np.quantile(between, WITHIN))
 
 
+def relative_distances(kernel: Kernel, inputs: InputMap, basis: np.ndarray, source: RowSource) -> np.ndarray:
+    """Distance of rows to the nearest basis vector in units of the reach; NaN where there is none."""
+    found = basis_distances(kernel, inputs, basis, source.take(np.arange(source.n_rows)).cpu().numpy())
+    return np.full(source.n_rows, np.nan) if found is None else found[0] / found[1]
+
+
 class FunctionVariance:
-    """v(x) of an expansion, in units of its kernel."""
+    """v(x) of an expansion, in units of its kernel.
+
+    The curvature of a likelihood is its mean over basis vectors: that of single rows, next to zero where classes are
+    clear, would make functions uncertain there.
+    """
 
     def __init__(self, expansion: Expansion, objective: Objective, plan: Plan) -> None:
         self.expansion, self.plan = expansion, plan
         self.basis = torch.as_tensor(expansion.basis).to(plan.device, torch.float64)
         self.noise = objective.lam / objective.unit  # of a row of weight one
+        plan.require_square(len(self.basis))
         K = expansion.kernel(self.basis, self.basis)
-        K.diagonal().add_(objective.lam * len(K) / objective.weight)
-        plan.require_square(len(K))
+        f = K @ torch.as_tensor(expansion.weights).to(K) / objective.share
+        curvature = float(objective.loss.curvature(torch.ones_like(f), f).mean().clamp(min=LEAST_CURVATURE))
+        K.diagonal().add_(objective.lam * len(K) / (objective.weight * curvature))
         self.factor = cholesky(K)[0]
         self.columns = expansion.kernel.columns(self.basis)
 
@@ -155,8 +172,7 @@ class UncertainRegressor(IntervalRegressor):
         noise, model = (self.targets_.scale * part for part in self._noise_and_model(X))
         if self.targets_.flat:
             noise, model = noise[:, 0], model[:, 0]
-        found = basis_distances(*self._basis_of_distances(), source.take(np.arange(source.n_rows)).cpu().numpy())
-        distance = np.full(source.n_rows, np.nan) if found is None else found[0] / found[1]
+        distance = relative_distances(*self._basis_of_distances(), source)
         return Uncertainty(noise, model, np.hypot(noise, model), distance, distance > 1)
 
     def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.special import expit, roots_hermitenorm
-from scipy.stats import norm, qmc
+from scipy.special import expit, roots_hermitenorm, softmax
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from mercer.evidence.coordinates import Point
 from mercer.evidence.laplace import LaplaceEvidence
 from mercer.evidence.posterior import Posterior
 from mercer.evidence.starts import named_family, plain_start, spread_rows
+from mercer.forward.class_uncertainty import ClassUncertaintyMixin, normal_draws
 from mercer.gp.estimator import SparseGP
 from mercer.gp.leave_one_out import CALIBRATION_ROWS, leave_one_out_latent
 from mercer.gp.model import FittedGP, fitted_attributes
@@ -34,19 +34,20 @@ from mercer.kernels import Kernel, Scaled, as_kernel
 from mercer.losses import class_likelihood
 from mercer.parts import require
 from mercer.preprocessing.duplicates import merged
+from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
 from mercer.preprocessing.targets import ClassTargets
 
 #: Latent amplitudes are larger than class codes of ±1: the logistic function is still 0.12 at 2.
 LATENT_VARIANCE = 4.0
-#: Nodes of the Gauss–Hermite rule that averages a logistic function, and draws that average a softmax.
-NODES, DRAWS = 64, 512
+#: Nodes of the Gauss–Hermite rule that averages a logistic function.
+NODES = 64
 #: The least pivot of a covariance as a share of its diagonal: smaller pivots are rounding errors.
 LEAST_PIVOT = 1e-9
 
 
 @estimator_dataclass
-class SparseGPClassifier(SetClassifier, SparseGP):
+class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
     r"""Gaussian process classification on few inducing inputs by Laplace's method (SPGPC and its rivals).
 
     The classes' probability is the logistic (or softmax) function of latent functions whose prior is sparse; the
@@ -199,6 +200,21 @@ class SparseGPClassifier(SetClassifier, SparseGP):
         p = mean_logistic(mean, np.diagonal(cov, axis1=1, axis2=2))
         return np.concatenate([1 - p, p], 1) if p.shape[1] == 1 else p / p.sum(1, keepdims=True)
 
+    def _probability_draws(self, X: Any) -> Iterator[np.ndarray]:
+        mean, cov = self.latent_mean_and_covariance(X)
+        roots, several = lower_roots(cov), mean.shape[1] > 1
+        for z in normal_draws(mean.shape[1]):
+            f = mean + roots @ z
+            if several and self.multi_class == "softmax":
+                yield softmax(f, axis=1)
+            else:
+                p = np.maximum(expit(f), np.finfo(float).tiny)
+                yield p / p.sum(1, keepdims=True) if several else np.concatenate([1 - p, p], 1)
+
+    def _basis_of_distances(self) -> tuple[Kernel, InputMap, np.ndarray]:
+        first: FittedGP = self._models[0]
+        return first.kernel, self.inputs_, np.asarray(first.posterior.basis, dtype=np.float64)
+
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""
         check_is_fitted(self)
@@ -238,12 +254,6 @@ def hermite_rule() -> tuple[np.ndarray, np.ndarray]:
     """Nodes for a standard normal variable and their weights, which sum to one."""
     nodes, weights = roots_hermitenorm(NODES)
     return nodes, weights / weights.sum()
-
-
-def normal_draws(n_classes: int) -> np.ndarray:
-    """Quasi-random normal draws (draws × classes), the same at every call."""
-    points = qmc.Sobol(n_classes, scramble=True, seed=0).random(DRAWS)
-    return norm.ppf(np.clip(points, 1e-9, 1 - 1e-9))
 
 
 def mean_logistic(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ from mercer.files.onnx.inputs import encode_rows
 from mercer.files.onnx.kernels import diag, tile
 from mercer.files.onnx.models import add_model
 from mercer.files.onnx.outputs import Outputs, decode_numbers, most_probable
-from mercer.gp.classifier import DRAWS, LEAST_PIVOT, SparseGPClassifier, hermite_rule, normal_draws
+from mercer.forward.class_uncertainty import DRAWS, normal_draws
+from mercer.gp.classifier import LEAST_PIVOT, SparseGPClassifier, hermite_rule
 from mercer.gp.model import FittedGP
 from mercer.gp.regressor import SparseGPRegressor
 
