@@ -45,8 +45,9 @@ test-rounding: $(READY)
 	OMP_NUM_THREADS=2 $(BIN)/python -m pytest $(NUMERICAL)
 	OMP_NUM_THREADS=1 MERCER_TEST_ROWS=shuffled $(BIN)/python -m pytest -n 2 tests/estimators/test_forward_estimators.py
 
+# One process: workers would take longer to start than these tests run.
 test-rounding-quick: $(READY)
-	$(PLAIN) $(BIN)/python -m pytest -n 2 $(FEW_NUMERICAL)
+	$(PLAIN) $(BIN)/python -m pytest $(FEW_NUMERICAL)
 
 # Thousands of random cases; a fault names the case that repeats it: python -m tests.fuzz --replay NAME SEED
 fuzz: $(READY)

@@ -19,6 +19,8 @@ from mercer.forward.checkpoint import Checkpoint
 from mercer.forward.learners import Ensemble
 from mercer.kernels import Function, Gaussian, Matern32
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 SIZES = {"n_learners": 6, "learner_size": 20, "subset_size": 60, "memory_limit": "1GB"}
 FIXED = {"kernel": Gaussian(1.0), "regularization": 1e-2}
 

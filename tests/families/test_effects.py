@@ -10,6 +10,8 @@ from sklearn.inspection import partial_dependence
 import mercer
 from mercer import kernels
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 
 def table(n: int = 150) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)

@@ -680,7 +680,7 @@ def test_exchange_follows_algorithms_1_and_3(seed):
 def test_exchange_never_raises_the_objective(p, lam):
     """Penalties matter: a swap that lowers the residual may raise λ‖f‖² by more, from λ = 1 on in most problems."""
     on_the_diagonal = [noisy(ExchangeBlock), noisy(MinimalResidualBlock)] if lam == LAM else []
-    for seed in range(3):
+    for seed in range(2):
         weight = None if seed % 2 else 1 + np.arange(N) % 3
         problem = make_problem(p=p, seed=seed, lam=lam, weight=weight)
         for make in (ExchangeBlock, *on_the_diagonal):

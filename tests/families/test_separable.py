@@ -12,6 +12,8 @@ from mercer.evidence.exact import log_evidence
 from mercer.kernels import Bias, Gaussian, Laplacian, Matern12, Scaled, Separable, Sum
 from mercer.selection import tune_kernel
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 
 def steps(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """A function of two inputs, rough along each, and one input that does not matter."""

@@ -27,6 +27,8 @@ from mercer.explain.shapley import block_shape
 from mercer.explain.terms import terms_of
 from mercer.preprocessing.inputs import InputMap
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 
 def brute_force(v, D: int) -> np.ndarray:
     """Shapley's formula as it is printed, over all subsets; `v` gives numbers for a tuple of inputs."""

@@ -16,6 +16,8 @@ import mercer
 from mercer.cli import DONE, REFUSED, main
 from mercer.data import CsvRows, ParquetRows
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 QUICK = ["--estimator", "NRBF", "--set", "n_components=3", "--quiet"]
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import mercer
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 pytest.importorskip("mercer.preprocessing.columns")
 pandas = pytest.importorskip("pandas")
 

@@ -20,6 +20,8 @@ from mercer.kernels import Gaussian, Laplacian, Matern12, Precomputed
 from mercer.preprocessing.inputs import InputMap
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, THREE, fitted, public_estimators, said, targets_for
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 

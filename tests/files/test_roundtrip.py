@@ -20,6 +20,8 @@ from mercer.kernels import Gaussian
 from mercer.stop_reason import StopKind, kinds_of
 from tests.files.models import KERNELS, NEW, NUMBERS, ROWS, fitted, public_estimators, said
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 
 def same(a: Any, b: Any) -> None:
     one, other = said(a), said(b)

@@ -99,6 +99,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "training": ("em", "two-step", "gradient"),
     "tuning_rows": (2, 10, 100),
     "update": ("full", "qr", "mrx", "one"),
+    "updatable": (False, True),
     "warm_start": (False, True),
     "validation_fraction": (None, 0.2, 1e-9, 0.999),
 }

@@ -14,6 +14,8 @@ from sklearn.model_selection import cross_val_score
 import mercer
 from mercer.kernels import Gaussian
 
+pytestmark = pytest.mark.usefixtures("two_folds")
+
 QUICK = {"kernel": Gaussian(1.0), "regularization": 0.1, "random_state": 0}
 FLAGSHIPS = {
     "KernelBoostingRegressor": {"n_learners": 2, "learner_size": 5, "subset_size": 20},

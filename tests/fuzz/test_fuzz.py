@@ -20,10 +20,10 @@ from .problems import FAULTS, odd_problem, plain_problem, spoiled
 from .runner import Worker
 
 N_CASES = 4
-#: Fewer of names whose cases are models of several classes, races or many steps of a search.
+#: Fewer of names whose cases are models of several classes, model selections or many steps of a search.
 SLOW = dict.fromkeys(["ARDSelector", "KernelBoostingClassifier", "KernelBoostingRegressor", "SparseGPClassifier"], 2)
-SLOW |= dict.fromkeys(["GradientMetric", "GreedyKernelClassifier", "GreedyNystroem"], 4)
-SLOW |= dict.fromkeys(["SparseGPRegressor", "select_basis"], 3)
+SLOW |= dict.fromkeys(["GreedyKernelClassifier", "GreedyNystroem", "partial_effects", "select_basis"], 2)
+SLOW |= {"SparseGPRegressor": 3}
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
