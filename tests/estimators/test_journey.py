@@ -73,12 +73,23 @@ def test_an_estimator_works_inside_other_estimators(name):
 
 
 def test_inputs_are_selected_by_relevance():
-    options = {"estimator": RELEVANT, "importance_getter": "relevance_"}
-    for select in (
-        SelectFromModel(max_features=2, threshold=-np.inf, **options),
-        RFE(n_features_to_select=2, **options),
-    ):
-        assert select.fit(X, Y).get_support().tolist() == [True, True, False]
+    for options in ({}, {"importance_getter": "relevance_"}):
+        for select in (
+            SelectFromModel(RELEVANT, max_features=2, threshold=-np.inf, **options),
+            RFE(RELEVANT, n_features_to_select=2, **options),
+        ):
+            assert select.fit(X, Y).get_support().tolist() == [True, True, False]
+
+
+def test_importances_are_relevances_of_sum_one_and_there_once_fitted():
+    assert not hasattr(mercer.KernelBoostingRegressor(), "feature_importances_")
+    assert not hasattr(mercer.NRBFRegressor(3, random_state=0).fit(X, Y), "feature_importances_")
+    model = mercer.SparseGPClassifier(5, max_iter=2, kernel="gaussian", random_state=0).fit(
+        X, np.digitize(Y, [-0.5, 0.5])
+    )
+    assert model.relevance_.shape == (3, 3)
+    assert model.feature_importances_.shape == (3,)
+    assert model.feature_importances_.sum() == pytest.approx(1.0)
 
 
 def test_a_learning_curve_rises():

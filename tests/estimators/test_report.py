@@ -11,8 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_iris, make_friedman1
-from sklearn.linear_model import LinearRegression
-from sklearn.metrics import root_mean_squared_error
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -21,6 +28,7 @@ from mercer.kernels import Bias, Gaussian
 from mercer.reporting import svg
 from mercer.reporting.distance import distances
 from mercer.reporting.effects import sampled_shapley
+from mercer.reporting.ranking import auc_and_error
 from mercer.reporting.subject import Subject
 from mercer.reporting.svg import Line, Points, bars, chart, round_values, short
 from mercer.reporting.table import Table
@@ -357,3 +365,28 @@ def test_scikit_learns_page_of_an_estimator_links_to_a_site_that_is_named(monkey
     assert model._get_doc_link() == ""
     monkeypatch.setenv("MERCER_DOCS", "https://docs.example/mercer/")
     assert model._get_doc_link() == "https://docs.example/mercer/api/mercer.KernelBoostingRegressor.html"
+
+
+def test_curves_and_thresholds_of_two_classes_are_those_of_scikit_learn():
+    """The standard error beside the deviation of the AUC over drawn tables: 300 of them know it to 4 %."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 2)), rng.random(400)
+    labels = np.where(y < 1 / (1 + np.exp(-2 * X[:, 0])), "yes", "no")
+    model = LogisticRegression().fit(X[:200], labels[:200])
+    told = mercer.report(model, X[200:], labels[200:], path=None).to_dict()["ranking"]
+    p, positive = model.predict_proba(X[200:])[:, 1], labels[200:] == "yes"
+    assert told["positive"] == "yes"
+    assert told["auc"] == pytest.approx(roc_auc_score(positive, p))
+    assert told["average_precision"] == pytest.approx(average_precision_score(positive, p))
+    for row in told["thresholds"]:
+        named = p >= row["threshold"]
+        assert row["precision"] == pytest.approx(precision_score(positive, named, zero_division=1.0))
+        assert row["recall"] == pytest.approx(recall_score(positive, named))
+        assert row["f1"] == pytest.approx(f1_score(positive, named))
+    every = [f1_score(positive, p >= threshold) for threshold in p]
+    assert told["best_f1"]["f1"] == pytest.approx(max(every))
+    drawn = [(rng.normal(size=80) + np.arange(80) % 2, np.arange(80) % 2 == 1) for _ in range(300)]
+    areas, errors = np.transpose([auc_and_error(*table) for table in drawn])
+    assert np.mean(errors) == pytest.approx(np.std(areas), rel=4 * 0.04 + 0.05)
+    three = LogisticRegression().fit(X, np.arange(400) % 3)
+    assert "ranking" not in mercer.report(three, X, np.arange(400) % 3, path=None).to_dict()

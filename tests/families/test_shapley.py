@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
+import sys
 import weakref
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from math import factorial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -364,3 +367,22 @@ def test_what_is_no_product_is_refused_with_a_way_out():
     many.expansions_ = (replace(one, inputs=replace(one.inputs, transform=np.eye(16) + np.eye(16, k=1))),)
     with pytest.raises(ValueError, match="the metric of the model must be diagonal for more than 12 inputs"):
         mercer.shapley_values(many, wide[0])
+
+
+def test_values_become_an_explanation_of_shap(monkeypatch):
+    """The package itself where it is installed; otherwise what would be passed to it."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (60, 3))
+    how = {"kernel": kernels.Gaussian(1.0), "regularization": 0.1}
+    for y in (X[:, 0], np.stack([X[:, 0], X[:, 1]], 1)):
+        found = mercer.shapley_values(mercer.GreedyKernelRegressor(10, **how).fit(X, y), X[:5])
+        if importlib.util.find_spec("shap") is None:
+            with pytest.raises(ImportError, match="to_shap needs the package shap"):
+                found.to_shap()
+            given = SimpleNamespace(Explanation=lambda values, **others: SimpleNamespace(values=values, **others))
+            monkeypatch.setitem(sys.modules, "shap", given)
+        explanation = found.to_shap()
+        monkeypatch.delitem(sys.modules, "shap", raising=False)
+        np.testing.assert_allclose(explanation.base_values + explanation.values.sum(1), found.predictions())
+        assert list(explanation.feature_names) == found.feature_names
+        np.testing.assert_array_equal(explanation.data, found.data)

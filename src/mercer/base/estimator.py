@@ -205,6 +205,17 @@ class BaseKernelEstimator(SaveMixin, BaseEstimator):
             raise AttributeError("columns_ is known once the estimator is fitted")
         return column_table(self)
 
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """`relevance_` under scikit-learn's name, for `SelectFromModel`, `RFE` and others: shares of sum 1.
+
+        Several rows of relevances, one for each class, are averaged.
+        """
+        relevance = vars(self).get("relevance_")
+        if relevance is None:
+            raise AttributeError("feature_importances_ is known once an estimator with relevance_ is fitted")
+        return np.atleast_2d(relevance).mean(0)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = not self._pairwise

@@ -18,6 +18,7 @@ kernel values, so a mixture that is off by at most ε (`mercer.explain.mixtures`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,7 @@ SUBSET_ROWS = 256
 class ShapleyValues:
     """The part of each input in each prediction; `base_values` and all values of a row sum to the prediction.
 
-    The names are those of `shap.Explanation`, which pictures of that package take:
-    ``shap.Explanation(**vars(found))``.
+    `to_shap` gives a `shap.Explanation`, which pictures of that package take.
     """
 
     values: np.ndarray  # n × D, or n × D × p
@@ -63,6 +63,17 @@ class ShapleyValues:
     def predictions(self) -> np.ndarray:
         """The model's predictions: the base plus what all inputs add to it."""
         return self.base_values + self.values.sum(1)
+
+    def to_shap(self) -> Any:
+        """These values as a `shap.Explanation`, for the pictures of the package `shap`, which has to be installed."""
+        try:
+            shap = import_module("shap")
+        except ImportError as error:
+            raise ImportError("to_shap needs the package shap, which is not installed: pip install shap") from error
+        base = np.broadcast_to(self.base_values, (len(self.values), *np.shape(self.base_values)))
+        return shap.Explanation(
+            self.values, base_values=base.copy(), data=self.data, feature_names=list(self.feature_names)
+        )
 
     def centred(self) -> ShapleyValues:
         """Centre on the mean of the rows explained: the base is their mean prediction, and sums still hold."""

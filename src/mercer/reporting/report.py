@@ -16,6 +16,7 @@ from mercer.reporting.errors import fit_section, residual_section
 from mercer.reporting.growth import cost_section, growth_section, repeat_section
 from mercer.reporting.model import columns_section, kernel_section, local_section, selection_section
 from mercer.reporting.page import page
+from mercer.reporting.ranking import ranking_section
 from mercer.reporting.section import Section, to_json
 from mercer.reporting.subject import Subject
 from mercer.reporting.trust import trust_section
@@ -25,6 +26,7 @@ from mercer.reporting.verdict import advice, verdict_section
 SECTIONS = (
     verdict_section,
     fit_section,
+    ranking_section,
     trust_section,
     residual_section,
     effects_section,
