@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, SECONDS, literal
+from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, CYCLES, PLACES, SECONDS, literal
 from mercer.data.group import ONE_PROCESS, Group
 from mercer.engine.sample import generator
 from mercer.preprocessing.columns import column_table
@@ -133,6 +133,13 @@ class BaseKernelEstimator(SaveMixin, BaseEstimator):
     categorical_features : "from_dtype", names, numbers or a mask of columns, or None, default "from_dtype"
         Columns that hold categories: those of a categorical type (text, pandas' and polars' categories, Arrow's
         dictionaries), the named columns beside them, or none. `columns_` describes how each column was encoded.
+    cyclic_features : dict or None, default None
+        Periods of columns by name or number, such as ``{"hour": 24}``: their numbers become places on a circle, so that
+        23 and 0 are as near as 0 and 1.
+    spherical_features : pairs of columns, "from_names" or None, default None
+        Pairs of latitude and longitude in degrees, such as ``[("lat", "lon")]``: they become unit vectors with one
+        length-scale. "from_names" takes the pairs whose names differ in "latitude" and "longitude" (or "lat" and
+        "lon") alone. Relevances and Shapley values of a place are those of its latitude.
     time_budget : float or None, default None
         Seconds that `fit` may take in all. The model is the best that can be fitted in this time.
     device : "auto", "cpu", "cuda" or a torch device, default "auto"
@@ -173,6 +180,8 @@ class BaseKernelEstimator(SaveMixin, BaseEstimator):
 
     scale_inputs: Annotated[bool | str, BOOL | literal("standard")] = True
     categorical_features: Annotated[Any, CATEGORIES] = "from_dtype"
+    cyclic_features: Annotated[Any, CYCLES] = None
+    spherical_features: Annotated[Any, PLACES] = None
     time_budget: Annotated[float | None, SECONDS] = None
     device: Any = "auto"
     dtype: Any = "auto"

@@ -147,4 +147,24 @@ CATEGORIES = (
         ),
     )
 )
+CYCLES = NONE | Rule(
+    "a dictionary of positive periods by the names or numbers of columns, such as {'hour': 24}",
+    lambda value: (
+        isinstance(value, dict)
+        and all(isinstance(key, str | Integral) for key in value)
+        and all(isinstance(p, Real) and not isinstance(p, bool) and 0 < float(p) < np.inf for p in value.values())
+    ),
+)
+PLACES = (
+    NONE
+    | literal("from_names")
+    | Rule(
+        "pairs of columns, latitude and longitude, by name or number",
+        lambda value: (
+            isinstance(value, list | tuple)
+            and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
+            and all(isinstance(item, str | Integral) for pair in value for item in pair)
+        ),
+    )
+)
 SECONDS = NONE | number(0.0, open_low=True, wanted="a positive number of seconds")

@@ -84,10 +84,11 @@ def partial_effects(model: Any, X: Any, column: Any, *, grid_size: int = 40) -> 
     size = grid_size if len(columns) == 1 else max(grid_size // 2, 2)
     grid = tuple(_grid(shown[:, k], size) for k in range(len(columns)))
     points = np.array(list(product(*grid)))
-    coded = [inputs.coordinates(c, points[:, k]) for k, c in enumerate(columns)]
-    places = [d for dimensions, _ in coded for d in dimensions]
-    coordinates = np.concatenate([values for _, values in coded], 1)
     try:
+        require(not any(map(inputs.in_a_pair, columns)), "an input", "a code of its own", "one of a place")
+        coded = [inputs.coordinates(c, points[:, k]) for k, c in enumerate(columns)]
+        places = [d for dimensions, _ in coded for d in dimensions]
+        coordinates = np.concatenate([values for _, values in coded], 1)
         whole = prepared(model)
         products = not whole.full_metric and all(bound.term.mixture is None for bound in whole.terms)
         require(products, "a kernel", "one product", "a mixture of many, or one in a full metric")

@@ -85,6 +85,11 @@ class Inputs:
             out[c] = replace(out[c], values=np.full(len(index), value).astype(kind))
         return out
 
+    def in_a_pair(self, column: int) -> bool:
+        """Whether a code takes this column together with another one."""
+        codes = () if self.table is None else self.table.codes
+        return any(len(code.sources) > 1 and column in code.sources for code in codes)
+
     def coordinates(self, column: int, values: np.ndarray) -> tuple[list[int], np.ndarray]:
         """Indices of the coordinates that a column is encoded as, and what they are for these values of it."""
         if self.table is None or self.columns is None:

@@ -36,8 +36,13 @@ class Code(ABC):
         """Number of coordinates."""
         return 1
 
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The columns that `encode` takes."""
+        return (self.column,)
+
     @abstractmethod
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
         """The coordinates of each row, n × width."""
 
     @property
@@ -56,7 +61,8 @@ class Value(Code):
     fill: float
     sentinel: float = np.nan
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        (column,) = columns
         values = numbers(column)
         missing = np.isnan(values) | (values == self.sentinel)
         return np.where(missing, self.fill, values)[:, None]
@@ -86,7 +92,8 @@ class Rank(Code):
     fill: float
     label: ClassVar[str] = "rank"
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        (column,) = columns
         index = level_indices(column, self.levels)
         return np.where(index < 0, self.fill, index.astype(np.float64))[:, None]
 
@@ -99,7 +106,8 @@ class Missing(Code):
     keeps_unit: ClassVar[bool] = True
     label: ClassVar[str] = "missing or not"
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        (column,) = columns
         missing = column.missing
         missing = missing if np.isnan(self.sentinel) else missing | (numbers(column) == self.sentinel)
         return missing.astype(np.float64)[:, None]
@@ -128,7 +136,8 @@ class OneHot(ByLevel):
     def width(self) -> int:
         return len(self.levels) + self.gap
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        (column,) = columns
         index = self.level_index(column)
         out = np.zeros((len(index), self.width))
         known = np.flatnonzero(index >= 0)
@@ -151,7 +160,8 @@ class TargetMean(ByLevel):
     def width(self) -> int:
         return len(self.prior)
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        (column,) = columns
         index = self.level_index(column)
         return np.vstack([self.means, self.prior])[np.where(index < 0, len(self.means), index)]
 
@@ -182,7 +192,8 @@ class Counts(ByLevel):
     counts: np.ndarray = field(repr=False)  # levels (and missing), as logarithms
     label: ClassVar[str] = "frequency"
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        (column,) = columns
         index = self.level_index(column)
         return np.append(self.counts, 0.0)[np.where(index < 0, len(self.counts), index)][:, None]
 
@@ -197,7 +208,8 @@ class Cyclic(Code):
     def width(self) -> int:
         return 2
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        (column,) = columns
         angle = 2 * np.pi * np.mod(numbers(column, "date"), self.days) / self.days
         return np.nan_to_num(np.column_stack([np.sin(angle), np.cos(angle)]))
 
@@ -207,13 +219,73 @@ class Cyclic(Code):
 
 
 @dataclass(frozen=True)
+class CyclicNumber(Code):
+    """The place of a number on a circle of unit radius, which it goes round once in a `period`; zeros where missing.
+
+    >>> hour = RawColumn("hour", "number", np.array([0.0, 6.0, 24.0]))
+    >>> CyclicNumber(0, 24.0).encode(hour).round(6).tolist()
+    [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+    """
+
+    period: float
+    keeps_unit: ClassVar[bool] = True
+
+    @property
+    def width(self) -> int:
+        return 2
+
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        angle = 2 * np.pi * np.mod(numbers(columns[0]), self.period) / self.period
+        return np.nan_to_num(np.column_stack([np.sin(angle), np.cos(angle)]))
+
+    @property
+    def description(self) -> str:
+        return f"cycle of {self.period:.6g}"
+
+
+@dataclass(frozen=True)
+class Place(Code):
+    """The unit vector of a latitude and a longitude in degrees; zeros where one of them is missing.
+
+    Distances between places are chords: short ones are those along the ground, everywhere on the sphere.
+
+    >>> latitude = RawColumn("lat", "number", np.array([0.0, 90.0, 0.0]))
+    >>> longitude = RawColumn("lon", "number", np.array([180.0, 17.0, -180.0]))
+    >>> (Place(0, 1).encode(latitude, longitude).round(6) + 0.0).tolist()
+    [[-1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [-1.0, 0.0, 0.0]]
+    """
+
+    longitude: int
+    keeps_unit: ClassVar[bool] = True
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return self.column, self.longitude
+
+    @property
+    def width(self) -> int:
+        return 3
+
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        degrees = [numbers(column) for column in columns]
+        for column, values, most in zip(columns, degrees, (90.0, 360.0), strict=True):
+            far = values[np.abs(values) > most]
+            wanted = f"of degrees between -{most:g} and {most:g}"
+            require(not len(far), f"column {column.name!r} of X", wanted, float(far[0]) if len(far) else None)
+        north, east = np.deg2rad(degrees)
+        vectors = np.column_stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)])
+        return np.where(np.isnan(vectors).any(1, keepdims=True), 0.0, vectors)
+
+
+@dataclass(frozen=True)
 class DayNumber(Code):
     """Days since 1970 in the column's time zone; the median replaces missing dates."""
 
     fill: float
     label: ClassVar[str] = "days"
 
-    def encode(self, column: RawColumn) -> np.ndarray:
+    def encode(self, *columns: RawColumn) -> np.ndarray:
+        (column,) = columns
         values = numbers(column, "date")
         return np.where(np.isnan(values), self.fill, values)[:, None]
 
@@ -318,7 +390,7 @@ class TableMap:
 
     def encode(self, columns: Sequence[RawColumn]) -> np.ndarray:
         """The coordinates of rows given by the user's columns, in the order of `fit`; n × D."""
-        return np.concatenate([code.encode(columns[code.column]) for code in self.codes], axis=1)
+        return np.concatenate([code.encode(*(columns[k] for k in code.sources)) for code in self.codes], axis=1)
 
     def print_codes(self) -> None:
         """Print the codes of each column above the progress bar."""

@@ -21,10 +21,12 @@ from mercer.preprocessing.columns import (
     ColumnDescription,
     Counts,
     Cyclic,
+    CyclicNumber,
     DayNumber,
     DayTargetMean,
     Missing,
     OneHot,
+    Place,
     Rank,
     TableMap,
     TargetMean,
@@ -33,6 +35,7 @@ from mercer.preprocessing.columns import (
     period_start,
 )
 from mercer.preprocessing.columns_targets import CrossFit
+from mercer.preprocessing.declared import DeclaredCodes
 
 #: A column of at most this many levels is one-hot encoded; one of more levels gets target means and frequencies.
 #: Target means beside one-hot codes gain nothing from 9 levels on: adult (3000 rows) 1 − AUC 0.096 instead of 0.092,
@@ -75,15 +78,17 @@ def encode_table(
     *,
     twice: bool = False,
     row_groups: RowGroups | None = None,
+    declared: DeclaredCodes | None = None,
 ) -> EncodedTable:
     """Fit a map to the rows of positive weight; `targets` (n × p) are those of target means, or None.
 
     With `twice`, one-hot encoded columns get target means and frequencies too, for models that see one or the other.
+    Columns of `declared` codes get these.
     """
     alive = weight > 0
     weight = weight / weight[alive].mean()
     together = None if row_groups is None else row_groups.take(alive)
-    chooser = _CodeChooser(None if targets is None else targets[alive], weight[alive], twice, together)
+    chooser = _CodeChooser(None if targets is None else targets[alive], weight[alive], twice, together, declared)
     seen = [replace(column, values=column.values[alive]) for column in columns]
     chosen = [chooser.choose(index, column) for index, column in enumerate(seen)]
     codes = tuple(code for found, _ in chosen for code in found)
@@ -110,18 +115,30 @@ class _CodeChooser:
     """Choose the codes of columns in their order, since a copy of an earlier column is left out."""
 
     def __init__(
-        self, targets: np.ndarray | None, weight: np.ndarray, twice: bool, row_groups: RowGroups | None = None
+        self,
+        targets: np.ndarray | None,
+        weight: np.ndarray,
+        twice: bool,
+        row_groups: RowGroups | None = None,
+        declared: DeclaredCodes | None = None,
     ) -> None:
         self.targets, self.weight, self.twice, self.row_groups = targets, weight, twice, row_groups
+        self.declared = DeclaredCodes() if declared is None else declared
         #: Names of the columns so far, by a hash of their values, or of the rows in which they are missing.
         self._names: dict[bytes, str] = {}
 
     def choose(self, index: int, column: RawColumn) -> tuple[list[Code], ColumnDescription]:
         """The codes of a column, none where it is left out, and its description."""
-        reason = self._reason_to_drop(column)
+        paired = index in self.declared.places or index in self.declared.places.values()
+        reason = "" if paired else self._reason_to_drop(column)
         codes = [] if reason else [code for code in self._codes(index, column) if not self._repeats(code, column)]
         reason = reason or ("" if codes else "missing in the same rows as another column")
         words = f"left out: {reason}" if reason else " + ".join(code.description for code in codes)
+        if paired:
+            what = "latitude" if index in self.declared.places else "longitude"
+            words = " + ".join(
+                [f"{what} of a place on the sphere", *(code.description for code in codes if code.label)]
+            )
         n_levels = len(np.unique(column.values[~column.missing])) if column.kind in CATEGORICAL else 0
         missing = float(column.missing.mean())
         return codes, ColumnDescription(column.name, column.kind, n_levels, missing, words, column.zone)
@@ -132,7 +149,13 @@ class _CodeChooser:
             yield from self._category(index, column)
             return
         known = ~column.missing
-        if column.kind == "ordered":
+        if index in self.declared.periods:
+            yield CyclicNumber(index, self.declared.periods[index])
+        elif index in self.declared.places:
+            yield Place(index, self.declared.places[index])
+        elif index in self.declared.places.values():
+            pass  # the code of the latitude has both
+        elif column.kind == "ordered":
             yield from self._ordered(index, column, known)
         elif column.kind == "date":
             yield from self._date(index, column, known)

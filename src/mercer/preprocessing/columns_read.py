@@ -54,6 +54,15 @@ def numbers_or_columns(X: Any, estimator: Any) -> Table:
     return _finite(_simplest(_read(X, estimator, choice), choice), column_names(X))
 
 
+def as_columns(table: Table, names: np.ndarray | None) -> list[RawColumn]:
+    """An array of numbers as a list of columns with these names."""
+    if not isinstance(table, np.ndarray):
+        return table
+    columns = raw_columns(table)
+    named = [column.name for column in columns] if names is None else names
+    return [replace(column, name=str(name)) for column, name in zip(columns, named, strict=True)]
+
+
 def new_numbers_or_columns(X: Any, estimator: Any) -> Table:
     """The table of `predict`, with named columns in the order of `fit`."""
     table = getattr(estimator, "table_", None)
@@ -159,17 +168,17 @@ def _column_indices(choice: Any, names: Sequence[str]) -> set[int]:
     if entries and all(isinstance(entry, bool) for entry in entries):
         require(len(entries) == n, "categorical_features", f"a mask of {n} columns", f"one of {len(entries)}")
         return {index for index, chosen in enumerate(entries) if chosen}
-    return {_column_index(entry, names) for entry in entries}
+    return {column_index(entry, names, "categorical_features") for entry in entries}
 
 
-def _column_index(entry: Any, names: Sequence[str]) -> int:
-    """The index of one column that `categorical_features` names."""
+def column_index(entry: Any, names: Sequence[str], parameter: str) -> int:
+    """The index of one column that a parameter names."""
     if isinstance(entry, str):
-        require(entry in names, "categorical_features", f"of the columns {list(names)[:20]}", entry)
+        require(entry in names, parameter, f"of the columns {list(names)[:20]}", entry)
         return list(names).index(entry)
     n = len(names)
     inside = isinstance(entry, Integral) and -n <= int(entry) < n
-    require(inside, "categorical_features", f"names or numbers of {n} columns", entry)
+    require(inside, parameter, f"names or numbers of {n} columns", entry)
     return int(entry) % n
 
 

@@ -25,6 +25,7 @@ from mercer.preprocessing.columns import Layout, TableMap
 from mercer.preprocessing.columns_fit import EncodedTable, encode_table
 from mercer.preprocessing.columns_read import (
     Table,
+    as_columns,
     names_of,
     new_numbers_or_columns,
     numbers_or_columns,
@@ -32,6 +33,7 @@ from mercer.preprocessing.columns_read import (
 )
 from mercer.preprocessing.columns_targets import CrossFit, averaged_targets, row_hashes
 from mercer.preprocessing.constant_columns import Constants, find_constants
+from mercer.preprocessing.declared import DeclaredCodes, names_codes
 from mercer.preprocessing.row_groups import require_groups
 from mercer.preprocessing.sources import FiniteRows, dense_or_sparse
 from mercer.preprocessing.validate import checked_targets, checked_weights, host, require_same_order
@@ -221,6 +223,7 @@ class TableReader:
         weight = checked_weights(sample_weight, n_rows)
         y = _require_length(y, n_rows)
         require_groups(self.row_groups, n_rows)
+        table = as_columns(table, names) if names_codes(self.estimator) else table
         row_indices, together = None, self.row_groups
         if self.supervised and not getattr(self.estimator, "_pairwise", False):
             table, y, weight, row_indices = _merge_copies(table, y, weight, together)
@@ -242,6 +245,8 @@ class TableReader:
             require(source.shard.group.size == 1, "X", wanted, type(source).__name__)
         if source.mixed:
             return self._read_mixed(source, y, sample_weight)
+        wanted = "None where X is sparse, or a file or source of numbers"
+        require(not names_codes(self.estimator), "cyclic_features and spherical_features", wanted, type(source))
         if source.shard.divided or self.group is ONE_PROCESS:
             return self._read_own_rows(source, y, sample_weight)
         return self._read_shared(source, y, sample_weight)
@@ -296,7 +301,8 @@ class TableReader:
         if self.supervised:
             targets = averaged_targets(y, classes=self.classes)
             twice = self.estimator._encodes_twice(len(weight))
-        coded = encode_table(columns, targets, weight, twice=twice, row_groups=row_groups)
+        declared = DeclaredCodes.of(self.estimator, columns)
+        coded = encode_table(columns, targets, weight, twice=twice, row_groups=row_groups, declared=declared)
         if getattr(self.estimator, "verbose", False):
             coded.table.print_codes()
         return coded

@@ -60,7 +60,7 @@ def _columns(g: Graph, model: Any, table: Any) -> tuple[list[Any], str]:
     for code in table.codes:
         known = type(code).__name__ in CODES
         require(known, "the code of a column", f"one of {sorted(CODES)} in an ONNX graph", type(code).__name__)
-        parts.append(CODES[type(code).__name__](given[code.column], code))
+        parts.append(CODES[type(code).__name__](*(given[k] for k in code.sources), code))
     return entries, g.op("Concat", *parts, axis=1)
 
 
@@ -141,17 +141,26 @@ def _day_means(column: Column, code: Any) -> str:
     return _means(Column(column.g, begun, column.text), code)
 
 
-def _cycle(column: Column, code: Any) -> str:
+def _cycle(column: Column, period: float) -> str:
     """Sine and cosine (a sine a quarter ahead) of the phase of a period; zero where the value is missing."""
-    g, days = column.g, column.filled(0.0)
-    turns = g.affine(days, 1 / code.days)
+    g, turns = column.g, column.g.affine(column.filled(0.0), 1 / period)
     angle = g.affine(g.op("Sub", turns, g.op("Floor", turns)), 2 * math.pi)
     both = g.op("Sin", g.op("Add", angle, g.constant([[0.0, math.pi / 2]])))
     return g.op("Where", column.is_missing(), g.constant(0.0), both)
 
 
+def _place(latitude: Column, longitude: Column, code: Any) -> str:
+    """The unit vector of a place; zeros where one of its angles is missing."""
+    g = latitude.g
+    north, east = (g.affine(angle.filled(0.0), math.pi / 180) for angle in (latitude, longitude))
+    across = g.op("Sin", g.op("Add", east, g.constant([[math.pi / 2, 0.0]])))  # cosine and sine
+    level = g.op("Mul", g.op("Cos", north), across)
+    vector = g.op("Concat", level, g.op("Sin", north), axis=1)
+    return g.op("Where", g.op("Or", latitude.is_missing(), longitude.is_missing()), g.constant(0.0), vector)
+
+
 #: How each code of a column is exported, by the name of its class.
-CODES: dict[str, Callable[[Column, Any], str]] = {
+CODES: dict[str, Callable[..., str]] = {
     "Value": lambda column, code: column.filled(code.fill, code.sentinel),
     "BooleanCode": lambda column, code: column.filled(code.fill, code.sentinel),
     "Rank": _rank,
@@ -160,6 +169,8 @@ CODES: dict[str, Callable[[Column, Any], str]] = {
     "TargetMean": _means,
     "DayTargetMean": _day_means,
     "Counts": lambda column, code: _look_up(column, code, code.counts[:, None], np.zeros((1, 1))),
-    "Cyclic": _cycle,
+    "Cyclic": lambda column, code: _cycle(column, code.days),
+    "CyclicNumber": lambda column, code: _cycle(column, code.period),
+    "Place": _place,
     "DayNumber": lambda column, code: column.filled(code.fill),
 }
