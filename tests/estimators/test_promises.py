@@ -269,13 +269,13 @@ def test_a_budget_that_allows_the_exact_solution_takes_it():
 
 
 def test_more_time_than_the_default_needs_gives_the_default_model(monkeypatch):
-    """With a category: such tables average three selections, with and without a budget."""
-    settings = replace(KernelBoostingRegressor._selection_settings, repeated_from=100)
-    monkeypatch.setattr(KernelBoostingRegressor, "_selection_settings", settings)
+    """With a category: such tables of classes average two selections, with and without a budget."""
+    settings = replace(KernelBoostingClassifier._selection_settings, repeated_rows=(100, 200))
+    monkeypatch.setattr(KernelBoostingClassifier, "_selection_settings", settings)
     some = np.random.default_rng(2)
     frame = pd.DataFrame({"a": some.normal(size=120), "k": some.choice(list("uvw"), 120)})
-    target = np.sin(frame["a"]) + (frame["k"] == "u") + 0.5 * some.normal(size=120)
-    plain = KernelBoostingRegressor(random_state=0, metric=None).fit(frame, target)
-    patient = KernelBoostingRegressor(random_state=0, metric=None, time_budget=3600.0).fit(frame, target)
+    label = np.sin(frame["a"]) + (frame["k"] == "u") + 0.5 * some.normal(size=120) > 0.5
+    plain = KernelBoostingClassifier(random_state=0, metric=None).fit(frame, label)
+    patient = KernelBoostingClassifier(random_state=0, metric=None, time_budget=3600.0).fit(frame, label)
     assert len(patient.tuning_report_) == len(plain.tuning_report_)
-    np.testing.assert_array_equal(patient.predict(frame), plain.predict(frame))
+    np.testing.assert_array_equal(patient.predict_proba(frame), plain.predict_proba(frame))
