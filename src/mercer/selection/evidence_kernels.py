@@ -23,7 +23,7 @@ from mercer.evidence.coordinates import Point
 from mercer.kernels import Gaussian, Matern52, Stationary
 from mercer.selection.candidate import Candidate, EvidenceCandidate, SelectedKernel
 from mercer.selection.evidence_search import GAIN, LENGTH, ROUGH, ROUGHER, EvidenceSearch
-from mercer.selection.parallel import run_parallel
+from mercer.selection.parallel import run_on_one_core, run_parallel
 from mercer.selection.ridge import dual_coefficients
 from mercer.selection.search import Search
 
@@ -92,7 +92,7 @@ class EvidenceFinalists:
         """
         settings, first = self.search.settings, next(iter(FAMILIES))
         everything = torch.arange(self.rows.n, device=self.rows.X.device) if self.in_folds else self.parts[0][0]
-        near = self._search(everything, settings.smooth_rows).radial([first])
+        near = run_on_one_core(partial(self._search(everything, settings.smooth_rows).radial, [first]))
         point = near[first.__name__]
         if point.noise > settings.smooth_noise or self._candidate(first, point, False).loss > loss:
             return []
