@@ -135,6 +135,40 @@ def test_rows_far_from_all_basis_vectors_are_reported():
         model.partial_fit(X[:50] + np.where(np.arange(50) < 20, 100.0, 0.0)[:, None], y[:50])
 
 
+def test_far_rows_become_basis_vectors_if_asked_and_the_model_is_that_of_a_refit(tmp_path):
+    """New rows at distance 100, where kernels of the old ones are zero, so that their statistics are exact."""
+    X, y = noisy(150)
+    far = noisy(150, seed=1)[0] + 100.0
+    z = np.cos(2 * (far[:, 0] - 100.0)) + 4.0
+    model = clone(MODELS["greedy"]).set_params(scale_inputs=False).fit(X, y)
+    n_before = len(model.basis_)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.partial_fit(far, z, grow=True)
+    n_after = len(model.basis_)
+    assert n_before < n_after < n_before + 40, "basis vectors are as far apart as the kernel needs"
+    assert len(model.basis_indices_) == len(model.expansions_[0].basis) == n_after
+    assert (model.basis_indices_[n_before:] == -1).all()
+    np.testing.assert_allclose(model.basis_[n_before:], model.expansions_[0].basis[n_before:], atol=1e-5)
+    both = np.concatenate([X, far]), np.concatenate([y, z])
+    expected, bound = refit(model, *both, np.ones(300), both[0])
+    np.testing.assert_allclose(model.predict(both[0]), expected, rtol=0, atol=bound)
+    assert np.corrcoef(model.predict(far), z)[0, 1] > 0.95
+    model.partial_fit(*noisy(50, seed=3), grow=True)
+    assert len(model.basis_) == n_after, "near rows join no basis"
+    model.save(tmp_path / "m.mercer")
+    np.testing.assert_array_equal(mercer.load(tmp_path / "m.mercer").predict(far), model.predict(far))
+
+
+def test_uncertainty_falls_with_new_rows():
+    X, y = noisy(100)
+    model = clone(MODELS["exact"]).fit(X, y)
+    before = model.predict_uncertainty(X).model
+    for seed in range(1, 5):
+        model.partial_fit(*noisy(200, seed=seed))
+    assert np.median(model.predict_uncertainty(X).model) < 0.7 * np.median(before)
+
+
 def test_bad_input_is_refused_in_a_sentence_and_leaves_the_model():
     X, y, _ = table("classes", 100)
     model = clone(MODELS["classes"]).fit(X, y)

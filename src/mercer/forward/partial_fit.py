@@ -26,7 +26,7 @@ from mercer.forward.solve.whitened import in_float64
 from mercer.forward.task import FittedMember
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky, whitening
-from mercer.linalg.whitening import Whitening
+from mercer.linalg.whitening import Whitening, inverse_factor
 from mercer.losses import Loss
 from mercer.parts import require, warn
 from mercer.preprocessing.read import read_new
@@ -73,6 +73,28 @@ class RidgeStatistics:
         whole = kernel.diag(rows.take(np.arange(rows.n_rows)).to(basis))
         return (1 - inside / whole.clamp(min=torch.finfo(torch.float64).tiny)).cpu().numpy()
 
+    def grown(self, kernel: Kernel, basis: Tensor, rows: Tensor) -> tuple[RidgeStatistics, np.ndarray]:
+        """The statistics with further basis vectors, and which of the given rows these are.
+
+        Rows enter by the largest share outside the span, until none has more than `FAR` there. The new coordinates are
+        orthogonal to the old ones, and sums over earlier rows are zero along them.
+        """
+        B = torch.as_tensor(self.map).to(basis)
+        inside = kernel(rows, basis) @ B
+        rest, whole = kernel(rows, rows) - inside @ inside.T, kernel.diag(rows)
+        chosen: list[int] = []
+        left = rest.clone()
+        while len(chosen) < len(rows) and float((share := left.diagonal() / whole).max()) > FAR:
+            place = int(share.argmax())
+            chosen.append(place)
+            left = left - torch.outer(left[place], left[place]) / left[place, place]
+        C = inverse_factor(rest[chosen][:, chosen])
+        corner = -B @ (inside[chosen].T @ C)
+        new_map = torch.cat([torch.cat([B, corner], 1), torch.cat([C.new_zeros(len(C), B.shape[1]), C], 1)])
+        padding = (0, len(chosen))
+        gram, cross = np.pad(self.gram, (padding, padding)), np.pad(self.cross, (padding, (0, 0)))
+        return RidgeStatistics(new_map.contiguous().cpu().numpy(), gram, cross), np.array(chosen, dtype=np.int64)
+
 
 def _is_updatable(estimator: Any) -> bool:
     return bool(estimator.updatable)
@@ -92,6 +114,8 @@ class PartialFitMixin:
     updatable: Annotated[bool, BOOL] = False
 
     expansions_: ClassVar[tuple[Expansion, ...]]
+    basis_: ClassVar[np.ndarray]
+    basis_indices_: ClassVar[np.ndarray]
     targets_: ClassVar[Any]
     _classes: ClassVar[bool]
     _objectives: ClassVar[tuple[Objective, ...]]
@@ -111,15 +135,18 @@ class PartialFitMixin:
         return {"_statistics": tuple(RidgeStatistics.of(part) for part in parts)} if self.updatable else {}
 
     @available_if(_is_updatable)  # type: ignore[untyped-decorator]
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None, grow: bool = False
+    ) -> Self:
         """Add rows to a fitted model; needs ``updatable=True`` in `fit`. A model that is not fitted yet is fitted.
 
         Kernels, basis vectors, penalties, codes of columns and the scale of the targets stay; the weights are those of
         a refit on all rows so far. A batch of n rows takes nm² + m³/3 operations for m basis vectors, and the earlier
         rows are not needed. Rows count as much as those of `fit`, by their `sample_weight`. Intervals and
         probabilities stay calibrated as by `fit`. A warning tells if many rows are far from the basis vectors: they
-        cannot be learned, and call for a new fit. All classes must be in the rows of `fit`; `classes`, which some tools
-        of scikit-learn pass, may only name these.
+        cannot be learned, and call for a new fit, or for ``grow=True``, which makes some of them basis vectors
+        (`basis_indices_` of -1). Earlier rows count as if they had no part in these beyond the other basis vectors.
+        All classes must be in the rows of `fit`; `classes`, which some tools of scikit-learn pass, may only name these.
 
         Examples
         --------
@@ -135,37 +162,64 @@ class PartialFitMixin:
         >>> bool(model.score(X[1500:], y[1500:]) > before)
         True
         """
-        first = not hasattr(self, "expansions_")
-        if first:
+        new = not hasattr(self, "expansions_")
+        if new:
             self.fit(X, y, sample_weight)  # type: ignore[attr-defined]
         if self._classes and classes is not None:
             self.targets_.require_known(np.asarray(classes), "classes")
-        if first:
+        if new:
             return self
         kept = hasattr(self, "_statistics")
         require(kept, "the model", "fitted with updatable=True for partial_fit", "one without statistics")
         source = read_new(self, X)
         sample = training_sample(self, source, y, sample_weight, ("X", "y"))
         fitted = zip(self.expansions_, self._objectives, self._statistics, strict=True)
-        expansions, statistics, outside = zip(*(_updated(source, sample, *one) for one in fitted), strict=True)
-        _warn_of_far_rows(np.min(outside, axis=0))
-        attributes = {name: vars(self)[name] for name in vars(self)["_kept"]}
-        attributes |= {"expansions_": expansions, "dual_coef_": expansions[0].weights, "_statistics": statistics}
+        parts = [_Updated.by(sample, grow, *one) for one in fitted]
+        if not grow:
+            _warn_of_far_rows(np.min([part.outside for part in parts], axis=0))
+        first, attributes = parts[0], {name: vars(self)[name] for name in vars(self)["_kept"]}
+        joined = source.take(first.joined).cpu().numpy()
+        attributes |= {
+            "expansions_": tuple(part.expansion for part in parts),
+            "_objectives": tuple(part.objective for part in parts),
+            "_statistics": tuple(part.statistics for part in parts),
+            "dual_coef_": first.expansion.weights,
+            "basis_": np.concatenate([self.basis_, joined.astype(self.basis_.dtype)]),
+            "basis_indices_": np.append(self.basis_indices_, np.full(len(joined), -1)),
+        }
         keep(self, **attributes | {"_stages": None, "_warm": None})
         return self
 
 
-def _updated(
-    source: RowSource, sample: Sample, expansion: Expansion, objective: Objective, statistics: RidgeStatistics
-) -> tuple[Expansion, RidgeStatistics, np.ndarray]:
-    """An expansion and its statistics with new rows, and the share of each row outside the span of its basis."""
-    rows = expansion.inputs.rows(source, sample.plan)
-    sample = replace(sample, rows=rows, weight=objective.unit * sample.weight)
-    basis = torch.as_tensor(expansion.basis).to(sample.Y)
-    outside = statistics.outside(rows, expansion.kernel, basis, sample)
-    statistics = statistics.plus(sample, expansion.kernel, basis)
-    weights = objective.share * statistics.weights(objective.lam)
-    return replace(expansion, weights=weights), statistics, outside
+@dataclass(frozen=True)
+class _Updated:
+    """An expansion with new rows, the share of each row outside the span of its basis, and rows that joined it."""
+
+    expansion: Expansion
+    objective: Objective
+    statistics: RidgeStatistics
+    outside: np.ndarray
+    joined: np.ndarray
+
+    @classmethod
+    def by(
+        cls, sample: Sample, grow: bool, expansion: Expansion, objective: Objective, statistics: RidgeStatistics
+    ) -> _Updated:
+        """Add the rows of a table; with `grow`, far ones join the basis vectors."""
+        rows, kernel = expansion.inputs.rows(sample.rows, sample.plan), expansion.kernel
+        sample = replace(sample, rows=rows, weight=objective.unit * sample.weight)
+        basis = torch.as_tensor(expansion.basis).to(sample.Y)
+        outside, joined = statistics.outside(rows, kernel, basis, sample), np.arange(0)
+        if grow:
+            far = np.flatnonzero((outside > FAR) & (sample.weight.cpu().numpy() > 0))
+            statistics, chosen = statistics.grown(kernel, basis, rows.take(far).to(basis))
+            joined = far[chosen]
+            basis = torch.cat([basis, rows.take(joined).to(basis)])
+        statistics = statistics.plus(sample, kernel, basis)
+        weights = objective.share * statistics.weights(objective.lam)
+        expansion = replace(expansion, basis=basis.cpu().numpy(), weights=weights)
+        objective = replace(objective, weight=objective.weight + float(sample.weight.sum()))
+        return cls(expansion, objective, statistics, outside, joined)
 
 
 def _warn_of_far_rows(outside: np.ndarray) -> None:
@@ -173,5 +227,5 @@ def _warn_of_far_rows(outside: np.ndarray) -> None:
     if n_far > FAR_ROWS * len(outside):
         warn(
             f"{n_far} of {len(outside)} rows are far from all basis vectors, so the model cannot learn from them; fit "
-            "it again on old and new rows"
+            "it again on old and new rows, or pass grow=True"
         )
