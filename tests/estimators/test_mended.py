@@ -1,4 +1,4 @@
-"""Reproducers of reports that no other test repeats (`docs/mended.md` lists all of them)."""
+"""Reproducers of reports that no other test repeats (`tests/regressions.md` lists all of them)."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_slopes_of_columns_beyond_all_units_are_infinite_without_a_raw_warning()
     assert np.isfinite(fitted.predict(X * 1e-300)).all()
 
 
-def test_every_test_that_the_page_of_mended_faults_names_exists():
+def test_every_test_that_the_list_of_reported_faults_names_exists():
     tests, missing, path = Path(__file__).parents[1], [], ""
-    page = (tests.parent / "docs" / "mended.md").read_text()
+    page = (tests / "regressions.md").read_text(encoding="utf-8")
     for named, test in re.findall(r"`([\w/]+\.py)?(?:::(test_\w+))?`", page):
         path = named or path
         if test and f"def {test}(" not in (tests / path).read_text():

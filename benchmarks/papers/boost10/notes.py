@@ -92,7 +92,7 @@ def on_covtype(boosting: list[Any], cvm: list[Any], svm: list[Any]) -> str:
         text.append(f"The printed 2.02 % are of 25 000 s, in how many ensembles is not said; {reached}.")
     text += [
         "`KernelBoostingClassifier()` without arguments is another method on other inputs, and reaches 1.80 % in 14 s",
-        "on the same card (`docs/benchmarks.md`): it is not a reproduction.",
+        "on the same card (`benchmarks/notes/measurements.md`): it is not a reproduction.",
     ]
     if not cvm:
         text.append("The core vector machine (`cvm.py`) has not been run on these rows; on few rows it ends where a")

@@ -17,7 +17,8 @@ from torch.nn.functional import pad
 from mercer.linalg import cholesky, inverse_factor
 
 #: Rows of the Nyström approximation, and rows of a block at most. 500 and 250 take a quarter fewer steps and nearly
-#: twice as long to prepare (cal_housing and pol, 12 000 rows; docs/benchmarks.md has steps without blocks).
+#: twice as long to prepare (cal_housing and pol, 12 000 rows). `benchmarks/notes/measurements.md` has steps without
+#: blocks.
 NYSTROEM_ROWS, BLOCK_ROWS = 350, 125
 
 
