@@ -265,3 +265,67 @@ def test_a_disk_that_is_full_is_named_and_nothing_half_is_left(table, tmp_path, 
     error = refused(capsys, "fit", table, "--target", "price", "--out", str(out), *QUICK)
     assert error == f"mercer: {out}: No space left on device\n"
     assert [one.name for one in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_intervals_and_identifiers_stand_beside_predictions(table, model, tmp_path, capsys):
+    with open(table) as file:
+        header, *rows = csv.reader(file)
+    named = write_csv(tmp_path / "named.csv", ["id", *header], [[f"00{i}", *row] for i, row in enumerate(rows)])
+    capsys.readouterr()
+    assert main(["predict", model, named, "--interval", "0.8", "--keep", "id", "--keep", "width"]) == DONE
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert list(lines[0]) == ["id", "width", "prediction", "lower", "upper"]
+    assert [line["id"] for line in lines] == [f"00{i}" for i in range(80)], "text stays as it stands"
+    assert [line["width"] for line in lines] == [row[1] for row in rows]
+    expected = mercer.load(model).predict_interval(table, 0.8)
+    np.testing.assert_allclose([[float(line["lower"]), float(line["upper"])] for line in lines], expected)
+    assert "--keep must be one of the columns" in refused(capsys, "predict", model, named, "--keep", "name")
+    assert "coverage must be a number above 0" in refused(capsys, "predict", model, named, "--interval", "90")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_columns_of_other_tables_are_carried_over(suffix, table, model, tmp_path, capsys):
+    arrow = pytest.importorskip("pyarrow.csv").read_csv(table)
+    path = str(tmp_path / f"table.{suffix}")
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow.parquet").write_table(arrow, path)
+    else:
+        pytest.importorskip("pyarrow.feather").write_feather(arrow, path)
+    capsys.readouterr()
+    assert main(["predict", model, path, "--keep", "price"]) == DONE
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    np.testing.assert_array_equal([float(line["price"]) for line in lines], arrow["price"].to_numpy())
+    assert "--keep must be one of the columns" in refused(capsys, "predict", model, path, "--keep", "id")
+
+
+def test_sets_of_classes_stand_beside_predictions(kinds, tmp_path, capsys):
+    path = str(tmp_path / "k.mercer")
+    assert main(["fit", kinds, "--target", "kind", "--out", path, *QUICK]) == DONE
+    capsys.readouterr()
+    assert main(["predict", path, kinds, "--interval", "0.999"]) == DONE
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert {line["set"] for line in lines} == {"elm|oak"}, "80 rows are too few for 99.9 %"
+
+
+@pytest.mark.parametrize(("suffix", "delimiter", "options"), [("tsv", "\t", []), ("csv", ";", ["--delimiter", ";"])])
+def test_other_delimiters_are_read(suffix, delimiter, options, table, tmp_path, capsys):
+    other, path = tmp_path / f"other.{suffix}", str(tmp_path / "m.mercer")
+    with open(table) as file:
+        other.write_text(file.read().replace(",", delimiter))
+    assert main(["fit", str(other), "--target", "price", "--out", path, *options, *QUICK]) == DONE
+    capsys.readouterr()
+    assert main(["predict", path, str(other), *options, "--keep", "price"]) == DONE
+    beside = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert main(["predict", path, table, "--keep", "price"]) == DONE
+    assert list(csv.DictReader(capsys.readouterr().out.splitlines())) == beside
+    assert "--delimiter must be left out" in refused(capsys, "predict", path, str(tmp_path), "--delimiter", ";")
+
+
+def test_standard_input_is_a_table(table, model):
+    with open(table, "rb") as file:
+        text = file.read()
+    command = [sys.executable, "-m", "mercer.cli", "predict", model]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    found = subprocess.run([*command, "-"], input=text, capture_output=True, env=environment, check=True)
+    expected = subprocess.run([*command, table], capture_output=True, env=environment, check=True)
+    assert found.stdout == expected.stdout

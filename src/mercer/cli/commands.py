@@ -11,9 +11,12 @@ import ast
 import csv
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ import numpy as np
 
 import mercer
 from mercer.atomic_write import require_place, write_atomically
-from mercer.cli.tables import TABLE, rows, rows_and_targets, table
+from mercer.cli.tables import TABLE, CsvFormat, kept_columns, rows, rows_and_targets, table
 from mercer.doctor import checkup
 from mercer.files import describe
 from mercer.parts import require, visible
@@ -39,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code says how it ended."""
     options = _parser().parse_args(arguments)
     try:
-        result = options.command(options)
+        with _standard_input(options):
+            result = options.command(options)
     except KeyboardInterrupt:
         print("mercer: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -55,6 +59,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif result:
         print("\n".join(map(visible, _lines(result))))
     return BROKEN if result and result.get("healthy") is False else DONE
+
+
+@contextmanager
+def _standard_input(options: argparse.Namespace) -> Iterator[None]:
+    """Let `options.table` name a file with what standard input holds where it is "-"."""
+    if getattr(options, "table", None) != "-":
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        options.table = str(Path(folder, "stdin.csv"))
+        with open(options.table, "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield
+
+
+def _format(options: argparse.Namespace) -> CsvFormat:
+    return CsvFormat(options.encoding, options.delimiter)
 
 
 def _sentence(fault: Exception) -> str:
@@ -77,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         if "TABLE" in positional:
             words = "of a CSV file that is not in UTF-8, such as cp1252"
             added.add_argument("--encoding", metavar="NAME", help=f"the encoding {words}")
+            added.add_argument("--delimiter", metavar="CHARACTER", help="between fields of a CSV file (,), or tab")
         added.set_defaults(command=function)
         return added
 
@@ -99,6 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     predict = command(_predict, "Predict the rows of a table, as CSV.", "MODEL", "TABLE")
     predict.add_argument("--out", metavar="CSV", help="the file to write instead of standard output")
     predict.add_argument("--proba", action="store_true", help="probabilities of all classes too")
+    predict.add_argument(
+        "--interval", type=float, metavar="COVERAGE", help="ends of intervals, or sets of classes, too"
+    )
+    predict.add_argument("--keep", action="append", default=[], metavar="COLUMN", help="a column to carry over")
     predict.add_argument("--std", action="store_true", help="standard deviations too")
     report = command(_report, "Write a page about a model and how it does on a table.", "MODEL", "TABLE")
     report.add_argument("--out", required=True, metavar="HTML", help="the file to write")
@@ -120,7 +146,7 @@ HELP = {"TABLE": TABLE, "MODEL": "a file of `mercer fit`"}
 
 def _fit(options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
-    X, y = table(options.table, options.target, options.without, options.encoding)
+    X, y = table(options.table, options.target, options.without, _format(options))
     classes = options.task == "classification"
     if options.task == "auto":
         classes = np.asarray(X.targets() if y is None else y).dtype.kind in "OUSb"
@@ -143,7 +169,8 @@ def _fit(options: argparse.Namespace) -> dict[str, Any]:
 def _predict(options: argparse.Namespace) -> dict[str, Any] | None:
     model = mercer.load(options.model)
     require(hasattr(model, "predict"), "the model", "one that predicts", type(model).__name__)
-    columns = _predicted(model, rows(options.table, model, options.encoding), options)
+    kept = kept_columns(options.table, options.keep, _format(options))
+    columns = kept | _predicted(model, rows(options.table, model, _format(options)), options)
     if options.out is None:
         _write(sys.stdout, columns, options.json)
         return None
@@ -159,8 +186,8 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     names = getattr(model, "feature_names_in_", None)
     fitted = (None, None)
     if options.train is not None:
-        fitted = rows_and_targets(options.train, str(target), names, options.encoding)
-    X, y = rows_and_targets(options.table, str(target), names, options.encoding)
+        fitted = rows_and_targets(options.train, str(target), names, _format(options))
+    X, y = rows_and_targets(options.table, str(target), names, _format(options))
     made = mercer.report(model, X, y, path=options.out, X_train=fitted[0], y_train=fitted[1])
     verdict = list(made.sections[0].words)
     result = {"report": options.out, "bytes": Path(options.out).stat().st_size, "verdict": verdict}
@@ -225,9 +252,22 @@ def _predicted(model: Any, X: Any, options: argparse.Namespace) -> dict[str, np.
     require(able["--std"] or not options.std, "--std", "left out: the model knows no standard deviations", True)
     mean, std = model.predict(X, return_std=True) if options.std else (model.predict(X), None)
     columns = _named("prediction", mean) | ({} if std is None else _named("std", std))
+    if options.interval is not None:
+        columns |= _interval(model, X, options.interval)
     if options.proba:
         columns |= {f"p_{name}": p for name, p in zip(model.classes_, model.predict_proba(X).T, strict=True)}
     return columns
+
+
+def _interval(model: Any, X: Any, coverage: float) -> dict[str, np.ndarray]:
+    """Ends of intervals; for classes the set of each row, its classes joined by a bar."""
+    if hasattr(model, "predict_set"):
+        sets = model.predict_set(X, coverage)
+        return {"set": np.array(["|".join(map(str, model.classes_[row])) for row in sets], dtype=object)}
+    able = hasattr(model, "predict_interval")
+    require(able, "--interval", "left out: the model has neither intervals nor sets", coverage)
+    low, high = np.moveaxis(model.predict_interval(X, coverage), -1, 0)
+    return _named("lower", low) | _named("upper", high)
 
 
 def _named(name: str, values: np.ndarray) -> dict[str, np.ndarray]:

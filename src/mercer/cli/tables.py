@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mercer.data import CsvRows, ParquetRows, RowSource
 from mercer.parts import require
 
 ARROW = (".arrow", ".feather", ".ipc")
-TABLE = "a .csv, .parquet (or folder of them), .arrow or .feather file"
+CSV = (".csv", ".tsv")
+TABLE = "a .csv, .tsv, .parquet (or folder of them), .arrow or .feather file, or - for CSV from standard input"
 
 
-def table(path: str, target: str, without: Sequence[str] = (), encoding: str | None = None) -> tuple[Any, Any]:
+@dataclass(frozen=True)
+class CsvFormat:
+    """Encoding and delimiter of a CSV file; None for UTF-8, and for a comma or the tab of .tsv files."""
+
+    encoding: str | None = None
+    delimiter: str | None = None
+
+
+PLAIN = CsvFormat()
+
+
+def table(path: str, target: str, without: Sequence[str] = (), form: CsvFormat = PLAIN) -> tuple[Any, Any]:
     """Rows with their targets: a source that knows its column of targets, or an Arrow table and a column."""
-    source = _source(path, target, encoding)
+    source = _source(path, target, form)
     if isinstance(source, RowSource):
         inputs = _inputs(path, source.names() or (), target, without)
         return (source.select(inputs) if without else source), None
@@ -30,45 +46,70 @@ def _inputs(path: str, names: Sequence[str], target: str, without: Sequence[str]
     return [name for name in names if name not in (target, *without)]
 
 
-def _suffix(path: str, encoding: str | None) -> str:
-    """The ending of a table's name; CSV files alone have an encoding."""
+def _suffix(path: str, form: CsvFormat) -> str:
+    """The ending of a table's name; CSV files alone have an encoding and a delimiter."""
     require(Path(path).exists(), "TABLE", "a file or folder that exists", path)
     suffix = Path(path).suffix.lower()
-    require(encoding is None or suffix == ".csv", "--encoding", f"left out for {path}, which is no CSV file", encoding)
+    for name, value in (("--encoding", form.encoding), ("--delimiter", form.delimiter)):
+        require(value is None or suffix in CSV, name, f"left out for {path}, which is no CSV file", value)
     return suffix
 
 
-def _csv(path: str, target: int | str | None, encoding: str | None) -> CsvRows:
-    return CsvRows(path, target=target, encoding=encoding or "utf-8")
+def _csv(path: str, target: int | str | None, form: CsvFormat, columns: Sequence[str] | None = None) -> CsvRows:
+    tab = form.delimiter == "tab" or (form.delimiter is None and Path(path).suffix.lower() == ".tsv")
+    delimiter = "\t" if tab else form.delimiter or ","
+    return CsvRows(path, target, columns, delimiter, form.encoding or "utf-8")
 
 
-def _source(path: str, target: str, encoding: str | None) -> Any:
-    suffix = _suffix(path, encoding)
+def _source(path: str, target: str, form: CsvFormat) -> Any:
+    suffix = _suffix(path, form)
     if suffix in ARROW:
         table = _arrow(path)
         require(target in table.column_names, f"{path}", f"a table with a column {target!r}", table.column_names)
         return table
-    if suffix == ".csv":
-        number = target.lstrip("-").isdigit() and _csv(path, None, encoding).names() is None
-        return _csv(path, int(target) if number else target, encoding)
+    if suffix in CSV:
+        number = target.lstrip("-").isdigit() and _csv(path, None, form).names() is None
+        return _csv(path, int(target) if number else target, form)
     if suffix == ".parquet" or Path(path).is_dir():
         return ParquetRows(path, target=target)
     raise ValueError(f"TABLE must be {TABLE}, got {path}")
 
 
-def rows(path: str, model: Any, encoding: str | None = None) -> Any:
+def rows(path: str, model: Any, form: CsvFormat = PLAIN) -> Any:
     """New rows: the columns that the model was fitted on, in their order."""
-    suffix = _suffix(path, encoding)
-    if encoding is not None:
-        return _csv(path, None, encoding)
+    suffix = _suffix(path, form)
+    if suffix == ".tsv" or form != PLAIN:
+        return _csv(path, None, form)
     if suffix not in ARROW:
         return path
     return _named_columns(path, _arrow(path), getattr(model, "feature_names_in_", None))
 
 
-def rows_and_targets(path: str, target: str, names: Any, encoding: str | None = None) -> tuple[Any, Any]:
+def kept_columns(path: str, names: Sequence[str], form: CsvFormat = PLAIN) -> dict[str, np.ndarray]:
+    """Columns of a table as they stand there, such as identifiers; those of CSV files as text."""
+    if not names:
+        return {}
+    suffix = _suffix(path, form)
+    if suffix in CSV:
+        _require_columns(path, _csv(path, None, form).names() or (), names)
+        return dict(zip(names, _csv(path, None, form, list(names)).texts().T, strict=True))
+    if suffix in ARROW:
+        found = _arrow(path)
+        _require_columns(path, found.column_names, names)
+    else:
+        _require_columns(path, ParquetRows(path).names() or (), names)
+        found = import_module("pyarrow.parquet").read_table(path, columns=list(names))
+    return {name: np.array(found[name].to_pylist(), dtype=object) for name in names}
+
+
+def _require_columns(path: str, known: Sequence[str], names: Sequence[str]) -> None:
+    for name in names:
+        require(name in known, "--keep", f"one of the columns of {path}, {list(known)}", name)
+
+
+def rows_and_targets(path: str, target: str, names: Any, form: CsvFormat = PLAIN) -> tuple[Any, Any]:
     """The model's columns of a table, and the targets, for a report."""
-    X, y = table(path, target, encoding=encoding)
+    X, y = table(path, target, form=form)
     return (X, X.targets()) if y is None else (_named_columns(path, X, names), y)
 
 

@@ -88,6 +88,10 @@ class CsvRows(TextRows):
         names = self.names() or [f"x{j}" for j in range(self.n_columns)]
         return [text_column(name, fields) for name, fields in zip(names, table.T, strict=True)]
 
+    def texts(self) -> np.ndarray:
+        """The fields of the chosen columns of all rows as text, n × columns."""
+        return np.asarray(self._texts(list(self._lines()), self._kept))
+
     def targets(self) -> np.ndarray | None:
         if self._target is None:
             return None
