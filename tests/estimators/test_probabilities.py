@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit, log_expit, log_softmax
 from sklearn.metrics import log_loss
 
 import mercer
@@ -17,6 +18,7 @@ from mercer.base.calibration import (
     shrink_towards_rates,
 )
 from mercer.base.out_of_fold import calibration_folds, out_of_fold
+from mercer.base.probability_calibration import LabelledProbabilities, fit_power_and_bias
 from mercer.clock import Clock
 from mercer.preprocessing.targets import code_targets
 
@@ -138,3 +140,65 @@ def test_shrinking_keeps_the_decision():
         p = Shrunk(Temperature(), share, np.array([0.2, 0.8])).probabilities(decisions)
         np.testing.assert_array_equal(p.argmax(1), Temperature().probabilities(decisions).argmax(1))
         np.testing.assert_allclose(p.sum(1), 1.0, rtol=1e-15)
+
+
+def spiked(n, seed):
+    """Rows of 60 columns that are zero but for rare spikes, and three classes that do not depend on them."""
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((n, 60)) < 0.03, rng.exponential(size=(n, 60)), 0.0)
+    return X, rng.choice(3, n, p=[0.7, 0.2, 0.1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mixture_without_information_predicts_the_frequencies_of_the_classes(seed):
+    """Densities of sparse columns are extreme, and their refits must not learn of columns from held-out rows."""
+    X, y = spiked(200, seed)
+    X_test, y_test = spiked(2000, 100 + seed)
+    model = mercer.GaussianMixtureClassifier(random_state=0).fit(X, y)
+    rates = np.bincount(y) / len(y)
+    assert log_loss(y_test, model.predict_proba(X_test)) <= log_loss(y_test, np.tile(rates, (2000, 1))) + 0.01
+
+
+def test_a_gaussian_process_without_information_predicts_the_frequencies_of_the_classes():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 4)), rng.choice(4, 120, p=[0.6, 0.2, 0.1, 0.1])
+    y_test = rng.choice(4, 1000, p=[0.6, 0.2, 0.1, 0.1])
+    kernel = kernels.Scaled(kernels.Gaussian(1.0), 9.0)  # sure of what it has seen
+    model = mercer.SparseGPClassifier(20, kernel=kernel, optimize_inducing=False, random_state=0).fit(X, y)
+    rates = np.bincount(y) / len(y)
+    found = log_loss(y_test, model.predict_proba(rng.normal(size=(1000, 4))))
+    assert found <= log_loss(y_test, np.tile(rates, (1000, 1))) + 0.01
+
+
+def test_power_and_bias_are_never_worse_than_the_frequencies_on_held_out_rows():
+    rng = np.random.default_rng(0)
+    for seed in range(50):
+        n, n_classes = int(rng.integers(4, 80)), int(rng.integers(2, 5))
+        true, weight = rng.integers(0, n_classes, n), rng.exponential(size=n)
+        log_p = log_softmax(10 ** rng.uniform(-1, 2.5) * rng.normal(size=(n, n_classes)), axis=1)
+        rows = LabelledProbabilities(log_p, true, weight)
+        assert weight @ rows.gain(fit_power_and_bias(rows), rows.rates) >= -1e-9, seed
+
+
+def test_power_and_bias_find_the_map_that_labels_were_drawn_by():
+    """Log odds are two times too large and moved by one: 4000 rows find both within four standard errors."""
+    rng = np.random.default_rng(0)
+    f = 3 * rng.normal(size=4000)
+    true = (rng.random(4000) < expit(0.5 * f + 1)).astype(int)
+    log_p = np.column_stack([log_expit(-f), log_expit(f)])
+    link = fit_power_and_bias(LabelledProbabilities(log_p, true, np.ones(4000)))
+    log_odds = np.log(link.probabilities(log_p))
+    np.testing.assert_allclose(log_odds[:, 1] - log_odds[:, 0], 0.5 * f + 1, atol=0.8)
+    middle = np.abs(f) < 1
+    np.testing.assert_allclose((log_odds[:, 1] - log_odds[:, 0])[middle], (0.5 * f + 1)[middle], atol=0.25)
+
+
+def test_a_class_without_density_does_not_ruin_the_other_rows():
+    """One row in fifty has probability zero: a power of it alone would make all probabilities equal."""
+    log_p = np.tile(np.log([0.99, 0.01]), (500, 1))
+    log_p[250:] = log_p[250:, ::-1]
+    true = (np.arange(500) >= 250).astype(int)
+    log_p[::50] = np.where(np.eye(2, dtype=bool)[true[::50]], -700.0, 0.0)
+    rows = LabelledProbabilities(log_p, true, np.ones(500))
+    p = fit_power_and_bias(rows).probabilities(log_p)
+    assert -np.log(p[np.arange(500), true]).mean() < 0.2

@@ -13,6 +13,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from mercer import ARDSelector, GreedyKernelRegressor, SparseGPClassifier, SparseGPRegressor
+from mercer.base.probability_calibration import PowerAndBias
 from mercer.data import TensorRows
 from mercer.datasets import make_redundant_gaussians, make_ripley, make_three_gaussians
 from mercer.engine import make_plan
@@ -71,6 +72,7 @@ def test_the_full_classifier_is_scikit_learns():
     ).fit(X, y)  # fmt: skip
     assert ours.log_marginal_likelihood_ == pytest.approx(theirs.log_marginal_likelihood_value_, rel=1e-6)
     new, _ = make_ripley(30, random_state=1)
+    ours.calibration_ = PowerAndBias.identity(2)  # scikit-learn has no calibration
     # scikit-learn averages by five error functions, accurate to a few times 1e-4; ours is a quadrature
     np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(new), atol=1e-3)
     mean, cov = ours.latent_mean_and_covariance(new)
@@ -132,8 +134,11 @@ def test_classes_are_found_with_probabilities_that_sum_to_one(approximation, mul
 
 def test_far_from_the_data_a_classifier_does_not_know():
     X, y = make_three_gaussians(100, random_state=0)
-    p = quick_classifier(kernel=4.0 * Gaussian(1.0)).fit(X, y).predict_proba([[100.0, 100.0]])
-    np.testing.assert_allclose(p, 0.5, atol=1e-6)
+    model = quick_classifier(kernel=4.0 * Gaussian(1.0)).fit(X, y)
+    share = (y == model.classes_[1]).mean()  # calibration moves ignorance towards the class frequencies
+    assert abs(model.predict_proba([[100.0, 100.0]])[0, 1] - 0.5) <= abs(share - 0.5) + 0.02
+    model.calibration_ = PowerAndBias.identity(2)
+    np.testing.assert_allclose(model.predict_proba([[100.0, 100.0]]), 0.5, atol=1e-6)
 
 
 @pytest.mark.parametrize("approximation", ["full", "pp", "spgp", "variational"])

@@ -15,8 +15,14 @@ from torch import Tensor
 from mercer.base.calibration import class_indices
 from mercer.base.classifier import SetClassifier, fit_set_scores
 from mercer.base.estimator import estimator_dataclass, to_numpy
-from mercer.base.intervals import Intervals
 from mercer.base.parameters import integer, literal
+from mercer.base.probability_calibration import (
+    LARGEST_EXPONENT,
+    LabelledProbabilities,
+    PowerAndBias,
+    fit_power_and_bias,
+    log_probabilities,
+)
 from mercer.clock import Clock
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation, ProjectedProcess
@@ -71,6 +77,9 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
     ----------
     classes_ : ndarray
         The classes.
+    calibration_ : PowerAndBias
+        Map of the averaged probabilities to those of `predict_proba`, fitted to at most 2000 rows that are left out in
+        closed form, kernel and inducing inputs being those of the model.
 
     References
     ----------
@@ -104,11 +113,15 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
         fit = self._dense if approximation.dense else self._sparse
         models = [to_numpy(fit(class_task)) for class_task in self._class_tasks(task)]
         attributes = fitted_attributes(models, given, inputs, task.data.plan)
-        scores = self._set_scores(task, models)
-        return {**attributes, "targets_": targets, "classes_": targets.classes, "set_scores_": scores}
+        calibrated = self._calibrated(task, models)
+        return {**attributes, **calibrated, "targets_": targets, "classes_": targets.classes}
 
-    def _set_scores(self, task: GPTask, models: list[FittedGP]) -> Intervals:
-        """Scores of prediction sets, from rows that are left out in closed form, or were not in the subset."""
+    def _calibrated(self, task: GPTask, models: list[FittedGP]) -> dict[str, Any]:
+        """Calibration and set scores, from rows that are left out in closed form, or were not in the subset.
+
+        The kernels have seen these rows, so they may not sharpen the probabilities of one model. Those of several
+        one-versus-rest models are too flat once they are scaled to sum one.
+        """
         index = task.data.spaced(CALIBRATION_ROWS)
         part = task.data.part(index)
         dense, columns = task.approximation.dense, part.Y.split(part.Y.shape[1] // len(models), dim=1)
@@ -119,8 +132,11 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
             alpha = 0.0 if dense else task.approximation.alpha
             moments = leave_one_out_latent(model, alpha, rows, class_likelihood(Y.shape[1]))
             found.append(to_numpy(moments))
-        p = self._probabilities(*_joined(found))
-        return fit_set_scores(p, class_indices(part.Y.cpu().numpy()), part.weight.double().cpu().numpy())
+        log_p = log_probabilities(self._probabilities(*_joined(found)))
+        true, weight = class_indices(part.Y.cpu().numpy()), part.weight.double().cpu().numpy()
+        largest = LARGEST_EXPONENT if len(models) > 1 else 1.0
+        link = fit_power_and_bias(LabelledProbabilities(log_p, true, weight), largest)
+        return {"calibration_": link, "set_scores_": fit_set_scores(link.probabilities(log_p), true, weight)}
 
     def _prior(self) -> Approximation:
         approximation = super()._prior()
@@ -190,9 +206,15 @@ class SparseGPClassifier(ClassUncertaintyMixin, SetClassifier, SparseGP):
         return odds[:, 1] if p.shape[1] == 2 else odds
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities averaged over the posterior (eq. 4.11), in the order of `classes_`."""
+        """Calibrated averages of class probabilities over the posterior (eq. 4.11), in the order of `classes_`."""
         check_is_fitted(self)
-        return self._probabilities(*self.latent_mean_and_covariance(X))
+        p = self._probabilities(*self.latent_mean_and_covariance(X))
+        return self._calibration.probabilities(log_probabilities(p))
+
+    @property
+    def _calibration(self) -> PowerAndBias:
+        """The calibration of the model; files of version 0.2 have none."""
+        return getattr(self, "calibration_", PowerAndBias.identity(len(self.classes_)))
 
     def _probabilities(self, mean: np.ndarray, cov: np.ndarray) -> np.ndarray:
         if self.multi_class == "softmax" and mean.shape[1] > 1:

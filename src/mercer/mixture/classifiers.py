@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mercer.base.calibration import Temperature
-from mercer.base.classifier import SetClassifier, fit_probabilities
+from mercer.base.classifier import SetClassifier, fit_set_scores
 from mercer.base.estimator import estimator_dataclass
 from mercer.base.parameters import AUTO, integer, literal, number
+from mercer.base.probability_calibration import LabelledProbabilities, fit_power_and_bias, log_probabilities
 from mercer.engine import Sample
 from mercer.mixture.class_experts import LogisticExperts, indicators
 from mercer.mixture.closed_form import (
@@ -57,10 +58,11 @@ class MixtureClassifier(SetClassifier, MixtureEstimator):
     ----------
     classes_ : ndarray
         The classes.
-    calibration_ : Temperature or Shrunk
+    calibration_ : PowerAndBias
         Map of the mixture's log probabilities to those of `predict_proba`, fitted to out-of-fold predictions: in five
         folds up to 1000 rows, otherwise with about a tenth of the rows held out. Training rows are used if the table is
-        divided among processes or a time budget leaves no time for a refit.
+        divided among processes or a time budget leaves no time for a refit. A mixture that is no better than the class
+        frequencies predicts these.
     """
 
     _classes: ClassVar[bool] = True
@@ -93,9 +95,10 @@ class MixtureClassifier(SetClassifier, MixtureEstimator):
         found = None if sample.rows.shard.divided else refits.out_of_fold(probabilities)
         part = sample.part(sample.spaced(CALIBRATION_ROWS) if found is None else found[0])
         p = probabilities(fitted, part) if found is None else found[1]
-        codes = np.where(np.arange(p.shape[1]) == part.Y[:, :1].cpu().numpy(), 1.0, -1.0)
-        weight = part.weight.double().cpu().numpy()
-        return fit_probabilities(ClassTargets(targets.classes), log_probabilities(p), codes, weight)
+        log_p = log_probabilities(p)
+        true, weight = part.Y[:, 0].long().cpu().numpy(), part.weight.double().cpu().numpy()
+        link = fit_power_and_bias(LabelledProbabilities(log_p, true, weight))
+        return {"calibration_": link, "set_scores_": fit_set_scores(link.probabilities(log_p), true, weight)}
 
     def _encode(self, targets: ClassTargets, y: np.ndarray) -> np.ndarray:
         return targets.class_indices(y).astype(np.float64)[:, None]
@@ -129,11 +132,6 @@ def fit_experts(sample: Sample, mixture: Mixture, setting: MixtureSettings) -> E
     """Fit the local models by EM, the gates being fixed: the conditional likelihood of the classes."""
     fixed = replace(mixture, fixed=True)
     return fit_em(sample, fixed, setting.max_iter, setting.tol, setting.callbacks, clock=setting.clock)
-
-
-def log_probabilities(p: np.ndarray) -> np.ndarray:
-    """Logarithms of probabilities n × C, clipped away from zero."""
-    return np.log(np.maximum(p / p.sum(1, keepdims=True), np.finfo(float).tiny))
 
 
 @estimator_dataclass

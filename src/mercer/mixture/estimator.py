@@ -22,7 +22,7 @@ from mercer.mixture.em import Mixture
 from mercer.mixture.experts import Experts, NoExperts
 from mercer.mixture.features import columns
 from mercer.mixture.fit import Fitted, MixtureSettings, fit_mixture
-from mercer.mixture.gates import COVARIANCES, rounding_variance
+from mercer.mixture.gates import COVARIANCES, column_variances, rounding_variance
 from mercer.mixture.n_components import ChosenSize, Trials, chosen_size
 from mercer.mixture.predictions import (
     conditional_mean,
@@ -202,8 +202,11 @@ class MixtureEstimator(BaseKernelEstimator):
         fitted = self._train(sample, k, setting, rng, size.start)
         seconds = clock.elapsed() - before + size.seconds
         labels = Y[sample.alive, 0] if self._classes else np.zeros(len(sample.alive))
-        unheard = replace(self._trials(replace(setting, callbacks=()), targets), located=size.located)
-        refits = MixtureRefits(sample, labels, clock, seconds, unheard, size.sizes)
+
+        def trials(unheard: MixtureSettings) -> Trials:
+            return replace(self._trials(unheard, targets), located=size.located)
+
+        refits = MixtureRefits(sample, labels, clock, seconds, trials, replace(setting, callbacks=()), size.sizes)
         fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
         return {
             **given.columns(),
@@ -308,16 +311,23 @@ class MixtureEstimator(BaseKernelEstimator):
 
 @dataclass(frozen=True)
 class MixtureRefits(Refits):
-    """Refits of the same size and settings, grown as the model was: a new start may end at twice its error."""
+    """Refits of the same size and settings, grown as the model was: a new start may end at twice its error.
 
-    trials: Trials
+    Least variances of the columns are those of the remaining rows. Rows that are held out would otherwise raise them
+    where a column differs from a constant in these rows alone.
+    """
+
+    trials: Callable[[MixtureSettings], Trials]
+    setting: MixtureSettings
     sizes: list[int]
 
     def refit(self, rows: np.ndarray) -> Fitted:
         weight, rng = self.sample.weight.clone(), np.random.default_rng(0)
         weight[rows] = 0.0
         sample = replace(self.sample, weight=weight)
-        return self.trials.train(sample, self.sizes[-1], rng, self.trials.start(sample, self.sizes, rng))
+        variance, rounding = column_variances(sample), rounding_variance(sample)
+        trials = self.trials(replace(self.setting, variance=variance, rounding=rounding))
+        return trials.train(sample, self.sizes[-1], rng, trials.start(sample, self.sizes, rng))
 
 
 def _inputs(given: TableData, plan: Plan, scale_inputs: bool | str) -> tuple[InputMap, Tensor]:

@@ -19,7 +19,7 @@ COVARIANCES = ("spherical", "diagonal", "full", "tied")
 EPS = torch.finfo(torch.float64).eps
 #: Error of a log density up to which the expanded quadratic form is used; beyond it, rows are whitened instead.
 EXPANSION_ERROR = 1e-7
-#: Rows from which the steps of a column's values are read.
+#: Rows from which the variances of columns and the steps of their values are read.
 STEP_ROWS = 10_000
 #: Largest distance of a gap from a multiple of the step, to allow for rounding.
 STEP_TOLERANCE = 1e-3
@@ -132,6 +132,18 @@ def _pooled(value: Tensor, groups: Tensor) -> Tensor:
     return out.index_add_(0, groups, value)[groups]
 
 
+def column_variances(sample: Sample) -> Tensor:
+    """The variance of each column over rows of positive weight, from at most `STEP_ROWS` of them."""
+    index = _spaced(sample)
+    x, weight = columns(sample.rows.fetch(index)).double(), sample.weight[index].double()
+    share = weight / weight.sum()
+    return (x - (x @ share)[:, None]).square() @ share
+
+
+def _spaced(sample: Sample) -> Tensor:
+    return sample.rows.shard.spaced(sample.weight > 0, STEP_ROWS)
+
+
 def rounding_variance(sample: Sample) -> Tensor:
     """The least variance e h²/12 of each column whose values are multiples of a step h; 0 for other columns.
 
@@ -141,7 +153,7 @@ def rounding_variance(sample: Sample) -> Tensor:
     component on the single value gets no more than that from the variance e h²/12. One wide Gaussian and a narrow one
     for each of equally frequent values are then equally likely.
     """
-    X = sample.rows.fetch(sample.rows.shard.spaced(sample.weight > 0, STEP_ROWS))
+    X = sample.rows.fetch(_spaced(sample))
     steps = torch.tensor([_step(column.unique()) for column in columns(X)], dtype=torch.float64)
     return steps.square().mul_(e / 12).to(sample.plan.device)
 

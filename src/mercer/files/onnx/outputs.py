@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mercer.base.calibration import MARGIN, FloorAndPower, Shrunk, Temperature
+from mercer.base.probability_calibration import PowerAndBias
 from mercer.files.onnx.graph import Graph
 from mercer.preprocessing.targets import ClassTargets, RealTargets
 
@@ -44,7 +45,12 @@ def calibrated_probabilities(g: Graph, calibration: Any, decisions: str, width: 
         return g.op("Softmax", g.affine(g.op("Log", p), calibration.exponent), axis=1)
     if isinstance(calibration, Shrunk):
         return _shrunk(g, calibration, calibrated_probabilities(g, calibration.link, decisions, width))
-    raise ValueError(f"an ONNX graph can hold a Temperature, FloorAndPower or Shrunk, got {type(calibration).__name__}")
+    if isinstance(calibration, PowerAndBias):
+        raised = g.op("Log", g.affine(g.op("Exp", decisions), shift=np.exp(calibration.log_floor)))
+        return g.op(
+            "Softmax", g.affine(g.scaled(raised, calibration.exponent, width), shift=calibration.bias[None]), axis=1
+        )
+    raise ValueError(f"an ONNX graph can hold a calibration of mercer.base, got {type(calibration).__name__}")
 
 
 def _shrunk(g: Graph, calibration: Shrunk, p: str) -> str:

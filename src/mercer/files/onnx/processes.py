@@ -8,7 +8,7 @@ from mercer.files.onnx.graph import Graph
 from mercer.files.onnx.inputs import encode_rows
 from mercer.files.onnx.kernels import diag, tile
 from mercer.files.onnx.models import add_model
-from mercer.files.onnx.outputs import Outputs, decode_numbers, most_probable
+from mercer.files.onnx.outputs import Outputs, calibrated_probabilities, decode_numbers, most_probable
 from mercer.forward.class_uncertainty import DRAWS, normal_draws
 from mercer.gp.classifier import LEAST_PIVOT, SparseGPClassifier, hermite_rule
 from mercer.gp.model import FittedGP
@@ -27,13 +27,19 @@ def _(model: SparseGPRegressor, g: Graph, rows: str) -> Outputs:
 def _(model: SparseGPClassifier, g: Graph, rows: str) -> Outputs:
     seen = encode_rows(g, model.inputs_, rows, model.dtype_)
     if len(model._models) == 1 and len(model.classes_) > 2:
-        return most_probable(g, model.classes_, _mean_softmax(g, model._models[0], seen, model.dtype_))
+        return _calibrated(g, model, _mean_softmax(g, model._models[0], seen, model.dtype_))
     found = [_mean_logistic(g, *moments(g, process, seen, model.dtype_)) for process in model._models]
     if len(found) == 1:
         p = g.affine(g.op("MatMul", found[0], g.constant([[-1.0, 1.0]])), shift=[1.0, 0.0])
     else:
         every = g.op("Concat", *found, axis=1)
         p = g.op("Div", every, g.total(every, 1))
+    return _calibrated(g, model, p)
+
+
+def _calibrated(g: Graph, model: SparseGPClassifier, p: str) -> Outputs:
+    log_p = g.op("Log", g.op("Max", p, g.constant(np.finfo(float).tiny)))
+    p = calibrated_probabilities(g, model._calibration, log_p, len(model.classes_))
     return most_probable(g, model.classes_, p)
 
 
