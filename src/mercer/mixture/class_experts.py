@@ -122,7 +122,12 @@ class LogisticExperts(Experts):
     @property
     def bounded(self) -> bool:
         """Whether the step is that of the bound."""
-        return self.coef.shape[1] > 1 and self.coef[0].numel() > LARGEST_HESSIAN
+        return self.coef.shape[1] > 1 and self.many
+
+    @property
+    def many(self) -> bool:
+        """Whether a component has too many coefficients for its Hessian."""
+        return self.coef[0].numel() > LARGEST_HESSIAN
 
     def width(self) -> int:
         k, c, _ = self.coef.shape
@@ -150,17 +155,18 @@ class LogisticExperts(Experts):
         }
 
     def penalty(self) -> Tensor:
-        return 0.5 * (self._penalties() * self.coef.square()).sum()
+        return 0.5 * (self.penalties() * self.coef.square()).sum()
 
-    def _penalties(self) -> Tensor:
+    def penalties(self) -> Tensor:
+        """The penalty of each coefficient of a class, the intercept first."""
         penalties = torch.full_like(self.coef[0, 0], self.ridge)
         penalties[0] = INTERCEPT_PENALTY * self.total
         return penalties
 
     def updated(self, moments: Tensor, sums: Sums, layout: Features, step: float = 1.0) -> Self:
-        slope = sums["slope"] - self._penalties() * self.coef
+        slope = sums["slope"] - self.penalties() * self.coef
         if self.bounded:
-            hessian = 0.5 * _second_moments(moments, layout) + torch.diag(self._penalties())
+            hessian = 0.5 * _second_moments(moments, layout) + torch.diag(self.penalties())
             direction = _uphill(hessian, slope.mT).mT  # each class by itself
         else:
             products = Features(layout.n_inputs, products=True)
@@ -179,7 +185,7 @@ class LogisticExperts(Experts):
             full[:, i, :, j] = H[:, block]
             full[:, j, :, i] = H[:, block]
         full = full.reshape(k, c * width, c * width)
-        return full + torch.diag(self._penalties().repeat(c))
+        return full + torch.diag(self.penalties().repeat(c))
 
 
 def _second_moments(sums: Tensor, layout: Features) -> Tensor:

@@ -31,6 +31,7 @@ from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import Experts
 from mercer.mixture.features import columns
 from mercer.mixture.fit import Fitted, MixtureSettings
+from mercer.mixture.local_logistic import fit_by_gradients
 from mercer.mixture.n_components import ChosenSize, Trials
 from mercer.mixture.output_weights import logistic_weights
 from mercer.preprocessing.inputs import InputMap
@@ -152,7 +153,8 @@ class ENRBFClassifier(MixtureClassifier):
     training : "leave-one-out" or "em", default "leave-one-out"
         "leave-one-out" takes centres by k-means and one covariance for all gates, as `NRBFClassifier` does; width and
         size have the least leave-one-out errors of local linear models of the classes as ±1, and EM fits the local
-        logistic models alone: the conditional likelihood. "em" maximises the joint likelihood of inputs and classes
+        logistic models alone: the conditional likelihood, by L-BFGS from 256 coefficients of a component on. "em"
+        maximises the joint likelihood of inputs and classes
         over gates and local models.
     regularization : "auto" or float, default "auto"
         λ, on inputs of unit variance; 1/C of scikit-learn's `LogisticRegression`, which one component is. "auto" is a
@@ -203,7 +205,10 @@ class ENRBFClassifier(MixtureClassifier):
     ) -> Fitted:
         if self.training == "em" or start is None:
             return super()._train(sample, k, setting, rng, start)
-        return Fitted(fit_experts(sample, replace(start, experts=self._experts(sample, setting)(k)), setting))
+        experts = self._experts(sample, setting)(k)
+        assert isinstance(experts, LogisticExperts)
+        fit = fit_by_gradients if experts.many else fit_experts
+        return Fitted(fit(sample, replace(start, experts=experts), setting))
 
     def _experts(self, sample: Sample, setting: MixtureSettings) -> Callable[[int], Experts]:
         D, C = sample.rows.n_columns, setting.n_classes
