@@ -154,8 +154,7 @@ class ENRBFClassifier(MixtureClassifier):
         "leave-one-out" takes centres by k-means and one covariance for all gates, as `NRBFClassifier` does; width and
         size have the least leave-one-out errors of local linear models of the classes as ±1, and EM fits the local
         logistic models alone: the conditional likelihood, by L-BFGS from 256 coefficients of a component on. "em"
-        maximises the joint likelihood of inputs and classes
-        over gates and local models.
+        maximises the joint likelihood of inputs and classes over gates and local models.
     regularization : "auto" or float, default "auto"
         λ, on inputs of unit variance; 1/C of scikit-learn's `LogisticRegression`, which one component is. "auto" is a
         quarter of the penalty of the local linear models, between 0.1 and 1, and 1 for "em". Weights of rows count
