@@ -16,7 +16,6 @@ from mercer.data.row_groups import RowGroups
 from mercer.forward.expansion import Expansion, Objective, StagedExpansion
 from mercer.forward.held_out import HeldOutPredictions, rounding_errors, rounding_matters
 from mercer.forward.kernel_metric import metric_matrix, sensitivity
-from mercer.forward.problem import Problem
 from mercer.forward.relevance import background_rows, effect_shares
 from mercer.forward.stopping import joined
 from mercer.forward.task import FittedMember, Task, ensemble_predictions
@@ -28,6 +27,8 @@ from mercer.stop_reason import StopReason
 
 #: Parameters chosen on the calibration rows: kernel, length-scale, penalty, and the calibration itself.
 N_CHOSEN = 4
+#: Basis vectors from which on float32 predictions save time that is worth having.
+MANY_VECTORS = 1000
 #: The fewest held-out rows for which the report has a calibration error.
 REPORT_ROWS = 20
 
@@ -35,8 +36,7 @@ REPORT_ROWS = 20
 def fitted_attributes(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
     """Every fitted attribute of a model of these ensemble members and stages."""
     data, first = task.data, parts[0]
-    in_float64 = task.left_open.dtype and _rounding_shows(task, parts)
-    expansions = tuple(_expansion(part, "float64" if in_float64 else _dtype(part.fit.problem)) for part in parts)
+    expansions = tuple(_expansion(*pair) for pair in zip(parts, _dtypes(task, parts), strict=True))
     index, final = first.final.index.cpu().numpy(), first.final
     history = joined([part.fit.history for part in parts if part.member.place == first.member.place])
     classes = isinstance(task.targets, ClassTargets)
@@ -69,24 +69,33 @@ def fitted_attributes(task: Task, parts: list[FittedMember]) -> dict[str, Any]:
     }
 
 
-def _dtype(problem: Problem) -> str:
-    return str(problem.plan.dtype).removeprefix("torch.")
+def _dtypes(task: Task, parts: list[FittedMember]) -> list[str]:
+    """The precision of each member's predictions: that of its fit, unless `dtype` is open.
 
-
-def _rounding_shows(task: Task, parts: list[FittedMember]) -> bool:
-    """Whether predictions in the precision of the fit would be visibly worse than in float64."""
-    in_float32 = [part for part in parts if part.fit.problem.plan.dtype == torch.float32]
+    Members that were fitted in float32, and all members of models of `MANY_VECTORS`, predict in float32 if rounding
+    does not show in the errors of held-out rows, else all predict in float64. Processes that share a table keep
+    float64, since float32 sums would follow the placement of rows.
+    """
+    dtypes = [part.fit.problem.plan.dtype for part in parts]
+    many = sum(len(part.final.index) for part in parts) >= MANY_VECTORS
+    many = many and task.data.shard.group.size == 1 and not _without_columns(task)
+    in_float32 = [many or dtype == torch.float32 for dtype in dtypes]
     held_out = ensemble_predictions(parts)
-    if not in_float32 or not len(held_out.weight):
-        return False
+    if task.left_open.dtype and any(in_float32) and len(held_out.weight):
 
-    def measured() -> bool:
-        errors = [
-            rounding_errors(part.final, part.held_out, part.fit.problem.plan, part.member.share) for part in in_float32
-        ]
-        return rounding_matters(errors, held_out.targets - held_out.values, held_out.weight)
+        def rounding_shows() -> bool:
+            errors = [
+                rounding_errors(part.final, part.held_out, part.fit.problem.plan, part.member.share)
+                for part, rounded in zip(parts, in_float32, strict=True)
+                if rounded
+            ]
+            return rounding_matters(errors, held_out.targets - held_out.values, held_out.weight)
 
-    return task.data.shard.group.first(measured)
+        if task.data.shard.group.first(rounding_shows):
+            dtypes = [torch.float64 for _ in parts]
+        else:
+            dtypes = [torch.float32 if rounded else torch.float64 for rounded in in_float32]
+    return [str(dtype).removeprefix("torch.") for dtype in dtypes]
 
 
 def _expansion(part: FittedMember, dtype: str) -> Expansion:
