@@ -7,6 +7,7 @@ are both read. All but `Softmax` work element by element.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -30,6 +31,8 @@ class Loss(Component, ABC):
     joint: ClassVar[bool] = False
     #: Whether V is minus the log likelihood of classes, so that decision values are log odds.
     likelihood: ClassVar[bool] = False
+    #: Whether Newton's method fits it to all rows at once, where these are few enough.
+    newton: ClassVar[bool] = False
     #: The largest curvature: V lies below its tangent parabola of this curvature.
     bound: ClassVar[float] = 1.0
 
@@ -105,6 +108,7 @@ class Logistic(Loss):
 
     short_name = "logistic"
     likelihood = True
+    newton = True
     bound = 0.25
 
     def value(self, y: Tensor, f: Tensor) -> Tensor:
@@ -180,6 +184,71 @@ class Pinball(Loss):
 
 
 @component
+class Huber(Loss):
+    """½r² for residuals r = y − f up to δ, and δ|r| − ½δ² beyond: gross errors in y count by their sign alone.
+
+    δ is `delta`, in units of the standard deviation of the targets, whose far values are clipped before it is taken.
+
+    P. J. Huber, "Robust estimation of a location parameter", Annals of Mathematical Statistics 35 (1964).
+
+    >>> import torch
+    >>> from mercer.losses import Huber
+    >>> Huber(1.0).value(torch.tensor([0.5, 3.0]), torch.zeros(2)).tolist()
+    [0.125, 2.5]
+    """
+
+    short_name = "huber"
+    for_numbers = True
+    newton = True
+    delta: float = 0.2
+
+    def _delta(self) -> float:
+        require(0 < as_float(self.delta) < math.inf, "delta", "a positive number", self.delta)
+        return float(self.delta)
+
+    def value(self, y: Tensor, f: Tensor) -> Tensor:
+        r = (y - f).abs()
+        near = r.clamp(max=self._delta())
+        return near * (r - 0.5 * near)
+
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        return (y - f).clamp(-self._delta(), self._delta())
+
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        return ((y - f).abs() < self._delta()).to(f.dtype)
+
+    def bent(self, y: Tensor, f: Tensor, u: Tensor) -> Tensor:
+        """Changes `u` times the curvature of a parabola above V that touches it at f: every step goes downhill."""
+        return u * (self._delta() / (y - f).abs().clamp(min=self._delta()))
+
+
+@component
+class Absolute(Loss):
+    """|y − f|, whose minimum is the median, and a parabola where y is within δ of f.
+
+    δ = 0.05, in units of the targets' standard deviation, makes it differentiable.
+
+    >>> import torch
+    >>> from mercer.losses import Absolute
+    >>> Absolute().residual(torch.tensor([1.0, -3.0]), torch.zeros(2)).tolist()
+    [1.0, -1.0]
+    """
+
+    short_name = "absolute"
+    for_numbers = True
+    bound = 20.0  # 1/δ
+
+    def value(self, y: Tensor, f: Tensor) -> Tensor:
+        return self.bound * Huber(1 / self.bound).value(y, f) + 0.5 / self.bound
+
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        return (self.bound * (y - f)).clamp(-1.0, 1.0)
+
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        return self.bound * ((y - f).abs() < 1 / self.bound).to(f.dtype)
+
+
+@component
 class Softmax(Loss):
     """log Σ exp(f) − f_y over several classes; targets are +1 for a row's class and −1 for the others.
 
@@ -195,6 +264,7 @@ class Softmax(Loss):
 
     short_name = "softmax"
     likelihood = True
+    newton = True
     joint = True
     bound = 0.5
 

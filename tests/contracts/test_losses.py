@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mercer.losses import Logistic, Loss, Pinball, Softmax, Squared, SquaredHinge
+from mercer.losses import Absolute, Huber, Logistic, Loss, Pinball, Softmax, Squared, SquaredHinge
 
-LOSSES = [Squared(), Logistic(), SquaredHinge(), Pinball(0.2), Pinball(0.9)]
+LOSSES = [Squared(), Logistic(), SquaredHinge(), Pinball(0.2), Pinball(0.9), Huber(0.7), Huber(1.93), Absolute()]
 MARGIN_LOSSES = [Logistic(), SquaredHinge()]
 STEP = 1e-4
 over_losses = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -167,7 +167,7 @@ def test_a_loss_is_found_by_its_short_name(name, kind):
 
 
 def test_an_unknown_loss_is_refused_with_the_names_there_are():
-    with pytest.raises(ValueError, match=r"loss must be one of \['logistic', .*\] or a Loss object, got 'hinge'"):
+    with pytest.raises(ValueError, match=r"loss must be one of \['absolute', .*\] or a Loss object, got 'hinge'"):
         Loss.resolve("hinge", "loss")
 
 

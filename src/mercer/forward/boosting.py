@@ -255,14 +255,17 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         It does if sizes are left open, the loss is squared or a likelihood, rows are few enough for the penalty, and
         time allows it.
         """
-        most = (
-            plan.exact_rows(penalty) if loss.quadratic else likelihood_rows(plan, n_outputs) if loss.likelihood else 0
-        )
+        most = plan.exact_rows(penalty) if loss.quadratic else likelihood_rows(plan, n_outputs) if loss.newton else 0
         fits = self._sizes_are_open() and n_rows <= most
         if not fits or self.time_budget is None:
             return fits
         times = 1.0 if loss.quadratic else LIKELIHOOD_TIMES
         return times * exact_seconds(n_rows, n_outputs, n_columns, plan) <= EXACT_SHARE * self.time_budget
+
+    def _cleans_targets(self, task: Task) -> bool:
+        size = task.data.n_alive, task.Y.shape[1], task.data.rows.n_columns
+        exact = self._selects_kernels() and self._exact(*size, task.plan, task.loss)
+        return exact and task.loss.newton and task.loss.for_numbers and not task.data.shard.divided
 
     def _sizes_are_open(self) -> bool:
         return self.learner_size == "auto" and self.n_learners == "auto"

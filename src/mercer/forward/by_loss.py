@@ -7,6 +7,7 @@ compares the best kernel with the average of all by the loss on held-out rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from mercer.data import ArrayRows
 from mercer.engine import Sample
 from mercer.forward.model_selection import KernelMember, Selection, sample_of
 from mercer.forward.problem import Problem
+from mercer.forward.solve.exact_likelihood import exact_likelihood
 from mercer.forward.solve.polish import polish
 from mercer.forward.task import Task
 
@@ -25,8 +27,31 @@ from mercer.forward.task import Task
 ROWS, FOLDS, STEPS = 600, 2, 20
 #: Factor between two penalties, and the most steps in one direction.
 FACTOR, MAX_STEPS = 10**0.5, 6
-#: Share of a time budget after which no further penalty is tried.
+#: Residuals beyond this many median sizes are gross errors: three standard deviations of normal ones.
+FENCE = 3 * 1.4826
+#: Further selections with targets that earlier ones have freed from gross errors. Of 1500 rows with gross errors in 75
+#: the error is 0.038 and 0.041 with two, 0.045 and 0.048 with one, 0.15 and 0.24 with none (0.039 and 0.036 clean).
+CLEANING_ROUNDS = 2
+#: Share of a time budget after which no further penalty or selection is tried.
 SHARE = 0.5
+
+
+def select_by_loss(
+    select: Callable[[np.ndarray], Selection],
+    task: Task,
+    Y: np.ndarray,
+    rng: np.random.Generator,
+    clock: Clock,
+    *,
+    cleans: bool,
+) -> Selection:
+    """Select from targets `Y`, and choose penalties by the loss; where `cleans`, again without gross errors in `Y`."""
+    selection = by_loss(select(Y), task, rng, clock)
+    for _ in range(CLEANING_ROUNDS if cleans else 0):
+        if clock.expired(until=SHARE):
+            break
+        selection = by_loss(select(pseudo_targets(selection, task)), task, rng, clock)
+    return selection
 
 
 def by_loss(selection: Selection, task: Task, rng: np.random.Generator, clock: Clock) -> Selection:
@@ -46,6 +71,27 @@ def by_loss(selection: Selection, task: Task, rng: np.random.Generator, clock: C
     if average <= losses[best]:
         return replace(selection, members=members)
     return replace(selection, members=[replace(members[best], share=1.0)])
+
+
+def pseudo_targets(selection: Selection, task: Task) -> np.ndarray:
+    """Targets without gross errors, for another selection by squared error: f + min(max(y − f, −c), c).
+
+    f are out-of-fold predictions by the loss, and c is three standard deviations of the residuals, estimated from
+    their median size (Huber 1964). Rows of weight zero keep their targets.
+    """
+    total, known = np.zeros_like(task.Y), np.zeros(len(task.Y), dtype=bool)
+    for member in selection.members:
+        problem = task.problem(member)
+        index = problem.candidates()
+        left_out = exact_likelihood(problem, index).left_out.cpu().numpy()
+        known[index.cpu().numpy()] = np.isfinite(left_out).all(1)
+        total[index.cpu().numpy()] += member.share * left_out
+    residual = task.Y[known] - total[known]
+    most = FENCE * np.median(np.abs(residual), axis=0)
+    pseudo = task.Y.copy()
+    pseudo[known] = total[known] + np.clip(residual, -most, most)
+    weight = task.data.weight[known]
+    return pseudo - np.average(pseudo[known], axis=0, weights=weight)
 
 
 def _best_penalty(member: KernelMember, sample: Sample, task: Task, clock: Clock) -> tuple[KernelMember, Tensor]:

@@ -136,7 +136,7 @@ def _is_exact(part: FittedMember) -> bool:
     """Whether a member is the exact solution for a squared loss or a likelihood, with rows that were left out."""
     fit = part.fit
     exact = isinstance(fit.learner, AllRows) and fit.learner.left_out is not None and fit.shrinkage == 1.0
-    solvable = fit.problem.loss.quadratic or fit.problem.loss.likelihood
+    solvable = fit.problem.loss.quadratic or fit.problem.loss.likelihood  # gross errors would hide what is lost
     return exact and solvable and not (fit.problem.rows.shard.divided or fit.interrupted)
 
 

@@ -19,7 +19,7 @@ from mercer.data import ArrayRows, RowSource, current_group
 from mercer.data.group import ONE_PROCESS
 from mercer.engine import Plan, make_plan
 from mercer.engine.plan import chosen_device
-from mercer.forward.by_loss import by_loss
+from mercer.forward.by_loss import select_by_loss
 from mercer.forward.compress_members import Compressed
 from mercer.forward.cost import TIMED_ROWS, prediction_cost
 from mercer.forward.expansion import FEW_ROWS, Expansion, evaluate, evaluate_few
@@ -41,6 +41,7 @@ from mercer.forward.task import (
     rescale_shares,
     resolve_loss,
     selection_targets,
+    time_for_another,
 )
 from mercer.forward.validation_rows import append_validation_rows, hold_out
 from mercer.forward.warm_start import Fingerprint, WarmStartState
@@ -76,8 +77,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
     tuning_rows : int, default 1000
         Number of rows on which kernel and penalty are tuned; the cost is cubic in it.
     loss : str or Loss, default "squared"
-        V: "squared"; for classifiers also "logistic" and "squared-hinge", for regressors "pinball" (a quantile), or an
-        object of `mercer.losses`.
+        V: "squared"; for classifiers also "logistic" and "squared-hinge", for regressors "huber", "absolute" (both for
+        gross errors in `y`) and "pinball" (a quantile), or an object of `mercer.losses`.
     validation_fraction : float, None or "auto", default "auto"
         Share of the rows held out as validation rows, which stop the fit and calibrate probabilities and intervals.
         "auto" takes a tenth (at most 2000 rows, or 2 % of very large tables) if sizes are left open and the solution is
@@ -286,7 +287,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         parts: list[FittedMember] = []
         try:
             for place, (member, fit) in enumerate(zip(members, fits, strict=False)):
-                if parts and not _time_for_another(parts[-1].fit, budget):
+                if parts and not time_for_another(parts[-1].fit, budget, SOLVING_SHARE):
                     break
                 until = (place + 1) / len(members)
                 parts += self._fit_member(task, replace(member, place=place), fit, budget, until)
@@ -359,7 +360,12 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
 
     def _select_by_loss(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         """Select by squared error, then choose the penalties by the loss."""
-        return by_loss(self._select(task, Y, rng, budget), task, rng, budget)
+        select = partial(self._select, task, rng=rng, budget=budget)
+        return select_by_loss(select, task, Y, rng, budget, cleans=self._cleans_targets(task))
+
+    def _cleans_targets(self, task: Task) -> bool:
+        """Whether further selections see targets without gross errors."""
+        return False
 
     def _coded(self, data: TableData, loss: Loss) -> Targets:
         """Coding of the targets: numbers are centred and scaled, classes become ±1."""
@@ -491,10 +497,3 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         require(known, "a model from a file", "saved with stages=True where earlier steps are asked for", "one without")
         staged = tuple(stage.at(steps) for stage in self._stages)
         yield from np.split(self._answers(X, np.asarray, staged), len(steps), axis=1)
-
-
-def _time_for_another(fit: ForwardFit, budget: Clock) -> bool:
-    """Whether there is time for another exact solution; models of several steps stop in time by themselves."""
-    return not budget.interrupted and (
-        fit.learner.resumable or not budget.expired(needing=fit.seconds, until=SOLVING_SHARE)
-    )

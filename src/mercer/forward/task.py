@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.clock import Clock
 from mercer.engine import Plan
 from mercer.forward.held_out import HeldOutPredictions
 from mercer.forward.loop import ForwardFit
@@ -84,6 +85,11 @@ def ensemble_predictions(parts: list[FittedMember]) -> HeldOutPredictions:
     return replace(parts[0].held_out, values=np.asarray(total))
 
 
+def time_for_another(fit: ForwardFit, budget: Clock, share: float) -> bool:
+    """Whether there is time for another exact solution; models of several steps stop in time by themselves."""
+    return not budget.interrupted and (fit.learner.resumable or not budget.expired(needing=fit.seconds, until=share))
+
+
 def rescale_shares(members: list[KernelMember], fitted_members: list[FittedMember]) -> list[FittedMember]:
     """Divide the shares of members that an interrupt or the time budget left out among the fitted ones."""
     places = {part.member.place for part in fitted_members}
@@ -96,7 +102,7 @@ def rescale_shares(members: list[KernelMember], fitted_members: list[FittedMembe
 def resolve_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     """The loss as an object; the logistic loss in its form for two classes or for more."""
     loss = Loss.resolve(choice, "loss")
-    for_numbers = "'squared' or 'pinball' for regression: the others are for classes"
+    for_numbers = "'squared', 'huber', 'absolute' or 'pinball' for regression: the others are for classes"
     require(classes or loss.for_numbers, "loss", for_numbers, choice)
     require(not classes or loss.quadratic or not loss.for_numbers, "loss", "one for classes", choice)
     return class_likelihood(n_outputs) if loss.likelihood else loss

@@ -1,0 +1,100 @@
+"""Huber's loss and the absolute error: gross errors in y, scikit-learn's objective, and the median."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import HuberRegressor
+
+from mercer import GreedyKernelRegressor, KernelBoostingRegressor, load
+from mercer.kernels import Bias, Linear, Sum
+from mercer.losses import Absolute, Huber, Pinball
+
+
+def rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, a smooth function of them, and its values with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    return X, f, f + 0.1 * rng.normal(size=n)
+
+
+def with_gross_errors(y: np.ndarray, seed: int) -> np.ndarray:
+    """One target in twenty moved by a hundred noise deviations and more."""
+    rng = np.random.default_rng(seed)
+    bad, index = y.copy(), rng.choice(len(y), len(y) // 20, replace=False)
+    bad[index] += rng.choice([-1, 1], len(index)) * rng.uniform(20, 100, len(index))
+    return bad
+
+
+@pytest.mark.filterwarnings("ignore:y holds")
+def test_gross_errors_hardly_change_a_fit_by_hubers_loss() -> None:
+    X, f, y = rows(1700, 0)
+    bad, new = with_gross_errors(y[:700], 0), slice(700, None)
+
+    def error(model: KernelBoostingRegressor, targets: np.ndarray) -> float:
+        return float(np.sqrt(np.mean((model.fit(X[:700], targets).predict(X[new]) - f[new]) ** 2)))
+
+    clean = error(KernelBoostingRegressor(random_state=0), y[:700])
+    huber = error(KernelBoostingRegressor(loss="huber", random_state=0), bad)
+    squared = error(KernelBoostingRegressor(random_state=0), bad)
+    assert huber < 2.5 * clean
+    assert squared > 10 * huber
+
+
+def test_a_linear_kernel_reaches_the_objective_of_scikit_learn() -> None:
+    """With its scale σ, HuberRegressor minimises Σ H(r) + ασ/2 |β|² for residuals r and δ = εσ."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3))
+    y = X @ [1.0, -2.0, 0.5] + 3 + 0.3 * rng.standard_t(2, size=80)
+    alpha, epsilon = 2.0, 1.35
+    theirs = HuberRegressor(epsilon=epsilon, alpha=alpha, tol=1e-10, max_iter=10_000).fit(X, y)
+    delta, lam = epsilon * theirs.scale_, alpha * theirs.scale_
+    kernel = Sum(Linear(), Bias(1e4))
+    unit = KernelBoostingRegressor(kernel=kernel, loss="huber", regularization=lam, scale_inputs=False).fit(X, y)
+    ours = KernelBoostingRegressor(
+        kernel=kernel, loss=Huber(delta / unit.targets_.scale), regularization=lam, scale_inputs=False
+    ).fit(X, y)
+    design = np.column_stack([X, np.ones(80)])
+    found = np.linalg.lstsq(design, ours.predict(X), rcond=None)[0]
+
+    def objective(coef: np.ndarray) -> float:
+        r = np.abs(y - design @ coef)
+        near = np.minimum(r, delta)
+        return float((near * (r - near / 2)).sum() + lam / 2 * coef[:3] @ coef[:3])
+
+    least = objective(np.append(theirs.coef_, theirs.intercept_))
+    assert least * (1 - 1e-6) <= objective(found) <= least * (1 + 1e-3)  # Newton steps end at 1e-5 a row
+
+
+def test_the_absolute_error_is_twice_the_pinball_loss_of_the_median() -> None:
+    torch = pytest.importorskip("torch")
+    y, f = torch.randn(50, 2, dtype=torch.float64), torch.randn(50, 2, dtype=torch.float64)
+    torch.testing.assert_close(Absolute().value(y, f), 2 * Pinball(0.5).value(y, f))
+    torch.testing.assert_close(Absolute().residual(y, f), 2 * Pinball(0.5).residual(y, f))
+
+
+def test_the_parabola_of_hubers_loss_lies_above_it() -> None:
+    torch = pytest.importorskip("torch")
+    loss, generator = Huber(0.5), torch.Generator().manual_seed(0)
+    y, f, u = torch.randn(3, 500, 1, dtype=torch.float64, generator=generator)
+    above = loss.value(y, f) - loss.residual(y, f) * u + 0.5 * u * loss.bent(y, f, u)
+    assert bool((loss.value(y, f + u) <= above + 1e-12).all())
+
+
+@pytest.mark.parametrize("loss", ["huber", "absolute"])
+@pytest.mark.parametrize("kind", [KernelBoostingRegressor, GreedyKernelRegressor])
+def test_robust_fits_have_intervals_and_files(loss, kind, tmp_path) -> None:
+    X, _, y = rows(600, 1)
+    options = {"n_basis": 30} if kind is GreedyKernelRegressor else {}
+    model = kind(loss=loss, random_state=0, **options).fit(X[:200], y[:200])
+    low, high = model.predict_interval(X[200:], 0.9).T
+    if kind is KernelBoostingRegressor and loss == "huber":  # docs/explain.md has the coverage of the others
+        assert 0.85 < np.mean((low <= y[200:]) & (y[200:] <= high)) < 0.97
+    model.save(tmp_path / "model.mercer")
+    np.testing.assert_array_equal(load(tmp_path / "model.mercer").predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("delta", [0.0, -1, np.inf, np.nan, "wide"])
+def test_a_bad_delta_gets_a_sentence(delta) -> None:
+    X, _, y = rows(40, 2)
+    with pytest.raises(ValueError, match="delta must be a positive number"):
+        KernelBoostingRegressor(loss=Huber(delta)).fit(X, y)
