@@ -203,18 +203,12 @@ def take_further_gradient_steps(search: Search, pool: Sequence[Candidate]) -> li
 
 
 def descend_on_held_out_error(search: Search, pool: Sequence[Candidate]) -> list[Candidate]:
-    """Descend on the held-out error of the best candidate of each distance."""
+    """Descend on the held-out error of the best candidate; where noise is tiny the evidence has found its metric."""
     least = 2 if search.metric == "full" else 1  # dimensions of a transform: a diagonal has one, a matrix two
-    ranked = sorted((c for c in pool if c.family != "linear"), key=BY_LOSS)
-    ranked = [c for c in ranked if c.view.transforms[0].ndim >= least]
-    by_distance = {c.family == "cityblock": c for c in reversed(ranked)}
-    tasks = [
-        partial(_descended, search, candidate)
-        for candidate in by_distance.values()
-        # the evidence has found the metric already where noise is that small
-        if candidate.point.lam >= LEAST_FLOAT32_PENALTY
-    ]
-    return search.run(tasks)
+    allowed = [c for c in pool if c.family != "linear" and c.view.transforms[0].ndim >= least]
+    if not allowed or (best := min(allowed, key=BY_LOSS)).point.lam < LEAST_FLOAT32_PENALTY:
+        return []
+    return search.run([partial(_descended, search, best)])
 
 
 def _descended(search: Search, candidate: Candidate) -> list[Candidate]:
