@@ -35,6 +35,8 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "combination": ("mp", "rayleigh", "cg"),
     "coupling": (1.0, 0.5, 1e6, [0.1, 1.0]),
     "covariance_floor": (1e-12, 1e-4, 0.5),
+    "cyclic_features": (None,),  # columns by name have tests of their own
+    "spherical_features": (None,),
     "covariance_type": ("spherical", "diagonal", "full", "tied"),
     "criterion": CRITERIA,
     "dtype": ("float32", "float64", "auto"),
