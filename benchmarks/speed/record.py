@@ -87,10 +87,11 @@ def fits(asked: argparse.Namespace) -> Lines:
             ratios.setdefault((rival, "error"), []).append((errors["ours"] + 1e-4) / (errors[rival] + 1e-4))
             yield f"fit {name} ({len(given.y)} rows): seconds over {rival}'s", "ratio", ratio
     for (rival, what), values in ratios.items():
-        yield f"fit: {what} over {rival}'s, geometric mean", "ratio", float(np.exp(np.mean(np.log(values))))
+        name = f"fit, at most {asked.rows} rows: {what} over {rival}'s"
+        yield f"{name}, geometric mean", "ratio", float(np.exp(np.mean(np.log(values))))
         if what == "seconds":
-            yield f"fit: {what} over {rival}'s, median", "ratio", float(np.median(values))
-            yield f"fit: {what} over {rival}'s, largest", "ratio", max(values)
+            yield f"{name}, median", "ratio", float(np.median(values))
+            yield f"{name}, largest", "ratio", max(values)
 
 
 def predictions(asked: argparse.Namespace) -> Lines:
