@@ -68,6 +68,17 @@ class Gradient:
 Evidence = Callable[[Kernel, float, Any], Gradient]
 
 
+def length_scale_prior(logarithms: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
+    """Log density, up to a constant, and its slope: logarithms of length-scales are N(their mean, spread²).
+
+    >>> value, slope = length_scale_prior(np.array([0.0, 2.0]), 1.0)
+    >>> value, slope.tolist()
+    (-1.0, [1.0, -1.0])
+    """
+    apart = logarithms - logarithms.mean()
+    return -0.5 * float(apart @ apart) / spread**2, -apart / spread**2
+
+
 class Coordinates:
     """The free parameters of a point as one vector: logarithms, then inducing inputs in units of √m times their spread.
 
@@ -140,9 +151,8 @@ class Coordinates:
         if self.prior_spread is None:
             return value, slope
         for scales in self.scales:
-            apart = x[scales] - x[scales].mean()
-            value -= 0.5 * float(apart @ apart) / self.prior_spread**2
-            slope[scales] = -apart / self.prior_spread**2
+            log_density, slope[scales] = length_scale_prior(x[scales], self.prior_spread)
+            value += log_density
         return value, slope
 
     def point(self, x: np.ndarray) -> Point:

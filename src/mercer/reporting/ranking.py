@@ -1,4 +1,4 @@
-"""How well two classes are told apart: ROC and precision-recall curves, and what each threshold does."""
+"""How well probabilities rank two classes: ROC and precision-recall curves, and what each threshold does."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ranking_section(subject: Subject) -> Section | None:
     }
     table = Grid(f"Predicting {name} from a threshold on", head, cells)
     figures = [_roc(score, positive, area), _precision_recall(score, positive, precision_area, share)]
-    return Section("ranking", "How well are the classes told apart?", words, numbers, [table], figures)
+    return Section("ranking", "How well are the classes separated?", words, numbers, [table], figures)
 
 
 def auc_and_error(score: np.ndarray, positive: np.ndarray) -> tuple[float, float]:

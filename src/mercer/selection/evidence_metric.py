@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mercer.evidence.coordinates import length_scale_prior
 from mercer.linalg import minimize_lbfgs
 
 #: Bounds of variance, bias and noise in units of the targets' variance, and the factor within which a length-scale
@@ -87,9 +88,9 @@ class Process(NamedTuple):
     def objective(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """−log p(Y) less the logarithm of the prior on length-scales, and its gradient."""
         value, gradient, _ = self.evidence(theta)
-        apart = theta[:-3] - theta[:-3].mean()
-        gradient[:-3] += apart / PRIOR**2
-        return value + 0.5 * float(apart @ apart) / PRIOR**2, gradient
+        log_prior, slope = length_scale_prior(theta[:-3], PRIOR)
+        gradient[:-3] -= slope
+        return value - log_prior, gradient
 
     def maximise(self, theta: np.ndarray, rounds: int) -> np.ndarray:
         """A local maximum of evidence and prior from θ, after at most `rounds` steps of L-BFGS."""
