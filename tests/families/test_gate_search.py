@@ -30,6 +30,14 @@ def test_leave_one_out_values_are_those_of_ridge_regressions_without_each_row():
             np.testing.assert_allclose(values[row], phi[row] @ w, atol=1e-10)
 
 
+def test_leave_one_out_values_without_a_penalty_leave_dependent_columns_out():
+    phi, y = rng.normal(size=(15, 4)), rng.normal(size=(15, 1))
+    ones = torch.ones(15, dtype=torch.float64)
+    plain = leave_one_out_values(torch.as_tensor(phi), torch.as_tensor(y), ones, [0.0])
+    twice = leave_one_out_values(torch.as_tensor(np.hstack([phi, phi])), torch.as_tensor(y), ones, [0.0])
+    np.testing.assert_allclose(twice, plain, atol=1e-10)
+
+
 def test_shares_of_classes_are_counted_without_each_row():
     A = rng.dirichlet(np.ones(3), 12).T
     classes, weight = np.eye(2)[rng.integers(0, 2, 12)], rng.uniform(0.5, 2.0, 12)

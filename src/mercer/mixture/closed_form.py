@@ -64,7 +64,9 @@ def leave_one_out_values(phi: Tensor, Y: Tensor, weight: Tensor, penalties: Sequ
     weighted = phi * root
     values, V = torch.linalg.eigh(weighted.T @ weighted)
     lam = torch.tensor(penalties, dtype=torch.float64, device=phi.device)
-    inverse = 1 / (values.clamp(min=0)[:, None] + lam)  # m × L
+    total = values.clamp(min=0)[:, None] + lam  # m × L
+    rounding = len(values) * torch.finfo(torch.float64).eps * total.max(0).values
+    inverse = torch.where(total > rounding, 1 / total, 0.0)  # without a penalty, the solution of least norm
     T = weighted @ V
     along = T.T @ (root * Y)
     f = (T @ (inverse[:, :, None] * along[:, None]).flatten(1)).unflatten(1, (len(lam), -1)).transpose(0, 1) / root
