@@ -74,6 +74,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

@@ -21,12 +21,13 @@ def install(session: nox.Session, extra: str) -> None:
 
 @nox.session
 def check(session: nox.Session) -> None:
-    """Lint, format, types and layers."""
+    """Lint, format, types, layers and spelling."""
     install(session, "dev")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("lint-imports")
+    session.run("codespell")
 
 
 @nox.session
