@@ -32,7 +32,7 @@ from mercer.data import (
     text,
 )
 from mercer.data import parquet as parquet_module
-from mercer.data.prefetch import READY
+from mercer.data.source import READY
 
 N, D = 23, 4
 NAMES = [f"x{j}" for j in range(D)]

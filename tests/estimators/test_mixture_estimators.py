@@ -33,7 +33,7 @@ from mercer import (
 )
 from mercer.base.calibration import Temperature
 from mercer.datasets import THREE_GAUSSIANS, make_sin2, make_three_gaussians
-from mercer.mixture import gradient
+from mercer.mixture import output_weights
 from mercer.plots.mixture import plot_boundary, plot_gates, plot_slopes
 
 pytestmark = pytest.mark.usefixtures("two_folds")
@@ -542,7 +542,7 @@ def test_an_interrupt_keeps_the_mixture_so_far(face):
 
 def test_an_interrupt_of_gradient_training_keeps_the_last_step(monkeypatch):
     calls: list[int] = []
-    slopes = gradient.loss_and_slopes
+    slopes = output_weights.loss_and_slopes
 
     def press(*arguments: Any) -> Any:
         calls.append(1)
@@ -550,7 +550,7 @@ def test_an_interrupt_of_gradient_training_keeps_the_last_step(monkeypatch):
             raise KeyboardInterrupt
         return slopes(*arguments)
 
-    monkeypatch.setattr(gradient, "loss_and_slopes", press)
+    monkeypatch.setattr(output_weights, "loss_and_slopes", press)
     model = NRBFRegressor(4, training="gradient", n_init=1, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)

@@ -22,8 +22,8 @@ from mercer.data import ArrayRows, TensorRows
 from mercer.data.row_groups import RowGroups
 from mercer.engine import Sample, make_plan
 from mercer.forward.problem import Problem
-from mercer.forward.solve.exact_likelihood import exact_likelihood
-from mercer.forward.validation_rows import hold_out
+from mercer.forward.solve.exact import exact_likelihood
+from mercer.forward.task import hold_out
 from mercer.kernels import Gaussian
 from mercer.losses import Logistic
 from mercer.preprocessing.read import TableData

@@ -19,8 +19,7 @@ from mercer.engine import Sample, make_plan
 from mercer.forward.loop import ForwardFit
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import AllRows, exact_ridge
-from mercer.forward.solve.polish import polish
-from mercer.forward.solve.whitened import WhitenedCoordinates
+from mercer.forward.solve.polish import WhitenedCoordinates, polish
 from mercer.forward.stopping import MaxSteps
 from mercer.kernels import Gaussian, Linear, Matern12, Matern52
 from mercer.linalg import conjugate_gradients

@@ -15,12 +15,11 @@ from sklearn.preprocessing import KernelCenterer
 
 from mercer.data import TensorRows
 from mercer.empirical.coordinates import Factor, MappedRows, stacks
-from mercer.empirical.cross_validation import folds
+from mercer.empirical.cross_validation import PENALTIES, choose_kernels, coupled_leave_one_out, folds
 from mercer.empirical.ensemble import EnsembleMember, ballot, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
 from mercer.empirical.kernel_map import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.learners import ClassLearner, NumberLearner, coupled_ridge, joint_moments
-from mercer.empirical.leave_one_out import PENALTIES, choose_kernels, coupled_leave_one_out
 from mercer.empirical.problem import member_problem, subset
 from mercer.empirical.training import fit_job, make_jobs
 from mercer.engine import Sample, make_plan

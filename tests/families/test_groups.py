@@ -14,9 +14,8 @@ import torch
 import mercer
 from mercer.data import ArrayRows, Runs
 from mercer.distributed import LostProcessError, UntrustedMessageError, join, open_store
-from mercer.distributed.group import HEAD
+from mercer.distributed.group import HEAD, Signature
 from mercer.distributed.partitions import SpooledRows, write_rows
-from mercer.distributed.signed import Signature
 
 
 class Simulated(mercer.data.Group):

@@ -12,10 +12,16 @@ from mercer import KernelBoostingRegressor
 from mercer.data import TensorRows
 from mercer.engine import make_plan
 from mercer.engine.plan import EASIEST, READ, Plan
-from mercer.forward.solve import exact, preconditioner
+from mercer.forward.solve import exact
 from mercer.forward.solve import iterative_ridge as iterative
-from mercer.forward.solve.iterative_ridge import float32_storage_suffices, iterative_folds, iterative_ridge
-from mercer.forward.solve.preconditioner import NystroemPreconditioner, neighbour_blocks, nystroem_factor
+from mercer.forward.solve.iterative_ridge import (
+    NystroemPreconditioner,
+    float32_storage_suffices,
+    iterative_folds,
+    iterative_ridge,
+    neighbour_blocks,
+    nystroem_factor,
+)
 from mercer.kernels import Gaussian, Laplacian, Linear, Matern12
 
 
@@ -31,8 +37,8 @@ def patient(monkeypatch):
     """Tables of some hundred rows may take as many steps as ten thousand rows, and have as many blocks."""
     monkeypatch.setattr(iterative, "ROWS_PER_STEP", 0.5)
     monkeypatch.setattr(iterative, "FIRST_SHARE", 1)
-    monkeypatch.setattr(preconditioner, "NYSTROEM_ROWS", 30)
-    monkeypatch.setattr(preconditioner, "BLOCK_ROWS", 20)
+    monkeypatch.setattr(iterative, "NYSTROEM_ROWS", 30)
+    monkeypatch.setattr(iterative, "BLOCK_ROWS", 20)
 
 
 @given(
@@ -79,8 +85,8 @@ def test_steps_that_do_not_end_are_given_up(monkeypatch, rows_a_step, begun):
     X, y, weight = table(200, 1, 0)
     taken = []
     steps = iterative.conjugate_gradients
-    monkeypatch.setattr(preconditioner, "NYSTROEM_ROWS", 3)
-    monkeypatch.setattr(preconditioner, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(iterative, "NYSTROEM_ROWS", 3)
+    monkeypatch.setattr(iterative, "BLOCK_ROWS", 2)
     monkeypatch.setattr(iterative, "ROWS_PER_STEP", rows_a_step)
     monkeypatch.setattr(iterative, "FIRST_SHARE", 1 / 3)
     monkeypatch.setattr(iterative, "conjugate_gradients", lambda *a, **k: taken.append(steps(*a, **k)) or taken[0])
@@ -101,7 +107,7 @@ def test_a_preconditioner_is_the_inverse_of_its_matrix_with_and_without_rows(n, 
     X, y, weight = table(n, 1 + sets, 0)
     K, ridge, outs = kernel(X, X), 0.1 / weight, [torch.arange(fold, n, 10) for fold in range(sets)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preconditioner, "BLOCK_ROWS", size)
+        patch.setattr(iterative, "BLOCK_ROWS", size)
         found, blocks = NystroemPreconditioner.of(K, K.__getitem__, ridge, outs), neighbour_blocks(K)
         assert sorted(blocks[blocks < n].tolist()) == list(range(n))
         assert blocks.shape[1] <= size

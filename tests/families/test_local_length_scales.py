@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import mercer.forward.local_length_scales
+import mercer.forward.large_tables
 from mercer import KernelBoostingRegressor
 from mercer.clock import Clock
 from mercer.data import Runs, TensorRows
@@ -17,20 +17,22 @@ from mercer.data.column_maps import ColumnMap
 from mercer.data.group import ONE_PROCESS
 from mercer.engine import Sample, make_plan
 from mercer.evidence.exact import log_evidence
-from mercer.forward.local_length_scales import LocalLengthScales
+from mercer.forward.large_tables import LocalLengthScales
 from mercer.forward.model_selection import KernelMember, Selection
 from mercer.kernels import Gaussian, Linear, Matern32
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import read
 from mercer.selection.neighbourhoods import (
     MOST_CHANGE,
+    NEIGHBOURS,
     LocalScales,
     geometric_mean,
     neighbourhood_scales,
     neighbourhoods,
+    neighbours_error,
+    query_rows,
     summed_evidence,
 )
-from mercer.selection.neighbours import NEIGHBOURS, neighbours_error, query_rows
 from mercer.selection.settings import DEFAULT_SETTINGS
 
 FEW = replace(DEFAULT_SETTINGS, n_neighbourhoods=3, neighbourhood_share=0.1)
@@ -143,7 +145,7 @@ def test_a_metric_is_changed_where_the_nearest_of_all_rows_gain(few, monkeypatch
     assert len(choice.report) == 2
     assert choice.report[1]["loss"] < choice.report[0]["loss"]
     assert seen(free_penalty=False).members[0].lam == 10.0
-    monkeypatch.setattr(mercer.forward.local_length_scales, "neighbours_error", lambda sample, asked: 1.0)
+    monkeypatch.setattr(mercer.forward.large_tables, "neighbours_error", lambda sample, asked: 1.0)
     assert np.array_equal(seen().members[0].inputs.transform, np.ones(4))
 
 
@@ -151,7 +153,7 @@ def test_members_that_see_the_inputs_alike_are_of_one_kind():
     maps, turns = ColumnMap("standard", *(torch.zeros(2),) * 4), (np.ones(2), np.full(2, 2.0))
     views = [InputMap(np.zeros(2), np.ones(2), maps, turn) for turn in turns]
     members = [KernelMember(views[k], Gaussian(), 1.0, name=name) for name, k in (("a", 0), ("b", 1), ("c", 0))]
-    groups = mercer.forward.local_length_scales._by_view(members)
+    groups = mercer.forward.large_tables._by_view(members)
     assert [[member.name for member in group] for group in groups] == [["a", "c"], ["b"]]
 
 

@@ -21,9 +21,8 @@ from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoEx
 from mercer.mixture.features import Features
 from mercer.mixture.fit import MixtureSettings, assigned, fit_classes, fit_mixture, partition
 from mercer.mixture.gates import COVARIANCES, EXPANSION_ERROR, Floor, make_gates
-from mercer.mixture.gradient import loss_and_slopes
 from mercer.mixture.n_components import split
-from mercer.mixture.output_weights import class_shares, least_squares, logistic_weights
+from mercer.mixture.output_weights import class_shares, least_squares, logistic_weights, loss_and_slopes
 
 N, D, K = 150, 3, 4
 over_kinds = pytest.mark.parametrize("kind", COVARIANCES)

@@ -21,11 +21,10 @@ from mercer.selection.ensemble import greedy_average
 from mercer.selection.evidence_metric import Process, relevances
 from mercer.selection.grid import GridPoint
 from mercer.selection.halving import select
-from mercer.selection.link import FLOOR, UNKNOWN_ROWS, Link, codes_of, fitted_link, log_losses, shrinkage_factor
 from mercer.selection.metric import apply_transform, distances, gradient_outer_product, gradients, metric_root, tile
 from mercer.selection.parallel import in_background
 from mercer.selection.ridge import leave_one_out_path
-from mercer.selection.score import Score
+from mercer.selection.score import FLOOR, UNKNOWN_ROWS, Link, Score, codes_of, fitted_link, log_losses, shrinkage_factor
 from mercer.selection.settings import DEFAULT_SETTINGS
 from mercer.selection.view import Fold, View
 

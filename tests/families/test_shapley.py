@@ -24,10 +24,9 @@ from mercer.data.column_maps import fit_column_map
 from mercer.engine import make_plan
 from mercer.explain import product_code, products
 from mercer.explain.expansions import expansion_of, training_mean
-from mercer.explain.mixtures import TOLERANCE, matern, rational_quadratic
 from mercer.explain.products import product_sum, restricted_mixture, sum_over_scales
 from mercer.explain.shapley import block_shape
-from mercer.explain.terms import terms_of
+from mercer.explain.terms import TOLERANCE, matern, rational_quadratic, terms_of
 from mercer.preprocessing.inputs import InputMap
 
 pytestmark = pytest.mark.usefixtures("two_folds")

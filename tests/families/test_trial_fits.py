@@ -10,7 +10,7 @@ import torch
 
 from mercer import KernelBoostingClassifier
 from mercer.data.group import ONE_PROCESS
-from mercer.forward import boosting, trial_fits
+from mercer.forward import boosting, large_tables
 from mercer.forward.combine import JointPursuit
 from mercer.forward.criteria import LargestResiduals
 from mercer.forward.learners import Ensemble
@@ -56,15 +56,15 @@ def begin():
 def test_the_best_member_and_the_best_of_every_smoother_kernel_are_tried(order, tried):
     kernels = {"a": Matern12(), "b": Matern12(2.0), "c": Gaussian(), "d": Matern32(), "e": Laplacian()}
     first, *others = (member(name, kernels[name]) for name in order)
-    assert "".join(one.name for one in trial_fits.shortlist(Selection([first], runners_up=others))) == tried
+    assert "".join(one.name for one in large_tables.shortlist(Selection([first], runners_up=others))) == tried
 
 
 def test_the_kernel_that_grows_best_is_taken_with_its_first_learners(begin):
     """A smooth function: the Gaussian kernel wins, whatever few rows said, and no learner is made twice."""
     task = task_of(member("rough", Matern12()), member("alike", Matern12(2.0)), member("smooth", Gaussian(0.5)))
-    choice = trial_fits.select_by_learning_curve(task, begin, np.inf)
+    choice = large_tables.select_by_learning_curve(task, begin, np.inf)
     assert names(choice) == ["smooth", "rough", "alike"]
-    assert choice.started_fit.n_steps == trial_fits.LEARNERS
+    assert choice.started_fit.n_steps == large_tables.LEARNERS
     assert choice.started_fit.problem.kernel is choice.members[0].kernel
     lines = {line["candidate"]: line["loss"] for line in choice.report}
     assert list(lines) == ["rough", "smooth"]
@@ -75,8 +75,8 @@ def test_the_kernel_that_grows_best_is_taken_with_its_first_learners(begin):
 def test_a_choice_without_another_kernel_or_without_time_stays_as_it_is(begin):
     one, other = member("rough", Matern12()), member("smooth", Gaussian())
     task = task_of(one)
-    assert trial_fits.select_by_learning_curve(task, begin, np.inf) is task.selection
-    hurried = trial_fits.select_by_learning_curve(task_of(one, other), begin, 0.0)
+    assert large_tables.select_by_learning_curve(task, begin, np.inf) is task.selection
+    hurried = large_tables.select_by_learning_curve(task_of(one, other), begin, 0.0)
     assert names(hurried) == ["rough", "smooth"]
     assert hurried.started_fit is None
     assert hurried.report == []
@@ -88,7 +88,7 @@ def test_an_interrupted_trial_ends_the_fit(begin, monkeypatch):
 
     monkeypatch.setattr(ForwardFit, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        trial_fits.select_by_learning_curve(
+        large_tables.select_by_learning_curve(
             task_of(member("rough", Matern12()), member("smooth", Gaussian())), begin, np.inf
         )
 
@@ -100,16 +100,16 @@ def history(losses: list[float], each: float) -> History:
 def test_learners_are_compared_at_equal_times_however_long_the_first_took():
     """Twenty learners of the quick one take as long as two of the slow one, whose better end is not reached."""
     quick, slow = [1.0 / k for k in range(1, 11)], [0.9**k for k in range(10)]
-    assert trial_fits.ranked_by_promise([history(slow, 1.0), history(quick, 0.1)]) == [1, 0]
-    assert trial_fits.ranked_by_promise([history(slow, 0.1), history(quick, 10.0)]) == [0, 1]
-    assert trial_fits.ranked_by_promise([]) == []
+    assert large_tables.ranked_by_promise([history(slow, 1.0), history(quick, 0.1)]) == [1, 0]
+    assert large_tables.ranked_by_promise([history(slow, 0.1), history(quick, 10.0)]) == [0, 1]
+    assert large_tables.ranked_by_promise([]) == []
 
 
 def test_losses_that_follow_a_power_law_are_foretold():
     losses = [3.0 * k**-0.4 for k in range(1, 11)]
     for n in (4, 10, 20, 57):
-        assert trial_fits.extrapolate_loss(losses, n) == pytest.approx(3.0 * n**-0.4)
-    assert trial_fits.extrapolate_loss([1.0, 0.0], 10) == 0.0
+        assert large_tables.extrapolate_loss(losses, n) == pytest.approx(3.0 * n**-0.4)
+    assert large_tables.extrapolate_loss([1.0, 0.0], 10) == 0.0
 
 
 def test_a_default_fit_goes_on_from_the_learners_that_were_tried(few_rows, settings, monkeypatch, tmp_path):
@@ -125,7 +125,7 @@ def test_a_default_fit_goes_on_from_the_learners_that_were_tried(few_rows, setti
     begun = []
 
     def seen(task, begin, seconds):
-        begun.append(trial_fits.select_by_learning_curve(task, begin, seconds))
+        begun.append(large_tables.select_by_learning_curve(task, begin, seconds))
         return begun[-1]
 
     monkeypatch.setattr(boosting, "select_by_learning_curve", seen)
@@ -135,10 +135,10 @@ def test_a_default_fit_goes_on_from_the_learners_that_were_tried(few_rows, setti
         fit, report = begun[-1].started_fit, model.tuning_report_
         tried = {line["candidate"]: line["loss"] for line in report if line.get("stage") == "trial fits"}
         assert len(tried) > 1
-        assert (fit.n_steps > trial_fits.LEARNERS) == (folder is None)
+        assert (fit.n_steps > large_tables.LEARNERS) == (folder is None)
         if folder is None:
             first = tried[begun[-1].members[0].name]
-            assert model.history_["validation"][trial_fits.LEARNERS - 1] == first
+            assert model.history_["validation"][large_tables.LEARNERS - 1] == first
         assert np.mean(model.predict(X) == (y > 0)) > 0.97
     again = KernelBoostingClassifier(random_state=0, polish=False, checkpoint=tmp_path / "kept").fit(X, y > 0)
     np.testing.assert_allclose(again.decision_function(X), model.decision_function(X), atol=1e-6)

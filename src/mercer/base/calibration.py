@@ -1,7 +1,7 @@
 """Calibration: the map from decision values to probabilities, fitted to held-out or out-of-fold decision values.
 
 A temperature suits decision values of any scale. Least squares on centred codes estimates probabilities themselves, so
-a floor and an exponent take its place there (`mercer.selection.link`). Both are shrunk where rows are few: the
+a floor and an exponent take its place there (`mercer.selection.score`). Both are shrunk where rows are few: the
 temperature is fitted to Platt's smoothed targets. On the calibration rows the log loss is never above that of the
 class frequencies, towards which probabilities are shrunk where they would be worse (`Shrunk`).
 """
@@ -17,7 +17,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
 
 from mercer.preprocessing.targets import ClassTargets
-from mercer.selection.link import Codes, fitted_link, logit_losses, shrinkage_factor
+from mercer.selection.score import Codes, fitted_link, logit_losses, shrinkage_factor
 
 #: Least share of shrinkage; less is not worth another record in the model.
 LEAST_SHARE = 0.01

@@ -38,12 +38,11 @@ MODULES = (
     "mercer.forward.boosting",
     "mercer.forward.combine",
     "mercer.forward.criteria",
-    "mercer.forward.expansion",
     "mercer.forward.focus",
     "mercer.forward.gradient_metric",
     "mercer.forward.greedy",
     "mercer.forward.model_selection",  # in checkpoints: the selected kernels
-    "mercer.forward.sparse_rows",
+    "mercer.forward.expansion",
     "mercer.forward.nystroem",
     "mercer.forward.partial_fit",
     "mercer.forward.path",

@@ -8,7 +8,9 @@ processes; on one process they return what is there, so that no algorithm knows 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,10 @@ from torch import Tensor
 from mercer.data.group import Group
 from mercer.data.raw import RawColumn
 from mercer.data.shard import UNDIVIDED, Runs, Shard, even_run
+
+Block = tuple[int, Tensor]
+#: Largest number of prefetched blocks, besides the one being processed.
+READY = 2
 
 
 class RowSource(ABC):
@@ -189,3 +195,35 @@ def spaced_rows(weight: Any, n: int) -> np.ndarray:
     """
     alive = np.flatnonzero(torch.as_tensor(weight).cpu().numpy() > 0)
     return alive[np.linspace(0, len(alive) - 1, min(len(alive), n)).astype(int)]
+
+
+def read_ahead(blocks: Iterator[Block], *, pinned: bool = False) -> Iterator[Block]:
+    """Yield the same blocks, prefetched by a thread; `pinned` copies them to pinned memory for a GPU.
+
+    A block is a pair of its first row and the rows. An error of the thread is raised here, after the blocks before
+    it. Leaving the loop early ends the thread.
+
+    >>> import torch
+    >>> from mercer.data import read_ahead
+    >>> [(start, rows.tolist()) for start, rows in read_ahead(iter([(0, torch.ones(2)), (2, torch.zeros(1))]))]
+    [(0, [1.0, 1.0]), (2, [0.0])]
+    """
+
+    def read() -> Block | None:
+        found = next(blocks, None)
+        if found is None or not pinned or found[1].is_cuda:
+            return found
+        return found[0], found[1].pin_memory()
+
+    with ThreadPoolExecutor(1, "mercer reads ahead") as thread:
+        ready: deque[Future[Block | None]] = deque(thread.submit(read) for _ in range(READY))
+        try:
+            while (block := ready.popleft().result()) is not None:
+                ready.append(thread.submit(read))
+                yield block
+                del block  # frees it before waiting for the next block
+        finally:
+            for future in ready:
+                future.cancel()
+            if hasattr(blocks, "close"):  # the thread that opened a file closes it
+                thread.submit(blocks.close).result()

@@ -1,9 +1,8 @@
 """Distributed fits: processes that fit one model together, each on its own rows."""
 
-from mercer.distributed.group import LostProcessError, ProcessGroup, open_store
+from mercer.distributed.group import LostProcessError, ProcessGroup, UntrustedMessageError, open_store
 from mercer.distributed.launch import init, join
 from mercer.distributed.rows import OwnRows, own_rows
-from mercer.distributed.signed import UntrustedMessageError
 
 __all__ = [
     "LostProcessError",

@@ -2,11 +2,12 @@
 
 The backend is gloo between CPUs and NCCL between GPUs. Every wait has a timeout: a process that does not answer in
 time, or whose connection breaks, ends the fit of all others with an error that names it. A process that computes alone
-for longer sends heartbeats. If the group has a secret, messages are signed (`mercer.distributed.signed`).
+for longer sends heartbeats. If the group has a secret, messages are signed.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import pickle
 import socket
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -22,7 +24,6 @@ import torch
 from torch import Tensor
 
 from mercer.data.group import Group
-from mercer.distributed.signed import Signature
 
 T = TypeVar("T")
 
@@ -34,6 +35,8 @@ HEARTBEAT, BEATS = b"\xff" * HEAD, 4
 BACKLOG = 1024
 #: Seconds that processes wait for each other's report after a loss, to find out who is silent.
 GRACE = 3.0
+#: Bytes of a signature.
+TAG = 32
 
 
 class LostProcessError(RuntimeError):
@@ -366,3 +369,51 @@ def environment_store(rank: int, size: int, timeout: float) -> Any:
 
     store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout)))
     return store
+
+
+class UntrustedMessageError(RuntimeError):
+    """A message whose signature does not belong to the secret of the fit."""
+
+
+@dataclass(frozen=True, repr=False)
+class Signature:
+    """Signs and checks messages by a `secret`; without one, they pass unchanged.
+
+    Messages have an HMAC-SHA256. One is unpickled, and an address of the store used, only after its signature was
+    checked. The signature covers the bytes and their purpose (which message, of which process), so that a message
+    cannot be replayed as another one. Nothing is encrypted.
+
+    >>> from mercer.distributed.group import Signature
+    >>> message = Signature(b"of this fit").signed(b"hello", "first", 3)
+    >>> Signature(b"of this fit").checked(message, "first", 3)
+    b'hello'
+    >>> Signature(b"of another").checked(message, "first", 3)
+    Traceback (most recent call last):
+    mercer.distributed.group.UntrustedMessageError: the message first/3 must be signed with the secret of this fit, ...
+    """
+
+    secret: bytes | None = None
+
+    def signed(self, body: bytes, *purpose: Any) -> bytes:
+        """Return the signature of the body and its purpose, followed by the body."""
+        return body if self.secret is None else self._tag(body, purpose) + body
+
+    def checked(self, message: bytes, *purpose: Any) -> bytes:
+        """Return the body of a message; raise an error if it was not signed for this purpose with this secret."""
+        if self.secret is None:
+            return message
+        tag, body = message[:TAG], message[TAG:]
+        if not hmac.compare_digest(tag, self._tag(body, purpose)):
+            raise UntrustedMessageError(
+                f"the message {_name(purpose)} must be signed with the secret of this fit, got {len(message)} bytes "
+                "with another signature: a process that does not belong to the fit can reach its connections"
+            )
+        return body
+
+    def _tag(self, body: bytes, purpose: tuple[Any, ...]) -> bytes:
+        assert self.secret is not None
+        return hmac.digest(self.secret, _name(purpose).encode() + b"\0" + body, "sha256")
+
+
+def _name(purpose: tuple[Any, ...]) -> str:
+    return "/".join(map(str, purpose))

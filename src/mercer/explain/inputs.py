@@ -13,9 +13,8 @@ from mercer.data import ArrayRows, RowSource, as_source
 from mercer.data.raw import CATEGORICAL, RawColumn
 from mercer.preprocessing.columns import TableMap
 from mercer.preprocessing.columns_read import new_numbers_or_columns
-from mercer.preprocessing.constant_columns import Constants, HeldRows
+from mercer.preprocessing.constant_columns import Constants, HeldRows, dense_or_sparse
 from mercer.preprocessing.read import read_new
-from mercer.preprocessing.sources import dense_or_sparse
 from mercer.preprocessing.validate import host
 
 

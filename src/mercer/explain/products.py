@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from mercer.explain import product_code
-from mercer.explain.mixtures import INFINITE, ExponentialSum
 from mercer.explain.product_code import ProductSum
 from mercer.explain.subsets import shapley_by_subsets
-from mercer.explain.terms import Term
+from mercer.explain.terms import INFINITE, ExponentialSum, Term
 
 #: Inputs up to which subsets are faster than mixtures: where torch computes the mixtures, and where machine code does.
 MAX_SUBSET_INPUTS, MAX_SUBSET_INPUTS_COMPILED = 10, 8

@@ -12,7 +12,7 @@ products divided by it, which is at least 1 − t > 0.
 
 A Matérn or rational quadratic kernel is a mixture of Gaussians, and its values are that mixture of theirs: the kernel
 without some inputs is a function of the distance along the others. Each is a weighted mean of differences of two
-kernel values, so a mixture that is off by at most ε (`mercer.explain.mixtures`) gives values off by 2ε.
+kernel values, so a mixture that is off by at most ε (`mercer.explain.terms`) gives values off by 2ε.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.fused import compiled_ahead
 from mercer.forward.average import best_average
-from mercer.forward.boosting_sizes import BoostingSettings, LearnerSizes
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.class_uncertainty import UncertainDecisions
 from mercer.forward.combine import Combination
@@ -25,21 +24,19 @@ from mercer.forward.compress_members import Compressible
 from mercer.forward.criteria import Criterion
 from mercer.forward.estimator import SOLVING_SHARE, ForwardEstimator
 from mercer.forward.focus import Focus
-from mercer.forward.learners import Ensemble, Size
-from mercer.forward.local_length_scales import LocalLengthScales
+from mercer.forward.large_tables import LocalLengthScales, select_by_learning_curve
+from mercer.forward.learners import BoostingSettings, Ensemble, LearnerSizes, Size
 from mercer.forward.loop import ForwardFit
 from mercer.forward.model_selection import EnsembleSearch, KernelMember, Selection, single_kernel
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.refinement_stages import RefinementSettings, RefinementStages
-from mercer.forward.solve.exact import AllRows
-from mercer.forward.solve.exact_likelihood import likelihood_rows
+from mercer.forward.solve.exact import AllRows, likelihood_rows
 from mercer.forward.solve.polish import polish
 from mercer.forward.solve.predicted_time import affordable_polish_steps, exact_seconds
 from mercer.forward.stage_sampling import affordable_stage_rows, draw_sample
 from mercer.forward.stopping import MaxSteps, Stopping
 from mercer.forward.task import FittedMember, Task
-from mercer.forward.trial_fits import select_by_learning_curve
 from mercer.forward.uncertainty import UncertainExpansions
 from mercer.kernels import Gaussian, Matern32, Stationary
 from mercer.losses import Logistic, Loss

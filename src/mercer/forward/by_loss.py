@@ -19,7 +19,7 @@ from mercer.data import ArrayRows
 from mercer.engine import Sample
 from mercer.forward.model_selection import KernelMember, Selection, sample_of
 from mercer.forward.problem import Problem
-from mercer.forward.solve.exact_likelihood import exact_likelihood
+from mercer.forward.solve.exact import exact_likelihood
 from mercer.forward.solve.polish import polish
 from mercer.forward.task import Task
 

@@ -20,9 +20,9 @@ from mercer.data.group import ONE_PROCESS
 from mercer.engine import Plan, make_plan
 from mercer.engine.plan import chosen_device
 from mercer.forward.by_loss import select_by_loss
+from mercer.forward.checkpoint import Fingerprint, WarmStartState
 from mercer.forward.compress_members import Compressed
-from mercer.forward.cost import TIMED_ROWS, prediction_cost
-from mercer.forward.expansion import FEW_ROWS, Expansion, evaluate, evaluate_few
+from mercer.forward.expansion import FEW_ROWS, TIMED_ROWS, Expansion, evaluate, evaluate_few, prediction_cost
 from mercer.forward.fitted_attributes import fitted_attributes
 from mercer.forward.held_out import Refit, can_refit, held_out_predictions
 from mercer.forward.influence import InfluenceMixin
@@ -35,16 +35,16 @@ from mercer.forward.stopping import MaxSteps, Stopping, TimeBudget, Validation, 
 from mercer.forward.task import (
     FittedMember,
     Task,
+    append_validation_rows,
     around_constant,
     clip_far_targets,
+    hold_out,
     normalise_weights,
     rescale_shares,
     resolve_loss,
     selection_targets,
     time_for_another,
 )
-from mercer.forward.validation_rows import append_validation_rows, hold_out
-from mercer.forward.warm_start import Fingerprint, WarmStartState
 from mercer.losses import Loss, Squared
 from mercer.parts import require
 from mercer.preprocessing.collect import fitting_group, plan_for

@@ -1,10 +1,12 @@
 """Kernel expansions, the fitted models of greedy and boosted estimators.
 
-A prediction is the sum of a model's expansions.
+A prediction is the sum of a model's expansions. Kernels of wide sparse tables are computed from products of sparse
+rows.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -14,19 +16,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.data import RowSource, TensorRows
+from mercer.data import ArrayRows, RowSource, SparseRows, TensorRows, sparse_matrix
 from mercer.engine import KernelMatrix, Plan
+from mercer.engine.sample import Sample
 from mercer.forward.path import ExpansionPath
-from mercer.forward.sparse_rows import entries_of
-from mercer.kernels import Columns, Kernel
-from mercer.kernels.sparse_rows import SparseRowKernel
+from mercer.kernels import Columns, Kernel, as_kernel
+from mercer.kernels.sparse_rows import Entries, SparseRowKernel, require_products
 from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap
+from mercer.preprocessing.read import TableData
+from mercer.selection.kernel_choice import choose_kernel, is_tuned
 
 #: Rows whose outputs are computed at a time.
 OUTPUT_ROWS = 1 << 16
 #: Rows up to which a CPU predicts without blocks: planning them would take longer than the prediction.
 FEW_ROWS = 32
+#: Rows of the timed block, and repetitions of the shortest time.
+TIMED_ROWS, REPETITIONS = 1000, 5
+#: Rows on which a kernel is tuned at most: they have as many coordinates as rows, which makes the evidence expensive.
+TUNED_ROWS = 600
 
 
 @dataclass(frozen=True)
@@ -144,3 +152,68 @@ def with_row_index(source: RowSource, plan: Plan) -> TensorRows:
     rows: Tensor = source.take(np.arange(source.n_rows)).to(plan.device, plan.dtype)
     index: Any = torch.arange(source.n_rows, device=plan.device)[:, None]
     return TensorRows(torch.cat([rows, index.to(rows)], 1))
+
+
+def prediction_cost(expansions: Sequence[Expansion], rows: np.ndarray | None, plan: Plan) -> dict[str, float]:
+    """Basis vectors and bytes of expansions, and microseconds per row, asked one by one and 1000 at a time.
+
+    `rows` are some rows of the table as numbers; None leaves out the times. These are the shortest of five, without the
+    reading of a table.
+    """
+    cost: dict[str, float] = {
+        "n_basis": sum(len(part.basis) for part in expansions),
+        "bytes": sum(part.basis.nbytes + part.weights.nbytes for part in expansions),
+    }
+    if rows is None:
+        return cost
+    block = ArrayRows(np.resize(rows, (TIMED_ROWS, rows.shape[1])))
+    single = torch.as_tensor(block.X[:1])
+    one_by_one = [_seconds(lambda: evaluate_few(expansions, single)) for _ in range(REPETITIONS)]
+    together = [_seconds(lambda: evaluate(expansions, block, plan)) for _ in range(REPETITIONS)]
+    times = {"microseconds_single": 1e6 * min(one_by_one), "microseconds_per_row": 1e6 * min(together) / TIMED_ROWS}
+    return cost | times
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class RowIndexMap(InputMap):
+    """Maps rows to their numbers 0, 1, …, the inputs of kernels of sparse rows."""
+
+    def rows(self, source: RowSource, plan: Plan) -> RowSource:
+        return TensorRows(torch.arange(source.n_rows, device=plan.device, dtype=plan.dtype)[:, None])
+
+
+def sparse_row_kernel(
+    data: TableData, Y: np.ndarray, plan: Plan, settings: Any, rng: np.random.Generator, seconds: float | None
+) -> tuple[RowIndexMap, Kernel, float, float]:
+    """Tune a kernel with one length-scale for a sparse table.
+
+    Returns input map, kernel, penalty and seconds.
+
+    The sampled rows get as many coordinates as there are rows, which changes neither radial nor dot-product kernels.
+    """
+    start, rows = time.perf_counter(), data.rows
+    assert isinstance(rows, SparseRows)
+    if not is_tuned(settings.kernel):
+        require_products(as_kernel(settings.kernel))
+    n_rows = min(settings.tuning_rows, TUNED_ROWS)
+    drawn = data.draw(n_rows, rng)
+    plan = replace(plan, dtype=torch.float64)
+    y, weight = (torch.as_tensor(data.pick(values, drawn), device=plan.device) for values in (Y, data.weight))
+    sample = Sample(TensorRows(rows.coordinates(drawn).to(plan.device)), y, weight, plan)
+    chosen = choose_kernel(sample, settings.kernel, settings.regularization, n_rows, rng, seconds, ard=False)
+    kernel = SparseRowKernel(chosen.kernel, rows.entries, rows.entries)
+    kernel.check()
+    return RowIndexMap(np.zeros(1), np.ones(1)), kernel, chosen.lam, time.perf_counter() - start
+
+
+def entries_of(source: RowSource) -> Entries:
+    """All rows of a source in sparse form."""
+    if isinstance(source, SparseRows):
+        return source.entries
+    return SparseRows(sparse_matrix(source.take(np.arange(source.n_rows)).cpu().double().to_sparse())).entries

@@ -21,9 +21,8 @@ from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.sample import Sample
-from mercer.forward.expansion import with_row_index
+from mercer.forward.expansion import sparse_row_kernel, with_row_index
 from mercer.forward.problem import Problem
-from mercer.forward.sparse_rows import sparse_row_kernel
 from mercer.kernels import Kernel
 from mercer.losses import Loss
 from mercer.preprocessing.inputs import InputMap, find_inputs
@@ -75,8 +74,8 @@ class Unspecified:
 class Selection:
     """Ensemble members, seconds of the selection, its report, and runners-up that were nearly as good.
 
-    `started_fit` is the fit of the first member where trial fits chose it (`mercer.forward.trial_fits`). Penalties are
-    those of kernel logistic regression if classes are fitted `by_likelihood`.
+    `started_fit` is the fit of the first member where trial fits chose it (`mercer.forward.large_tables`). Penalties
+    are those of kernel logistic regression if classes are fitted `by_likelihood`.
     """
 
     members: list[KernelMember]

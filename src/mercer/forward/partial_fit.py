@@ -22,7 +22,7 @@ from mercer.data import RowSource, SparseRows
 from mercer.engine import KernelMatrix, Sample
 from mercer.forward.expansion import Expansion, Objective
 from mercer.forward.influence import training_sample
-from mercer.forward.solve.whitened import in_float64
+from mercer.forward.solve.polish import in_float64
 from mercer.forward.task import FittedMember
 from mercer.kernels import Kernel
 from mercer.linalg import cholesky, whitening

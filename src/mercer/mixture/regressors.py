@@ -30,9 +30,8 @@ from mercer.mixture.estimator import MixtureEstimator, MixtureRefits
 from mercer.mixture.experts import ConstantExperts, Experts, LinearExperts, NoExperts, NoisyExperts
 from mercer.mixture.features import columns
 from mercer.mixture.fit import Fitted, MixtureSettings
-from mercer.mixture.gradient import fit_gradient
 from mercer.mixture.n_components import ChosenSize, Trials
-from mercer.mixture.output_weights import least_squares, local_noise, misleading
+from mercer.mixture.output_weights import fit_gradient, least_squares, local_noise, misleading
 from mercer.mixture.predictions import LEFT_OUT_ROWS, conditional_mean, leave_one_out_scale, mean_and_variance
 from mercer.parts import require
 from mercer.preprocessing.inputs import InputMap

@@ -22,7 +22,7 @@ from mercer.data.raw import RawColumn
 from mercer.data.row_groups import RowGroups
 from mercer.parts import require
 from mercer.preprocessing.columns import Layout, TableMap
-from mercer.preprocessing.columns_fit import EncodedTable, encode_table
+from mercer.preprocessing.columns_fit import DeclaredCodes, EncodedTable, encode_table, names_codes
 from mercer.preprocessing.columns_read import (
     Table,
     as_columns,
@@ -32,10 +32,8 @@ from mercer.preprocessing.columns_read import (
     require_different,
 )
 from mercer.preprocessing.columns_targets import CrossFit, averaged_targets, row_hashes
-from mercer.preprocessing.constant_columns import Constants, find_constants
-from mercer.preprocessing.declared import DeclaredCodes, names_codes
+from mercer.preprocessing.constant_columns import Constants, FiniteRows, dense_or_sparse, find_constants
 from mercer.preprocessing.row_groups import require_groups
-from mercer.preprocessing.sources import FiniteRows, dense_or_sparse
 from mercer.preprocessing.validate import checked_targets, checked_weights, host, require_same_order
 from mercer.preprocessing.weights import class_weighted
 from mercer.selection.kernel_choice import sees_any_column

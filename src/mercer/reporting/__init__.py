@@ -1,4 +1,4 @@
-"""A fitted model on one page: `report` gathers sections, `Report` holds them, `page` writes them down."""
+"""A fitted model on one page: `report` gathers sections, `Report` holds them and writes them down."""
 
 from mercer.reporting.report import Report, report
 

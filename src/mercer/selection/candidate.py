@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mercer.data.column_maps import ColumnMap
 from mercer.kernels import Kernel
-from mercer.selection.link import Link
+from mercer.selection.score import Link
 from mercer.selection.view import Trial, View
 
 #: The key that ranks candidates, best first.

@@ -19,12 +19,11 @@ from mercer.selection.candidate import (
     SelectedKernel,
 )
 from mercer.selection.grid import FAMILIES
-from mercer.selection.likelihood_candidate import LikelihoodCandidate
-from mercer.selection.link import FLOORS, Link, fitted_link, mean_and_variance, shrinkage_factor
+from mercer.selection.likelihood import LikelihoodCandidate
 from mercer.selection.metric import metric_root
 from mercer.selection.parallel import run_parallel
 from mercer.selection.rows import SelectionRows
-from mercer.selection.score import Score
+from mercer.selection.score import FLOORS, Link, Score, fitted_link, mean_and_variance, shrinkage_factor
 from mercer.selection.search import Search
 from mercer.selection.settings import SelectionSettings
 from mercer.selection.view import Fold, View

@@ -13,7 +13,7 @@ from torch import Tensor
 from mercer.codegen.compiled import city_block
 from mercer.codegen.cpu import EXP_BASE_FACTOR, fast_exp
 from mercer.kernels import Kernel, Radial
-from mercer.kernels.city_block import CityBlock, two_valued
+from mercer.kernels.separable import CityBlock, two_valued
 
 #: Squared distances below this share of the largest squared norm count as zero.
 SAME = 1e-9

@@ -12,9 +12,8 @@ from torch import Tensor
 from mercer.data.column_maps import fit_column_map
 from mercer.data.row_groups import RowGroups
 from mercer.selection.evidence_metric import ROUNDS, relevances
-from mercer.selection.link import codes_of
 from mercer.selection.parallel import run_parallel
-from mercer.selection.score import Score
+from mercer.selection.score import Score, codes_of
 from mercer.selection.settings import SelectionSettings, Stage
 from mercer.selection.view import Fold, MetricStep, View
 

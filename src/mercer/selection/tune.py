@@ -1,27 +1,37 @@
-"""`tune_kernel`: kernel, length-scales and noise of largest evidence on a random subset of rows."""
+"""Kernel, length-scales and noise of largest evidence on a random subset of rows, or the noise of a fixed kernel."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.engine import make_plan
 from mercer.engine.sample import generator
+from mercer.evidence.coordinates import Point
+from mercer.evidence.exact import left_out, log_evidence
 from mercer.kernels import Gaussian, Kernel, Matern12, Matern32, Matern52, Scaled, Stationary, as_kernel
 from mercer.parts import require, require_integer, require_number
-from mercer.selection.class_codes import LEAST_NOISE, refine_by_log_loss
-from mercer.selection.evidence_search import NOISE_BOUNDS, OUTER, EvidenceSearch
+from mercer.selection.evidence_search import LENGTH, NOISE_BOUNDS, OUTER, EvidenceSearch
 from mercer.selection.sample import are_class_codes, draw
 
 #: Seconds of a search on a thousand rows on a slow machine; other searches take time as the cube of their rows.
 THOUSAND_ROWS_SECONDS = 20.0
 #: Families tried by ``kernel="auto"``, smoothest first.
 FAMILIES: tuple[type[Stationary], ...] = (Gaussian, Matern52, Matern32, Matern12)
+#: Least noise as a share of the codes' variance.
+LEAST_NOISE = 1e-2
+#: Factors of a step in the length-scales and in the noise, and the least share by which a step lowers the loss.
+LENGTH_STEP, NOISE_STEP, GAIN = 1.6, 2.5, 2e-3
+#: Temperatures tried: decision values are not log odds, and their scale must not matter.
+TEMPERATURES = torch.logspace(-2, 1.5, 36, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -187,3 +197,97 @@ def _in_target_units(kernel: Kernel, scale: float) -> Kernel:
         for name, value in kernel.tunable().items()
     }
     return kernel.replaced(values)
+
+
+def refine_by_log_loss(search: EvidenceSearch, points: Iterable[Point]) -> Point:
+    """The proposed point of least leave-one-out log loss, improved by steps in length-scale and noise.
+
+    The evidence treats codes ±1 as measurements with Gaussian noise. If classes are easy to separate, it drives the
+    noise to its lower bound and length-scales down to the gaps between rows. The ratios of length-scales remain useful.
+    Their common factor, the noise and the family are chosen here.
+    """
+    best = min(points, key=lambda point: _log_loss(search, point.kernel, point.noise))
+    kernel, noise = best.kernel, best.noise
+    lowest = _log_loss(search, kernel, noise)
+    steps = [(LENGTH_STEP, 1.0), (1 / LENGTH_STEP, 1.0), (1.0, NOISE_STEP), (1.0, 1 / NOISE_STEP)]
+    while steps:
+        by_length, by_noise = steps.pop(0)
+        new_kernel = _scaled(kernel, by_length)
+        new_noise = float(np.clip(noise * by_noise, LEAST_NOISE, NOISE_BOUNDS[1]))
+        if new_noise == noise and by_length == 1.0:
+            continue
+        loss = _log_loss(search, new_kernel, new_noise)
+        if loss < (1 - GAIN) * lowest:
+            kernel, noise, lowest = new_kernel, new_noise, loss
+            back = 1 / by_length, 1 / by_noise
+            steps = [(by_length, by_noise), *(step for step in steps if step != back)]
+    return Point(kernel, noise, value=log_evidence(kernel, noise, search.X, search.Y, search.weight)[0])
+
+
+def _scaled(kernel: Kernel, factor: float) -> Kernel:
+    lengths = kernel.tunable()[LENGTH]
+    return kernel if factor == 1.0 else kernel.replaced({LENGTH: (factor * np.asarray(lengths)).tolist()})
+
+
+def _log_loss(search: EvidenceSearch, kernel: Kernel, noise: float) -> float:
+    """Mean leave-one-out logistic loss of the codes, at the best temperature."""
+    search.n_evaluations += 1
+    low, high = search.Y.min(0).values, search.Y.max(0).values
+    middle, half = (low + high) / 2, ((high - low) / 2).clamp(min=1e-300)
+    decisions = (left_out(kernel, noise, search.X, search.Y, search.weight) - middle) / half
+    margin = decisions * torch.sign(search.Y - middle)
+    share = search.weight[:, None] / search.weight.sum() / margin.shape[1]
+    softplus = torch.nn.functional.softplus
+    return min(float((share * softplus(-margin / t)).sum()) for t in TEMPERATURES.tolist())
+
+
+def tune_noise(kernel: Kernel, X: Tensor, Y: Tensor, sample_weight: Any = None, device: Any = None) -> float:
+    r"""Maximise the likelihood of targets of covariance :math:`s(K + \lambda D^{-1})` over the penalty λ.
+
+    The best amplitude s has a closed form, so the kernel need not be in the targets' units. If every column of `Y`
+    holds two values only, targets are class codes, and λ is at least 1 % of the kernel's mean variance: interpolating
+    codes has unbounded evidence. The scale of the weights does not matter: duplicates are merged and weights are scaled
+    to mean one (class codes: all one), and λ is returned for the weights as given.
+
+    >>> from mercer.kernels import Gaussian
+    >>> X = torch.linspace(-3, 3, 200, dtype=torch.float64)[:, None]
+    >>> noise = torch.randn(200, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> 0.003 < tune_noise(Gaussian(), X, X.sin() + 0.1 * noise) < 0.1
+    True
+    """
+    X = torch.as_tensor(X)
+    drawn = draw(X, Y, sample_weight, len(X), np.random.default_rng(0), X.device if device is None else device)
+    X, w = drawn.X, drawn.precision()
+    Y = drawn.centred(w)
+    Y = Y / (float(Y.abs().max()) or 1.0)  # squares of unscaled targets may overflow
+    root = w.sqrt()[:, None]
+    K = kernel(X, X)
+    least = LEAST_NOISE * float(K.diagonal().mean()) if are_class_codes(drawn.Y) else 0.0
+    values, vectors = torch.linalg.eigh(K * root * root.T)
+    spectrum = values.clamp(min=0).cpu().numpy()
+    energy = (vectors.T @ (root * Y)).square().sum(1).cpu().numpy()
+    return max(_penalty(spectrum, energy, float(w.sum()), Y.shape[1]), least) * drawn.mean_weight
+
+
+def _penalty(spectrum: np.ndarray, energy: np.ndarray, n: float, p: int) -> float:
+    """The penalty of largest evidence for n rows of p outputs.
+
+    `energy` holds the squared norms of the targets' coefficients along the eigenvectors of `spectrum`.
+    """
+    largest = float(spectrum[-1])
+    if largest <= 1e-200:  # the kernel is zero at these rows: any penalty gives the constant
+        return 1.0
+    if energy.sum() <= 1e-300:
+        return 1e-6 * largest
+
+    def negative(log_lam: float) -> float:
+        lam = np.exp(log_lam)
+        scale = max(float((energy / (spectrum + lam)).sum()) / (n * p), 1e-300)
+        # a row of weight w is w duplicates, whose differences contribute (w − 1) log λ
+        log_det = np.log(spectrum + lam).sum() + (n - len(spectrum)) * log_lam
+        return p * log_det + n * p * np.log(scale)
+
+    grid = np.linspace(np.log(largest * 1e-12), np.log(largest * 10), 25)
+    start = int(np.argmin([negative(t) for t in grid]))
+    near = grid[max(start - 1, 0)], grid[min(start + 1, 24)]
+    return float(np.exp(minimize_scalar(negative, bounds=near, method="bounded").x))

@@ -1,11 +1,11 @@
-"""Every estimator as a graph: importing the modules of the families registers them."""
+"""Every estimator as a graph: importing `processes` registers Gaussian processes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mercer.codec.registry import name_of, registry
-from mercer.files.onnx import ensembles, mixtures, processes  # noqa: F401
+from mercer.files.onnx import processes  # noqa: F401
 from mercer.files.onnx.graph import Graph
 from mercer.files.onnx.models import add_model
 from mercer.files.onnx.outputs import Outputs

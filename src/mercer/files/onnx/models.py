@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from math import log, pi
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
+from mercer.empirical.ensemble import EnsembleMember, MemberEnsemble
+from mercer.empirical.estimator import EnsembleEstimator
 from mercer.empirical.kernel_map import EmpiricalKernelMap
 from mercer.files.onnx.graph import Graph
 from mercer.files.onnx.inputs import encode_rows
 from mercer.files.onnx.kernels import tile
-from mercer.files.onnx.outputs import Outputs, decode_numbers, labels_and_probabilities
+from mercer.files.onnx.outputs import (
+    Outputs,
+    calibrated_probabilities,
+    decode_numbers,
+    labels_and_probabilities,
+    most_probable,
+    sigmoid_or_softmax,
+)
 from mercer.forward.estimator import ForwardEstimator
 from mercer.forward.expansion import Expansion
 from mercer.forward.gradient_metric import GradientMetric
 from mercer.forward.nystroem import GreedyNystroem
 from mercer.gp.ard import ARDSelector
 from mercer.kernels import Kernel
+from mercer.mixture.class_experts import ClassTable, LogisticExperts
+from mercer.mixture.classifiers import MixtureClassifier
+from mercer.mixture.em import FAR
+from mercer.mixture.experts import LinearExperts
+from mercer.mixture.gates import Gates
+from mercer.mixture.regressors import MixtureRegressor
 
 
 @singledispatch
@@ -76,3 +93,148 @@ def _(model: GradientMetric, g: Graph, rows: str) -> Outputs:
 @add_model.register
 def _(model: ARDSelector, g: Graph, rows: str) -> Outputs:
     return {"features": (g.columns(rows, model.get_support(indices=True)), "float")}
+
+
+@add_model.register(EnsembleEstimator)
+def _(model: Any, g: Graph, rows: str) -> Outputs:
+    values = ensemble_values(g, model.ensemble_, encode_rows(g, model.inputs_, rows, model.dtype_), model.dtype_)
+    if model._classes:
+        return labels_and_probabilities(g, model.targets_, model.calibration_, values)
+    return {"prediction": (decode_numbers(g, model.targets_, values), "float")}
+
+
+def ensemble_values(g: Graph, ensemble: MemberEnsemble, rows: str, dtype: str) -> str:
+    """`MemberEnsemble.values`: numbers, one score a class, or for two classes their difference."""
+    if ensemble.pairs:
+        return _by_pairs(g, ensemble, rows, dtype)
+    values = _values(g, ensemble.machines[0], rows, dtype)
+    if ensemble.n_classes == 0:
+        return _mean(g, values, np.asarray(ensemble.machines[0][0].bias).shape[1])
+    scores = _break_ties(g, *_votes(g, values, ensemble.n_classes))
+    return g.op("MatMul", scores, g.constant([[-1.0], [1.0]])) if ensemble.n_classes == 2 else scores
+
+
+def _values(g: Graph, members: list[EnsembleMember], rows: str, dtype: str) -> list[str]:
+    """The mean of the kernels' functions of each member, n × P, from one product per kernel for all."""
+    kernels, P = members[0].kernels, np.asarray(members[0].bias).shape[1]
+    basis = np.concatenate([np.asarray(member.basis, dtype=np.float64) for member in members])
+    total = g.constant(np.concatenate([np.asarray(member.bias).mean(0) for member in members])[None])
+    for l, kernel in enumerate(kernels):
+        weights = block_diag(*(np.asarray(member.dual_coef)[l] for member in members)) / len(kernels)
+        total = g.op("Add", total, product(g, kernel, rows, basis, weights, dtype))
+    return [g.columns(total, np.arange(h * P, (h + 1) * P)) for h in range(len(members))]
+
+
+def _votes(g: Graph, values: list[str], n_classes: int) -> tuple[str, str]:
+    """Votes and mean margins of ensemble members for each class, n × C both."""
+    sides = g.constant([[-1.0, 1.0]])
+    both = [g.op("MatMul", f, sides) for f in values] if n_classes == 2 else values
+    votes = [_winner(g, f, n_classes) for f in both]
+    return (votes[0] if len(votes) == 1 else g.op("Sum", *votes)), _mean(g, both, n_classes)
+
+
+def _winner(g: Graph, scores: str, n_classes: int) -> str:
+    """One for the class of the largest score, the first of equals, zero for all others."""
+    best = g.op("ArgMax", scores, axis=1, keepdims=1)
+    return g.cast(g.op("Equal", best, g.constant(np.arange(n_classes)[None], np.int64)), "float64")
+
+
+def _mean(g: Graph, values: list[str], width: int) -> str:
+    return values[0] if len(values) == 1 else g.scaled(g.op("Sum", *values), 1 / len(values), width)
+
+
+def _break_ties(g: Graph, votes: str, margins: str) -> str:
+    """Votes first, margins where votes tie."""
+    size = g.affine(g.op("Abs", margins), 3.0, 3.0)
+    return g.op("Add", votes, g.op("Div", margins, size))
+
+
+def _by_pairs(g: Graph, ensemble: MemberEnsemble, rows: str, dtype: str) -> str:
+    """Every pair of classes has one vote; margins decide between equal votes."""
+    votes, margins = [], []
+    for pair, members in zip(ensemble.pairs, ensemble.machines, strict=True):
+        both, margin = _votes(g, _values(g, members, rows, dtype), 2)
+        place = g.constant(np.eye(ensemble.n_classes)[list(pair)])
+        votes.append(g.op("MatMul", _winner(g, _break_ties(g, both, margin), 2), place))
+        margins.append(g.op("MatMul", margin, place))
+    return _break_ties(g, g.op("Sum", *votes), g.op("Sum", *margins))
+
+
+def gates(g: Graph, given: Gates, rows: str) -> str:
+    """p(j | x), n × k."""
+    weights, means, root, log_det = (
+        np.asarray(array) for array in (given.weights, given.means, given.root, given.log_det)
+    )
+    k, D = means.shape
+    with np.errstate(divide="ignore"):
+        constant = np.maximum(np.log(weights) - 0.5 * (D * log(2 * pi) + log_det), -1e300)
+    if root.ndim == 2:
+        apart = g.op("Sub", g.reshaped(rows, -1, 1, D), g.constant(means[None]))
+        z = g.op("Mul", apart, g.constant(root[None]))
+    else:
+        W = root.transpose(1, 0, 2).reshape(D, k * D)  # column j·D + i is that of factor j
+        offset = np.einsum("kdi,kd->ki", root, means).reshape(1, k * D)
+        z = g.reshaped(g.affine(g.op("MatMul", rows, g.constant(W)), shift=-offset), -1, k, D)
+    squares = g.total(g.op("Mul", z, z), 2, keep=False)
+    return g.op("Softmax", g.affine(squares, -0.5, constant[None]), axis=1)
+
+
+def mixed_values(g: Graph, A: str, local: str) -> str:
+    """Σ_j p(j | x) m_j(x), n × p, of local values n × k × p."""
+    weighted = g.op("Mul", g.op("Unsqueeze", A, g.constant([2], np.int64)), local)
+    return g.total(weighted, 1, keep=False)
+
+
+def linear_forms(g: Graph, rows: str, coef: np.ndarray, intercept: np.ndarray) -> str:
+    """coef_j x + intercept_j of every component, n × k × p."""
+    k, p, D = coef.shape
+    flat = g.op("MatMul", rows, g.constant(coef.reshape(k * p, D).T))
+    return g.reshaped(g.affine(flat, shift=intercept.reshape(1, k * p)), -1, k, p)
+
+
+def _gate_rows(model: Any, g: Graph, rows: str) -> str:
+    return g.op("Clip", encode_rows(g, model.inputs_, rows, "float64"), g.constant(-FAR), g.constant(FAR))
+
+
+@add_model.register
+def _(model: MixtureRegressor, g: Graph, rows: str) -> Outputs:
+    x, experts = _gate_rows(model, g, rows), model.mixture_.experts
+    A = gates(g, model.mixture_.gates, x)
+    noise, intercept = np.asarray(experts.noise), np.asarray(experts.intercept)
+    if isinstance(experts, LinearExperts):
+        local = linear_forms(g, x, np.asarray(experts.coef), intercept)
+    else:
+        local = g.constant(intercept[None])
+    f = mixed_values(g, A, local)
+    variance = g.op("MatMul", A, g.constant(noise))
+    if model._local_means:
+        deviation = g.op("Sub", local, g.op("Unsqueeze", f, g.constant([1], np.int64)))
+        variance = g.op("Add", variance, mixed_values(g, A, g.op("Mul", deviation, deviation)))
+    std = g.affine(g.op("Sqrt", variance), model.targets_.scale)
+    return {"prediction": (decode_numbers(g, model.targets_, f), "float"), "std": (std, "float")}
+
+
+@add_model.register
+def _(model: MixtureClassifier, g: Graph, rows: str) -> Outputs:
+    x, experts = _gate_rows(model, g, rows), model.mixture_.experts
+    A = gates(g, model.mixture_.gates, x)
+    readout = getattr(model, "_readout", None)
+    if readout is not None:
+        p = sigmoid_or_softmax(g, g.op("MatMul", A, g.constant(readout)), readout.shape[1] == 1)
+    elif isinstance(experts, LogisticExperts):
+        p = mixed_values(g, A, _logistic(g, x, np.asarray(experts.coef)))
+    else:
+        assert isinstance(experts, ClassTable)
+        p = g.op("MatMul", A, g.constant(experts.table))
+    p = g.op("Max", g.op("Div", p, g.total(p, 1)), g.constant(np.finfo(float).tiny))
+    return most_probable(
+        g, model.classes_, calibrated_probabilities(g, model._calibration, g.op("Log", p), len(model.classes_))
+    )
+
+
+def _logistic(g: Graph, x: str, coef: np.ndarray) -> str:
+    """Class probabilities of every component, n × k × C."""
+    logits = linear_forms(g, x, coef[:, :, 1:], coef[:, :, 0])
+    if coef.shape[1] > 1:
+        return g.op("Softmax", logits, axis=2)
+    return g.op("Sigmoid", g.op("Mul", logits, g.constant([[[-1.0, 1.0]]])))

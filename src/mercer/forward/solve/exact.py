@@ -1,4 +1,4 @@
-"""Learners of one step: all rows (kernel ridge), or random rows.
+"""Learners of one step: all rows (kernel ridge, kernel logistic regression), or random rows.
 
 If n × n numbers fit into memory, no cheaper method beats the exact solution. As a learner it is the paper's ensemble
 of largest size, S = N.
@@ -6,9 +6,10 @@ of largest size, S = N.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -17,11 +18,11 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.data import spaced_rows
 from mercer.data.row_groups import Split
+from mercer.engine import Plan
 from mercer.engine.plan import READ
 from mercer.forward.absorb import Block
 from mercer.forward.learners import Learner
 from mercer.forward.problem import Problem
-from mercer.forward.solve.exact_likelihood import exact_likelihood, group_splits
 from mercer.forward.solve.iterative_ridge import (
     float32_factor_suffices,
     float32_kernel_suffices,
@@ -37,6 +38,7 @@ from mercer.kernels import Kernel
 from mercer.linalg import TiledCholesky, cholesky, conjugate_gradients, inverse_diagonal, solve_factored
 from mercer.linalg.cholesky import solve_lower
 from mercer.parts import component
+from mercer.selection.likelihood import KernelLikelihood
 
 #: Rows of leave-one-out predictions at most, and folds of row groups that are left out.
 LEFT_OUT_ROWS, GROUP_FOLDS = 2000, 10
@@ -47,6 +49,13 @@ FLOAT32_FACTOR_ROWS = 2500
 FLOAT32_DIAGONAL_ROWS = 1000
 #: Rows of a panel of a symmetric kernel matrix.
 PANEL_ROWS = 512
+#: Rows up to which two classes are fitted exactly on a CPU: Newton's method takes about ten times as long as ridge.
+#: Several classes have as many columns, so that rows times their root count.
+CPU_ROWS = 5000
+#: Arrays of n × n float64 numbers held at a time: the kernel matrix, its factor, and copies while factoring.
+COPIES = 4
+#: Folds that predict each row.
+FOLDS = 3
 
 
 @component
@@ -258,3 +267,53 @@ def _by_square_factor(kernel: Kernel, X: Tensor, y: Tensor, ridge: Tensor, m: in
                 return found.x, L[corner, corner]
     L = cholesky(G)[0]
     return solve_factored(L, y), L[corner, corner]
+
+
+class LikelihoodSolution(NamedTuple):
+    """Dual coefficients, values, and out-of-fold values of all rows, n × p each.
+
+    `splits` are those of row groups, where only the scored rows have out-of-fold values.
+    """
+
+    A: Tensor
+    values: Tensor
+    left_out: Tensor
+    splits: list[Split]
+
+
+def group_splits(problem: Problem, index: Tensor, n_folds: int, most: float = math.inf) -> list[Split]:
+    """Splits of the rows `index` that keep their groups together, as places among them; none without groups."""
+    row_groups = problem.sample.row_groups
+    return [] if row_groups is None else row_groups.take(index.cpu().numpy()).splits(n_folds, most=most)
+
+
+def likelihood_rows(plan: Plan, n_outputs: int) -> int:
+    """Rows up to which the exact solution of a likelihood is affordable."""
+    affordable = (plan.memory_limit / (COPIES * 8)) ** 0.5
+    most = plan.exact_rows() if plan.device.type == "cuda" else CPU_ROWS / n_outputs**0.5
+    return int(min(affordable, most))
+
+
+def exact_likelihood(
+    problem: Problem, index: Tensor, expired: Callable[[], bool] = lambda: False
+) -> LikelihoodSolution:
+    """Minimise the penalised log likelihood over functions of all rows in `index`.
+
+    Every fold is a problem of its own in which its rows have weight zero; all share products and one factor. Folds do
+    not start from the solution of all rows: that would carry targets of left-out rows into their predictions.
+    """
+    X = problem.rows.take(index).to(problem.plan.device, torch.float64)
+    Y, weight = problem.y[index].double(), problem.weight[index].double()
+    splits = group_splits(problem, index, FOLDS)
+    n_folds = len(splits) or min(FOLDS, len(index))
+    rows = torch.arange(len(index), device=X.device)
+    fold = torch.zeros_like(rows) if splits else 1 + rows % n_folds
+    weights = weight[:, None].repeat(1, 1 + n_folds)
+    for k, (out, scored) in enumerate(splits, 1):
+        weights[out, k], fold[scored] = 0.0, k
+    if not splits:
+        weights[rows, fold] = 0.0
+    fit = KernelLikelihood(problem.kernel(X, X), Y, weights, problem.lam, problem.loss).fit(expired=expired)
+    left_out = fit.values.gather(2, fold[:, None, None].expand(-1, Y.shape[1], 1))
+    left_out[fold == 0] = torch.nan  # never scored
+    return LikelihoodSolution(fit.alpha[:, :, 0], fit.values[:, :, 0], left_out[:, :, 0], splits)
