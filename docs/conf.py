@@ -77,15 +77,6 @@ html_theme_options = {
 }
 html_sidebars = {"index": [], "changes": [], "contributing": []}
 
-#: Pages of the guides, in this order, as far as they are there.
-GUIDES = ("tables", "report", "explain", "compression", "files", "cluster")
-
-
-def list_guides(app, name, source):
-    """Put the guides that are there where their page has a place for them."""
-    if name == "guides":
-        source[0] = source[0].replace("GUIDES", "\n".join(one for one in GUIDES if one in app.env.found_docs))
-
 
 def name_thumbnails(app, name, source):
     """Say what the small pictures of the gallery show: its titles stand below them."""
@@ -100,5 +91,5 @@ def close_up(app, name, source):
 
 
 def setup(app):
-    for change in (list_guides, name_thumbnails, close_up):
+    for change in (name_thumbnails, close_up):
         app.connect("source-read", change)
