@@ -28,14 +28,30 @@ def objective(Y: list, omega: list, b: list, S: np.ndarray, c: float, lam: float
 
 
 def table1(
-    features: list, signs: np.ndarray, weight: np.ndarray, c: float, lam: float, rho: float, b1: float, n_steps: int
+    features: list,
+    signs: np.ndarray,
+    weight: np.ndarray,
+    c: float,
+    lam: float,
+    rho: float,
+    b1: float,
+    n_steps: int,
+    literal: bool = False,
 ) -> tuple[list, list]:
-    """Steps 3 to 6 of table 1 with inverses; starts where each view solves its own problem. Weights and objectives."""
+    """Steps 3 to 6 of table 1 with inverses: weights and objectives.
+
+    They start where each view solves its own problem; `literal`: from vectors of unit length, then step 5.
+    """
     M, S = len(features), np.diag(weight)
     Y = [augmented(phi, signs) for phi in features]
     tilde = [np.diag([1.0] * phi.shape[1] + [0.0]) for phi in features]
     b = [np.full(len(signs), b1) for _ in Y]
     omega = [np.linalg.inv(y.T @ S @ y + c * t) @ y.T @ S @ (b[0] + 1) for y, t in zip(Y, tilde, strict=True)]
+    if literal:
+        omega = [np.full(y.shape[1], y.shape[1] ** -0.5) for y in Y]
+        others = sum(y @ w for y, w in zip(Y[1:], omega[1:], strict=True)) if M > 1 else 0.0
+        A = (1 + lam * (M - 1) / M) * Y[0].T @ S @ Y[0] + c * tilde[0]
+        omega[0] = np.linalg.inv(A) @ Y[0].T @ S @ (b[0] + 1 + lam / M * others)
     path = [objective(Y, omega, b, S, c, lam)]
     for _ in range(n_steps):
         e = [y @ w - margin - 1 for y, w, margin in zip(Y, omega, b, strict=True)]

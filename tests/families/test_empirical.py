@@ -141,17 +141,28 @@ def test_without_a_penalty_directions_that_no_row_has_get_no_weight():
 # --- Ho-Kashyap steps ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("literal", [False, True], ids=["own start", "literal start"])
 @pytest.mark.parametrize("kernels", [THREE[:1], THREE[:2], THREE], ids=["one", "two", "three"])
-def test_steps_are_those_of_table_1(kernels):
+def test_steps_are_those_of_table_1(kernels, literal):
     X, signs = table(5, 40)
     weight = torch.as_tensor(np.random.default_rng(0).uniform(0.5, 2, size=40))
     views = seen(X, 12, kernels)
-    rule = Margins(start=1e-6, rate=0.99, tol=0.0, max_iter=7)
+    rule = Margins(start=1e-6, rate=0.99, tol=0.0, max_iter=7, literal=literal)
     found = hokashyap(views, views.factors(weight), signs, weight, column(0.5), column(2.0), rule)
-    omega, path = oracle.table1(coordinates(views), signs[:, 0].numpy(), weight.numpy(), 0.5, 2.0, 0.99, 1e-6, 7)
+    given = coordinates(views), signs[:, 0].numpy(), weight.numpy()
+    omega, path = oracle.table1(*given, 0.5, 2.0, 0.99, 1e-6, 7, literal)
     np.testing.assert_allclose(found.path[:, 0], path[:7], rtol=1e-8)
     for l, expected in enumerate(omega):
         np.testing.assert_allclose(np.append(found.weights[l][:, 0], found.bias[l]), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_the_literal_stop_is_absolute():
+    X, signs = table(5, 40)
+    weight, views = torch.ones(40, dtype=torch.float64), seen(X, 12, THREE)
+    rule = Margins(tol=1e-3, max_iter=100, literal=True)
+    path = hokashyap(views, views.factors(weight), signs, weight, column(0.5), column(2.0), rule).path[:, 0]
+    falls = path[:-1] - path[1:]
+    assert falls[-1] <= 1e-3 < falls[-2]
 
 
 @settings(max_examples=20, deadline=None)

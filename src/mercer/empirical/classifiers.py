@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mercer.base.classifier import DecisionClassifier, fit_probabilities
 from mercer.base.estimator import estimator_dataclass
-from mercer.base.parameters import integer, literal, number, sequence_of
+from mercer.base.parameters import BOOL, integer, literal, number, sequence_of
 from mercer.clock import Clock
 from mercer.empirical.cross_validation import ParameterGrid
 from mercer.empirical.ensemble import MemberEnsemble, agreement
@@ -45,6 +45,9 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
         Relative decrease of the objective at which the steps end.
     max_iter : int, default 100
         Largest number of steps.
+    literal : bool, default False
+        Start and stop as table 1 of the paper has it: from vectors of unit length, until the objective changes by at
+        most `tol` itself. Otherwise each kernel starts from its own solution.
 
     Attributes
     ----------
@@ -60,11 +63,12 @@ class EnsembleClassifier(DecisionClassifier, EnsembleEstimator):
     initial_margin: Annotated[float, number(0.0)] = 1e-6
     tol: Annotated[float, number(0.0)] = 1e-3
     max_iter: Annotated[int, integer()] = 100
+    literal: Annotated[bool, BOOL] = False
 
     _classes: ClassVar[bool] = True
 
     def _learner(self, clock: Clock) -> MemberLearner:
-        margins = Margins(self.initial_margin, self.learning_rate, self.tol, self.max_iter)
+        margins = Margins(self.initial_margin, self.learning_rate, self.tol, self.max_iter, self.literal)
         callbacks = step_callbacks("passes", step=lambda sweep: sweep.iteration) if self.callbacks else ()
         return ClassLearner(callbacks, margins, clock)
 

@@ -21,14 +21,15 @@ from mercer.stop_reason import RUNNING, StopKind, StopReason
 class Margins:
     """First margins b¹, learning rate ρ and stopping rule of the steps; the paper's values by default.
 
-    The paper stops when L changes by ξ = 10⁻³. Here `tol` is a share of L, so its meaning does not depend on the number
-    of rows.
+    `tol` is a share of L, so its meaning does not depend on the number of rows. `literal` takes the start of table 1
+    (vectors of unit length, then step 5 for the first kernel) and its stop, where L changes by ξ = `tol` itself.
     """
 
     start: float = 1e-6
     rate: float = 0.99
     tol: float = 1e-3
     max_iter: int = 100
+    literal: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,9 @@ def hokashyap(
 
     `signs` (… × n × C) are ±1, `weight` (… × n) the diagonal of S, `c` and `lam` one number a column. L never rises: a
     margin moves by at most twice its error, and the simultaneous update (6) of all kernels is a Jacobi step whose
-    matrix D has 2D − A positive definite, A being the Hessian of (5). The paper starts from unit vectors; here each
-    kernel starts from its own solution at b¹, as if all kernels agreed, which for M = 1 is step 5. Step 5 prints
-    Y_j ω_l for Y_j ω_j. No further step begins once the `clock` has expired.
+    matrix D has 2D − A positive definite, A being the Hessian of (5). The paper starts from unit vectors
+    (`Margins.literal`); otherwise each kernel starts from its own solution at b¹, as if all kernels agreed, which for
+    M = 1 is step 5. Step 5 prints Y_j ω_l for Y_j ω_j. No further step begins once the `clock` has expired.
     """
     rule, s = margins or Margins(), weight.unsqueeze(-1).to(signs)
     now = _start(coordinates, factors, signs, s, c, lam, rule)
@@ -105,7 +106,7 @@ def hokashyap(
         if clock is not None and clock.expired():
             reason = clock.stop_reason()
             break
-        active &= path[-2] - path[-1] > rule.tol * path[-1]
+        active &= path[-2] - path[-1] > rule.tol * (1.0 if rule.literal else path[-1])
         if not bool(active.any()):
             reason = converged
             break
@@ -165,6 +166,24 @@ class _Columns:
             self.W[l] = torch.where(active.unsqueeze(-2), w, self.W[l])
             self.bias[l] = torch.where(active, w0, self.bias[l])
 
+    def to_unit_vectors(self, coordinates: KernelCoordinates, first: Factor, s: Tensor) -> None:
+        """Steps 4 and 5 of table 1: equal entries of unit length, then the first kernel given the others."""
+        for l, w in enumerate(self.W):
+            entry = (w.shape[-2] + 1) ** -0.5
+            w.fill_(entry)
+            self.bias[l].fill_(entry)
+        others = torch.zeros_like(self.signs)
+        W, bias = [w.to(self.signs) for w in self.W[1:]], self.bias[1:].to(self.signs).unsqueeze(-2)
+
+        def visit(where: slice, features: Sequence[Tensor]) -> None:
+            for z, w, w0 in zip(features[1:], W, bias, strict=True):
+                others[..., where, :] += z @ w + w0
+
+        coordinates.each(visit, columns=len(self.W) * self.signs.shape[-1])
+        targets = s * (self.signs * self.goals[0] + self.lam.to(others) / len(self.W) * others)
+        down, total = coordinates.transposed(targets)
+        self.W[0], self.bias[0] = first.solve(self.inverses[0], self.alpha, down[0], total)
+
     def take(self, columns: Tensor) -> _Columns:
         """The state of these columns alone."""
         W, inverses = ([part[..., columns] for part in parts] for parts in (self.W, self.inverses))
@@ -189,4 +208,7 @@ def _start(
     goals = torch.full((M, *signs.shape), 1 + rule.start, dtype=signs.dtype, device=signs.device)
     inverses = [factor.inverse(alpha, c) for factor in factors]  # once for all steps
     bias = torch.stack([b for _, b in solved])
-    return _Columns(signs, goals, [w for w, _ in solved], bias, c, lam, alpha, inverses)
+    start = _Columns(signs, goals, [w for w, _ in solved], bias, c, lam, alpha, inverses)
+    if rule.literal:
+        start.to_unit_vectors(coordinates, factors[0], s)
+    return start

@@ -37,7 +37,8 @@ class Block:
 
     `basis_index` are the basis vectors in order of entry. `coef_path` holds all coordinates after each step if steps
     change more than the newest ones; `snapshots` holds rows and weights after each step if functions also leave. With
-    `gram_noise` = σ² the columns are those of K + σ²I, Greedy02's regularisation. A function that lies in the span up
+    `gram_noise` = σ² the columns are those of K + σ²I, Greedy02's regularisation. With `own_penalty` the penalty is
+    λ‖F‖² of the block's function F, as in Boost10, instead of the whole model's. A function that lies in the span up
     to a share `min_novelty` of its norm gets no weight.
     """
 
@@ -50,12 +51,14 @@ class Block:
         lam: float | None = None,
         gram_noise: float = 0.0,
         min_novelty: float = 0.0,
+        own_penalty: bool = False,
     ) -> None:
         self.problem, self.subset, self.gram_noise, self.min_novelty = problem, subset, gram_noise, min_novelty
         self.full_shard: Shard = UNDIVIDED  # of the whole problem
         self.f = f.clone()
         self.metric = problem.loss.bound * problem.weight
-        self.span = FunctionSpan(problem, capacity, self.metric, problem.lam if lam is None else lam, offset=f)
+        lam, before = problem.lam if lam is None else lam, torch.zeros_like(f) if own_penalty else f
+        self.span = FunctionSpan(problem, capacity, self.metric, lam, offset=before)
         self.terms: list[LearnerTerm] = []
         self.basis_index = torch.empty(0, dtype=torch.long, device=f.device)
         self.factor = KernelFactor(problem)  # empty until a criterion needs the novelty of rows

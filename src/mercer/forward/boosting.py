@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Annotated, Any, ClassVar
 
@@ -16,6 +17,7 @@ from mercer.clock import Clock
 from mercer.data import SparseRows
 from mercer.engine import Plan
 from mercer.engine.fused import compiled_ahead
+from mercer.forward.absorb import Block
 from mercer.forward.average import best_average
 from mercer.forward.checkpoint import Resumable
 from mercer.forward.class_uncertainty import UncertainDecisions
@@ -79,6 +81,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         S, basis vectors per learner.
     subset_size : int or "auto", default "auto"
         T, number of random rows among which a learner chooses its basis vectors.
+    redraw : bool, default False
+        Draw the T rows from all rows, as the paper does. Otherwise basis vectors of the block are not drawn again.
     criterion : str or Criterion, default "largest-residuals"
         How a learner chooses basis vectors: "largest-residuals", "max-res", "mp", "boost", "info-gain", "random" or an
         object of `mercer.forward.criteria`.
@@ -94,6 +98,8 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         block of `block_length` learners. "auto" is "one".
     block_length : int, default 50
         L, number of learners per block.
+    block_penalty : bool, default False
+        Penalise each block's function alone, as the paper does, instead of the whole model.
     shrinkage : float, default 1.0
         ν in (0, 1], the factor of each step.
     focus : None, "margin", "hinge" or Focus, default None
@@ -102,7 +108,6 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     polish : bool or "auto", default "auto"
         After boosting, improve all weights jointly by preconditioned conjugate gradients. With validation rows this
         stops when their error stops falling. "auto" does so if memory and time allow it.
-
     kernel : "auto", a name, a Kernel or a function, default "auto"
         "auto" selects column maps, metrics, kernels and penalties by successive halving: candidates are fitted to a
         sample of the rows and compared on held-out rows (`mercer.selection.halving`). This needs `scale_inputs=True`;
@@ -116,7 +121,6 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     n_kernels : int or "auto", default "auto"
         The most kernels that the model averages, if kernels are selected. "auto" takes the number of lowest held-out
         loss.
-
     max_rows : int, None or "auto", default "auto"
         The most rows that learners are fitted to at a time. A larger table is sampled, and every refinement stage draws
         a new sample if kernel and sizes are left at "auto". A classifier then prefers rows of small margin, found among
@@ -133,11 +137,13 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     _: KW_ONLY
     learner_size: Annotated[Size | str, AUTO | integer() | sequence_of(integer()) | ANY_FUNCTION] = "auto"
     subset_size: Annotated[int | str, AUTO | integer()] = "auto"
+    redraw: Annotated[bool, BOOL] = False
     criterion: Annotated[Any, part_of(Criterion)] = "largest-residuals"
     combination: Annotated[Any, part_of(Combination)] = "mp"
     gram_rows: Annotated[int | str | None, NONE | AUTO | integer()] = "auto"
     absorption: Annotated[str, literal("auto", "full", "one", "blocks")] = "auto"
     block_length: Annotated[int, integer()] = 50
+    block_penalty: Annotated[bool, BOOL] = False
     shrinkage: Annotated[float, number(0.0, 1.0, open_low=True)] = 1.0
     focus: Annotated[Any, NONE | part_of(Focus)] = None
     polish: Annotated[bool | str, BOOL | AUTO] = "auto"
@@ -294,8 +300,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         if isinstance(gram_rows, str):
             gram_rows = GRAM_ROWS if many_rows else None
         require(vectors <= subset, "learner_size", f"at most subset_size={subset}", vectors)
-        block_lengths = {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
-        n_learners = self.n_learners
+        n_learners, block_lengths = self.n_learners, {"auto": 1, "one": 1, "full": None, "blocks": self.block_length}
         return BoostingSettings(
             n_learners=self._refinement_settings.first_learners if isinstance(n_learners, str) else n_learners,
             learner_size=size,
@@ -309,13 +314,14 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
         require(self._classes or self.focus is None, "focus", "None for regression, which has no margins", self.focus)
         n_rows = problem.n_candidates
         penalty = 0.0 if problem.rows.shard.divided or problem.sample.row_groups is not None else problem.lam
-        outputs, columns = problem.n_outputs, problem.rows.n_columns
-        exact = self._exact(n_rows, outputs, columns, problem.plan, problem.loss, penalty)
+        columns = problem.rows.n_columns
+        exact = self._exact(n_rows, problem.n_outputs, columns, problem.plan, problem.loss, penalty)
         settings = self._settings(n_rows, problem.plan)
         criterion = Criterion.resolve(self.criterion, "criterion")
         combination = Combination.resolve(self.combination, "combination")
-        size, subset = settings.learner_size, settings.subset_size
-        ensemble = Ensemble(criterion, combination, size, subset, gram_rows=settings.gram_rows)
+        draw = "all" if self.redraw else "random"
+        sizes = settings.learner_size, settings.subset_size
+        ensemble = Ensemble(criterion, combination, *sizes, draw, settings.gram_rows)
         return ForwardFit(
             problem,
             AllRows() if exact else ensemble,
@@ -323,6 +329,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
             block_length=settings.block_length,
             shrinkage=self.shrinkage,
             focus=self._focus(),
+            make_block=partial(Block, own_penalty=self.block_penalty),
             validation=None if held_out is None else held_out.to(problem.plan.device),
         )
 

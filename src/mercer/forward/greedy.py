@@ -32,6 +32,7 @@ from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.solve.exact import RandomRows
 from mercer.forward.solve.polish import whitened_ridge
+from mercer.forward.span import Functions
 from mercer.forward.stopping import (
     AkaikeInformation,
     Dependence,
@@ -46,6 +47,7 @@ from mercer.forward.uncertainty import UncertainExpansions
 from mercer.losses import Loss
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
+from mercer.preprocessing.targets import RealTargets, Targets
 from mercer.selection.kernel_choice import ChosenKernel, choose_kernel
 
 #: Rules that choose the size by the residual.
@@ -72,6 +74,10 @@ class BaseGreedyKernel(ForwardEstimator):
         rows for "max-res" and "largest-residuals", unless `stopping` or `tol` choose the size. With "random" it takes
         all vectors at once, and none is skipped. Otherwise it takes one. Criteria with a threshold ("ald", "ran")
         always take one at a time, since each vector has to exceed it.
+    recompute : bool, default False
+        With `update="mrx"`: at the end replace the weights by those of least squares on the chosen columns.
+    fit_intercept : bool, default True
+        Centre and scale the targets. Without it the model is a bare sum of kernels, as in the paper.
     exchange : bool, default False
         After each step try to replace the least useful vector (QR downdate and update).
     stopping : None, "mdl", "aic", "validation", a rule or several, default None
@@ -107,6 +113,8 @@ class BaseGreedyKernel(ForwardEstimator):
     update: Annotated[str, literal("full", "qr", "mrx", "one")] = "full"
     step_size: Annotated[int | str, AUTO | integer()] = "auto"
     exchange: Annotated[bool, BOOL] = False
+    recompute: Annotated[bool, BOOL] = False
+    fit_intercept: Annotated[bool, BOOL] = True
     stopping: Annotated[Any, NONE | part_of(Stopping) | sequence_of(part_of(Stopping))] = None
     tol: Annotated[float, number(0.0)] = 0.0
     min_novelty: Annotated[float, number(0.0, 1.0, open_high=True)] = 1e-6
@@ -160,6 +168,7 @@ class BaseGreedyKernel(ForwardEstimator):
             require(self.update != "one", "exchange", wanted, True)
             require(step == 1, "step_size", "1 with exchange=True", self.step_size)
             require(exact, "exchange", "False unless the loss is squared", True)
+        require(not self.recompute or self.update == "mrx", "recompute", "False unless update is 'mrx'", True)
         if self.update == "mrx":
             require(exact, "update", "other than 'mrx' unless the loss is squared", self.update)
             wanted = "'gram' or 'auto' with update='mrx', whose steps know no penalty in the RKHS"
@@ -215,6 +224,14 @@ class BaseGreedyKernel(ForwardEstimator):
     def _by_validation(self) -> bool:
         return any(isinstance(rule, Validation) for rule in self._size_rules())
 
+    def _coded(self, data: TableData, loss: Loss) -> Targets:
+        targets = super()._coded(data, loss)
+        if self.fit_intercept:
+            return targets
+        if isinstance(targets, RealTargets):
+            return replace(targets, mean=np.zeros_like(targets.mean), scale=1.0)
+        return replace(targets, offset=0.0)
+
     def _select(self, task: Task, Y: np.ndarray, rng: np.random.Generator, budget: Clock) -> Selection:
         """One kernel by its evidence.
 
@@ -226,9 +243,22 @@ class BaseGreedyKernel(ForwardEstimator):
         """Prune and refine the basis according to `prune` and `refine`."""
         if not len(final.index):
             return final
+        if self.recompute and fit.current is not None:
+            final = self._recomputed(fit, final)
         if self.prune and fit.current is not None:
             final = self._pruned(fit, fit.current, final)
         return self._refined(fit.problem, final) if self.refine else final
+
+    def _recomputed(self, fit: ForwardFit, final: FittedExpansion) -> FittedExpansion:
+        """Weights of least squares on the chosen columns (Greedy02 section 4.1)."""
+        problem, m, grown = fit.problem, len(final.index), fit.current
+        assert grown is not None
+        block = Block(problem, torch.zeros_like(problem.y), m, lam=0.0, gram_noise=grown.gram_noise)
+        identity = torch.eye(m, dtype=torch.float64, device=problem.y.device)
+        columns = problem.matrix(final.basis).product(identity).T.contiguous()
+        block.absorb(Functions(final.index, identity, columns))
+        weights = torch.linalg.solve_triangular(block.span.R[:m, :m], block.span.coef[:m], upper=True)
+        return replace(final, weights=weights)
 
     def _pruned(self, fit: ForwardFit, block: Block, final: FittedExpansion) -> FittedExpansion:
         """Drop basis vectors while MDL or AIC falls."""

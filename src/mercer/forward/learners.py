@@ -106,8 +106,8 @@ class SingleVector(Learner):
 class Ensemble(Learner):
     """S of T rows, chosen by a criterion and combined (Boost10 section III-D).
 
-    The T rows are drawn at random, or are those of largest residual (`draw="largest"`); unlike in the paper, basis
-    vectors of the block are not drawn again. With `gram_rows` the curvature K_NSᵀDK_NS of a learner is estimated from
+    The T rows are drawn at random from those that are no basis vectors of the block, from all rows (`draw="all"`, as in
+    the paper), or are those of largest residual (`draw="largest"`). With `gram_rows` the curvature K_NSᵀDK_NS of a learner is estimated from
     that many random rows and the S chosen ones, or from their distances (`Sketch`). Slopes and values use all rows, so
     the learner still descends, and absorption finds the step length. No array of size N × S is then formed: a learner
     costs two fused passes.
@@ -165,6 +165,10 @@ class Ensemble(Learner):
         """The T rows from which the learner chooses."""
         if self.draw == "random":
             return block.draw_available(self.subset_size, rng)
+        if self.draw == "all":
+            n = block.problem.rows.shard.count(block.problem.distinct)
+            drawn = rng.choice(n, min(self.subset_size, n), replace=False)
+            return block.problem.rows.shard.nth(block.problem.distinct, drawn)
         shard, rows, n_available = block.problem.rows.shard, block.available_rows(), block.n_available
         if n_available <= self.subset_size:
             return shard.nth(block.is_available, np.arange(n_available))
