@@ -107,10 +107,10 @@ class Ensemble(Learner):
     """S of T rows, chosen by a criterion and combined (Boost10 section III-D).
 
     The T rows are drawn at random from those that are no basis vectors of the block, from all rows (`draw="all"`, as in
-    the paper), or are those of largest residual (`draw="largest"`). With `gram_rows` the curvature K_NSᵀDK_NS of a learner is estimated from
-    that many random rows and the S chosen ones, or from their distances (`Sketch`). Slopes and values use all rows, so
-    the learner still descends, and absorption finds the step length. No array of size N × S is then formed: a learner
-    costs two fused passes.
+    the paper), or are those of largest residual (`draw="largest"`). With `gram_rows` the curvature K_NSᵀDK_NS of a
+    learner is estimated from that many random rows and the S chosen ones, or from their distances (`Sketch`). Slopes
+    and values use all rows, so the learner still descends, and absorption finds the step length. No array of size
+    N × S is then formed: a learner costs two fused passes.
     """
 
     criterion: Criterion
