@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import binom
@@ -366,3 +367,49 @@ def test_a_quantile_has_its_share_of_the_rows_below_it(quantile, seed):
     # a share of 400 rows has a standard deviation of 0.025, and a penalised quantile is drawn to that of all rows
     assert abs((y <= p).mean() - quantile) < 0.1
     assert r2_score(truth, p) > 0.85
+
+
+def noisy_groups(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Groups 0, 1 and 2 have noise of 0.1, 0.3 and 1."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(-2, 2, n), rng.integers(0, 3, n)])
+    return X, np.sin(2 * X[:, 0]) + np.array([0.1, 0.3, 1.0])[X[:, 1].astype(int)] * rng.normal(size=n)
+
+
+@pytest.mark.parametrize(
+    ("name", "frame"),
+    [("exact", False), ("exact", True), ("greedy", True), ("spgp", False), ("local lines", True), ("rpemekl", False)],
+)
+def test_intervals_cover_within_groups(name, frame):
+    """300 rows of a group know its coverage to 0.017, and 2000 new ones see it to 0.007: 0.05 is 2.7 of both."""
+    X, y = noisy_groups(900, 0)
+    X_new, y_new = noisy_groups(6000, 1)
+    code, groups = X_new[:, 1], 1
+    if frame:
+        levels = np.array(["quiet", "usual", "loud"])
+        X, X_new = (pd.DataFrame({"x": A[:, 0], "kind": levels[A[:, 1].astype(int)]}) for A in (X, X_new))
+        groups = "kind"
+    low, high = fitted(name, X, y).predict_interval(X_new, 0.9, groups=groups).T
+    inside = (low <= y_new) & (y_new <= high)
+    for k in range(3):
+        assert 0.85 < inside[code == k].mean() < 0.95, k
+
+
+def test_groups_with_few_or_no_calibration_rows_have_the_intervals_of_all_rows(tmp_path):
+    X, y = noisy_groups(600, 0)
+    X[:5, 1] = 7
+    model = fitted("greedy", X, y)
+    new = np.array([[0.0, 7.0], [0.0, 9.0], [0.0, 2.0]])
+    with pytest.warns(UserWarning, match=r"2 groups of column 'x1' have too few .* of their 2 rows"):
+        by_group = model.predict_interval(new, groups=1)
+    everywhere = model.predict_interval(new)
+    np.testing.assert_array_equal(by_group[:2], everywhere[:2])
+    assert np.diff(by_group[2]) > np.diff(everywhere[2])
+    model.save(tmp_path / "model.mercer")
+    loaded = mercer.load(tmp_path / "model.mercer")
+    np.testing.assert_array_equal(loaded.predict_interval(X[5:], groups=1), model.predict_interval(X[5:], groups=1))
+    for bad in (0, "x0", 5, "kind", True, 1.5):
+        with pytest.raises(ValueError, match=r"groups must be a column with at least 20 held-out rows per value: x1"):
+            model.predict_interval(new, groups=bad)
+    with pytest.raises(ValueError, match="groups must be None, since no column"):
+        fitted("greedy", X[:, :1], y).predict_interval(new[:, :1], groups=0)

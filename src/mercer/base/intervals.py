@@ -8,8 +8,9 @@ by held-out rows.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from mercer.base.interval_groups import CalibrationGroups, column_place
 from mercer.base.noise_scale import FOLDS, fit_local_scale
-from mercer.data import RowSource
 from mercer.data.row_groups import RowGroups
 from mercer.engine import Sample, make_plan
 from mercer.parts import as_float, require
+from mercer.preprocessing.columns import TableMap
 from mercer.preprocessing.inputs import InputMap
-from mercer.preprocessing.read import read_new
+from mercer.preprocessing.read import TableData, read_new
 from mercer.preprocessing.targets import RealTargets
 
 #: Number of sorted scores that a model stores: at either end, where they are far apart, and evenly in between. This
@@ -38,20 +40,21 @@ ROUNDING = 1e-12
 class CalibrationRows:
     """Calibration rows as the kernel sees them (n × d), and their coordinates in the table (n × D).
 
-    `row_groups` are those of these rows.
+    `row_groups` are those of these rows, `codes` those of the table's columns.
     """
 
     rows: np.ndarray
     table: np.ndarray
     row_groups: RowGroups | None = None
+    codes: TableMap | None = None
 
     @classmethod
-    def of(cls, rows: Tensor, source: RowSource, index: Any, row_groups: RowGroups | None = None) -> CalibrationRows:
+    def of(cls, rows: Tensor, data: TableData, index: Any) -> CalibrationRows:
         """The rows of these indices of a table."""
         index = torch.as_tensor(index).cpu()
-        table = source.fetch(index)
-        together = None if row_groups is None else row_groups.take(index.numpy())
-        return cls(rows.double().cpu().numpy(), table.double().cpu().numpy(), together)
+        table = data.rows.fetch(index).double().cpu().numpy()
+        together = None if data.row_groups is None else data.row_groups.take(index.numpy())
+        return cls(rows.double().cpu().numpy(), table, together, data.table)
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Intervals:
     below: np.ndarray
     n_rows: int  # of the scores, before they were thinned out; independent ones
     local: Any = None  # a `LocalScale` for new rows, beside the model's own scale
+    groups: CalibrationGroups | None = None  # all scores by columns of few values, where there are any
 
     @classmethod
     def fitted(
@@ -81,18 +85,22 @@ class Intervals:
         together = calibration.row_groups
         folds = None if together is None else together.folds(FOLDS)
         local, further = fit_local_scale(calibration.rows, values, scores, weight, calibration.table, folds)
-        return cls.of(scores / further, weight, local, together)
+        scores = scores / further
+        found = cls.of(scores, weight, local, together)
+        groups = CalibrationGroups.of(calibration.table, calibration.codes, scores, weight)
+        share = found.n_rows / max(int((weight > 0).sum()), 1)
+        return replace(found, groups=None if groups is None else replace(groups, share=share))
 
     @classmethod
     def calibrated(
-        cls, part: Sample, index: Any, table: RowSource, values: np.ndarray, scale: np.ndarray | float, kept: np.ndarray
+        cls, part: Sample, index: Any, data: TableData, values: np.ndarray, scale: np.ndarray | float, kept: np.ndarray
     ) -> Intervals:
         """Calibrate on predictions at rows `part` of a sample, which have the numbers `index` in the table.
 
         `kept` (n × 1) is 1 − leverage, by which residuals are divided; it is 1 for rows that were held out.
         """
         Y, weight = (column.double().cpu().numpy() for column in (part.Y, part.weight))
-        rows = CalibrationRows.of(part.rows.take(np.arange(part.n_rows)), table, index)
+        rows = CalibrationRows.of(part.rows.take(np.arange(part.n_rows)), data, index)
         return cls.fitted((Y - values) / kept, scale, values, weight, rows)
 
     @classmethod
@@ -105,15 +113,32 @@ class Intervals:
         group have similar scores, so they count as fewer rows (`RowGroups.independent_rows`).
         """
         alive = weight > 0
-        scores, weight = scores[alive], weight[alive] / weight[alive].mean()
+        scores, weight = scores[alive], weight[alive]
+        independent = len(scores) if row_groups is None else row_groups.take(alive).independent_rows(scores)
+        return cls._of(scores, weight, max(round(independent), 1), local)
+
+    @classmethod
+    def _of(cls, scores: np.ndarray, weight: np.ndarray, n: int, local: Any) -> Intervals:
+        """From scores of rows of positive weight that count as `n` rows."""
         order = scores.argsort(0)
-        w, n = weight[order], len(scores)
-        if row_groups is not None:
-            n = max(round(row_groups.take(alive).independent_rows(scores)), 1)
-            w = w * (n / len(scores))
+        w = (weight / weight.mean() * (n / len(scores)))[order]
         below = (w.cumsum(0) - 0.5 * w + 0.5) / (n + 1)
         stored = _stored_scores(len(w))
         return cls(np.take_along_axis(scores, order, 0)[stored], below[stored], n, local)
+
+    def within(self, column: int, group: int) -> Intervals:
+        """The intervals of one group, by the scores of its calibration rows; those of all rows where it has none."""
+        assert self.groups is not None
+        rows = self.groups.rows_of(column, group) & (self.groups.weight > 0)
+        if not rows.any():
+            return self
+        n = max(round(self.groups.share * int(rows.sum())), 1)
+        return self._of(self.groups.scores[rows], self.groups.weight[rows], n, self.local)
+
+    def widened(self, factor: float) -> Intervals:
+        """The intervals of residuals that are larger by a factor."""
+        groups = None if self.groups is None else replace(self.groups, scores=factor * self.groups.scores)
+        return replace(self, scores=factor * self.scores, groups=groups)
 
     def quantiles(self, q: np.ndarray) -> np.ndarray:
         """Quantiles of new scores for each output, p × q; infinite where there are too few rows.
@@ -177,6 +202,7 @@ class IntervalRegressor(RegressorMixin):
     inputs_: InputMap
     device: Any
     memory_limit: Any
+    columns_: Any
     _location_and_scale: Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
     def __sklearn_tags__(self) -> Any:
@@ -184,7 +210,7 @@ class IntervalRegressor(RegressorMixin):
         tags.target_tags.multi_output = True
         return tags
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+    def predict_interval(self, X: Any, coverage: float = 0.9, groups: str | int | None = None) -> np.ndarray:
         """Lower and upper ends of intervals that hold new targets with probability `coverage`: n × 2, or n × p × 2.
 
         Both tails have equal probability. Coverage holds on average over new rows like those of `fit`, for each output
@@ -192,14 +218,30 @@ class IntervalRegressor(RegressorMixin):
         there the intervals of a `SparseGPRegressor` grow, those of other models hardly. With n calibration rows both
         tails are known up to a coverage of (n − 1)/(n + 1). Intervals are symmetric up to n/(n + 1), by the size of
         residuals, and infinite beyond that: 90 % takes 9 calibration rows.
+
+        `groups` is a column of `X` with few values, by name or position. Coverage then holds within each of its groups,
+        by the quantiles of the calibration rows of that group. Groups with too few of them have the intervals of all
+        rows, and a warning says so.
+
+        Examples
+        --------
+        >>> from mercer import KernelBoostingRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.column_stack([rng.uniform(-2, 2, 400), rng.integers(0, 2, 400)])
+        >>> y = X[:, 0] + np.where(X[:, 1] == 1, 1.0, 0.1) * rng.normal(size=400)
+        >>> model = KernelBoostingRegressor(kernel="gaussian", random_state=0).fit(X, y)
+        >>> low, high = model.predict_interval([[0.0, 0.0], [0.0, 1.0]], coverage=0.9, groups=1).T
+        >>> bool((high - low)[1] > 4 * (high - low)[0])
+        True
         """
         require(0 < as_float(coverage) < 1, "coverage", "a number above 0 and below 1", coverage)
-        return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+        return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2], groups)
 
-    def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
+    def predict_quantiles(self, X: Any, q: Any, groups: str | int | None = None) -> np.ndarray:
         """Quantiles of new targets, which never cross; the last axis runs over `q`, unless `q` is one number.
 
-        They are the model's prediction plus quantiles of its residuals, scaled by the local size of residuals.
+        They are the model's prediction plus quantiles of its residuals, scaled by the local size of residuals. Those of
+        a column `groups` hold within its groups (see `predict_interval`).
         """
         check_is_fitted(self)
         try:
@@ -208,11 +250,36 @@ class IntervalRegressor(RegressorMixin):
             levels = np.array(np.nan)
         valid = levels.ndim <= 1 and levels.size > 0 and bool(((levels > 0) & (levels < 1)).all())
         require(valid, "q", "a number above 0 and below 1, or several", q)
+        column = None if groups is None else column_place(groups, self._column_names(), self.intervals_.groups)
         values, scale = self._values_and_scale(X)
-        quantiles = self.intervals_.quantiles(np.atleast_1d(levels))  # p × q
-        offsets = (np.where(np.isinf(score), score, scale * score) for score in quantiles.T)
+        quantiles = self._score_quantiles(X, np.atleast_1d(levels), column)
+        offsets = (np.where(np.isinf(score), score, scale * score) for score in np.moveaxis(quantiles, -1, 0))
         decoded = [self.targets_.decode(values + offset) for offset in offsets]
         return decoded[0] if levels.ndim == 0 else np.stack(decoded, -1)
+
+    def _column_names(self) -> list[str]:
+        return [column["name"] for column in self.columns_]
+
+    def _score_quantiles(self, X: Any, levels: np.ndarray, column: int | None) -> np.ndarray:
+        """Quantiles of the scores of all rows, 1 × p × q, or of the group of each row, n × p × q."""
+        everywhere = self.intervals_.quantiles(levels)
+        if column is None:
+            return everywhere[None]
+        assert self.intervals_.groups is not None
+        source = read_new(self, X)
+        rows = source.fetch(torch.arange(source.n_rows)).double().cpu().numpy()
+        group = self.intervals_.groups.group_of(column, rows, getattr(self, "table_", None))
+        known = {g: self.intervals_.within(column, g).quantiles(levels) for g in np.unique(group).tolist() if g >= 0}
+        known = {g: found for g, found in known.items() if np.isfinite(found).all()}
+        alone = np.array([g not in known for g in group.tolist()])
+        if alone.any():
+            few, name = len(np.unique(group[alone])), self._column_names()[column]
+            warnings.warn(
+                f"{few} groups of column {name!r} have too few held-out rows for this coverage; "
+                f"the intervals of their {int(alone.sum())} rows are those of all groups.",
+                stacklevel=4,
+            )
+        return np.stack([known.get(g, everywhere) for g in group.tolist()])
 
     def _values_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Predictions of the coded targets and the scale of their scores, both n × p."""

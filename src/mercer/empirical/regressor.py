@@ -87,7 +87,7 @@ def _intervals(ensemble: MemberEnsemble, refits: MemberRefits) -> Intervals:
     part = sample.part(index)
     values = ensemble.at(part) if found is None else found[1]
     kept = np.ones(len(values)) if found is not None else 1 - _leverages(ensemble, part, refits)
-    return Intervals.calibrated(part, index, refits.task.given.rows, values, 1.0, kept[:, None])
+    return Intervals.calibrated(part, index, refits.task.given, values, 1.0, kept[:, None])
 
 
 def _leverages(ensemble: MemberEnsemble, part: Sample, refits: MemberRefits) -> np.ndarray:

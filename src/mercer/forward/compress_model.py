@@ -12,7 +12,6 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mercer.base.intervals import Intervals
 from mercer.data import RowSource, SparseRows, spaced_rows
 from mercer.engine import Plan, Sample, make_plan
 from mercer.forward.compress import CompressionPath, GrowingBasis, JointSizes, Judges, Sizes, grown
@@ -102,7 +101,7 @@ def compress(model: Model, X: Any, y: Any, n_basis: int | str = "auto", tol: flo
     for name in ("_stages", "_statistics"):
         made.__dict__.pop(name, None)
     if getattr(model, "intervals_", None) is not None and at.rise > tol:
-        made.__dict__["intervals_"] = widened(made.__dict__["intervals_"], 1 + at.rise)
+        made.__dict__["intervals_"] = made.__dict__["intervals_"].widened(1 + at.rise)
     return made
 
 
@@ -158,8 +157,3 @@ class JudgedTable:
         """The expansion of the first basis vectors of a path."""
         rows: Tensor = old.inputs.rows(self.source, self.plan).take(path.rows[:size])
         return replace(old, basis=rows.double().cpu().numpy(), weights=path.weights(size).cpu().numpy())
-
-
-def widened(intervals: Intervals, factor: float) -> Intervals:
-    """Intervals of residuals that are larger by a factor."""
-    return replace(intervals, scores=factor * intervals.scores)

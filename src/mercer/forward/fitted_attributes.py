@@ -180,5 +180,5 @@ def _intervals(task: Task, parts: list[FittedMember]) -> Intervals:
     residuals = held_out.targets - held_out.values
     if _without_columns(task):
         return Intervals.of(residuals, held_out.weight, None, _row_groups(task, held_out))
-    rows = CalibrationRows.of(held_out.rows, task.data.rows, held_out.index, task.data.row_groups)
+    rows = CalibrationRows.of(held_out.rows, task.data, held_out.index)
     return Intervals.fitted(residuals, 1.0, held_out.values, held_out.weight, rows)

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from mercer.base.intervals import Intervals
 from mercer.base.out_of_fold import LARGEST
-from mercer.data import RowSource
 from mercer.engine.sample import Sample
 from mercer.evidence.approximations import Approximation
 from mercer.evidence.posterior import Posterior
 from mercer.gp.model import FittedGP
 from mercer.kernels import Kernel
 from mercer.losses import Loss
+from mercer.preprocessing.read import TableData
 
 #: Largest number of rows that calibrate intervals, and the least number of rows outside a subset that replace its own.
 CALIBRATION_ROWS, ENOUGH_ROWS = 2000, 100
@@ -49,7 +49,7 @@ class LeaveOneOut:
         return (self.rows.Y.double() - self.mean) / self.kept[:, None]
 
 
-def leave_one_out_intervals(model: FittedGP, approximation: Approximation, data: Sample, table: RowSource) -> Intervals:
+def leave_one_out_intervals(model: FittedGP, approximation: Approximation, data: Sample, table: TableData) -> Intervals:
     """Calibrate intervals on leave-one-out residuals over the standard deviations of new targets."""
     if approximation.dense:
         index, found = _dense(model, data)

@@ -115,7 +115,7 @@ class SparseGPRegressor(UncertainRegressor, SparseGP):
             "targets_": targets,
             "noise_": model.noise * unit * unit,
             "predictive_noise_": model.predictive_noise * unit * unit,
-            "intervals_": leave_one_out_intervals(model, approximation, task.data, given.rows),
+            "intervals_": leave_one_out_intervals(model, approximation, task.data, given),
         }
 
     def _noise_given(self) -> float | None:

@@ -178,7 +178,7 @@ class MixtureRegressor(IntervalRegressor, MixtureEstimator):
         else:
             f, variance = np.hsplit(found, 2)
             std, kept = np.sqrt(variance), np.ones((len(f), 1))
-        return {"intervals_": Intervals.calibrated(part, index, given.rows, f, std, kept)}
+        return {"intervals_": Intervals.calibrated(part, index, given, f, std, kept)}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predicted targets, of the shape `y` had in `fit`; with `return_std` also their standard deviations.
