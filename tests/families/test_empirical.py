@@ -14,14 +14,14 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
 from mercer.data import TensorRows
-from mercer.empirical.coordinates import Factor, MappedRows, stacks
+from mercer.empirical.coordinates import Factor, MappedRows
 from mercer.empirical.cross_validation import PENALTIES, choose_kernels, coupled_leave_one_out, folds
 from mercer.empirical.ensemble import EnsembleMember, ballot, tally, values
 from mercer.empirical.hokashyap import Margins, hokashyap
 from mercer.empirical.kernel_map import empirical_map, mean_distance, resolve_kernels
 from mercer.empirical.learners import ClassLearner, NumberLearner, coupled_ridge, joint_moments
 from mercer.empirical.problem import member_problem, subset
-from mercer.empirical.training import fit_job, make_jobs
+from mercer.empirical.training import fit_member
 from mercer.engine import Sample, make_plan
 from mercer.kernels import Gaussian, Linear, Matern12, Matern52, Normalized, Polynomial
 
@@ -235,50 +235,12 @@ def test_a_stronger_coupling_makes_views_agree():
     assert apart[0] > apart[1] > apart[2]
 
 
-# --- problems side by side -----------------------------------------------------------------------------------
+# --- members -------------------------------------------------------------------------------------------------
 
 
-def trained(problems, seeds, c: float, lam: float, learner=None) -> tuple[list, list[int]]:
-    learner = learner or ClassLearner()
-    jobs = make_jobs(problems, learner, [one.size(0.4) for one in problems], seeds)
-    places = [at for job in jobs for at in job.places]
-    made = [one for job in jobs for one in fit_job(job, learner, c, lam)]
-    return [made[at] for at in np.argsort(places)], [len(job.places) for job in jobs]
-
-
-@settings(max_examples=10, deadline=None)
-@given(
-    st.lists(st.integers(2, 40), min_size=1, max_size=6),
-    st.integers(1, 3),
-    st.integers(0, 10**6),
-    st.floats(1e-2, 16),
-    st.floats(0, 16),
-)
-def test_small_problems_side_by_side_are_trained_as_they_are_alone(rows, n_members, seed, c, lam):
-    problems = [problem(seed + at, n) for at, n in enumerate(rows)]
-    seeds = np.random.default_rng(seed).integers(2**31, size=(len(rows), n_members))
-    together, sizes = trained(problems, seeds, c, lam)
-    alone, ones = trained(problems, seeds, c, lam, ClassLearner(callbacks=[lambda sweep: False]))
-    assert ones == [1] * (len(rows) * n_members)
-    assert sum(sizes) == len(ones)
-    for (one, f), (other, g) in zip(together, alone, strict=True):
-        np.testing.assert_array_equal(one.basis_indices, other.basis_indices)
-        assert one.dual_coef.shape == other.dual_coef.shape
-        np.testing.assert_allclose(f, g, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(one.agreement, other.agreement, atol=1e-12)
-        if other.objective_path[0, 0] > 1e-20:  # rows of one class are met exactly, and rounding decides when to stop
-            np.testing.assert_allclose(one.objective_path, other.objective_path, rtol=1e-7)
-            assert one.stop_reason == other.stop_reason
-
-
-def test_a_stack_keeps_to_the_memory_and_to_problems_of_like_size():
-    problems = [problem(at, n) for at, n in enumerate([10, 12, 20, 21, 300, 310])]
-    small, alone = stacks(problems, [one.size(0.4) for one in problems], 3)
-    assert small == [[0, 1], [2, 3], [4, 5]]
-    assert alone == []
-    short = replace(PLAN, memory_limit=1 << 20)
-    tight = [replace(one, sample=replace(one.sample, plan=short)) for one in problems]
-    assert stacks(tight, [one.size(0.4) for one in problems], 3) == ([[0, 1], [2, 3]], [4, 5])
+def trained(rows, seeds, c: float, lam: float) -> list:
+    draws = (rows.choose(rows.size(0.4), np.random.default_rng(seed)) for seed in seeds)
+    return [fit_member(rows, chosen, ClassLearner(), c, lam) for chosen in draws]
 
 
 def by_kernel(member: EnsembleMember, X: torch.Tensor) -> torch.Tensor:
@@ -290,7 +252,7 @@ def by_kernel(member: EnsembleMember, X: torch.Tensor) -> torch.Tensor:
 
 def test_members_of_one_problem_are_heard_together_as_one_by_one():
     rows = problem(3, 40)
-    members = [one for one, _ in trained([rows], np.arange(3)[None], 0.5, 1.0)[0]]
+    members = [one for one, _ in trained(rows, range(3), 0.5, 1.0)]
     X = TensorRows(table(1, 15)[0])
     for f, member in zip(values(members, X, PLAN), members, strict=True):
         np.testing.assert_allclose(f, by_kernel(member, X.X).mean(0), rtol=1e-8, atol=1e-9)
@@ -298,7 +260,7 @@ def test_members_of_one_problem_are_heard_together_as_one_by_one():
 
 def test_a_members_kernel_values_make_what_its_coordinates_made():
     rows = problem(5, 60)
-    for member, f in trained([rows], np.arange(2)[None], 0.3, 0.7)[0]:
+    for member, f in trained(rows, range(2), 0.3, 0.7):
         # the map's coefficients grow as the root of one over the smallest eigenvalue kept, eps of the largest
         np.testing.assert_allclose(member.values(rows.sample.rows, PLAN), f, atol=1e-6)
         assert set(vars(member)).isdisjoint({"maps", "weights"})

@@ -1,7 +1,6 @@
 """Regularised Ho-Kashyap steps for several coupled kernels (MEKL13 eqs. 5 to 8 and steps 3 to 6 of table 1).
 
-Columns are independent problems on the same rows: classes against the rest, or points of a grid of c and λ. Stacked
-problems, each with its own rows, add a dimension before the rows, written … here.
+Columns are independent problems on the same rows: classes against the rest, or points of a grid of c and λ.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.empirical.coordinates import Factor, KernelCoordinates
-from mercer.stop_reason import RUNNING, StopKind, StopReason
+from mercer.empirical.coordinates import Factor, MappedRows
+from mercer.stop_reason import StopKind, StopReason
 
 
 @dataclass(frozen=True)
@@ -42,31 +41,16 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights (… × r_l × C) and biases (M × … × C) of all kernels, the objective (5) before each step, stop reason.
-
-    `steps` (…) counts the steps of each problem of a stack. A problem that ended before the last one did so for the
-    reason `earlier`.
-    """
+    """Weights (r_l × C) and biases (M × C) of all kernels, the objective (5) before each step, and the stop reason."""
 
     weights: list[Tensor]
     bias: Tensor
     path: Tensor
     reason: StopReason
-    steps: Tensor | None = None
-    earlier: StopReason = RUNNING
-
-    def unstack(self) -> list[Solution]:
-        """Split the solution of a stack into those of its problems."""
-        assert self.steps is not None
-        found = []
-        for b, k in enumerate(self.steps.tolist()):
-            reason = self.reason if k == len(self.path) else self.earlier
-            found.append(Solution([w[b] for w in self.weights], self.bias[:, b], self.path[:k, b], reason))
-        return found
 
 
 def hokashyap(
-    coordinates: KernelCoordinates,
+    coordinates: MappedRows,
     factors: Sequence[Factor],
     signs: Tensor,
     weight: Tensor,
@@ -81,24 +65,21 @@ def hokashyap(
     .. math:: L = \sum_l \big[\|S^{1/2}(Y_l\omega_l - 1 - b_l)\|^2 + c\|\tilde\omega_l\|^2\big]
         + \lambda \sum_l \|S^{1/2}(Y_l\omega_l - \tfrac1M\sum_j Y_j\omega_j)\|^2
 
-    `signs` (… × n × C) are ±1, `weight` (… × n) the diagonal of S, `c` and `lam` one number a column. L never rises: a
+    `signs` (n × C) are ±1, `weight` (n) the diagonal of S, `c` and `lam` one number a column. L never rises: a
     margin moves by at most twice its error, and the simultaneous update (6) of all kernels is a Jacobi step whose
     matrix D has 2D − A positive definite, A being the Hessian of (5). The paper starts from unit vectors
     (`Margins.literal`); otherwise each kernel starts from its own solution at b¹, as if all kernels agreed, which for
     M = 1 is step 5. Step 5 prints Y_j ω_l for Y_j ω_j. No further step begins once the `clock` has expired.
     """
-    rule, s = margins or Margins(), weight.unsqueeze(-1).to(signs)
+    rule, s = margins or Margins(), weight[:, None].to(signs)
     now = _start(coordinates, factors, signs, s, c, lam, rule)
     W, bias, columns = [w.clone() for w in now.W], now.bias.clone(), torch.arange(len(c), device=c.device)
     active = torch.ones_like(bias[0], dtype=torch.bool)
-    steps = torch.zeros_like(bias[0, ..., 0], dtype=torch.int64)
     path = [torch.full_like(bias[0], torch.inf)]
     reason = StopReason(f"max_iter={rule.max_iter} steps were made", StopKind.MAX_ITER)
-    converged = StopReason(f"the objective fell by less than tol={rule.tol:g}", StopKind.CONVERGED)
     for k in range(1, rule.max_iter + 1):
         down, totals, loss = now.sweep(coordinates, s, rule.rate)
-        path.append(path[-1].index_copy(-1, columns, loss))
-        steps += active.any(-1)
+        path.append(path[-1].index_copy(0, columns, loss))
         asked = [callback(Sweep(k, path[-1])) for callback in callbacks]
         if any(asked):
             reason = StopReason("a callback asked to stop", StopKind.CALLBACK)
@@ -108,20 +89,20 @@ def hokashyap(
             break
         active &= path[-2] - path[-1] > rule.tol * (1.0 if rule.literal else path[-1])
         if not bool(active.any()):
-            reason = converged
+            reason = StopReason(f"the objective fell by less than tol={rule.tol:g}", StopKind.CONVERGED)
             break
-        now.step(factors, down, totals, active[..., columns])
+        now.step(factors, down, totals, active[columns])
         for kept, w in zip([*W, bias], [*now.W, now.bias], strict=True):
             kept[..., columns] = w
-        left = active[..., columns].reshape(-1, len(columns)).any(0).nonzero()[:, 0]
+        left = active[columns].nonzero()[:, 0]
         if 2 * len(left) <= len(columns):  # columns that have converged need no more work
             now, columns = now.take(left), columns[left]
-    return Solution(W, bias, torch.stack(path[1:]), reason, steps, converged)
+    return Solution(W, bias, torch.stack(path[1:]), reason)
 
 
 @dataclass
 class _Columns:
-    """State of moving columns: signs (… × n × C), 1 + b (M × … × n × C), weights, biases; c, λ, α and 1/(α θ + c)."""
+    """State of moving columns: signs (n × C), 1 + b (M × n × C), weights, biases; c, λ, α and 1/(α θ + c)."""
 
     signs: Tensor
     goals: Tensor
@@ -132,20 +113,20 @@ class _Columns:
     alpha: Tensor
     inverses: list[Tensor]
 
-    def sweep(self, coordinates: KernelCoordinates, s: Tensor, rate: float) -> tuple[list[Tensor], Tensor, Tensor]:
+    def sweep(self, coordinates: MappedRows, s: Tensor, rate: float) -> tuple[list[Tensor], Tensor, Tensor]:
         """Steps i and ii in one pass; right-hand sides of step iii (Φᵀt and Σ t per kernel) and L before the step."""
         M, lam = len(self.W), self.lam.to(self.signs)
         down, totals = [torch.zeros_like(w) for w in self.W], torch.zeros_like(self.bias)
         L = torch.zeros_like(self.bias[0])
-        W, bias = [w.to(self.signs) for w in self.W], self.bias.to(self.signs).unsqueeze(-2)
+        W, bias = [w.to(self.signs) for w in self.W], self.bias.to(self.signs)[:, None]
 
         def visit(where: slice, features: Sequence[Tensor]) -> None:
-            phi, weights, goal = self.signs[..., where, :], s[..., where, :], self.goals[..., where, :]
+            phi, weights, goal = self.signs[where], s[where], self.goals[:, where]
             f = torch.stack([z @ w for z, w in zip(features, W, strict=True)]).add_(bias)
             mean = f.mean(0)
             short = torch.addcmul(goal, phi, f, value=-1)  # −e of step i
             apart = f.sub_(mean)
-            loss = weights.mT @ short.square() + lam * (weights.mT @ apart.square())
+            loss = weights.T @ short.square() + lam * (weights.T @ apart.square())
             grown = torch.sub(goal, short.clamp_(max=0), alpha=2 * rate)  # step ii
             t = torch.addcmul((M - 1) / M * lam * mean, phi, grown).addcmul_(lam / M, apart, value=-1).mul_(weights)
             parts = [z.mT @ targets for z, targets in zip(features, t, strict=True)]
@@ -163,7 +144,7 @@ class _Columns:
         """Step iii of the `active` columns."""
         for l, factor in enumerate(factors):
             w, w0 = factor.solve(self.inverses[l], self.alpha, down[l], totals[l])
-            self.W[l] = torch.where(active.unsqueeze(-2), w, self.W[l])
+            self.W[l] = torch.where(active, w, self.W[l])
             self.bias[l] = torch.where(active, w0, self.bias[l])
 
     def to_unit_vectors(self, coordinates: KernelCoordinates, first: Factor, s: Tensor) -> None:
@@ -192,7 +173,7 @@ class _Columns:
 
 
 def _start(
-    coordinates: KernelCoordinates,
+    coordinates: MappedRows,
     factors: Sequence[Factor],
     signs: Tensor,
     s: Tensor,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mercer.clock import Clock
-from mercer.empirical.coordinates import KernelCoordinates, MappedRows
+from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.hokashyap import Margins, Solution, Sweep, hokashyap
 from mercer.empirical.problem import MemberProblem
 from mercer.linalg import cholesky
@@ -39,7 +39,7 @@ class JointMoments:
     ranks: list[int]
 
 
-def joint_moments(coordinates: KernelCoordinates, targets: Tensor, weight: Tensor) -> JointMoments:
+def joint_moments(coordinates: MappedRows, targets: Tensor, weight: Tensor) -> JointMoments:
     """Sum over the rows, in one pass, what `coupled_ridge` needs; `targets` is n × P."""
     R, P = sum(coordinates.ranks), targets.shape[1]
     coordinates.plan.require_square(R)
@@ -92,17 +92,12 @@ class MemberLearner(ABC):
     #: Passes over the rows to expect: whether coordinates are worth keeping.
     passes: ClassVar[int]
 
-    @property
-    def stacks(self) -> bool:
-        """Whether `fit` takes a stack of problems."""
-        return False
-
     def unheard(self) -> Self:
         """The same learner without callbacks."""
         return replace(self, callbacks=())
 
     @abstractmethod
-    def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+    def fit(self, coordinates: MappedRows, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         """The solution for all rows, one column per output; `targets` are n × P, `weight` n."""
 
     @abstractmethod
@@ -122,11 +117,7 @@ class ClassLearner(MemberLearner):
     clock: Clock = field(default_factory=Clock)
     passes = 8
 
-    @property
-    def stacks(self) -> bool:
-        return not self.callbacks  # which see the steps of one problem
-
-    def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+    def fit(self, coordinates: MappedRows, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         ones = torch.ones(targets.shape[-1], dtype=torch.float64, device=targets.device)
         factors = coordinates.factors(weight)
         return hokashyap(
@@ -165,7 +156,7 @@ class NumberLearner(MemberLearner):
 
     passes = 3
 
-    def fit(self, coordinates: KernelCoordinates, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
+    def fit(self, coordinates: MappedRows, targets: Tensor, weight: Tensor, c: float, lam: float) -> Solution:
         W, bias, objective = coupled_ridge(joint_moments(coordinates, targets, weight), c, lam)
         for callback in self.callbacks:
             callback(Sweep(1, objective))

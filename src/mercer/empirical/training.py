@@ -1,4 +1,4 @@
-"""Training of all members: in threads, small problems stacked, and within a time budget in rounds.
+"""Training of all members: in threads, and within a time budget in rounds.
 
 With a budget the first round takes few rows and few basis vectors of every problem. Each further round takes as many
 as the remaining time should allow, until all are taken. So a model exists early, and a large budget ends with the fit
@@ -7,7 +7,7 @@ that has no budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,10 +20,9 @@ from torch import Tensor
 from mercer.clock import Clock
 from mercer.data import Group
 from mercer.data.group import ONE_PROCESS
-from mercer.empirical.coordinates import MappedRows, Stack, stacks
+from mercer.empirical.coordinates import MappedRows
 from mercer.empirical.ensemble import EnsembleMember
-from mercer.empirical.hokashyap import Solution
-from mercer.empirical.kernel_map import EmpiricalMap, affordable_growth
+from mercer.empirical.kernel_map import affordable_growth
 from mercer.empirical.learners import MemberLearner
 from mercer.empirical.problem import MemberProblem
 from mercer.progress import current
@@ -91,7 +90,7 @@ class Training:
     def _round(self, problems: Sequence[MemberProblem], basis: int | None = None, first: bool = True) -> list[Trained]:
         """Train members of every problem on at most `basis` vectors; problems that time did not reach have none.
 
-        Time does not stop the `first` job: there is a model in any case.
+        Time does not stop the first member of the `first` round: there is a model in any case.
         """
         H = self.seeds.shape[1]
         plan = problems[0].sample.plan
@@ -100,102 +99,58 @@ class Training:
         problems = [replace(problem, sample=replace(problem.sample, plan=plan)) for problem in problems]
         sizes = [problem.size(self.size) for problem in problems]
         sizes = sizes if basis is None else [min(size, basis) for size in sizes]
-        jobs = make_jobs(problems, self.learner, sizes, self.seeds)
         progress = current()
         before = 0 if progress is None else progress.steps["members"]
+        jobs = [(q, h) for h in range(H) for q in range(len(problems))]  # each problem's first member before any second
 
-        def train(job: Job, must: bool) -> list[tuple[EnsembleMember, np.ndarray]]:
-            trained = [] if self.clock.expired() and not must else fit_job(job, self.learner, self.c, self.lam)
+        def train(k: int) -> tuple[EnsembleMember, np.ndarray] | None:
+            q, h = jobs[k]
+            trained = None
+            if (first and k == 0) or not self.clock.expired():
+                chosen = problems[q].choose(sizes[q], np.random.default_rng(self.seeds[q, h]))
+                trained = fit_member(problems[q], chosen, self.learner, self.c, self.lam)
             if progress is not None:
-                done = progress.steps["members"] + len(job.places)
-                progress.report_step("members", before + len(problems) * H, step=done)
+                done = progress.steps["members"] + 1
+                progress.report_step("members", before + len(jobs), step=done)
             return trained
 
         # threads: torch works outside Python's lock, and rows and factors need no copies
-        def train_jobs(places: Sequence[int]) -> list[list[tuple[EnsembleMember, np.ndarray]]]:
-            return Parallel(self.n_jobs, prefer="threads")(delayed(train)(jobs[k], first and k == 0) for k in places)
+        def train_jobs(places: Sequence[int]) -> list[tuple[EnsembleMember, np.ndarray] | None]:
+            return Parallel(self.n_jobs, prefer="threads")(delayed(train)(k) for k in places)
 
         found = [Trained(problem) for problem in problems]
-        results = zip(jobs, self.group.share_work(len(jobs), train_jobs), strict=True)
-        by_place = {place: result for job, made in results for place, result in zip(job.places, made, strict=False)}
-        for place in sorted(by_place):
-            member, f = by_place[place]
-            found[place // H].members.append(member)
-            found[place // H].values.append(f)
+        for (q, _), made in zip(jobs, self.group.share_work(len(jobs), train_jobs), strict=True):
+            if made is not None:
+                found[q].members.append(made[0])
+                found[q].values.append(made[1])
         return found
 
 
-@dataclass(frozen=True)
-class Job:
-    """Members that are trained together: a single one, or a stack of small ones."""
-
-    problems: list[MemberProblem]
-    #: The rows of the maps of each problem, maps × basis vectors.
-    chosen: list[np.ndarray]
-    #: The place of each among the members of all problems.
-    places: list[int]
-
-
-def make_jobs(
-    problems: Sequence[MemberProblem], learner: MemberLearner, sizes: Sequence[int], seeds: np.ndarray
-) -> list[Job]:
-    """Draw `sizes` rows for every member; `seeds` has a row per problem and a column per member."""
-    chosen = [
-        np.stack([problem.choose(size, np.random.default_rng(seed)) for seed in problem_seeds])
-        for problem, size, problem_seeds in zip(problems, sizes, seeds, strict=True)
-    ]
-    H, stacked, alone = seeds.shape[1], list[list[int]](), list(range(len(problems)))
-    if learner.stacks:
-        stacked, alone = stacks(problems, [rows.shape[1] for rows in chosen], H)
-    jobs = []
-    for stack in stacked:
-        places = [q * H + h for q in stack for h in range(H)]
-        jobs.append(Job([problems[q] for q in stack], [chosen[q] for q in stack], places))
-    for h in range(H):  # every problem has its first member before any has a second
-        jobs += [Job([problems[q]], [chosen[q][h : h + 1]], [q * H + h]) for q in alone]
-    return jobs
-
-
-def fit_job(job: Job, learner: MemberLearner, c: float, lam: float) -> list[tuple[EnsembleMember, np.ndarray]]:
-    """Steps 2 to 7 of table 1 for each member: map all rows, train the kernels together.
-
-    Returns members and their values at the training rows, n × P.
-    """
-    parts: Iterable[Any]
-    if len(job.places) > 1:
-        stack = Stack(job.problems, job.chosen)
-        found = learner.fit(stack, stack.targets, stack.weight, c, lam)
-        f = stack.values(found.weights, found.bias)
-        parts = zip(found.unstack(), stack.maps, f.unbind(1), stack.weight, strict=True)
-    else:
-        problem = job.problems[0]
-        maps = problem.maps(job.chosen[0][0])
-        coordinates = MappedRows(problem.sample.rows, maps, problem.sample.plan, learner.passes)
-        found = learner.fit(coordinates, problem.sample.Y, problem.sample.weight, c, lam)
-        parts = [(found, maps, coordinates.values(found.weights, found.bias), problem.sample.weight)]
-    drawn = [(problem, rows) for problem, chosen in zip(job.problems, job.chosen, strict=True) for rows in chosen]
-    return [_member(*given, *part) for given, part in zip(drawn, parts, strict=True)]
-
-
-def _member(
-    problem: MemberProblem, chosen: np.ndarray, found: Solution, maps: list[EmpiricalMap], f: Tensor, weight: Tensor
+def fit_member(
+    problem: MemberProblem, chosen: np.ndarray, learner: MemberLearner, c: float, lam: float
 ) -> tuple[EnsembleMember, np.ndarray]:
-    """`f` are the values of the kernels' functions at all rows, M × n × P; rows beyond the problem's weigh nothing."""
-    mean = f.mean(0)
-    agreement = ((_decided(f) == _decided(mean[None])).all(-1) * (weight / weight.sum())).sum(1)
-    weights = [w[: made.rank].double() for w, made in zip(found.weights, maps, strict=True)]
+    """Steps 2 to 7 of table 1: map all rows by the `chosen` ones, train the kernels together.
+
+    Returns the member and its values at the training rows, n × P.
+    """
+    maps, sample = problem.maps(chosen), problem.sample
+    coordinates = MappedRows(sample.rows, maps, sample.plan, learner.passes)
+    found = learner.fit(coordinates, sample.Y, sample.weight, c, lam)
+    f = coordinates.values(found.weights, found.bias)  # of each kernel, M × n × P
+    mean, share = f.mean(0), sample.weight / sample.weight.sum()
+    agreement = ((_decided(f) == _decided(mean[None])).all(-1) * share).sum(1)
     member = EnsembleMember(
         kernels=problem.kernels,
         basis=maps[0].basis.cpu(),
         basis_indices=problem.original[chosen],
-        dual_coef=torch.stack([made.coefficients @ w for made, w in zip(maps, weights, strict=True)]).cpu(),
+        dual_coef=torch.stack([made.coefficients @ w for made, w in zip(maps, found.weights, strict=True)]).cpu(),
         bias=found.bias.cpu(),
-        kernel_norms=torch.stack([w.square().sum(0).sqrt() for w in weights]).cpu().numpy(),
+        kernel_norms=torch.stack([w.square().sum(0).sqrt() for w in found.weights]).cpu().numpy(),
         objective_path=found.path.cpu().numpy(),
         stop_reason=found.reason,
         agreement=agreement.double().cpu().numpy(),
     )
-    return member, mean[: problem.sample.n_rows].cpu().numpy()
+    return member, mean.cpu().numpy()
 
 
 def _decided(f: Tensor) -> Tensor:
