@@ -147,7 +147,7 @@ class _Columns:
             self.W[l] = torch.where(active, w, self.W[l])
             self.bias[l] = torch.where(active, w0, self.bias[l])
 
-    def to_unit_vectors(self, coordinates: KernelCoordinates, first: Factor, s: Tensor) -> None:
+    def to_unit_vectors(self, coordinates: MappedRows, first: Factor, s: Tensor) -> None:
         """Steps 4 and 5 of table 1: equal entries of unit length, then the first kernel given the others."""
         for l, w in enumerate(self.W):
             entry = (w.shape[-2] + 1) ** -0.5
