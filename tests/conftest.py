@@ -36,4 +36,4 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 @pytest.fixture
 def two_folds(monkeypatch):
     """Calibrate by refits in two folds instead of five, which take most of a small fit: for tests of something else."""
-    monkeypatch.setattr("mercer.base.out_of_fold.N_FOLDS", 2)
+    monkeypatch.setattr("mercer.base.estimator.BaseKernelEstimator._calibration_folds", 2)

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from mercer.base.out_of_fold import N_FOLDS
 from mercer.base.parameters import BOOL, CALLBACKS, CATEGORIES, CYCLES, PLACES, SECONDS, literal
 from mercer.data.group import ONE_PROCESS, Group
 from mercer.engine.sample import generator
@@ -191,6 +192,8 @@ class BaseKernelEstimator(SaveMixin, BaseEstimator):
     verbose: bool = False
     callbacks: Annotated[Any, CALLBACKS] = None
 
+    #: Folds of the refits that calibrate probabilities and intervals of few rows.
+    _calibration_folds: ClassVar[int] = N_FOLDS
     #: scikit-learn's HTML of an estimator links to its documentation, if `MERCER_DOCS` is set.
     _doc_link_module: ClassVar[str] = "mercer"
 

@@ -69,7 +69,8 @@ def column_place(groups: Any, names: list[str], known: CalibrationGroups | None)
 
 def _columns(table: np.ndarray, codes: TableMap | None) -> dict[int, np.ndarray]:
     """The coordinates of each column, in float32 as files hold them, without target means, which are cross-fitted."""
-    table = np.ascontiguousarray(table, dtype=np.float32) + np.float32(0)  # -0.0 is 0.0
+    with np.errstate(over="ignore"):  # numbers beyond float32 are one group
+        table = np.ascontiguousarray(table, dtype=np.float32) + np.float32(0)  # -0.0 is 0.0
     if codes is None:
         return {j: np.ascontiguousarray(table[:, [j]]) for j in range(table.shape[1])}
     exact = np.repeat([not isinstance(code, TargetMean) for code in codes.codes], [code.width for code in codes.codes])

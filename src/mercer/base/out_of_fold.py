@@ -56,8 +56,8 @@ def stratified_folds(labels: np.ndarray, n_folds: int, rng: np.random.Generator)
     return folds
 
 
-def calibration_folds(labels: np.ndarray) -> list[np.ndarray]:
-    """The rows that each refit holds out: five folds of all rows, or one fold of many rows.
+def calibration_folds(labels: np.ndarray, folds: int = N_FOLDS) -> list[np.ndarray]:
+    """The rows that each refit holds out: `folds` folds of all rows, or one fold of many rows.
 
     The only row of a label is never held out, since a refit without it could not know the label. Equal labels give
     equal folds, so that several models of one table are averaged row by row.
@@ -67,18 +67,18 @@ def calibration_folds(labels: np.ndarray) -> list[np.ndarray]:
     """
     n, rng = len(labels), np.random.default_rng(0)
     _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    n_folds, n_refits = (N_FOLDS, N_FOLDS) if n <= FOLDED_ROWS else (max(10, -(-n // HELD_OUT_ROWS)), 1)
-    folds = stratified_folds(labels, n_folds, rng)
-    folds[counts[label] == 1] = -1
-    held_out = (np.flatnonzero(folds == k) for k in range(n_refits))
+    n_folds, n_refits = (folds, folds) if n <= FOLDED_ROWS else (max(10, -(-n // HELD_OUT_ROWS)), 1)
+    fold = stratified_folds(labels, n_folds, rng)
+    fold[counts[label] == 1] = -1
+    held_out = (np.flatnonzero(fold == k) for k in range(n_refits))
     return [rows for rows in held_out if len(rows)]
 
 
-def calibration_splits(labels: np.ndarray, row_groups: RowGroups | None) -> list[Split]:
+def calibration_splits(labels: np.ndarray, row_groups: RowGroups | None, folds: int) -> list[Split]:
     """The same by whole row groups, where there are any, or by stretches of time."""
     if row_groups is None:
-        return [Split(fold, fold) for fold in calibration_folds(labels)]
-    return row_groups.splits(N_FOLDS if len(labels) <= FOLDED_ROWS else GROUP_REFITS, most=HELD_OUT_ROWS)
+        return [Split(fold, fold) for fold in calibration_folds(labels, folds)]
+    return row_groups.splits(folds if len(labels) <= FOLDED_ROWS else GROUP_REFITS, most=HELD_OUT_ROWS)
 
 
 def out_of_fold(
@@ -87,6 +87,7 @@ def out_of_fold(
     clock: Clock,
     seconds: float,
     row_groups: RowGroups | None = None,
+    folds: int = N_FOLDS,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Rows and their out-of-fold values (n × p); ``refit(rows)`` returns the values of the rows that it holds out.
 
@@ -95,7 +96,7 @@ def out_of_fold(
     """
     rows: list[np.ndarray] = []
     values: list[np.ndarray] = []
-    for left_out, scored in calibration_splits(labels, row_groups):
+    for left_out, scored in calibration_splits(labels, row_groups, folds):
         if clock.expired(needing=seconds):
             break
         before = clock.elapsed()
@@ -117,6 +118,7 @@ class Refits(ABC):
     labels: np.ndarray
     clock: Clock
     seconds: float
+    folds: int
 
     @abstractmethod
     def refit(self, rows: np.ndarray) -> Any:
@@ -132,5 +134,5 @@ class Refits(ABC):
         def predicted(fold: np.ndarray) -> np.ndarray:
             return predict(self.refit(alive[fold]), self.sample.part(alive[fold]))
 
-        found = out_of_fold(self.labels, predicted, self.clock, self.seconds)
+        found = out_of_fold(self.labels, predicted, self.clock, self.seconds, folds=self.folds)
         return None if found is None else (alive[found[0]], found[1])

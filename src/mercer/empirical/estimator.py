@@ -116,11 +116,13 @@ class MemberRefits(Refits):
     problems: list[MemberProblem]
 
     @classmethod
-    def of(cls, task: EnsembleTask, training: Training, problems: list[MemberProblem], seconds: float) -> MemberRefits:
+    def of(
+        cls, task: EnsembleTask, training: Training, problems: list[MemberProblem], seconds: float, folds: int
+    ) -> MemberRefits:
         codes = task.sample.Y[task.sample.alive].cpu().numpy()
         labels = (codes[:, 0] > 0).astype(int) if codes.shape[1] == 1 else codes.argmax(1)
         labels = labels if task.n_classes else np.zeros_like(labels)
-        return cls(task.sample, labels, training.clock, seconds, task, training, problems)
+        return cls(task.sample, labels, training.clock, seconds, folds, task, training, problems)
 
     def refit(self, rows: np.ndarray) -> MemberEnsemble:
         training = replace(self.training, learner=self.training.learner.unheard())
@@ -225,7 +227,7 @@ class EnsembleEstimator(BaseKernelEstimator):
         training, choices = self._training(task, candidates, problems, rng, clock)
         before = clock.elapsed()
         trained, unfinished = training.run(problems)
-        refits = MemberRefits.of(task, training, problems, clock.elapsed() - before)
+        refits = MemberRefits.of(task, training, problems, clock.elapsed() - before, self._calibration_folds)
         return self._keep(**self._described(refits, trained, unfinished), **choices, leave_one_out_report_=report)
 
     def _task(self, X: Any, y: Any, sample_weight: Any, group: Group) -> EnsembleTask:

@@ -405,7 +405,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
             fit.interrupted, why = True, interrupted(n_steps)
             budget.interrupt()
             refit = None
-        held_out = held_out_predictions(fit, final, task.row_targets, refit, budget, classes=self._classes)
+        targets, folds = task.row_targets, self._calibration_folds
+        held_out = held_out_predictions(fit, final, targets, refit, budget, classes=self._classes, folds=folds)
         first = FittedMember(member, fit, path, final, n_steps, why, held_out)
         stages = self._refinement_stages(task, first, budget, share)
         if task.checkpoint is not None and stages:

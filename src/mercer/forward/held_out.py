@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mercer.base.out_of_fold import FOLDED_ROWS, LARGEST, leverages, out_of_fold
+from mercer.base.out_of_fold import FOLDED_ROWS, LARGEST, N_FOLDS, leverages, out_of_fold
 from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.engine import KernelMatrix, Plan
@@ -81,6 +81,7 @@ def held_out_predictions(
     clock: Clock | None = None,
     *,
     classes: bool = False,
+    folds: int = N_FOLDS,
 ) -> HeldOutPredictions:
     """Predict validation rows, or also training rows not used for fitting.
 
@@ -98,7 +99,7 @@ def held_out_predictions(
     few = fit.problem.n_candidates <= FOLDED_ROWS
     chosen_by_it = few and classes and fit.problem.loss.quadratic  # a likelihood has out-of-fold predictions
     if refit is not None and (chosen_by_it or exact is None):
-        found = _out_of_fold(fit, row_targets, refit, clock or Clock(), classes)
+        found = _out_of_fold(fit, row_targets, refit, clock or Clock(), classes, folds)
     found = found or exact or _by_leverage(fit, final, row_targets)
     return found if validation is None else found.joined(validation)
 
@@ -148,7 +149,7 @@ def left_out_predictions(
 
 
 def _out_of_fold(
-    fit: ForwardFit, row_targets: np.ndarray | None, refit: Refit, clock: Clock, classes: bool
+    fit: ForwardFit, row_targets: np.ndarray | None, refit: Refit, clock: Clock, classes: bool, folds: int
 ) -> HeldOutPredictions | None:
     """Out-of-fold predictions by refits; None if there is no time for them."""
     problem, alive = fit.problem, fit.problem.candidates()
@@ -162,7 +163,7 @@ def _out_of_fold(
 
     together = problem.sample.row_groups
     together = None if together is None else together.take(alive.cpu().numpy())
-    found = out_of_fold(labels.cpu().numpy(), values, clock, fit.seconds, together)
+    found = out_of_fold(labels.cpu().numpy(), values, clock, fit.seconds, together, folds)
     if found is None:
         return None
     rows = alive[torch.as_tensor(found[0], device=alive.device)]

@@ -206,7 +206,8 @@ class MixtureEstimator(BaseKernelEstimator):
         def trials(unheard: MixtureSettings) -> Trials:
             return replace(self._trials(unheard, targets), located=size.located)
 
-        refits = MixtureRefits(sample, labels, clock, seconds, trials, replace(setting, callbacks=()), size.sizes)
+        folds, unheard = self._calibration_folds, replace(setting, callbacks=())
+        refits = MixtureRefits(sample, labels, clock, seconds, folds, trials, unheard, size.sizes)
         fitted = replace(fitted, result=replace(fitted.result, mixture=fitted.mixture.to("cpu")))
         return {
             **given.columns(),
