@@ -86,6 +86,62 @@ def test_one_bar_shows_all_phases(capsys):
     assert shown.count("\n") == 1  # it ends once
 
 
+def test_the_validation_loss_and_its_best_are_told_and_shown(capsys):
+    events: list[Event] = []
+    model = mercer.GreedyKernelRegressor(
+        6, kernel=Gaussian(), regularization=1e-6, callbacks=events.append, verbose=True
+    )
+    model.fit(X[:40], Y[:40], X_val=X[40:], y_val=Y[40:])
+    losses = model.history_["validation"]
+    assert [event.loss for event in events] == losses.tolist()
+    assert [event.best for event in events] == np.minimum.accumulate(losses).tolist()
+    assert f"validation loss {losses[-1]:.4g}, best {losses.min():.4g}" in capsys.readouterr().err
+
+
+def test_a_selection_tells_its_steps_of_how_many_and_the_best_candidate():
+    events: list[Event] = []
+    model = mercer.KernelBoostingRegressor(metric=None, random_state=0, callbacks=events.append).fit(X, Y)
+    told = [event for event in events if event.phase == "selection"]
+    assert {event.total for event in told} == {told[-1].step}
+    assert [event.state for event in told if event.loss is not None] == model.tuning_report_
+    for event in (one for one in told if one.loss is not None):
+        stage = [line["loss"] for line in model.tuning_report_ if line["stage"] == event.state["stage"]]
+        assert min(stage) <= event.best <= event.loss
+    assert any(event.left is not None for event in told)
+
+
+class Recorded:
+    """A callback of scikit-learn that writes down the tasks that end."""
+
+    def __init__(self):
+        self.ended = []
+
+    def setup(self, estimator, context):
+        self.ended.append("setup")
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        self.ended.append(context.task_name)
+        if context.task_name == "fit":
+            assert fitted_estimator.predict(X).shape == (60,)
+        return context.task_name == "learners step" and self.ended.count("learners step") == 3
+
+    def teardown(self, estimator, context):
+        self.ended.append("teardown")
+
+
+def test_callbacks_of_scikit_learn_hear_phases_and_steps_and_end_a_fit(tmp_path):
+    pytest.importorskip("sklearn.callback")
+    model, heard = mercer.GreedyKernelRegressor(9, kernel=Gaussian(), regularization=0.1), Recorded()
+    model.set_callbacks(heard).fit(X, Y)
+    assert heard.ended == ["setup", *3 * ["learners step"], "learners", "fit", "teardown"]
+    assert "a callback asked to stop" in model.stop_reason_
+    model.save(tmp_path / "model.mercer")
+    assert not hasattr(mercer.load(tmp_path / "model.mercer"), "_skl_callbacks")
+
+
 def test_an_estimator_inside_another_is_heard_by_the_outer_one():
     events: list[Event] = []
     model = mercer.GreedyNystroem(5, kernel="gaussian", random_state=0, callbacks=events.append).fit(X, Y)

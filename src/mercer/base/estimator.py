@@ -112,6 +112,14 @@ def estimator_dataclass(cls: type) -> Any:
     return made
 
 
+try:  # `set_callbacks` of scikit-learn 1.9
+    from sklearn.callback import CallbackSupportMixin
+except ImportError:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing: earlier versions have no callbacks."""
+
+
 class SaveMixin:
     """The method `save`."""
 
@@ -123,7 +131,7 @@ class SaveMixin:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BaseKernelEstimator(SaveMixin, BaseEstimator):
+class BaseKernelEstimator(SaveMixin, CallbackSupportMixin, BaseEstimator):
     """Base of all estimators; tables are arrays, frames, tensors, files or row sources.
 
     Parameters

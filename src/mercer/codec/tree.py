@@ -32,7 +32,7 @@ SESSION_PARAMETERS = ("callbacks",)
 INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = (*INTEGERS, "float16", "float32", "float64")
 #: Attributes that are not written: the first holds the state of a warm start, the second lists the others.
-LEFT_OUT = ("_warm", "_kept")
+LEFT_OUT = ("_warm", "_kept", "_skl_callbacks", "_parent_callback_ctx")
 
 
 class NotEncodableError(ValueError):

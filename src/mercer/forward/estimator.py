@@ -26,7 +26,7 @@ from mercer.forward.expansion import FEW_ROWS, TIMED_ROWS, Expansion, evaluate, 
 from mercer.forward.fitted_attributes import fitted_attributes
 from mercer.forward.held_out import Refit, can_refit, held_out_predictions
 from mercer.forward.influence import InfluenceMixin
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import ForwardFit, validation_loss
 from mercer.forward.model_selection import KernelMember, Selection, Unspecified
 from mercer.forward.partial_fit import PartialFitMixin
 from mercer.forward.path import FittedExpansion
@@ -390,7 +390,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         total = next((rule.n_steps for rule in rules if isinstance(rule, MaxSteps)), None)
         if task.checkpoint is not None:
             task.checkpoint.follow(fit)
-        why = fit.run(rules, step_callbacks("learners", total, lambda fit: fit.n_steps))
+        why = fit.run(rules, step_callbacks("learners", total, lambda fit: fit.n_steps, validation_loss))
         if fit.interrupted:
             budget.interrupt()
         if task.checkpoint is not None:

@@ -25,7 +25,7 @@ from mercer.forward.stopping import History, MaxSteps, TimeBudget
 from mercer.forward.task import Task
 from mercer.preprocessing.inputs import InputMap
 from mercer.preprocessing.read import TableData
-from mercer.progress import report_step
+from mercer.progress import ValidationLoss, expect_steps, report_step
 from mercer.selection.neighbourhoods import (
     LocalScales,
     geometric_mean,
@@ -184,6 +184,7 @@ def select_by_learning_curve(task: Task, begin: Callable[[KernelMember], Forward
     if len(tried) == 1:
         return selection
     histories: list[History] = []
+    expect_steps("selection", len(tried))
     leader: tuple[int, ForwardFit] | None = None  # only the best fit keeps its rows, which may take all the memory
     for k, member in enumerate(tried):
         started, fit = time.perf_counter(), begin(member)
@@ -197,7 +198,8 @@ def select_by_learning_curve(task: Task, begin: Callable[[KernelMember], Forward
         line = {"candidate": member.name, "stage": "trial fits", "rows": task.data.n_alive}
         line |= {"loss": fit.history.validation[-1], "seconds": time.perf_counter() - started}
         report.append(line)
-        report_step("selection", state=line)
+        losses = [history.validation[-1] for history in histories]
+        report_step("selection", state=line, loss=ValidationLoss(losses[-1], min(losses)))
         del fit  # before the next one begins
     order = [*ranked_by_promise(histories), *range(len(histories), len(tried))]
     ranked = [tried[k] for k in order]

@@ -22,6 +22,7 @@ from mercer.forward.learners import Learner
 from mercer.forward.path import ExpansionPath
 from mercer.forward.problem import Problem
 from mercer.forward.stopping import History, Stopping, interrupted
+from mercer.progress import ValidationLoss
 from mercer.stop_reason import StopKind, StopReason
 
 Callback = Callable[["ForwardFit"], Any]
@@ -169,3 +170,9 @@ class ForwardFit:
     def path(self) -> ExpansionPath:
         """The model after any number of steps."""
         return ExpansionPath.of([*self.blocks, *([self.current] if self.current is not None else [])])
+
+
+def validation_loss(fit: ForwardFit) -> ValidationLoss | None:
+    """The mean loss of the validation rows after the last step and the least one; None without such rows."""
+    losses = fit.history.validation
+    return ValidationLoss(losses[-1], min(losses)) if losses else None

@@ -24,7 +24,7 @@ from mercer.clock import Clock
 from mercer.data import TensorRows
 from mercer.forward.focus import Focus, HingeFocus
 from mercer.forward.held_out import held_out_predictions
-from mercer.forward.loop import ForwardFit
+from mercer.forward.loop import ForwardFit, validation_loss
 from mercer.forward.path import FittedExpansion
 from mercer.forward.problem import Problem
 from mercer.forward.stage_sampling import KERNEL_RATE, StageSampler
@@ -158,7 +158,7 @@ class RefinementStages:
         if budget is not None:
             seconds = max(self.clock.remaining(until=self.share) - (1 - STAGES_SHARE) * budget, 0.0)
             rules.append(TimeBudget(fit.seconds + seconds, budget))
-        fit.run(rules, step_callbacks("learners", wanted, lambda fit: fit.n_steps))
+        fit.run(rules, step_callbacks("learners", wanted, lambda fit: fit.n_steps, validation_loss))
         return fit.n_steps == wanted and not fit.interrupted
 
     def resample(self, begun: ForwardFit) -> ForwardFit:

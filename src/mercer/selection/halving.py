@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mercer.clock import Clock
 from mercer.data.row_groups import RowGroups
+from mercer.progress import expect_steps, report_step
 from mercer.selection import proposals
 from mercer.selection.candidate import Candidate, SelectedEnsemble
 from mercer.selection.ensemble import constant_ensemble, ensemble
@@ -54,6 +55,8 @@ def select(
     if rows.n < 2:
         return constant_ensemble(search, 1.0)
     pool: list[Candidate] = []
+    expect_steps("selection", sum(1 + len(proposed) for _, proposed in stages(search)))
+    search.short_of_time = False
     for stage, proposed in stages(search):
         search.enter(stage)
         before = pool if stage.takes is None else survivors(pool, stage.takes, settings)
@@ -61,9 +64,11 @@ def select(
         if before and not pool:  # no time was left
             pool = before[:1]
             break
+        report_step("selection")
         for propose, until in proposed:
             if not (pool and search.expired(until)):
                 pool = pool + propose(search, pool)
+            report_step("selection")
     return ensemble(search, pool, evidence_candidates(search, pool))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mercer.clock import Clock
-from mercer.progress import report_step
+from mercer.progress import ValidationLoss, report_candidate
 from mercer.selection.candidate import BY_LOSS, Candidate, EvidenceCandidate
 from mercer.selection.grid import GridPoint
 from mercer.selection.parallel import run_parallel
@@ -64,7 +64,6 @@ class Search:
         self.report_scores(found)
         for candidate in found:
             self.known.setdefault((candidate.view.metric, candidate.family), candidate.point)
-            self.best = min(self.best, candidate.loss)
         return found
 
     def report_scores(self, found: Sequence[Candidate | EvidenceCandidate]) -> None:
@@ -72,7 +71,8 @@ class Search:
         for candidate in found:
             line = {"candidate": candidate.name, "stage": self.stage.name, "rows": candidate.n_fit}
             self.report.append(line | {"loss": candidate.loss, "seconds": candidate.seconds})
-            report_step("selection", state=self.report[-1])
+            self.best = min(self.best, candidate.loss)
+            report_candidate("selection", self.report[-1], ValidationLoss(candidate.loss, self.best))
 
     def tuned_view(
         self, column_map: str, steps: tuple[MetricStep, ...], starts: Mapping[str, GridPoint], most: int
