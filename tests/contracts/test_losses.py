@@ -8,7 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mercer.losses import Absolute, Huber, Logistic, Loss, Pinball, Softmax, Squared, SquaredHinge
+from mercer.losses import (
+    Absolute,
+    Gamma,
+    Huber,
+    Logistic,
+    Loss,
+    Pinball,
+    Poisson,
+    Softmax,
+    Squared,
+    SquaredHinge,
+    Tweedie,
+)
 
 LOSSES = [Squared(), Logistic(), SquaredHinge(), Pinball(0.2), Pinball(0.9), Huber(0.7), Huber(1.93), Absolute()]
 MARGIN_LOSSES = [Logistic(), SquaredHinge()]
@@ -118,6 +130,23 @@ def test_outputs_far_away_stay_finite(loss, dtype):
         for part in (loss.value, loss.residual, loss.curvature):
             assert part(y, f).isfinite().all()
             assert part(y, f).dtype == dtype
+
+
+@pytest.mark.parametrize("loss", [Poisson(), Gamma(), Tweedie(1.0), Tweedie(1.4), Tweedie(2.0)], ids=repr)
+def test_losses_of_positive_means_agree_with_autograd_and_stay_finite(loss):
+    f = torch.linspace(-6, 6, 50, dtype=torch.float64, requires_grad=True)
+    y = torch.linspace(0.01, 20, 50, dtype=torch.float64).flip(0)
+    value = loss.value(y, f)
+    (slope,) = torch.autograd.grad(value.sum(), f, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.sum(), f)
+    torch.testing.assert_close(loss.residual(y, f), -slope, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(loss.curvature(y, f), curvature, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(loss.value(y, y.log()), torch.zeros_like(y), rtol=0, atol=1e-13)
+    assert bool((value >= 0).all() and (curvature > 0).all())
+    least = torch.tensor([0.0 if loss.variance_power() < 2 else 1e-3, 1.0, 1e3])
+    far = torch.tensor([[-1e6], [-35.0], [0.0], [35.0], [1e6]])
+    for part in (loss.value, loss.residual, loss.curvature):
+        assert part(least, far).isfinite().all()
 
 
 def test_the_logistic_loss_is_the_negative_log_likelihood():

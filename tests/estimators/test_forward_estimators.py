@@ -877,12 +877,12 @@ NONSENSE = {
     "logistic regression of numbers": (
         GREEDY[0],
         {"loss": "logistic"},
-        "loss must be 'squared', 'huber', 'absolute' or 'pinball' for regression",
+        "loss must be one for regression, such as 'squared'",
     ),
     "hinge for numbers": (
         BOOSTING[0],
         {"loss": "squared-hinge"},
-        "loss must be 'squared', 'huber', 'absolute' or 'pinball' for regression",
+        "loss must be one for regression, such as 'squared'",
     ),
     "focus without margins": (BOOSTING[0], {"focus": "margin"}, "focus must be None for regression"),
 }

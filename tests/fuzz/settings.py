@@ -54,7 +54,7 @@ LEGAL: dict[str, tuple[Any, ...]] = {
     "learning_rate": (0.99, 0.5, 1e-6),
     "length_scale_prior": (None, 0.01, 2.0, 1e3),
     "literal": (False, True),
-    "loss": ("squared", "logistic", "squared-hinge", "pinball"),
+    "loss": ("squared", "logistic", "squared-hinge", "pinball", "poisson"),
     "max_components": (1, 3, 5),
     "max_iter": (1, 5, 20),
     "memory_limit": (None, 2**25, "64MB"),  # plain problems fit: all of 1000 rows may be basis vectors

@@ -254,7 +254,7 @@ class IntervalRegressor(RegressorMixin):
         values, scale = self._values_and_scale(X)
         quantiles = self._score_quantiles(X, np.atleast_1d(levels), column)
         offsets = (np.where(np.isinf(score), score, scale * score) for score in np.moveaxis(quantiles, -1, 0))
-        decoded = [self.targets_.decode(values + offset) for offset in offsets]
+        decoded = [self.targets_.decode_shifted(values, offset) for offset in offsets]
         return decoded[0] if levels.ndim == 0 else np.stack(decoded, -1)
 
     def _column_names(self) -> list[str]:

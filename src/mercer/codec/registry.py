@@ -114,6 +114,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "preprocessing.InputMap": {"mean": "D", "scale": "D"},
     "preprocessing.Constants": {"columns": "c", "values": "c"},
     "preprocessing.RealTargets": {"mean": "p"},
+    "preprocessing.PositiveTargets": {"mean": "p"},
     "preprocessing.ClassTargets": {"classes": "C"},
     "data.Bend": {"columns": "b", "centre": "b", "width": "b"},
     "data.ColumnMap": {"centre": "D", "width": "D", "mean": "D", "spread": "D", "knots": "D K", "levels": "D K"},

@@ -88,9 +88,11 @@ class DaskMixin:
         groups: Any = None,
         time_order: Any = None,
         gap: Any = None,
+        exposure: Any = None,
     ) -> Self:
         """Fit to a Dask dataframe or array `X` with targets `y` in a Dask series or array of the same partitions."""
-        for name, value in (("groups", groups), ("time_order", time_order), ("gap", gap)):
+        given = {"groups": groups, "time_order": time_order, "gap": gap, "exposure": exposure}
+        for name, value in given.items():
             require(value is None, name, "None on Dask, whose workers divide the rows", type(value))
         require(y is not None, "y", "given: a Dask series or array", None)
         require(X_val is None and y_val is None, "X_val", "None on Dask; use validation_fraction", type(X_val))

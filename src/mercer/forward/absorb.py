@@ -17,6 +17,9 @@ from mercer.forward.posterior import KernelFactor
 from mercer.forward.problem import Problem
 from mercer.forward.span import Functions, FunctionSpan
 
+#: Halvings of a step at most, where the objective rises.
+HALVINGS = 12
+
 
 @dataclass(frozen=True)
 class LearnerTerm:
@@ -103,8 +106,8 @@ class Block:
         """Extend the span and move to the best model in it.
 
         With the squared loss only the new coordinates change. With other losses all coordinates take a step of the
-        loss's quadratic upper bound, lengthened by a Newton line search if that lowers the objective: two passes
-        instead of the factorisation of a full Newton step.
+        loss's quadratic upper bound, lengthened by a Newton line search if that lowers the objective, and shortened
+        while the objective rises: two passes instead of the factorisation of a full Newton step.
         """
         gradient = self._gradient_at_zero(new) if new.solved else None
         where = self.span.extend(self._with_gram_noise(new), new.index, new.A, self.min_novelty)
@@ -144,7 +147,7 @@ class Block:
     def _line_search_step(self, shrinkage: float) -> None:
         """Change all coordinates by a step of the quadratic bound of the loss.
 
-        A longer Newton step is taken if it is lower.
+        A longer Newton step is taken if it is lower, and a shorter one where the loss has no such bound.
         """
         span, loss, y = self.span, self.problem.loss, self.problem.y
         everything = slice(0, span.size)
@@ -156,12 +159,19 @@ class Block:
         curvature = total((w * loss.curvature(y, self.f).double() * values.square()).sum(0))
         curvature = curvature + (change * (span.H[everything, everything] @ change)).sum(0)
         newton = torch.where(curvature > 0, slope / curvature.clamp(min=1e-300), 1.0).clamp(1.0, 100.0)
-        f_far = self.f.double() + newton * values
-        f_near = self.f.double() + values
-        far = total((w * loss.value(y.double(), f_far)).sum()) + 0.5 * span.norm2_at(newton * change)
-        near = total((w * loss.value(y.double(), f_near)).sum()) + 0.5 * span.norm2_at(change)
-        length = torch.where(far < near, newton, 1.0) * shrinkage
-        self.f += span.change_coef(everything, length * change)
+
+        def objective(length: Tensor) -> Tensor:
+            data = total((w * loss.value(y.double(), self.f.double() + length * values)).sum())
+            return data + 0.5 * span.norm2_at(length * change)
+
+        one = torch.ones_like(newton)
+        length = torch.where(objective(newton) < objective(one), newton, one)
+        before = objective(0 * one)
+        for _ in range(HALVINGS):
+            if bool(objective(length) <= before):
+                break
+            length = length / 2
+        self.f += span.change_coef(everything, shrinkage * length * change)
 
     def penalty(self) -> Tensor:
         """Contribution of this block to λ‖f‖² of the whole model."""

@@ -268,7 +268,7 @@ class Boosting(Resumable, Compressible, ForwardEstimator):
     def _cleans_targets(self, task: Task) -> bool:
         size = task.data.n_alive, task.Y.shape[1], task.data.rows.n_columns
         exact = self._selects_kernels() and self._exact(*size, task.plan, task.loss)
-        return exact and task.loss.newton and task.loss.for_numbers and not task.data.shard.divided
+        return exact and task.loss.robust and not task.data.shard.divided
 
     def _sizes_are_open(self) -> bool:
         return self.learner_size == "auto" and self.n_learners == "auto"

@@ -136,7 +136,8 @@ def _is_exact(part: FittedMember) -> bool:
     """Whether a member is the exact solution for a squared loss or a likelihood, with rows that were left out."""
     fit = part.fit
     exact = isinstance(fit.learner, AllRows) and fit.learner.left_out is not None and fit.shrinkage == 1.0
-    solvable = fit.problem.loss.quadratic or fit.problem.loss.likelihood  # gross errors would hide what is lost
+    loss = fit.problem.loss
+    solvable = loss.quadratic or loss.likelihood or loss.link == "log"  # gross errors would hide what is lost
     return exact and solvable and not (fit.problem.rows.shard.divided or fit.interrupted)
 
 
@@ -167,7 +168,8 @@ def _judges(part: FittedMember, classes: bool) -> Judges:
     y, weight = problem.y[rows][known].double(), problem.weight[rows][known].double()
     values = left_out[known] if least_squares else part.fit.f[rows][known].double()
     together = least_squares and learner.n_folds > 0
-    return Judges(known, values, left_out[known], y, weight, together, problem.loss, root=not classes)
+    root = not classes and problem.loss.link == "identity"
+    return Judges(known, values, left_out[known], y, weight, together, problem.loss, root)
 
 
 def _member(
@@ -217,7 +219,7 @@ def _all_kept(parts: list[FittedMember], paths: list[CompressionPath], tol: floa
 
 
 def _error(judges: Judges) -> str:
-    return "error" if judges.root else "log loss"
+    return "error" if judges.root else "deviance" if judges.loss.link == "log" else "log loss"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -231,8 +233,9 @@ class Compressible:
         `compression_tol`, or all rows if these are not clearly more; None keeps all rows. Learners of a boosted model
         have `learner_size` basis vectors instead.
     compression_tol : float, default 0.01
-        The share by which the error of held-out rows may rise by the compression: the root mean squared error, or the
-        log loss for classes. It is bounded by the change of left-out predictions (`mercer.forward.compress`).
+        The share by which the error of held-out rows may rise by the compression: the root mean squared error, the log
+        loss for classes, or the deviance for losses with a log link. It is bounded by the change of left-out
+        predictions (`mercer.forward.compress`).
 
     Attributes
     ----------

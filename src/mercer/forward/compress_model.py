@@ -27,6 +27,7 @@ from mercer.forward.expansion import Expansion
 from mercer.forward.problem import Problem
 from mercer.parts import require, require_integer, require_number
 from mercer.preprocessing.read import read_new
+from mercer.preprocessing.targets import PositiveTargets
 from mercer.stop_reason import StopReason
 
 Model = TypeVar("Model", bound=ForwardEstimator)
@@ -82,6 +83,8 @@ def compress(model: Model, X: Any, y: Any, n_basis: int | str = "auto", tol: flo
     if given:
         require_integer("n_basis", n_basis)
     require(given or n_basis == "auto", "n_basis", "an integer or 'auto'", n_basis)
+    positive = isinstance(model.targets_, PositiveTargets)
+    require(not positive, "model", "of a loss without log link; n_basis of fit compresses it", model.loss)
     require(not model._pairwise, "model", "of a kernel that is not precomputed", "precomputed kernel values")
     source = read_new(model, X)
     require(not isinstance(source, SparseRows), "X", "dense", "a wide sparse matrix")

@@ -36,8 +36,7 @@ from mercer.forward.task import (
     FittedMember,
     Task,
     append_validation_rows,
-    around_constant,
-    clip_far_targets,
+    coded_targets,
     hold_out,
     normalise_weights,
     rescale_shares,
@@ -49,9 +48,10 @@ from mercer.losses import Loss, Squared
 from mercer.parts import require
 from mercer.preprocessing.collect import fitting_group, plan_for
 from mercer.preprocessing.duplicates import merge_duplicate_inputs
+from mercer.preprocessing.exposure import rates
 from mercer.preprocessing.read import TableData, read, read_held_out, read_new
 from mercer.preprocessing.row_groups import read_row_groups
-from mercer.preprocessing.targets import Targets, code_targets
+from mercer.preprocessing.targets import Targets
 from mercer.progress import step_callbacks, with_progress
 from mercer.selection.kernel_choice import is_precomputed
 
@@ -72,13 +72,14 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         "precomputed" means that `X` holds kernel values. A function of two tensors of rows returns the kernel values
         between them (`mercer.kernels.Function`).
     regularization : float or "auto", default "auto"
-        λ, the penalty on the squared norm of the function, for standardised targets. With a number, `sample_weight`
-        acts as in scikit-learn's `Ridge`; with "auto" only the ratios of the weights matter.
+        λ, the penalty on the squared norm of the function, for standardised targets, or positive ones of mean 1. With a
+        number, `sample_weight` acts as in scikit-learn's `Ridge`; with "auto" only the ratios of the weights matter.
     tuning_rows : int, default 1000
         Number of rows on which kernel and penalty are tuned; the cost is cubic in it.
     loss : str or Loss, default "squared"
-        V: "squared"; for classifiers also "logistic" and "squared-hinge", for regressors "huber", "absolute" (both for
-        gross errors in `y`) and "pinball" (a quantile), or an object of `mercer.losses`.
+        V: "squared"; for classifiers also "logistic" and "squared-hinge". For regressors "poisson" (counts), "gamma"
+        and "tweedie" (positive means), "huber" and "absolute" (gross errors in `y`), "pinball" (a quantile), or an
+        object of a class of `mercer.losses` or one derived from `Loss`.
     validation_fraction : float, None or "auto", default "auto"
         Share of the rows held out as validation rows, which stop the fit and calibrate probabilities and intervals.
         "auto" takes a tenth (at most 2000 rows, or 2 % of very large tables) if sizes are left open and the solution is
@@ -118,7 +119,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         Report of the model selection, if there was one: candidate, rows, loss and seconds of each score. For
         classifiers the last line scores the model itself on held-out rows: their log loss, and `calibration_error`, the
         calibration error of its probabilities.
-    targets_ : RealTargets or ClassTargets
+    targets_ : RealTargets, PositiveTargets or ClassTargets
         Coding of the targets.
     inputs_ : InputMap
         Map from columns to kernel coordinates.
@@ -211,6 +212,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         groups: Any = None,
         time_order: Any = None,
         gap: Any = None,
+        exposure: Any = None,
     ) -> Self:
         """Fit to rows `X` (array, frame, tensor, file or row source) and targets `y`.
 
@@ -224,6 +226,9 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         predicted by earlier rows alone, which end at least `gap` before them (in units of `time_order`; days for
         dates). A column that is named stays an input.
 
+        `exposure`, a positive number for each row, such as years or kilometres, for `y` that grow in proportion to it
+        (losses "poisson", "gamma", "tweedie"). The model predicts rates, `y` per unit of exposure; `y_val` are rates.
+
         With ``warm_start=True`` a second call on the same rows continues the first fit. Ctrl-C keeps the learners
         fitted so far and raises KeyboardInterrupt; in model selection there are none, and an earlier model stays.
         """
@@ -231,6 +236,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         group = ONE_PROCESS if self._pairwise else current_group()  # kernel values refer to rows and columns alike
         budget = Clock(self.time_budget, group=group)
         together = read_row_groups(X, groups, time_order, gap)
+        y, sample_weight = rates(self._first_loss(), y, sample_weight, exposure)
         data = read(self, X, y, sample_weight, classes=self._classes, group=group, row_groups=together)
         data, plan = plan_for(data, self)
         fitting = fitting_group(data, group)
@@ -252,10 +258,8 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
             sample = self._subsample(data, plan, rng)
             task, Y, all_rows = self._task(sample, plan, X_val, y_val, rng)
             select = self._select if task.loss.quadratic or not task.left_open.penalty else self._select_by_loss
-            if task.checkpoint is None:
-                selection = select(task, Y, rng, budget)
-            else:
-                selection = task.checkpoint.chosen(partial(select, task, Y, rng, budget), rng)
+            chosen = partial(select, task, Y, rng, budget)
+            selection = chosen() if task.checkpoint is None else task.checkpoint.chosen(chosen, rng)
             if selection.by_likelihood:
                 task = task.by_likelihood()
             if all_rows is not None and self._uses_all_rows(all_rows, task, selection):
@@ -323,8 +327,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         open_ended = X_val is None and self.validation_fraction == "auto"
         holds_out = open_ended and self._needs_validation(data, Y.shape[1], plan, loss)
         checkpoint = self._checkpoint(data, targets, X_val, y_val, rng)
-        undecided = holds_out and not data.shard.divided
-        all_rows = normalise_weights(data, noise, self.regularization) if undecided else None
+        all_rows = None if data.shard.divided or not holds_out else normalise_weights(data, noise, self.regularization)
         data, Y, held_out = self._validation_split(data, targets, Y, X_val, y_val, holds_out, rng)
         data = normalise_weights(data, noise, self.regularization)
         free_dtype = isinstance(self.dtype, str) and self.dtype == "auto"
@@ -368,11 +371,9 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
         return False
 
     def _coded(self, data: TableData, loss: Loss) -> Targets:
-        """Coding of the targets: numbers are centred and scaled, classes become ±1."""
+        """Coding of the targets."""
         centred = self._selects_kernels() and loss.quadratic
-        y = clip_far_targets(data, loss)
-        targets = code_targets(y, data.weight, classes=self._classes, centred=centred, shard=data.shard)
-        return around_constant(targets, data, loss)
+        return coded_targets(data, loss, classes=self._classes, centred=centred)
 
     def _fit_member(
         self, task: Task, member: KernelMember, fit: ForwardFit, budget: Clock, share: float
@@ -473,7 +474,7 @@ class ForwardEstimator(InfluenceMixin, PartialFitMixin, BaseKernelEstimator):
 
     def _location_and_scale(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         values = self._answers(X, np.asarray)
-        return values, np.ones_like(values)
+        return values, self.targets_.deviations(values)
 
     @property
     def cost_(self) -> dict[str, float]:

@@ -89,7 +89,7 @@ def _dtypes(task: Task, parts: list[FittedMember]) -> list[str]:
                 for part, rounded in zip(parts, in_float32, strict=True)
                 if rounded
             ]
-            return rounding_matters(errors, held_out.targets - held_out.values, held_out.weight)
+            return rounding_matters(errors, _residuals(task, held_out), held_out.weight)
 
         if task.data.shard.group.first(rounding_shows):
             dtypes = [torch.float64 for _ in parts]
@@ -177,8 +177,15 @@ def _calibration_line(task: Task, parts: list[FittedMember]) -> list[dict[str, A
 def _intervals(task: Task, parts: list[FittedMember]) -> Intervals:
     """Prediction intervals, wider where held-out residuals are larger: along a column, or near in the kernel."""
     held_out = ensemble_predictions(parts)
-    residuals = held_out.targets - held_out.values
+    residuals, scale = _residuals(task, held_out), task.targets.deviations(held_out.values)
     if _without_columns(task):
-        return Intervals.of(residuals, held_out.weight, None, _row_groups(task, held_out))
+        return Intervals.of(residuals / scale, held_out.weight, None, _row_groups(task, held_out))
     rows = CalibrationRows.of(held_out.rows, task.data, held_out.index)
-    return Intervals.fitted(residuals, 1.0, held_out.values, held_out.weight, rows)
+    return Intervals.fitted(residuals, scale, held_out.values, held_out.weight, rows)
+
+
+def _residuals(task: Task, held_out: HeldOutPredictions) -> np.ndarray:
+    """Coded targets of held-out rows less their predictions, n × p."""
+    if isinstance(task.targets, ClassTargets):
+        return held_out.targets - held_out.values
+    return np.asarray(task.targets.residuals(held_out.targets, held_out.values))

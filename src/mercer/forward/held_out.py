@@ -179,7 +179,8 @@ def _by_leverage(fit: ForwardFit, final: FittedExpansion, row_targets: np.ndarra
     """
     problem = fit.problem
     mask, shard = problem.weight > 0, problem.rows.shard
-    smooth = len(final.basis) > 0 and (problem.loss.quadratic or not problem.loss.for_numbers)
+    loss = problem.loss
+    smooth = len(final.basis) > 0 and (loss.quadratic or loss.link == "log" or not loss.for_numbers)
     cells = problem.plan.memory_limit // 64  # a few copies of a tile and its square
     n_basis = min(len(final.basis), LEVERAGE_BASIS, math.isqrt(cells // 2))
     n_rows = min(max(MAX_ROWS, 2 * n_basis), max(cells // max(n_basis, 1), MIN_ROWS)) if smooth else MAX_ROWS

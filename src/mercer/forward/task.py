@@ -21,7 +21,14 @@ from mercer.forward.problem import Problem
 from mercer.losses import Loss, class_likelihood
 from mercer.parts import require
 from mercer.preprocessing.read import TableData
-from mercer.preprocessing.targets import ClassTargets, clip_outliers
+from mercer.preprocessing.targets import (
+    ClassTargets,
+    PositiveTargets,
+    RealTargets,
+    Targets,
+    clip_outliers,
+    code_targets,
+)
 from mercer.stop_reason import StopReason
 
 #: Rows from which the range of targets without outliers, and the best constant of a loss, are estimated.
@@ -106,7 +113,7 @@ def rescale_shares(members: list[KernelMember], fitted_members: list[FittedMembe
 def resolve_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
     """The loss as an object; the logistic loss in its form for two classes or for more."""
     loss = Loss.resolve(choice, "loss")
-    for_numbers = "'squared', 'huber', 'absolute' or 'pinball' for regression: the others are for classes"
+    for_numbers = "one for regression, such as 'squared' or 'poisson': this one is for classes"
     require(classes or loss.for_numbers, "loss", for_numbers, choice)
     require(not classes or loss.quadratic or not loss.for_numbers, "loss", "one for classes", choice)
     return class_likelihood(n_outputs) if loss.likelihood else loss
@@ -114,7 +121,7 @@ def resolve_loss(choice: Any, n_outputs: int, *, classes: bool) -> Loss:
 
 def clip_far_targets(data: TableData, loss: Loss) -> np.ndarray:
     """Targets for scaling and model selection: outliers are clipped if the loss is robust."""
-    if loss.quadratic or not loss.for_numbers or data.y.dtype.kind != "f":
+    if loss.quadratic or not loss.for_numbers or loss.link == "log" or data.y.dtype.kind != "f":
         return data.y
     return clip_outliers(data.y, data.pick(data.y, data.spaced(TARGET_ROWS)))
 
@@ -129,13 +136,29 @@ def normalise_weights(data: TableData, noise: float, penalty: float | str) -> Ta
 
 
 def selection_targets(data: TableData, Y: np.ndarray, targets: Any, loss: Loss) -> np.ndarray:
-    """Coded targets for the selection: `Y`, with far targets clipped for robust losses; validation rows come last."""
+    """Coded targets for the selection by squared error; validation rows come last.
+
+    They are `Y`, with far targets clipped for robust losses, or on a scale of constant variance for positive targets.
+    """
+    if isinstance(targets, PositiveTargets):
+        stable = targets.stabilised(Y)
+        return RealTargets.of(stable, data.weight, data.shard).encode(stable)
     clipped = clip_far_targets(data, loss)
     if clipped is data.y:
         return Y
-    coded, shard = targets.encode(clipped), data.shard
+    coded, shard = np.concatenate([targets.encode(clipped), Y[len(clipped) :]]), data.shard
     sums = shard.group.sum(torch.from_numpy(np.append(data.weight @ coded, data.weight.sum()))).numpy()
-    return np.concatenate([coded, Y[len(clipped) :]]) - sums[:-1] / sums[-1]
+    return coded - sums[:-1] / sums[-1]
+
+
+def coded_targets(data: TableData, loss: Loss, *, classes: bool, centred: bool) -> Targets:
+    """Coding of the targets: numbers are centred and scaled, or positive with mean one; classes become ±1."""
+    if not classes and loss.link == "log":
+        return PositiveTargets.of_power(data.y, data.weight, loss.variance_power(), data.shard)
+    y = clip_far_targets(data, loss)
+    targets = code_targets(y, data.weight, classes=classes, centred=centred, shard=data.shard)
+    found: Targets = around_constant(targets, data, loss)
+    return found
 
 
 def around_constant(targets: Any, data: TableData, loss: Loss) -> Any:

@@ -10,6 +10,7 @@ import torch
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from mercer.data import UNDIVIDED, Shard
+from mercer.losses import FAR_MEANS
 from mercer.parts import require
 
 #: Targets are clipped at this many interquartile ranges from the quartiles under a robust loss: Tukey's fences.
@@ -41,6 +42,64 @@ class RealTargets:
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         Y = values * self.scale + self.mean
+        return Y[:, 0] if self.flat else Y
+
+    def residuals(self, coded: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Coded targets less their predictions from outputs of a model."""
+        return coded - values
+
+    def deviations(self, values: np.ndarray) -> np.ndarray:
+        """Standard deviations of residuals at outputs of a model, up to a factor."""
+        return np.ones_like(values)
+
+    def decode_shifted(self, values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+        """The targets that have these residuals at outputs of a model."""
+        return self.decode(values + residuals)
+
+
+@dataclass(frozen=True)
+class PositiveTargets(RealTargets):
+    """Non-negative numbers, divided by their mean; outputs of a model are logarithms of means in this unit.
+
+    `mean` are logarithms of means, in which `scale` is one. The variance of targets grows as the power `power` of
+    their mean; from 2 on zero is impossible.
+    """
+
+    power: float = 1.0
+
+    @classmethod
+    def of_power(cls, y: np.ndarray, weight: np.ndarray, power: float, shard: Shard = UNDIVIDED) -> PositiveTargets:
+        """Fit the means of the columns."""
+        Y = cls(np.zeros(1), 1.0, y.ndim == 1, power).encode(y)
+        mean = _average(Y, weight / shard.group.max(weight.max(initial=0.0)), shard)
+        require(bool((mean > 0).all()), "y", "positive in some row for a loss with positive means", "zero in all rows")
+        return cls(np.log(mean), 1.0, y.ndim == 1, power)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        Y = _columns(y)
+        least, positive = float(Y.min(initial=np.inf)), self.power >= 2
+        wanted = "positive for the gamma loss" if positive else "non-negative for a loss with positive means"
+        require(least > 0 or (least == 0 and not positive), "y", wanted, least)
+        return Y / np.exp(self.mean)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return np.exp(super().decode(np.clip(values, -FAR_MEANS, FAR_MEANS)))
+
+    def stabilised(self, coded: np.ndarray) -> np.ndarray:
+        """Coded targets on a scale of constant variance: y^(1 − p/2), or log y for p = 2.
+
+        Squared errors there are half deviances to leading order.
+        """
+        return np.log(coded) if self.power >= 2 else coded ** (1 - self.power / 2)
+
+    def residuals(self, coded: np.ndarray, values: np.ndarray) -> np.ndarray:
+        return coded - np.exp(values)
+
+    def deviations(self, values: np.ndarray) -> np.ndarray:
+        return np.exp(self.power / 2 * values)
+
+    def decode_shifted(self, values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+        Y = np.exp(self.mean) * np.maximum(np.exp(values) + residuals, 0.0)
         return Y[:, 0] if self.flat else Y
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from mercer.base.calibration import MARGIN, FloorAndPower, Shrunk, Temperature
 from mercer.base.probability_calibration import PowerAndBias
 from mercer.files.onnx.graph import Graph
-from mercer.preprocessing.targets import ClassTargets, RealTargets
+from mercer.preprocessing.targets import ClassTargets, PositiveTargets, RealTargets
 
 #: The outputs of a graph by their names, each with its type ("float", "int64" or "string").
 Outputs = dict[str, tuple[str, str]]
@@ -17,7 +17,8 @@ Outputs = dict[str, tuple[str, str]]
 
 def decode_numbers(g: Graph, targets: RealTargets, values: str) -> str:
     """`RealTargets.decode`; n × p also of one output, as converters of other libraries have it."""
-    return g.affine(g.scaled(values, targets.scale, len(targets.mean)), shift=targets.mean)
+    decoded = g.affine(g.scaled(values, targets.scale, len(targets.mean)), shift=targets.mean)
+    return g.op("Exp", decoded) if isinstance(targets, PositiveTargets) else decoded
 
 
 def labels_and_probabilities(g: Graph, targets: ClassTargets, calibration: Any, values: str) -> Outputs:
